@@ -47,8 +47,8 @@ NAMES_A_PROTOCOL = {
 
 ROOMS = {
     "core": [
-        "base", "message", "selector", "log", "policy", "consumer", "receipts", "delivery", "routing", "queue",
-        "clients", "governance", "telemetry",
+        "base", "message", "selector", "log", "permission", "policy", "consumer", "receipts", "delivery", "routing",
+        "queue", "clients", "governance", "telemetry",
     ],
     "server": [
         "protocols", "config", "loop", "journal", "recorded", "offline", "connections", "websocket", "engine", "peers",
@@ -73,8 +73,8 @@ BESIDE = {
         "session", "shared_reader", "subscription",
     },
     "core.clients": {
-        "admission", "consuming", "ending", "intake", "polls", "queue_feeds", "queues", "restoring", "starts",
-        "subscribing", "terms", "writers",
+        "admission", "consuming", "ending", "intake", "object_names", "polls", "queue_feeds", "queues", "restoring",
+        "revoking", "starts", "subscribing", "terms", "writers",
     },
     "server": {"listener", "main"}, "server.journal": set[str](),
     "store": {"atomic_write", "lake", "records", "rows", "schema", "slots", "spill", "staged", "toml"},

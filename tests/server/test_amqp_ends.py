@@ -154,6 +154,8 @@ def test_last_words(house: House, reason: Reason) -> None:
     code, name = (320, "CONNECTION_FORCED") if reason in FORCED else (506, "RESOURCE_ERROR")
     if reason is Reason.INTERNAL_ERROR:
         code, name = 541, "INTERNAL_ERROR"
+    if reason is Reason.NOT_AUTHORIZED:
+        code, name = 403, "ACCESS_REFUSED"
     assert client.new()[-1] == f"Connection.Close {code}"
     close = client.last(Connection.Close)
     assert (close.reply_text, close.class_id, close.method_id) == (f"{name} - because of that", 0, 0)

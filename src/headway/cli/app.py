@@ -28,6 +28,7 @@ from headway.pipeline.lab.plans.toml_text import toml_key
 from headway.server.config import (
     PASSWORD_BYTES_MAX,
     describe,
+    describe_permissions,
     hash_password,
     lint,
     load_settings,
@@ -156,6 +157,8 @@ def check(
     """
     settings = load_settings(file)
     typer.echo(clean_lines(describe(settings)))
+    if settings.permissions:
+        typer.echo(clean_lines(describe_permissions(settings)))
     for line in remarks(settings):
         typer.echo(f"note: {printable(line)}")
     findings = lint(settings)

@@ -1,4 +1,4 @@
-"""`headway why`: the verdicts about a client with their reasons, and how its connections ended, in words."""
+"""`headway why`: in words, the verdicts about a client, how its connections ended, and what it was denied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headway.core.base import ConfigError, format_duration
 
 
 def tell(console: Console, answer: dict[str, Any], last: int) -> None:
-    """The verdicts, newest first; then how connections ended, newest first."""
+    """The verdicts, newest first; then how connections ended, and what was denied, newest first."""
     name = printable(answer.get("client", "?"))
     verdicts = answer.get("verdicts") or []
     here = "is connected" if answer.get("connected") else "is not connected"
@@ -36,6 +36,18 @@ def tell(console: Console, answer: dict[str, Any], last: int) -> None:
         console.print(Text("\nits connections"), soft_wrap=True)
     for end in ends[:last]:
         _tell_end(console, end)
+    denied = answer.get("denied") or []
+    if denied:
+        console.print(Text("\nwhat it was denied"), soft_wrap=True)
+    for request in denied[:last]:
+        _tell_denied(console, request)
+
+
+def _tell_denied(console: Console, request: dict[str, Any]) -> None:
+    wall_s = float(request.get("wall_s", 0))
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_s))
+    line = Text(f"{when} ({figures.ago(wall_s)} ago)  ", style="dim")
+    console.print(line.append(printable(request.get("text", "")), style="not dim"), soft_wrap=True)
 
 
 def _tell_one(console: Console, verdict: dict[str, Any]) -> None:

@@ -19,6 +19,8 @@ from headway.core.clients import (
     Queues,
     RecoveredPosition,
     Restoring,
+    Revoking,
+    RightsOf,
     Subscribing,
     Writers,
 )
@@ -72,6 +74,7 @@ class Broker:
                                  self.flap, sweep_s=sweep_s, late_s=late_s)
         self._receipt_replies = ReceiptReplies(self.registry, self._publishing, advisories)
         self._turn = Turn(self.registry, self.fanout, self.queues, self.governor, self._receipt_replies)
+        self._revoking = Revoking(self.registry, self._admission, ending, self.queues, metadata)
 
     @property
     def verdicts(self) -> VerdictBook:
@@ -256,6 +259,10 @@ class Broker:
             for subscription in session.subscriptions.values():
                 self.governor.change_policy(subscription, now)
                 self._subscribing.starts.give_state(subscription)
+
+    def set_permissions(self, rights_of: RightsOf, now: float) -> None:
+        """Gives all sessions their rights (a reload), and ends at once what is not allowed any more."""
+        self._revoking.apply(rights_of, now)
 
     def set_trials(self, trials: tuple[Policy, ...]) -> None:
         """Sets the policies that judge consumers beside those in force. Consumers get them at the next look at them."""

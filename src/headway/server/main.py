@@ -102,8 +102,8 @@ def _announce(listeners: list[Listener], admin: Admin, ready_file: Path | None) 
 
 
 def _reload(engine: Engine) -> None:
-    """Reloads the config (SIGHUP). Policies, keyed topics and users change at once; the log names what needs a
-    restart."""
+    """Reloads the config (SIGHUP). Policies, keyed topics, users and permissions change at once; the log names what
+    needs a restart."""
     source = engine.settings.source
     if source is None:
         log.info("reload: there is no file to read, the embedded default is in use")
@@ -114,12 +114,13 @@ def _reload(engine: Engine) -> None:
         log.error("reload: nothing was changed: %s", error)
         return
     old, engine.settings = engine.settings, replace(
-        engine.settings, policies=fresh.policies, trials=fresh.trials, auth=fresh.auth
+        engine.settings, policies=fresh.policies, trials=fresh.trials, auth=fresh.auth, permissions=fresh.permissions
     )
     for topic in fresh.topics:
         engine.broker.declare_state(topic.filter, topic.key.text)
     engine.broker.set_policies(fresh.policies, engine.now(), fresh.trials)
     engine.logins.users = Users(fresh.auth.users)
+    engine.permissions.reload(engine.settings, engine.now())
     if engine.telemetry is not None:
         engine.telemetry.configured(engine.settings, fresh.policies_text)
     later = [
@@ -133,6 +134,7 @@ def _reload(engine: Engine) -> None:
         topic.filter: topic.keep for topic in fresh.topics if topic.keep
     }:  # fmt: skip
         later.append("[[topic]] keep")
-    log.info("reload: %d policies, %d users are in force%s", len(fresh.policies), len(fresh.auth.users),
-             f"; effective only after a restart: {', '.join(later)}" if later else "")
+    wait = f"; effective only after a restart: {', '.join(later)}" if later else ""
+    log.info("reload: %d policies, %d users and %d permissions are in force%s", len(fresh.policies),
+             len(fresh.auth.users), len(fresh.permissions), wait)
     engine.turn_soon()

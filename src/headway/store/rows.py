@@ -38,11 +38,13 @@ class Checked(NamedTuple):
     rows: int
     bytes: int
     """Bytes of payload."""
+    topics: frozenset[str]
 
 
 def check(data: bytes, payload_bytes_max: int) -> Checked:
     """Checks a part. Raises BadRows."""
     rows = size = 0
+    topics: set[str] = set()
     for batch in _batches(data):
         try:
             batch.validate(full=True)
@@ -50,6 +52,7 @@ def check(data: bytes, payload_bytes_max: int) -> Checked:
             raise BadRows(f"this is not sound Arrow: {error}") from None
         for topic in batch.column("topic").unique().to_pylist():
             check_topic(topic)
+            topics.add(topic)
         for name in ("topic", "payload"):
             if batch.column(name).null_count:
                 raise BadRows(f"{name} is null in some of the rows from {rows} on")
@@ -59,7 +62,7 @@ def check(data: bytes, payload_bytes_max: int) -> Checked:
             raise BadRows(f"a payload has {largest} bytes, and no more than {payload_bytes_max} are allowed")
         rows += len(batch)
         size += ends[-1] - ends[0]
-    return Checked(rows, size)
+    return Checked(rows, size, frozenset(topics))
 
 
 def check_topic(topic: str | None) -> None:

@@ -13,14 +13,24 @@ from headway.core.clients.durability import (
 )
 from headway.core.clients.ending import Ending
 from headway.core.clients.intake import Intake
+from headway.core.clients.object_names import (
+    check_binding,
+    check_exchange,
+    check_queue,
+    is_own,
+    published_to,
+    queue_object,
+)
 from headway.core.clients.polls import POLLS_PROTOCOL, Polls
 from headway.core.clients.queues import Queues
 from headway.core.clients.restoring import Restoring
+from headway.core.clients.revoking import Revoking, RightsOf
 from headway.core.clients.subscribing import Subscribing
 from headway.core.clients.writers import PROTOCOL, Origin, WriterOutlet, Writers
 
 __all__ = [
-    "Admission", "DurableMetadata", "DurableQueueTerms", "Ending", "Folding", "Intake", "Origin", "Polls",
-    "POLLS_PROTOCOL", "PROTOCOL", "Queues", "RecoveredChange", "RecoveredPosition", "Restoring", "SessionTerms",
+    "Admission", "check_binding", "check_exchange", "check_queue", "DurableMetadata", "DurableQueueTerms", "Ending",
+    "Folding", "Intake", "is_own", "Origin", "Polls", "POLLS_PROTOCOL", "PROTOCOL", "published_to", "queue_object",
+    "Queues", "RecoveredChange", "RecoveredPosition", "Restoring", "Revoking", "RightsOf", "SessionTerms",
     "Subscribing", "SubscriptionTerms", "WriterBatch", "WriterOutlet", "Writers",
 ]

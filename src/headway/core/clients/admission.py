@@ -18,6 +18,7 @@ from headway.core.clients.ending import Ending
 from headway.core.consumer import GIVEN_UP, ConnectRequest, Disconnect, Outlet, Session, SessionLife, Will
 from headway.core.delivery import Fanout, go_back, last_of_half_sent
 from headway.core.log import Tab
+from headway.core.permission import Rights
 from headway.core.policy import FlapControl
 from headway.core.routing import Publishing, Registry
 
@@ -38,8 +39,13 @@ class Admission:
     # -- in ---------------------------------------------------------------------------------------------------------
 
     def connect(self, request: ConnectRequest, outlet: Outlet, now: float) -> Session:
-        """Admits a client; ``session.present`` tells whether it resumed its earlier session. Raises Refused."""
+        """Admits a client; ``session.present`` tells whether it resumed its earlier session. Where there are
+        permissions, a session is not resumed by another user than its own. Raises Refused."""
         registry = self._registry
+        if request.rights is not None:
+            request.rights.check_connect()
+            if request.will is not None:
+                request.rights.check_publish(request.will.record.topic)
         wait_s = self._flap.wait_s(request.client, now)
         if wait_s > 0:
             text = (f"disconnected for slowness {self._flap.strikes(request.client)} times of late; "
@@ -54,9 +60,11 @@ class Admission:
         if old is None and len(registry.sessions) >= registry.sessions_max:
             raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
         if old is not None:
+            another = _is_of_another(old, request.rights)
             self._take_over(old, request, now)
             # A client may always resume its own session, whose memory is counted already.
             useless = old.life is GIVEN_UP or old.protocol != request.protocol or old.expires_at() <= now
+            useless = useless or another
             if request.clean_start or useless:
                 self.end(old, Reason.TAKEN_OVER, now)
                 old = None
@@ -247,3 +255,13 @@ class Admission:
             self._publishing.announce(record, now)
         except Refused:
             return  # there was no room to retain it; the subscribers have it
+
+
+def _is_of_another(session: Session, rights: Rights | None) -> bool:
+    """Tells whether a session belongs to another user, so that its records are not for this one. Raises
+    :class:`Refused` if that user may still come back for it."""
+    if rights is None or (session.rights is not None and session.rights.user == rights.user):
+        return False
+    if session.rights is not None and session.rights.applies:
+        raise Refused(Reason.NOT_AUTHORIZED, f"client id {session.client!r} has a session of another user")
+    return True

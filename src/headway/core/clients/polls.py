@@ -16,6 +16,7 @@ from headway.core.consumer import (
     SubscriptionOptions,
 )
 from headway.core.message import Dialect
+from headway.core.permission import Operation, Rights
 from headway.core.routing import Registry
 
 POLLS_PROTOCOL = LISTENER = "http"
@@ -30,17 +31,20 @@ class Polls:
         self._subscribing = subscribing
 
     def attach(self, name: str, filter: str, offset: int, policy: str | None, dialect: Dialect, now: float,
-               username: str | None = None, patience_s: float | None = None) -> Poll:
+               username: str | None = None, patience_s: float | None = None, rights: Rights | None = None) -> Poll:
         """Returns the poll of this name, which reads a recorded filter. A new poll begins at ``offset``. ``dialect`` is
         journaled with it, but no record is encoded for a poll. ``username`` is its owner. Raises :class:`Refused`."""
+        if rights is not None:
+            rights.check(Operation.SUBSCRIBE, filter)
         session = self._registry.sessions.get(name)
         if session is not None and session.protocol != POLLS_PROTOCOL:
             text = f"{name!r} is the name of a client that speaks {session.protocol}"
             raise Refused(Reason.PRECONDITION_FAILED, text)
         if session is None or not session.connected:
             request = ConnectRequest(name, LISTENER, clean_start=False, expiry_s=inf, username=username,
-                                     protocol=POLLS_PROTOCOL)  # fmt: skip
+                                     protocol=POLLS_PROTOCOL, rights=rights)  # fmt: skip
             session = self._admission.connect(request, ConnectionlessOutlet(now), now)
+        session.grant(rights)
         poll = next((one for one in session.subscriptions.values() if isinstance(one, Poll)), None)
         wanted = SubscribeRequest(filter, dialect, qos=1, send_retained="never", polling=True,
                                   options=SubscriptionOptions(policy=policy, patience_s=patience_s))  # fmt: skip

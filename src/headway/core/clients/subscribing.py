@@ -45,6 +45,7 @@ from headway.core.message import (
     parse_shared_filter,
     validate_filter,
 )
+from headway.core.permission import Operation
 from headway.core.policy import Case, Meter, Policy
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Registry
@@ -80,6 +81,8 @@ class Subscribing:
     def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
         """Grants a subscription, or raises :class:`Refused`. It replaces an earlier one with the same filter."""
         group, filter = _parse_filter(request)
+        if session.rights is not None:
+            session.rights.check(Operation.SUBSCRIBE, filter)
         limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
         old = session.subscriptions.get(request.key)
         if old is None and len(session.subscriptions) >= limit:

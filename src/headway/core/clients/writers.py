@@ -27,6 +27,7 @@ from headway.core.clients.durability import DurableMetadata, WriterBatch
 from headway.core.consumer import ConnectionlessOutlet, ConnectRequest, Session
 from headway.core.log import MAIN
 from headway.core.message import Run
+from headway.core.permission import Rights
 from headway.core.routing import Publishing, Registry, part_of
 
 PROTOCOL = LISTENER = "http"
@@ -78,14 +79,16 @@ class Writers:
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 
-    def attach(self, name: str, resumed: Callable[[], None], now: float) -> Session:
+    def attach(self, name: str, resumed: Callable[[], None], now: float, rights: Rights | None = None) -> Session:
         """Returns the writer's session. Policies judge, pause and disconnect it like any publisher. Raises Refused."""
         session = self._registry.sessions.get(name)
         if session is not None and isinstance(session.outlet, WriterOutlet):
             session.outlet.resumed = resumed
+            if session.rights is not rights:
+                session.grant(rights)
             return session
         outlet = WriterOutlet(now, resumed)
-        return self._admission.connect(ConnectRequest(name, LISTENER, protocol=PROTOCOL), outlet, now)
+        return self._admission.connect(ConnectRequest(name, LISTENER, protocol=PROTOCOL, rights=rights), outlet, now)
 
     def leave(self, session: Session, now: float) -> None:
         if session.connected:
@@ -102,7 +105,7 @@ class Writers:
 
     def publish(self, session: Session, origin: Origin, run: Run, now: float) -> None:
         """Publishes the rows of a run that the journal does not have yet. Raises Refused if a queue refused some of
-        them; all other consumers get them nevertheless."""
+        them; all other consumers get them nevertheless. If the writer may not publish them, nobody gets them."""
         there = self._journaled_rows.get(origin[:2])
         if there is not None:
             route = self._registry.router.route(run.topic)
@@ -111,6 +114,8 @@ class Writers:
                 return
             if skipped > 0:
                 run, origin = part_of(run, skipped, len(run)), origin._replace(row=origin.row + skipped)
+        if session.rights is not None:
+            session.rights.check_publish(run.topic, len(run.ends))
         run.origin = str(origin)
         self._publishing.publish(session, [run], now)
 

@@ -12,6 +12,7 @@ from headway.core.consumer.effects import (
     Pause,
     PluginFailed,
     Resume,
+    Revoked,
     Spill,
 )
 from headway.core.consumer.feed import Feed, FeedKey
@@ -32,6 +33,6 @@ __all__ = [
     "Feed", "FeedKey", "GIVEN_UP", "Life", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer", "Outlet", "Pace",
     "parse_options", "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate", "QueueMember", "QueueTerms",
     "Reader",
-    "REPLACED", "RESTING", "Resume", "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill",
+    "REPLACED", "RESTING", "Resume", "Revoked", "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill",
     "SubscribeRequest", "Subscription", "SubscriptionOptions", "Will", "Window",
 ]

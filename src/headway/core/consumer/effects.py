@@ -71,6 +71,13 @@ class Cancelled(NamedTuple):
     subscription: Subscription
 
 
+class Revoked(NamedTuple):
+    """Tell the client that its consumer has ended, because it may not read its queue any more."""
+
+    subscription: Subscription
+    text: str
+
+
 class DeadLetter(NamedTuple):
     """Publish a record that a queue gave up to the queue's dead letter exchange."""
 
@@ -87,4 +94,6 @@ class PluginFailed(NamedTuple):
     error: Exception
 
 
-Effect = CloseChannel | Cancelled | DeadLetter | Disconnect | CloseConsumer | Spill | Pause | PluginFailed | Resume
+Effect = (
+    CloseChannel | Cancelled | DeadLetter | Disconnect | CloseConsumer | Spill | Pause | PluginFailed | Resume | Revoked
+)

@@ -28,6 +28,7 @@ from headway.core.log import (
     Tab,
 )
 from headway.core.message import Record
+from headway.core.permission import Rights
 
 if TYPE_CHECKING:
     from headway.core.consumer.shared_reader import SharedReader
@@ -55,6 +56,8 @@ class ConnectRequest(msgspec.Struct, frozen=True):
     username: str | None = None
     protocol: str = ""
     will: Will | None = None
+    rights: Rights | None = None
+    """The client's rights; None: it may do everything."""
 
 
 BEHIND_MAX = 16
@@ -123,6 +126,7 @@ class Session:
         "ready",
         "refused_records",
         "rest",
+        "rights",
         "stalled_s",
         "starved",
         "subscriptions",
@@ -184,6 +188,8 @@ class Session:
         self.durable = False
         """Set if the session is in the journal and so outlives the process."""
         self.last_reason: Reason | None = None
+        self.rights: Rights | None = None
+        """The client's rights; None: it may do everything. Only ``grant`` sets it."""
         self.adopt(request, now)
 
     def become(self, life: SessionLife) -> None:
@@ -225,6 +231,15 @@ class Session:
         self.stop_timers()
         self.pending_will: Will | None = None
         """A will to be published when its delay is over, unless the client comes back before."""
+        self.grant(request.rights)
+
+    def grant(self, rights: Rights | None) -> None:
+        """Replaces the client's rights, and forgets the answers of the old ones."""
+        if self.rights is not None:
+            self.rights.forget()
+        self.rights = rights
+        if rights is not None:
+            rights.tab = self.tab
 
     def fell_behind(self, subscription: Subscription) -> None:
         self.lagging[subscription] = self.ready[subscription] = None

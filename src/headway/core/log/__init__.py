@@ -29,6 +29,7 @@ from headway.core.log.tab import (
     RECEIPT_BYTES,
     RECEIPT_READER_BYTES,
     RECEIPTS,
+    RIGHTS,
     SELECTOR_BYTES,
     SESSION,
     SESSION_BYTES,
@@ -45,7 +46,7 @@ __all__ = [
     "ANSWERS", "Chunk", "CHUNK_BYTES", "CommittedPosition", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES",
     "DISK_RETRY_S", "DurablePosition", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER", "JournaledRun", "Lane",
     "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NoLedger", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress",
-    "Pool", "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "Retained", "SELECTOR_BYTES", "SESSION",
-    "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StatePass", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS",
-    "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
+    "Pool", "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "Retained", "RIGHTS", "SELECTOR_BYTES",
+    "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StatePass", "SUBSCRIPTION_BYTES",
+    "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -32,9 +32,9 @@ RECEIPT_BYTES = 2000
 RECEIPT_READER_BYTES = 150
 """A reader that the record of a receipt is owed to."""
 
-SESSION, SUBSCRIPTIONS, WILL, PARTS, ANSWERS, DECLARED, TRANSACTIONS, UNSETTLED, RECEIPTS = (
+SESSION, SUBSCRIPTIONS, WILL, PARTS, ANSWERS, DECLARED, TRANSACTIONS, UNSETTLED, RECEIPTS, RIGHTS = (
     "session", "subscriptions", "will", "part_packets", "unsent_answers", "declared", "transactions", "unsettled",
-    "receipts",
+    "receipts", "rights",
 )  # fmt: skip
 
 

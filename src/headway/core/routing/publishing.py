@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from headway.core.base import Reason, Refused
 from headway.core.consumer import Feed, Session
 from headway.core.log import MAIN, Retained, State
-from headway.core.message import Dialect, EncodedRun, Record, Run
+from headway.core.message import Dialect, EncodedRun, ReceiptRequest, Record, Run, routing_key_of
+from headway.core.permission import QUEUES, Operation, Rights
 from headway.core.routing.registry import Registry
 from headway.core.routing.router import Route
 
@@ -85,15 +88,20 @@ class Publishing:
 
     def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
         """Publishes runs in order until ``work_max`` is reached or the publisher has to wait, but at least a slice of
-        the first run."""
+        the first run. Those that the session may not publish are left out."""
         taken, work, done = 0, 0, 0
         refused: Refused | None = None
         rest: Run | None = None
-        router = self._registry.router
+        router, rights = self._registry.router, session.rights
         for run in runs:
             if done and (work >= work_max or session.paused_by):
                 break
             done += 1
+            if rights is not None and not rights.may_publish(run.topic, len(run.ends)):
+                session.refused_records += len(run.ends)
+                refused = rights.refusal(Operation.PUBLISH, run.topic)
+                work += 1
+                continue
             route = router.route(run.topic)
             count = len(run.ends)
             if count > 1 and len(route.feeds) > 1 and (part := slice_of(run, route, session)) < count:
@@ -193,6 +201,8 @@ class Publishing:
             else:
                 taken += self.append(feed, run, first, encoded, session, now)
         if run.receipt is not None and session is not None:
+            if session.rights is not None and run.receipt.reply_to:
+                run.receipt = _permitted(run.receipt, session.rights)
             asked = self._registry.receipts.ask(session, run, first, route.feeds, route.states, now)
             self._registry.router.searched += asked
         return taken, accepted
@@ -271,6 +281,15 @@ class Publishing:
 def _room(feed: Feed, run: Run, now: float) -> int:
     """Returns how many records of the run a queue with a length limit has room for."""
     return next(queue for queue in feed.queues if queue.feed is feed).room_for(run, now)
+
+
+def _permitted(receipt: ReceiptRequest, rights: Rights) -> ReceiptRequest:
+    """Returns the request, as one for an advisory if the publisher may not publish to where it wants the receipt. The
+    broker's names for queues are told by their clients alone, who may have receipts there."""
+    to = receipt.reply_to if receipt.exchange is None else QUEUES + routing_key_of(receipt.reply_to)
+    if to.startswith(f"{QUEUES}amq.") or rights.may_publish(to):
+        return receipt
+    return msgspec.structs.replace(receipt, reply_to="", exchange=None, fault=rights.text(Operation.PUBLISH, to))
 
 
 def slice_of(run: Run, route: Route, session: Session) -> int:

@@ -128,7 +128,8 @@ class Admin:
         client, broker = request.match_info["client"], self._engine.broker
         verdicts, ends = await self._verdicts.why(client)
         session = broker.registry.sessions.get(client)
-        if not verdicts and not ends and session is None:
+        denied = self._engine.permissions.denied_to(client)
+        if not verdicts and not ends and not denied and session is None:
             raise Refusal(404, f"nothing is known of a client {client!r}")
         return json_answer({
             "client": client,
@@ -137,6 +138,7 @@ class Admin:
             "verdicts": verdicts,
             "trials": broker.governor.trials.of(client),
             "ends": ends,
+            "denied": msgspec.to_builtins(denied),
         })  # fmt: skip
 
     async def _trials(self, request: web.Request) -> web.Response:

@@ -21,6 +21,7 @@ HELP = {
     "connections_refused": "Connections refused: a limit was reached, or the login was wrong",
     "protocol_errors": "Connections closed because the client broke its protocol",
     "connections_ended": "Connections that ended, by reason",
+    "denied": "Requests that no permission allowed, by operation; of publishes, the records",
     "plugin_failures": "Exceptions raised by a plugged-in meter or action",
     "receipts_asked": "Records whose publishers asked for a receipt",
     "receipts_closed": "Receipts given, by state: complete, timed_out, displaced, publisher_ended, refused",

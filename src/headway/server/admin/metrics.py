@@ -116,6 +116,7 @@ class Metrics:
         yield _counter("connections_refused", engine.connections_refused)
         yield _counter("protocol_errors", engine.protocol_errors)
         yield _by(_counter("connections_ended", labels=["reason"]), engine.ends.counts)
+        yield _by(_counter("denied", labels=["operation"]), engine.permissions.counts)
         yield _by(_counter("plugin_failures", labels=["plugin"]), engine.broker.governor.plugged.failures)
         receipts = engine.broker.registry.receipts
         yield _counter("receipts_asked", receipts.asked)

@@ -7,11 +7,12 @@ does not know: the commands that a transaction has put off (transaction.py), and
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pamqp import base, commands
 
-from headway.core.base import moved
+from headway.core.base import Refused, moved
 from headway.core.clients import Queues
 from headway.core.consumer import NO_LIMIT, Channel, Session, Subscription
 from headway.core.message import Run
@@ -215,6 +216,8 @@ class AmqpChannel:
         run = self._publisher.checked(item)
         if self.mode is TRANSACTIONS:
             self._transaction.publish(self._publish(item, run, 0), len(run.data) + len(item.properties))
+            if self.session.rights is not None:
+                self._transaction.check_at_commit(partial(self._publisher.check_again, item, run))
             return
         stop, work = self._publisher.publish(item, run)
         self.peer.budget.left -= work - 1  # the command itself has counted as one
@@ -261,6 +264,11 @@ class AmqpChannel:
         if lost is not None:
             transaction.forget()
             raise unknown_tag(lost)
+        try:
+            transaction.check()
+        except Refused:
+            transaction.forget()
+            raise
         self._committing = transaction
         transaction.commit = self._commit(transaction)
         self.peer.budget.begin(transaction.commit)

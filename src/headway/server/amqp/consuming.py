@@ -17,7 +17,7 @@ from headway.core.queue import Queue
 from headway.server.amqp.arguments import read_terms
 from headway.server.amqp.declaring import DIALECT, queue_name
 from headway.server.amqp.faults import ChannelFault, connection_fault
-from headway.server.amqp.publisher import REPLY_TO
+from headway.server.amqp.permissions import REPLY_TO, check_read
 from headway.server.connections import Steps
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.envelope import AmqpEnvelope
@@ -56,6 +56,7 @@ def consume(channel: ChannelSide, command: commands.Basic.Consume) -> None:
     if name == REPLY_TO:
         name = _reply_queue(channel, no_ack=command.no_ack)
     queue = channel.queues.queue(channel.session, name)
+    check_read(channel, name)
     request = SubscribeRequest(
         f"$queue/{name}", DIALECT, qos=0 if command.no_ack else 1, name=(channel.number, tag),
         envelope=AmqpEnvelope(channel.number, tag, channel.peer.frame_bytes_max), options=_options(command.arguments),
@@ -145,6 +146,7 @@ def cancelled(channel: ChannelSide, subscription: Subscription) -> None:
 def get(channel: ChannelSide, command: commands.Basic.Get) -> None:
     name = queue_name(channel, command.queue)
     queue = channel.queues.queue(channel.session, name)
+    check_read(channel, name)
     if queue.is_behind(channel.now()):
         channel.peer.budget.begin(_get_later(channel, command, queue))
         return

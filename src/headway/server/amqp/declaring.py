@@ -15,7 +15,15 @@ from headway.core.queue import Queue
 from headway.core.routing import KINDS, Binding, Destination, Exchange, frozen
 from headway.server.amqp.arguments import MATCHES, read_alternate, read_terms
 from headway.server.amqp.faults import ChannelFault, connection_fault
-from headway.server.amqp.publisher import REPLY_TO
+from headway.server.amqp.permissions import (
+    REPLY_TO,
+    check_bind,
+    check_exchange_declaration,
+    check_exchange_deletion,
+    check_queue_declaration,
+    check_queue_deletion,
+    check_read,
+)
 from headway.server.connections import Steps
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.dialect import AmqpDialect
@@ -43,14 +51,17 @@ def declare_exchange(channel: ChannelSide, command: commands.Exchange.Declare) -
     elif not name:
         raise ChannelFault(ReplyCode.ACCESS_REFUSED, "the default exchange is always there, and cannot be declared")
     else:
-        channel.queues.declare_exchange(Exchange(
+        exchange = Exchange(
             name, kind, durable=command.durable, auto_delete=command.auto_delete, internal=command.internal,
             alternate=read_alternate(command.arguments or {}),
-        ))  # fmt: skip
+        )  # fmt: skip
+        check_exchange_declaration(channel, exchange)
+        channel.queues.declare_exchange(exchange)
     _answer(channel, command, commands.Exchange.DeclareOk(), kept=command.durable and not command.passive)
 
 
 def delete_exchange(channel: ChannelSide, command: commands.Exchange.Delete) -> None:
+    check_exchange_deletion(channel, command.exchange)
     channel.peer.budget.begin(_end_exchange(channel, command))
 
 
@@ -83,6 +94,7 @@ def _exchange_binding(command: commands.Exchange.Bind | commands.Exchange.Unbind
 
 def _bind(channel: ChannelSide, binding: Binding, options: SubscriptionOptions = NO_OPTIONS) -> bool:
     """Binds, and returns whether the binding is durable. Raises :class:`ChannelFault`, :class:`Refused`."""
+    check_bind(channel, binding)
     match = dict(binding.arguments).get("x-match", "all")
     if channel.queues.exchange(binding.source).kind == "headers" and match not in MATCHES:
         text = f"invalid x-match {match!r}: one of {', '.join(sorted(MATCHES))}"
@@ -93,6 +105,7 @@ def _bind(channel: ChannelSide, binding: Binding, options: SubscriptionOptions =
 
 def _unbind(channel: ChannelSide, binding: Binding) -> bool:
     """Unbinds, and returns whether the binding was durable."""
+    check_bind(channel, binding)
     kept = channel.queues.outlives(binding)
     channel.peer.budget.left -= channel.queues.unbind(channel.session, binding)
     return kept
@@ -117,6 +130,7 @@ def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None
             command.arguments or {}, durable=command.durable, exclusive=command.exclusive,
             auto_delete=command.auto_delete,
         )  # fmt: skip
+        check_queue_declaration(channel, name, terms)
         queue = queues.declare(channel.session, name or f"amq.gen-{secrets.token_urlsafe(16)}", terms, DIALECT, now)
     channel.last_queue = queue.name
     if not command.nowait:
@@ -158,6 +172,7 @@ def _queue_binding(
 
 def purge_queue(channel: ChannelSide, command: commands.Queue.Purge) -> None:
     queue = channel.queues.queue(channel.session, queue_name(channel, command.queue))
+    check_read(channel, queue.name)
     channel.peer.budget.begin(_purge(channel, command, queue))
 
 
@@ -170,6 +185,7 @@ def _purge(channel: ChannelSide, command: commands.Queue.Purge, queue: Queue) ->
 
 def delete_queue(channel: ChannelSide, command: commands.Queue.Delete) -> None:
     name, waiting, kept = queue_name(channel, command.queue), 0, True
+    check_queue_deletion(channel, name)
     if channel.knows(name):  # deleting a queue that is gone succeeds
         queue = channel.queues.queue(channel.session, name)
         kept = queue.durable_position.durable

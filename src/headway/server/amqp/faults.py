@@ -41,6 +41,8 @@ def code_of(reason: Reason) -> ReplyCode:
     match reason:
         case Reason.SHUTDOWN | Reason.ADMIN | Reason.TAKEN_OVER | Reason.KEEP_ALIVE | Reason.CONNECT_TIMEOUT:
             return ReplyCode.CONNECTION_FORCED
+        case Reason.NOT_AUTHORIZED:
+            return ReplyCode.ACCESS_REFUSED
         case Reason.INTERNAL_ERROR:
             return ReplyCode.INTERNAL_ERROR
     return ReplyCode.RESOURCE_ERROR

@@ -174,12 +174,16 @@ class AmqpPeer(BasePeer[Item]):
         self.connection.client = name
         request = ConnectRequest(
             name, self.connection.listener, credit=self.listener.in_flight_max, username=self.username,
-            protocol=f"amqp-{self.version.name}",
+            protocol=f"amqp-{self.version.name}", rights=self.engine.permissions.rights(self.user, name),
         )  # fmt: skip
         try:
             self.session = self.engine.broker.connect(request, self.connection, self.engine.now())
         except Refused as error:
             self.engine.refused(self.connection, str(error))
+            if error.reason is Reason.NOT_AUTHORIZED:
+                text = f"access to vhost '/' refused: {error}"
+                self.end_with(write_close_connection(self.version, ReplyCode.NOT_ALLOWED, text), error.reason, text)
+                return
             raise connection_fault(ReplyCode.RESOURCE_ERROR, str(error)) from error
         pool = self.session.pool
         share_bytes = int(pool.memory_limit * pool.client_share)
@@ -238,6 +242,12 @@ class AmqpPeer(BasePeer[Item]):
             self.after()
 
     def close_consumer(self, subscription: Subscription, text: str) -> None:
+        self._end_consumer(subscription, ReplyCode.RESOURCE_ERROR, text)
+
+    def revoked(self, subscription: Subscription, text: str) -> None:
+        self._end_consumer(subscription, ReplyCode.ACCESS_REFUSED, text)
+
+    def _end_consumer(self, subscription: Subscription, code: ReplyCode, text: str) -> None:
         """Cancels a consumer. If the client does not understand that, or polls, its channel is closed."""
         channel = self._channel_of(subscription.channel)
         if channel is None or subscription.ended:
@@ -246,7 +256,7 @@ class AmqpPeer(BasePeer[Item]):
             self.engine.broker.queues.cancel(subscription, self.engine.now())
             cancelled(channel, subscription)
         else:
-            self._close_channel(channel.number, ReplyCode.RESOURCE_ERROR, text, 0)
+            self._close_channel(channel.number, code, text, 0)
         self.after()
 
     def cancelled(self, subscription: Subscription) -> None:

@@ -10,6 +10,7 @@ from headway.core.consumer import Session
 from headway.core.message import TOPICS, Run, receipt_request, topic_of
 from headway.core.routing import COPIES, part_of
 from headway.server.amqp.faults import ChannelFault
+from headway.server.amqp.permissions import REPLY_TO, check_publish
 from headway.server.amqp.states import CONFIRMS
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import PublishedRun
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from headway.server.amqp.ports import ChannelSide
 
 DEFAULT_EXCHANGE = ""
-REPLY_TO = "amq.rabbitmq.reply-to"
 RECEIPT = "x-headway-receipt"
 """The header that asks for a receipt."""
 HIDDEN = "BCC"
@@ -61,7 +61,9 @@ class Publisher:
         facts = self._read(item.properties)
         if facts.reply_to == REPLY_TO:
             facts = self._with_own_reply_to(without_hidden(item.properties))
-        for key in (*keys_of(facts, COPIES), *self._hidden(item)):
+        copies = (*keys_of(facts, COPIES), *self._hidden(item))
+        check_publish(self._session, run, copies)
+        for key in copies:
             if address.exchange == TOPICS and key.startswith("$"):
                 raise ChannelFault(ReplyCode.ACCESS_REFUSED, "topics that start with $ are the broker's own")
         if facts.user_id is not None and facts.user_id != peer.username:
@@ -77,6 +79,12 @@ class Publisher:
                 facts.headers[RECEIPT], reply_to=reply_to, exchange=DEFAULT_EXCHANGE, correlation=correlation
             )
         return run
+
+    def check_again(self, item: PublishedRun, run: Run) -> None:
+        """Raises :class:`Refused` if a run that was checked may not be published any more."""
+        copies = (run.headers or {}).get(COPIES)
+        keys = map(str, copies) if isinstance(copies, list) else ()
+        check_publish(self._session, run, (*keys, *self._hidden(item)))
 
     def _read(self, raw: bytes) -> Facts:
         facts = self._facts.get(raw)

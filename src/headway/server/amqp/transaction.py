@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headway.core.consumer import Session
 from headway.core.log import TRANSACTIONS
@@ -31,6 +31,9 @@ class NoTransaction:
     def publish(self, steps: Steps, size: int) -> None:
         raise AssertionError("a channel without transactions puts nothing off")
 
+    def check_at_commit(self, check: Callable[[], None]) -> None:
+        raise AssertionError("a channel without transactions puts nothing off")
+
     def settle(self, steps: Steps, tags: Sequence[int]) -> None:
         raise AssertionError("a channel without transactions puts nothing off")
 
@@ -41,7 +44,7 @@ NO_TRANSACTION = NoTransaction()
 
 
 class Transaction:
-    __slots__ = ("_bytes", "_publishing", "_session", "_settling", "commit", "named")
+    __slots__ = ("_bytes", "_checks", "_publishing", "_session", "_settling", "commit", "named")
 
     def __init__(self, session: Session) -> None:
         self.named: set[int] = set()
@@ -51,11 +54,21 @@ class Transaction:
         self._session = session
         self._bytes = 0
         self._publishing: list[tuple[Steps, int]] = []
+        self._checks: list[Callable[[], None]] = []
+        """Permissions of publishes, for a reload may change them before the commit."""
         self._settling: list[tuple[Steps, int]] = []
 
     def publish(self, steps: Steps, size: int) -> None:
         """Puts a publish off. Raises :class:`Refused` if there is no memory for it; that closes the channel."""
         self._publishing.append((steps, self._put_on_tab(STEP_BYTES + size)))
+
+    def check_at_commit(self, check: Callable[[], None]) -> None:
+        self._checks.append(check)
+
+    def check(self) -> None:
+        """Raises :class:`Refused` if a publish is not permitted any more."""
+        for check in self._checks:
+            check()
 
     def settle(self, steps: Steps, tags: Sequence[int]) -> None:
         """Puts a settlement off. Raises :class:`Refused` like ``publish``."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from headway.core.base import format_count, format_duration, format_share, format_size
+from headway.core.permission import Operation, Permissions
 from headway.core.policy import Rule
 from headway.server.config import host_limits
 from headway.server.config.plugins import plugins_of
 from headway.server.config.settings import Settings
+
+USERS_SHOWN_MAX = 100
+"""Users of whom `headway check` tells what they may do."""
 
 
 def remarks(settings: Settings) -> list[str]:
@@ -87,3 +91,34 @@ def _rule_line(rule: Rule) -> str:
     which = f" {rule.then.which}" if rule.then.which else ""
     keyed = "if there are keys, " if rule.keyed else ""
     return f"{keyed}{rule.when}{held}{times} -> {rule.then.word}{which}{dry}"
+
+
+# -- what each user may do --------------------------------------------------------------------------------------------
+
+
+def describe_permissions(settings: Settings) -> str:
+    """Returns a line for each user, and one for clients without a user name; empty if there are no permissions."""
+    if not settings.permissions:
+        return ""
+    rules = Permissions(settings.permissions, settings.auth.groups)
+    users = [*settings.auth.users, *settings.auth.tokens]
+    rows = [(name, _deeds(rules, name)) for name in users[:USERS_SHOWN_MAX]]
+    if len(users) > USERS_SHOWN_MAX:
+        rows.append(("...", f"and {len(users) - USERS_SHOWN_MAX} more users"))
+    rows.append(("no user name", _deeds(rules, "")))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"may  {name:<{width}}  {deeds}" for name, deeds in rows)
+
+
+def _deeds(rules: Permissions, user: str) -> str:
+    grants = rules.grants(user)
+    if not grants.applies:
+        return "not connect"
+    deeds = []
+    for operation in Operation:
+        some = grants.sets.get(operation)
+        filters = [*(some.filters if some is not None else ()), *grants.templates.get(operation, ())]
+        if filters:
+            said = "connect as" if operation is Operation.CONNECT else str(operation)
+            deeds.append(f"{said} {', '.join(filters)}")
+    return "; ".join(deeds)

@@ -26,7 +26,7 @@ class Lines:
     def __init__(self, text: str) -> None:
         self._found: dict[tuple[str, int, int, str], int] = {}
         """By table, its number, the number of the rule (0: none), and the key (empty: the header)."""
-        table, numbers, rule, quotes = "", {"policy": 0, "trial": 0, "topic": 0}, 0, ""
+        table, numbers, rule, quotes = "", {"policy": 0, "trial": 0, "topic": 0, "permission": 0}, 0, ""
         for number, line in enumerate(text.splitlines(), 1):
             if quotes:
                 quotes = "" if quotes in line else quotes
@@ -56,6 +56,9 @@ class Lines:
 
     def topic(self, topic: int, key: str = "") -> int | None:
         return self._first(("topic", topic, 0, key), ("topic", topic, 0, ""))
+
+    def permission(self, permission: int, key: str = "") -> int | None:
+        return self._first(("permission", permission, 0, key), ("permission", permission, 0, ""))
 
     def key(self, table: str, key: str = "") -> int | None:
         return self._first((table, 0, 0, key), (table, 0, 0, ""))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headway.core.message import covers
+from headway.core.permission import EXCHANGES, QUEUES, Operation, Permission, fill
 from headway.core.policy import Policy
 from headway.server.config.findings import Finding, Lines
 from headway.server.config.reachability import contradiction, marks_nobody, too_late
@@ -12,6 +13,7 @@ from headway.server.config.settings import Settings
 from headway.server.config.wildcards import meant
 from headway.server.config.writable import folders, why_not_writable
 
+_WITH_FILTERS = (Operation.CONNECT, Operation.PUBLISH, Operation.SUBSCRIBE, Operation.DECLARE)
 NARROW = "list narrow policies first, and those for more topics after them"
 
 UNMARKED = (
@@ -25,7 +27,7 @@ def lint(settings: Settings) -> list[Finding]:
     lines = Lines(settings.text)
     found = [
         *_rules(settings, lines), *_shadowed(settings, lines), *_uncovered(settings, lines),
-        *_filters(settings, lines), *_paths(settings, lines),
+        *_filters(settings, lines), *_permissions(settings, lines), *_paths(settings, lines),
     ]  # fmt: skip
     return sorted(dict.fromkeys(found), key=lambda one: (one.line is None, one.line or 0))
 
@@ -115,6 +117,61 @@ def _uncovered(settings: Settings, lines: Lines) -> Iterator[Finding]:
             'topics = ["#"] at the end (headway serve --print-config has the default one)'
         )
         yield Finding("policy", text, lines.policy(1))
+
+
+# -- permissions ------------------------------------------------------------------------------------------------------
+
+
+def _permissions(settings: Settings, lines: Lines) -> Iterator[Finding]:
+    known, groups = [*settings.auth.users, *settings.auth.tokens], settings.auth.groups
+    for name, members in groups.items():
+        for member in members:
+            if member not in known:
+                text = f'"{member}" is neither in [auth.users] nor in [auth.tokens]; add the user, or correct the name'
+                yield Finding(f"auth.groups.{name}", text, lines.key("auth.groups", name))
+    for number, rule in enumerate(settings.permissions, 1):
+        for key, text in _permission_faults(settings, rule, known):
+            yield Finding(f"permission[{number}]{key and '.' + key}", text, lines.permission(number, key))
+    if settings.permissions and settings.server.admin is not None and not _somebody_administers(settings):
+        text = 'nobody may use the admin API (top, why, metrics): add a [[permission]] with admin = ["read"]'
+        yield Finding("permission", text, lines.permission(1))
+
+
+def _permission_faults(settings: Settings, rule: Permission, known: list[str]) -> Iterator[tuple[str, str]]:
+    """Yields the key of a fault, and what is wrong there."""
+    if rule.user is not None and rule.user not in known:
+        yield "user", f'"{rule.user}" is neither in [auth.users] nor in [auth.tokens], so it applies to nobody'
+    if rule.group is not None and rule.group not in settings.auth.groups:
+        yield "group", f'there is no group "{rule.group}" in [auth.groups], so it applies to nobody'
+    if not any(rule.filters(operation) for operation in Operation):
+        yield "", "it gives nothing: add publish, subscribe, declare, connect or admin"
+    whom = [rule.user] if rule.user else settings.auth.groups.get(rule.group, []) if rule.group else known
+    for operation in _WITH_FILTERS:
+        for filter in rule.filters(operation):
+            if why := _never(operation, filter, whom):
+                yield operation, f'"{filter}": {why}'
+
+
+def _never(operation: Operation, filter: str, users: list[str]) -> str:
+    """Returns why a filter can never apply; empty if it can."""
+    if text := meant(filter.replace("%u", "u").replace("%c", "c")):
+        return text
+    if filter.startswith("$share/"):
+        return "it is for the topics: write the filter without $share/GROUP, which any subscription may have"
+    if operation is Operation.PUBLISH and filter.startswith("$") and not filter.startswith((QUEUES, EXCHANGES)):
+        return "topics that begin with $ are the broker's own, and nobody may publish to them"
+    if "%u" in filter and not users:
+        return "there are no users that %u could be: add [auth.users]"
+    for name in users:
+        if fill(filter, "%u", name) is None:
+            which = '".", "/", "+" or "#"' if filter.startswith(QUEUES) else '"/", "+" or "#"'
+            return f'%u is never "{name}", because it has {which} in it or begins with $'
+    return ""
+
+
+def _somebody_administers(settings: Settings) -> bool:
+    admin = settings.auth.admin
+    return bool(admin.read or admin.change) or any(rule.admin for rule in settings.permissions)
 
 
 # -- topics and paths -------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from headway.core.base import ConfigError, format_duration, format_share, format_size
 from headway.core.message import BadTopic, validate_filter
+from headway.core.permission import Permission
 from headway.core.policy import Policy, parse_policies, parse_trials
 from headway.server.config import host_limits
 from headway.server.config.errors import in_plain_words
@@ -30,6 +31,7 @@ from headway.server.config.settings import (
     DISK_BYTES,
     FileTables,
     HistorySettings,
+    PermissionTable,
     PoolSettings,
     PoolTable,
     Settings,
@@ -90,7 +92,8 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
     of_views = [{"filter": view.topic, "key": key_of(view).text} for view in file.views.values()]
     written["topic"] = [*written["topic"], *of_views]
     settings = Settings(
-        server=file.server, listeners=file.listeners, auth=file.auth, pools=pools, flap=file.flap,
+        server=file.server, listeners=file.listeners, auth=file.auth,
+        permissions=tuple(map(_permission, file.permission)), pools=pools, flap=file.flap,
         retained=file.retained, telemetry=file.telemetry, journal=file.journal, history=_history(file),
         topics=topics_of(file.views.values(), file.topic), views=file.views, tables=file.tables, policies=policies,
         trials=trials, source=source, policies_text=msgspec.json.encode(written).decode(), text=text,
@@ -153,6 +156,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     """Finds limits that are valid one by one and contradict each other."""
     yield from _bad_listeners(settings)
     yield from _bad_rights(settings)
+    yield from _bad_permissions(settings)
     yield from _bad_pools(settings)
     flap = settings.flap
     if flap.base_s > flap.max_s:
@@ -196,6 +200,19 @@ def _bad_rights(settings: Settings) -> Iterator[str]:
         for name in getattr(auth.admin, right) or ():
             if name not in auth.users and name not in auth.tokens:
                 yield f"auth.admin.{right}: {shown(name)} is neither in [auth.users] nor in [auth.tokens]"
+
+
+def _permission(table: PermissionTable) -> Permission:
+    return Permission(
+        table.user, table.group, tuple(table.connect), tuple(table.publish), tuple(table.subscribe),
+        tuple(table.declares), tuple(table.admin),
+    )  # fmt: skip
+
+
+def _bad_permissions(settings: Settings) -> Iterator[str]:
+    for number, rule in enumerate(settings.permissions, 1):
+        if rule.user is not None and rule.group is not None:
+            yield f"permission[{number}]: it is for a user or for a group, not for both: write two"
 
 
 def _bad_listeners(settings: Settings) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from headway.core.message import compile_key
+from headway.core.permission import Permission
 from headway.core.policy import Policy
 from headway.server.config import host_limits
 from headway.server.config.fields import (
@@ -155,6 +156,8 @@ class AuthTable(Table):
     tokens: dict[Name, Digest] = Field(default_factory=dict)
     """Tokens of the admin API, as digests."""
     admin: AdminTable = AdminTable()
+    groups: dict[Name, list[Name]] = Field(default_factory=dict)
+    """Users and tokens by group, for permissions."""
 
     @property
     def asks(self) -> bool:
@@ -163,7 +166,25 @@ class AuthTable(Table):
 
     def may(self, name: str, *, change: bool) -> bool:
         """Returns whether a user or a token may read, or change, at the admin API."""
-        return name in self.admin.change or (not change and (self.admin.read is None or name in self.admin.read))
+        return self.names(name, change=change) or (not change and self.admin.read is None)
+
+    def names(self, name: str, *, change: bool) -> bool:
+        """Returns whether ``[auth.admin]`` gives a user or a token this right by name."""
+        return name in self.admin.change or (not change and name in (self.admin.read or ()))
+
+
+class PermissionTable(Table):
+    """``[[permission]]``: what a user, a group, or everybody may do. In filters ``%u`` is the user's name, and ``%c``
+    the client id."""
+
+    user: Name | None = None
+    group: Name | None = None
+    connect: list[Filter] = Field(default_factory=list)
+    """Filters for client ids; empty: any."""
+    publish: list[Filter] = Field(default_factory=list)
+    subscribe: list[Filter] = Field(default_factory=list)
+    declares: list[Filter] = Field(default_factory=list, alias="declare")
+    admin: list[Annotated[str, one_of("read", "change")]] = Field(default_factory=list)
 
 
 class FlapTable(Table):
@@ -277,6 +298,7 @@ class FileTables(Table):
     server: ServerTable = ServerTable()
     listeners: dict[Name, ListenerTable] = Field(default_factory=dict)
     auth: AuthTable = AuthTable()
+    permission: list[PermissionTable] = Field(default_factory=list)
     pool: PoolTable = Field(default_factory=PoolTable)
     flap: FlapTable = FlapTable()
     retained: RetainedTable = RetainedTable()
@@ -321,6 +343,8 @@ class Settings:
     listeners: dict[str, ListenerTable]
     """Listeners by name; never empty."""
     auth: AuthTable
+    permissions: tuple[Permission, ...]
+    """In the order of the file. If there is one, whatever none of them allows is denied."""
     pools: dict[str, PoolSettings]
     """Pools by listener; ``""`` is the global one. The keys are those of ``core.routing.Registry.pools``."""
     flap: FlapTable

@@ -53,6 +53,7 @@ class Peer(Protocol):
     """The protocol's side of a connection."""
 
     session: Session | None
+    user: str
     keep_alive_s: float
 
     def received(self, data: bytes) -> bool:
@@ -70,6 +71,7 @@ class Peer(Protocol):
     def close_channel(self, effect: CloseChannel) -> None: ...
     def close_consumer(self, subscription: Subscription, text: str) -> None: ...
     def cancelled(self, subscription: Subscription) -> None: ...
+    def revoked(self, subscription: Subscription, text: str) -> None: ...
 
 
 class Connection(SocketOutlet):

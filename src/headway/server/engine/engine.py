@@ -26,6 +26,7 @@ from headway.core.consumer import (
     Pause,
     PluginFailed,
     Resume,
+    Revoked,
     Session,
     Spill,
 )
@@ -43,6 +44,7 @@ from headway.server.connections import (
 )
 from headway.server.engine.dead_letters import publish_dead_letter
 from headway.server.engine.history import open_history
+from headway.server.engine.permissions import PermissionsInForce
 from headway.server.engine.spilling import Spilling
 from headway.server.engine.supervision import Supervision
 from headway.server.engine.telemetry import Telemetry
@@ -74,6 +76,7 @@ class Engine:
         self.now: Callable[[], float] = time.monotonic
         self.pulse = Pulse()
         self.ends = Ends()
+        self.permissions = PermissionsInForce(settings, self.broker)
         self.connections_refused = 0
         self.protocol_errors = 0
         self._limited_s = -LIMITED_EVERY_S
@@ -85,6 +88,7 @@ class Engine:
             self.journal = start_journal(settings.journal, settings.topics, self.broker, loop, self.now, self.turn_soon,
                                        lambda: time.time() - time.monotonic(), repair=repair)  # fmt: skip
             self.journal.pulse = self.pulse
+            self.permissions.begin(self.now())
         self.history = open_history(settings.history, self.broker.verdicts, self.ends, loop, self.now)
         self._recorders = [one for one in (self.telemetry, self.history) if one is not None]
         self._spilling = Spilling(settings, self.broker, self.journal, loop, lambda: self.now(), self.pulse,
@@ -247,6 +251,8 @@ class Engine:
                 session.outlet.peer_side.close_channel(effect)
             case Cancelled(subscription) if isinstance(subscription.session.outlet, Connection):
                 subscription.session.outlet.peer_side.cancelled(subscription)
+            case Revoked(subscription, text) if isinstance(subscription.session.outlet, Connection):
+                subscription.session.outlet.peer_side.revoked(subscription, text)
             case PluginFailed(name, error):
                 log.error("the plug-in %s failed, and goes on being asked; this is said once", name, exc_info=error)
             case DeadLetter():

@@ -4,6 +4,8 @@ Rules:
 - Only clients on this machine are answered, and no web page in its browser.
 - If there are users or tokens, a request must name one of them (HTTP basic, bearer token). ``[auth.admin]`` says which
   may read and which may change. Everything is a change except GET, HEAD, and asking what a config would do.
+- If there are permissions, they say the same with ``admin``, and left out means nobody. What programs read and publish
+  (``DATA``) needs neither then, but the permissions for its topics and names; those are checked where they are known.
 - Idle connections are closed: without a request within ``HEADER_S``, if a body does not arrive, and if an answer is not
   read. There are ``CONNECTIONS_MAX`` connections at most.
 """
@@ -35,6 +37,8 @@ USER = web.RequestKey("user", str)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _READING = ("GET", "HEAD")
 _ONLY_ASKING = ("/v1/preview",)
+DATA = ("/v1/topics", "/v1/cursors/", "/v1/writers/")
+"""Where paths begin at which programs read and publish records."""
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -114,10 +118,17 @@ class AccessControl:
         return await logins.check(name, password, request.remote or "", lambda: not is_gone(request))
 
     def _may(self, request: web.Request) -> None:
-        auth, user = self._engine.settings.auth, request[USER]
+        auth, user, permissions = self._engine.settings.auth, request[USER], self._engine.permissions
+        change = request.method not in _READING and request.path not in _ONLY_ASKING
+        if permissions.given:
+            word = "change" if change else "read"
+            if request.path.startswith(DATA) or permissions.may_admin(user, word) or auth.names(user, change=change):
+                return
+            permissions.deny_admin(user, word)
+            who = user or "a client without a user name"
+            raise Refusal(403, f'{who} may not {word} here: a [[permission]] with admin = ["{word}"] says who may')
         if not auth.asks:
             return
-        change = request.method not in _READING and request.path not in _ONLY_ASKING
         if not auth.may(user, change=change):
             right = "change" if change else "read"
             raise Refusal(403, f"{user} may not {right} here: [auth.admin] {right} names who may")

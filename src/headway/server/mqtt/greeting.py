@@ -94,13 +94,15 @@ class Greeting:
         request = ConnectRequest(
             client, peer.connection.listener, packet.clean_start, expiry, packet.receive_max,
             packet.max_packet_bytes or 2**62, packet.username, "mqtt5" if packet.version == 5 else "mqtt3.1.1",
-            _will(packet),
+            _will(packet), peer.engine.permissions.rights(peer.user, client),
         )  # fmt: skip
         durable = peer.engine.broker.is_kept(client)
         try:
             session = peer.engine.broker.connect(request, peer.connection, now)
         except Refused as error:
             code = ReasonCode.QUOTA_EXCEEDED if error.reason in QUOTAS else ReasonCode.SERVER_BUSY
+            if error.reason is Reason.NOT_AUTHORIZED:
+                code = ReasonCode.NOT_AUTHORIZED
             user = (("retry-after-s", f"{error.retry_after_s:.1f}"),) if error.retry_after_s else ()
             self._deny(code, str(error), Fields(user=user), error.reason)
             return

@@ -148,7 +148,8 @@ class MqttPeer(BasePeer[Item]):
             if refused is None:
                 self.pace(taken)
             else:
-                code, text = ReasonCode.QUOTA_EXCEEDED, str(refused)
+                denied = refused.reason is Reason.NOT_AUTHORIZED
+                code, text = ReasonCode.NOT_AUTHORIZED if denied else ReasonCode.QUOTA_EXCEEDED, str(refused)
         if not code and not taken and self.replies.version == 5:
             code = ReasonCode.NO_MATCHING_SUBSCRIBERS
         if item.qos == 1:
@@ -226,4 +227,6 @@ class MqttPeer(BasePeer[Item]):
 def _suback_code(error: Refused) -> int:
     if isinstance(error.__cause__, BadTopic):
         return ReasonCode.FILTER_INVALID
+    if error.reason is Reason.NOT_AUTHORIZED:
+        return ReasonCode.NOT_AUTHORIZED
     return ReasonCode.QUOTA_EXCEEDED if error.reason in QUOTAS else ReasonCode.IMPLEMENTATION_ERROR

@@ -28,6 +28,7 @@ class Greeted(Protocol):
     will_due: bool
     incoming_max: int
     state: ClientState
+    user: str
 
     @property
     def granted(self) -> Session: ...

@@ -43,7 +43,7 @@ class BasePeer(ABC, Generic[Item]):
 
     __slots__ = (
         "_held", "_lanes", "budget", "connection", "decoder", "engine", "handles", "keep_alive_s", "listener",
-        "pending_replies", "session", "state",
+        "pending_replies", "session", "state", "user",
     )  # fmt: skip
 
     publishes: ClassVar[frozenset[type]] = frozenset({Run})
@@ -59,6 +59,8 @@ class BasePeer(ABC, Generic[Item]):
         self.listener = listener
         self.decoder = decoder
         self.session: Session | None = None
+        self.user = ""
+        """The user that the client is, as was checked; empty: it gave no name, or one that is only a label."""
         self.keep_alive_s = inf
         self.pending_replies = PendingReplies(connection, engine.journal)
         """Replies to what the client publishes."""
@@ -122,6 +124,7 @@ class BasePeer(ABC, Generic[Item]):
     def close_channel(self, effect: CloseChannel) -> None: ...
     def close_consumer(self, subscription: Subscription, text: str) -> None: ...
     def cancelled(self, subscription: Subscription) -> None: ...
+    def revoked(self, subscription: Subscription, text: str) -> None: ...
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -223,7 +226,7 @@ class BasePeer(ABC, Generic[Item]):
         budget.left -= work
         if refused is None:
             self.pace(taken // count)
-        else:
+        elif refused.reason is not Reason.NOT_AUTHORIZED:  # these are counted
             session.refused_records += 1  # there is no reply; the client's counters show it
         if rest is None:
             return count
@@ -264,6 +267,7 @@ class BasePeer(ABC, Generic[Item]):
         """Calls ``done`` with whether the password is right: at once if it is remembered, else after a check in a
         thread. Items that came meanwhile are handled after that. If the connection ends first, nothing is called."""
         if self.engine.logins.users.remembers(username, password):
+            self.user = username
             done(True)
             return
         self.become(WAITING)
@@ -273,6 +277,7 @@ class BasePeer(ABC, Generic[Item]):
     async def _check(self, username: str, password: bytes, done: Callable[[bool], None]) -> None:
         right = await self.engine.check_password(username, password, self.connection)
         if self.connection.open:
+            self.user = username if right else ""
             self.become(GREETING)
             self.connection.resume_reading("password")
             done(right)

@@ -17,6 +17,7 @@ from headway.core.base import Reason, Refused
 from headway.core.clients import POLLS_PROTOCOL
 from headway.core.consumer import ConnectionlessOutlet, Poll, Session, parse_options
 from headway.core.message import BadTopic, validate_filter
+from headway.core.permission import Operation, Rights
 from headway.core.policy import DecisionKind
 from headway.server.engine import Engine
 from headway.server.http import USER, Quota, Refusal, json_answer, read_json
@@ -68,20 +69,34 @@ class CursorHandlers:
     async def _put(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         wish = await read_json(request, CursorRequest)
+        version = self._engine.permissions.version
         try:
+            rights = self._may(request)
             found = self._recorded(wish.topic)
-            poll = self._attached(name, request[USER], wish, found)
+            poll = self._attached(name, request[USER], wish, found, rights)
             await self._more(poll, found, wish)
             self._check(name)
+            if self._engine.permissions.version != version:
+                self._may(request)
             return json_answer(self._told(poll, found))
         except BadTopic as error:
             raise Refusal(400, str(error)) from None
 
+    def _may(self, request: web.Request) -> Rights | None:
+        """Returns what the user may do as this cursor. Raises Refusal if the cursor is not for this user."""
+        name = request.match_info["name"]
+        rights = self._engine.permissions.rights(request[USER], name)
+        if rights is not None and not rights.may(Operation.DECLARE, f"$cursor/{name}"):
+            raise Refusal(403, rights.text(Operation.DECLARE, f"$cursor/{name}"))
+        return rights
+
     async def _leave(self, request: web.Request) -> web.Response:
+        self._may(request)
         self._gone(self._known(request))
         return web.Response(status=204)
 
     async def _delete(self, request: web.Request) -> web.Response:
+        self._may(request)
         session = self._known(request)
         self._gone(session)
         self._quota.leave(session.client)
@@ -101,7 +116,8 @@ class CursorHandlers:
         except NotRecorded as error:
             raise Refusal(404, str(error)) from None
 
-    def _attached(self, name: str, user: str, wish: CursorRequest, found: list[RecordedTopic]) -> Poll:
+    def _attached(self, name: str, user: str, wish: CursorRequest, found: list[RecordedTopic], rights: Rights | None
+                  ) -> Poll:
         engine, now = self._engine, self._engine.now()
         self._check(name)
         streams, broker = _streams(found), engine.broker
@@ -120,8 +136,10 @@ class CursorHandlers:
         try:
             asked = parse_options([] if wish.patience is None else [("patience", wish.patience)])
             poll = broker.polls.attach(name, wish.topic, offset, wish.policy, MqttDialect(5, 1), now, user or None,
-                                       asked.patience_s)  # fmt: skip
+                                       asked.patience_s, rights)  # fmt: skip
         except Refused as error:
+            if error.reason is Reason.NOT_AUTHORIZED:
+                raise Refusal(403, str(error)) from None
             if error.retry_after_s:
                 raise Refusal(429, str(error), retry_after_s=round(error.retry_after_s, 3)) from None
             raise Refusal(400, str(error)) from None

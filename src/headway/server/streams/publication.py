@@ -16,6 +16,7 @@ from headway.core.base import Refused
 from headway.core.clients import Origin
 from headway.core.consumer import Session
 from headway.core.message import Run
+from headway.core.permission import Rights
 from headway.store.staged import Staged
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ TURN_RUNS = 200
 
 class Publication:
     def __init__(self, engine: Engine, staged: Staged, threads: Executor, writer: str, number: int,
-                 parts: tuple[str, ...], *, begun: bool) -> None:
-        """``begun``: the publication had begun before this process."""
+                 parts: tuple[str, ...], user: str | None, *, begun: bool) -> None:
+        """``user``: who publishes; None: it is not known any more. ``begun``: the publication had begun before this
+        process."""
         self.number = number
         self.parts = parts
         self.rows = 0
@@ -41,6 +43,10 @@ class Publication:
         self._staged = staged
         self._threads = threads
         self._writer = writer
+        self._user = user
+        self._rights: Rights | None = None
+        self._version = -1
+        """The version of the permissions that ``_rights`` are of."""
         self._begun = begun
         self._go_on = asyncio.Event()
         self.start()
@@ -119,7 +125,10 @@ class Publication:
         """Returns the writer's session once it may publish. Raises Refused."""
         engine = self._engine
         while True:
-            session = engine.broker.writers.attach(self._writer, self._go_on.set, engine.now())
+            if self._user is not None and self._version != engine.permissions.version:
+                self._version = engine.permissions.version
+                self._rights = engine.permissions.rights(self._user, self._writer)
+            session = engine.broker.writers.attach(self._writer, self._go_on.set, engine.now(), self._rights)
             if not session.paused_by:
                 return session
             self._go_on.clear()

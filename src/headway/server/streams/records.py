@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from headway.core.base import ConfigError
+from headway.core.base import ConfigError, Refused
 from headway.core.message import BadTopic, validate_filter
+from headway.core.permission import Operation
 from headway.server.engine import Engine
-from headway.server.http import Refusal, abort, is_gone, json_answer
+from headway.server.http import USER, Refusal, abort, is_gone, json_answer
 from headway.server.recorded import (
     PROGRESS_BYTES,
     NotRecorded,
@@ -103,12 +104,17 @@ class RecordHandlers:
         archive = engine.journal.archive
         return {one.filter: RecordedStream(one.stream, keys.get(one.filter)) for one in archive.recorded.values()}
 
-    async def _topics(self, _: web.Request) -> web.Response:
+    async def _topics(self, request: web.Request) -> web.Response:
+        """Lists the recorded topics that the user may read."""
+        recorded = self._recorded()
+        readable = set(self._readable(request, recorded))
         journal = self._engine.journal
         keeps = {topic.filter: topic.keep for topic in self._engine.settings.topics}
         found = []
-        for filter, source in self._recorded().items():
+        for filter, source in recorded.items():
             assert journal is not None
+            if filter not in readable:
+                continue
             first_us, last_us = _times(source.stream)
             found.append({
                 "filter": filter, "key": source.key.text if source.key else None, "keep": str(keeps.get(filter)),
@@ -129,7 +135,7 @@ class RecordHandlers:
             self._readers -= 1
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        wanted = self._wanted(request)
+        wanted, version = self._wanted(request), self._engine.permissions.version
         run = self._engine.loop.run_in_executor
         begun = await run(self._threads, _begin, wanted)
         headers = {
@@ -145,6 +151,9 @@ class RecordHandlers:
             while chunk is not None:
                 if is_gone(request):
                     break
+                if self._engine.permissions.version != version:
+                    version = self._engine.permissions.version
+                    self._check(request, wanted.filter)
                 if len(chunk):
                     async with asyncio.timeout(UNREAD_S):
                         await response.write(chunk)
@@ -153,6 +162,9 @@ class RecordHandlers:
                 await response.write_eof()
         except _AWAY:
             pass  # the client is gone, or does not read
+        except Refused as refused:  # a reload has revoked it
+            log.info("records of %s: the answer ends here: %s", wanted.filter, refused)
+            abort(request)
         except (Trimmed, Corrupt, OSError) as error:
             log.error("records of %s: the answer ends too early: %s", wanted.filter, _words(error))
             abort(request)
@@ -164,14 +176,28 @@ class RecordHandlers:
         topic = request.match_info["topic"]
         try:
             validate_filter(topic)
+            self._check(request, topic)
             asked = parse_range_request(request.query, int(time.time() * 1e6))
             sources = [recorded[filter] for filter in filters_of(topic, recorded)]
         except (ConfigError, BadTopic) as error:
             raise Refusal(400, str(error)) from None
+        except Refused as refused:
+            raise Refusal(403, str(refused)) from None
         except NotRecorded as error:
-            raise Refusal(404, str(error), recorded=list(recorded)) from None
+            raise Refusal(404, str(error), recorded=self._readable(request, recorded)) from None
         assert self._engine.journal is not None
         return ReadRequest(sources, topic, asked, self._engine.journal.committed_sequence)
+
+
+    def _check(self, request: web.Request, filter: str) -> None:
+        """Raises Refused if the user may not read this."""
+        rights = self._engine.permissions.rights(request[USER], "")
+        if rights is not None:
+            rights.check(Operation.SUBSCRIBE, filter)
+
+    def _readable(self, request: web.Request, recorded: Iterable[str]) -> list[str]:
+        rights = self._engine.permissions.rights(request[USER], "")
+        return [filter for filter in recorded if rights is None or rights.covers(Operation.SUBSCRIBE, filter)]
 
 
 # -- in a worker thread -----------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import web
 
 from headway.core.clients import PROTOCOL, WriterBatch, WriterOutlet
+from headway.core.permission import Operation
 from headway.server.engine import Engine
 from headway.server.http import USER, Quota, Refusal, json_answer, read_body, read_json
 from headway.server.loop import Repeating
@@ -97,7 +98,13 @@ class WriterHandlers:
         name = self._heard(request)
         async with self._uploads:
             data = await read_body(request, PART_BYTES_MAX, PART_S)
-            part, rows = await self._engine.loop.run_in_executor(self._threads, self._stage, name, data)
+            run = self._engine.loop.run_in_executor
+            rows, topics = await run(self._threads, self._checked, data)
+            rights = self._engine.permissions.rights(request[USER], name)
+            for topic in topics if rights is not None else ():
+                if rights is not None and not rights.may_publish(topic):
+                    raise Refusal(403, rights.text(Operation.PUBLISH, topic))
+            part = await run(self._threads, self._stage, name, data)
         return json_answer({"part": part, "rows": rows}, 201)
 
     async def _take_back(self, request: web.Request) -> web.Response:
@@ -113,7 +120,7 @@ class WriterHandlers:
     async def _publish(self, request: web.Request) -> web.Response:
         name, number = self._heard(request), int(request.match_info["number"])
         wish = await read_json(request, BatchRequest)
-        publication = await self._publication(name, number, tuple(dict.fromkeys(wish.parts)))
+        publication = await self._publication(name, number, tuple(dict.fromkeys(wish.parts)), request[USER])
         if publication is None:
             return json_answer({"batch": number, "done": True, "rows": 0, "refused": ""})
         await asyncio.wait([publication.task], timeout=max(0, min(wish.wait_ms, WAIT_MS_MAX)) / 1000)
@@ -143,6 +150,9 @@ class WriterHandlers:
             raise Refusal(404, NO_JOURNAL)
         if not is_name(name):
             raise Refusal(400, f"{name!r} cannot be a writer's name: letters, digits and . _ -, at most 128")
+        rights = self._engine.permissions.rights(request[USER], name)
+        if rights is not None and not rights.may(Operation.DECLARE, f"$writer/{name}"):
+            raise Refusal(403, rights.text(Operation.DECLARE, f"$writer/{name}"))
         session = self._engine.broker.registry.sessions.get(name)
         if session is not None and session.protocol != PROTOCOL:
             raise Refusal(409, f"{name} is the name of a client that speaks {session.protocol}")
@@ -158,23 +168,28 @@ class WriterHandlers:
         self._heard_s[name] = self._engine.now()
         return name
 
-    def _stage(self, name: str, data: bytes) -> tuple[str, int]:
-        """Checks rows and stages them. Runs in a worker thread. Raises Refusal."""
+    def _checked(self, data: bytes) -> tuple[int, frozenset[str]]:
+        """Checks rows. Returns their number and their topics. Runs in a worker thread. Raises Refusal."""
         try:
             from headway.store.rows import BadRows, check
         except ImportError:
             raise Refusal(501, NO_ARROW) from None
         try:
             checked = check(data, self._payload_bytes_max)
-            if self._staged.free_bytes() - len(data) < FREE_BYTES_MIN:
-                raise Refusal(503, f"the disk of {self._staged.folder} is full but for what the journal needs")
-            return self._staged.add(name, data), checked.rows
         except BadRows as error:
             raise Refusal(400, str(error)) from None
+        return checked.rows, checked.topics
+
+    def _stage(self, name: str, data: bytes) -> str:
+        """Stages rows. Returns the name of the part. Runs in a worker thread. Raises Refusal."""
+        try:
+            if self._staged.free_bytes() - len(data) < FREE_BYTES_MIN:
+                raise Refusal(503, f"the disk of {self._staged.folder} is full but for what the journal needs")
+            return self._staged.add(name, data)
         except OSError as error:
             raise Refusal(503, f"cannot write to {self._staged.folder}: {error.strerror or error}") from None
 
-    async def _publication(self, name: str, number: int, parts: tuple[str, ...]) -> Publication | None:
+    async def _publication(self, name: str, number: int, parts: tuple[str, ...], user: str) -> Publication | None:
         """Returns the publication of this batch, running or done; None: published long ago, or empty. Raises
         Refusal."""
         running = self._publications.get(name)
@@ -194,15 +209,16 @@ class WriterHandlers:
         if missing:
             raise Refusal(410, f"part {missing[0]} of batch {number} is not here any more: write the batch again")
         if self._publications.get(name) is not running:  # another request was faster
-            return await self._publication(name, number, parts)
+            return await self._publication(name, number, parts, user)
         busy = sum(1 for one in self._publications.values() if one.busy)
         if busy >= BATCHES_AT_ONCE:
             raise Refusal(503, f"{busy} others are publishing already; try again later")
-        return self._begin(name, WriterBatch(number, parts, 0, 0.0), begun=False) if parts else None
+        return self._begin(name, WriterBatch(number, parts, 0, 0.0), user) if parts else None
 
-    def _begin(self, name: str, batch: WriterBatch, *, begun: bool) -> Publication:
+    def _begin(self, name: str, batch: WriterBatch, user: str | None = None, *, begun: bool = False) -> Publication:
+        """``user``: who publishes; None: the batch began before this process, and was allowed then."""
         self._publications[name] = publication = Publication(
-            self._engine, self._staged, self._threads, name, batch.number, batch.parts, begun=begun
+            self._engine, self._staged, self._threads, name, batch.number, batch.parts, user, begun=begun
         )
         return publication
 

@@ -1,0 +1,94 @@
+"""Grants: the filters of all permissions that apply to one user, for each operation.
+
+``%u`` is filled in once per user, ``%c`` once per client. A name that could be more than a part of one level widens no
+filter: where it is empty, begins with "$", or has a "/", "+", "#" or NUL in it, the filter is left out. In filters of
+queues, where dots part words, a name with a dot is not filled in, either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from headway.core.message import FilterTrie, covers, overlaps
+from headway.core.permission.rule import QUEUES, Operation, Permission
+
+USER, CLIENT = "%u", "%c"
+_UNSAFE = re.compile(r"^\$|[/+#\0]")
+
+
+def fill(filter: str, placeholder: str, name: str) -> str | None:
+    """Returns the filter with a name in the place of ``%u`` or ``%c``; None: this name may not stand there."""
+    if placeholder not in filter:
+        return filter
+    if not name or _UNSAFE.search(name) or (filter.startswith(QUEUES) and "." in name):
+        return None
+    return filter.replace(placeholder, name)
+
+
+class FilterSet:
+    """Filters of which one has to cover what is asked for."""
+
+    __slots__ = ("_trie", "filters")
+
+    def __init__(self, filters: Iterable[str]) -> None:
+        self.filters = tuple(dict.fromkeys(filters))
+        self._trie: FilterTrie[None] = FilterTrie()
+        for filter in self.filters:
+            self._trie.add(filter, None)
+
+    def allows(self, name: str) -> bool:
+        """Tells whether some filter matches a name."""
+        return bool(self.filters) and any(self._trie.match(one) for one in _spellings(name))
+
+    def covers(self, filter: str) -> bool:
+        """Tells whether one of the filters matches everything that ``filter`` matches."""
+        return any(covers(wide, one) for one in _spellings(filter) for wide in self.filters)
+
+    def parts_of(self, filter: str) -> list[str]:
+        """Returns the filters that match something of ``filter``."""
+        return [one for one in self.filters if filter and overlaps(one, filter)]
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    """Returns the names that stand for this one. The empty topic, which AMQP has, is one level."""
+    if not name:
+        return ("\0",)
+    if name.startswith(QUEUES) and "." in name:
+        return name, name.replace(".", "/")
+    return (name,)
+
+
+NOTHING = FilterSet(())
+
+
+class Grants:
+    """The filters that one user has. Those with ``%c`` in them wait for the client id."""
+
+    __slots__ = ("applies", "open", "sets", "templates")
+
+    def __init__(self, user: str, rules: Iterable[Permission]) -> None:
+        found: dict[Operation, list[str]] = {operation: [] for operation in Operation}
+        self.templates: dict[Operation, tuple[str, ...]] = {}
+        self.applies = False
+        """Whether there is a permission for this user at all."""
+        for rule in rules:
+            for operation in Operation:
+                filled = [fill(filter, USER, user) for filter in rule.filters(operation)]
+                found[operation] += [filter for filter in filled if filter is not None]
+        for operation, filters in found.items():
+            self.applies = self.applies or bool(filters)
+            if waiting := tuple(filter for filter in filters if CLIENT in filter):
+                self.templates[operation] = waiting
+        self.sets: Mapping[Operation, FilterSet] = {
+            operation: FilterSet(filter for filter in filters if CLIENT not in filter)
+            for operation, filters in found.items() if filters
+        }  # fmt: skip
+
+    def of_client(self, client: str) -> dict[Operation, FilterSet]:
+        """Returns the filters that only this client id brings."""
+        own: dict[Operation, FilterSet] = {}
+        for operation, templates in self.templates.items():
+            filled = [fill(filter, CLIENT, client) for filter in templates]
+            own[operation] = FilterSet(filter for filter in filled if filter is not None)
+        return own

@@ -1,0 +1,170 @@
+"""Rights: what one client may do. Each question is answered once, and the answer is remembered.
+
+Rules:
+- What is not granted is denied.
+- The remembered answers have a limit, and are on the tab of the client. A reload makes new rights, without answers.
+- A subscription needs one filter that covers all of it. Nothing is judged per message.
+- Topics that begin with "$" are the broker's own: no permission makes them publishable, but those of queues and
+  exchanges.
+"""
+
+from __future__ import annotations
+
+from headway.core.base import Reason, Refused
+from headway.core.log import RIGHTS, Tab
+from headway.core.message import matches
+from headway.core.permission.denials import Denial, Denials
+from headway.core.permission.grants import NOTHING, FilterSet, Grants
+from headway.core.permission.rule import EXCHANGES, QUEUES, Operation
+
+ANSWERS_MAX = 1_000
+ANSWERS_BYTES_MAX = 128 * 1024
+ANSWER_BYTES = 250
+SHOWN_MAX = 3
+NAME_CHARS_MAX = 200
+_ID = "id/"
+_VERBS = {
+    Operation.CONNECT: "connect as", Operation.PUBLISH: "publish to", Operation.SUBSCRIBE: "subscribe to",
+    Operation.DECLARE: "declare", Operation.ADMIN: "ask the admin API to",
+}  # fmt: skip
+
+
+class Rights:
+    """The rights of one client. ``tab``: where its answers are counted."""
+
+    __slots__ = ("_answers", "_denials", "_grants", "_own", "_publish", "_told", "client", "size", "tab", "user")
+
+    def __init__(self, user: str, client: str, grants: Grants, denials: Denials) -> None:
+        self.user = user
+        """Empty: the client gave no name that was checked."""
+        self.client = client
+        self.tab: Tab | None = None
+        self.size = 0
+        """Bytes of the remembered answers."""
+        self._grants = grants
+        self._own = grants.of_client(client) if grants.templates else {}
+        self._denials = denials
+        self._publish: dict[str, bool] = {}
+        """Answers by topic."""
+        self._answers: dict[tuple[Operation, str], bool] = {}
+        self._told: set[Operation] = set()
+
+    @property
+    def applies(self) -> bool:
+        """Whether there is a permission for this user at all."""
+        return self._grants.applies
+
+    # -- questions --------------------------------------------------------------------------------------------------
+
+    def may_publish(self, topic: str, records: int = 1) -> bool:
+        """Tells whether records may be published to this topic, and counts them if not."""
+        answer = self._publish.get(topic)
+        if answer is None:
+            answer = not _is_own(topic) and self._allows(Operation.PUBLISH, topic)
+            self._make_room(topic)
+            self._publish[topic] = answer
+            if not answer:
+                self._tell(Operation.PUBLISH, topic)
+        if not answer:
+            self._denials.add(Operation.PUBLISH, records)
+        return answer
+
+    def may(self, operation: Operation, filter: str) -> bool:
+        """Tells whether everything that ``filter`` matches is allowed, and counts a denial."""
+        key = operation, filter
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self.covers(operation, filter)
+            self._make_room(filter)
+            self._answers[key] = answer
+            if not answer:
+                self._tell(operation, filter)
+        if not answer:
+            self._denials.add(operation)
+        return answer
+
+    def check(self, operation: Operation, filter: str) -> None:
+        """Raises :class:`Refused` unless everything that ``filter`` matches is allowed."""
+        if not self.may(operation, filter):
+            raise self.refusal(operation, filter)
+
+    def check_publish(self, topic: str, records: int = 1) -> None:
+        """Raises :class:`Refused` unless records may be published to this topic."""
+        if not self.may_publish(topic, records):
+            raise self.refusal(Operation.PUBLISH, topic)
+
+    def check_connect(self) -> None:
+        """Raises :class:`Refused` unless the client may connect: some permission is for it, and where permissions name
+        client ids, one of them is its own."""
+        if not self._may_connect():
+            self._denials.add(Operation.CONNECT)
+            self._tell(Operation.CONNECT, self.client)
+            raise self.refusal(Operation.CONNECT, self.client)
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    def refusal(self, operation: Operation, name: str) -> Refused:
+        return Refused(Reason.NOT_AUTHORIZED, self.text(operation, name))
+
+    def text(self, operation: Operation, name: str) -> str:
+        """Returns the words of a denial. Where a part of it would be allowed, they say which."""
+        who = self.user or "a client without a user name"
+        shown = name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "…"
+        said = f"{who} may not {_VERBS[operation]} {shown!r}"
+        if operation is Operation.CONNECT and not self._grants.applies:
+            return f"{who} may not connect: no [[permission]] is for this user"
+        parts = []
+        if operation is not Operation.CONNECT and operation is not Operation.ADMIN:
+            parts = [part for some in self._sets(operation) for part in some.parts_of(name)]
+        if parts:
+            more = f" and {len(parts) - SHOWN_MAX} more" if len(parts) > SHOWN_MAX else ""
+            return f"{said}, only to a part of it: {', '.join(parts[:SHOWN_MAX])}{more}"
+        return f"{said}: no [[permission]] allows it"
+
+    def forget(self) -> None:
+        """Forgets all answers."""
+        self._publish.clear()
+        self._answers.clear()
+        self._count(-self.size)
+
+    def _sets(self, operation: Operation) -> tuple[FilterSet, FilterSet]:
+        return self._grants.sets.get(operation, NOTHING), self._own.get(operation, NOTHING)
+
+    def _allows(self, operation: Operation, name: str) -> bool:
+        return any(some.allows(name) for some in self._sets(operation))
+
+    def covers(self, operation: Operation, filter: str) -> bool:
+        """Tells whether everything that ``filter`` matches is allowed, for a list of what is; nothing is counted."""
+        if operation is Operation.PUBLISH and _is_own(filter):
+            return False
+        return any(some.covers(filter) for some in self._sets(operation))
+
+    def _may_connect(self) -> bool:
+        filters = [filter for some in self._sets(Operation.CONNECT) for filter in some.filters]
+        if not filters and Operation.CONNECT not in self._grants.templates:
+            return self._grants.applies
+        return any(matches(_ID + filter, _ID + self.client) for filter in filters)
+
+    def _make_room(self, name: str) -> None:
+        """Counts one more answer. Where there are too many, all are forgotten."""
+        size = ANSWER_BYTES + 2 * len(name)
+        full = len(self._publish) + len(self._answers) >= ANSWERS_MAX or self.size + size > ANSWERS_BYTES_MAX
+        if full:
+            self.forget()
+        self._count(size)
+
+    def _count(self, change: int) -> None:
+        self.size += change
+        if self.tab is not None:
+            self.tab.put(RIGHTS, self.size)
+
+    def _tell(self, operation: Operation, name: str) -> None:
+        first = operation not in self._told
+        self._told.add(operation)
+        shown = name[:NAME_CHARS_MAX]
+        self._denials.put(Denial(self.client, self.user, operation, shown, self.text(operation, name), first))
+
+
+def _is_own(name: str) -> bool:
+    """Tells whether a topic is one that only the broker publishes to."""
+    return name.startswith("$") and not name.startswith((QUEUES, EXCHANGES))

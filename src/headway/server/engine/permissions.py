@@ -1,0 +1,122 @@
+"""The permissions in force: what rights clients have, what was denied, and what a reload changes.
+
+Who a client is: ``user`` is a name that was checked (a password, a token), never one that is only a label. A denial is
+in the log once per client and operation, on record for ``headway why``, and in the metrics each time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import msgspec
+
+from headway.core.base import History
+from headway.core.broker import Broker
+from headway.core.clients import WriterOutlet
+from headway.core.consumer import Session
+from headway.core.permission import Denial, Denials, Operation, Permissions, Rights
+from headway.server.config import Settings
+from headway.server.connections import Connection
+
+log = logging.getLogger("headway")
+
+PER_NAME_MAX = 16
+NAMES_MAX = 2_000
+
+
+class DeniedRequest(msgspec.Struct, frozen=True):
+    """A request that was denied, as ``headway why`` shows it."""
+
+    wall_s: float
+    client: str
+    user: str
+    operation: Operation
+    name: str
+    text: str
+
+
+class PermissionsInForce:
+    def __init__(self, settings: Settings, broker: Broker) -> None:
+        self._broker = broker
+        self._denials = Denials(self._denied)
+        self._requests: History[DeniedRequest] = History(PER_NAME_MAX, NAMES_MAX)
+        self._rules: Permissions | None = None
+        self._names = _names(settings)
+        self.version = 0
+        """Rises with each reload."""
+        self._take(settings)
+
+    def begin(self, now: float) -> None:
+        """Gives rights to the sessions of the journal, and ends what the config does not allow them any more."""
+        if self._rules is not None:
+            self._broker.set_permissions(self._rights_of, now)
+
+    def reload(self, settings: Settings, now: float) -> None:
+        """Puts the permissions of these settings in force, also for who is connected."""
+        names = _names(settings)
+        gone, self._names = self._names - names, names
+        was_open = self._rules is None
+        self.version += 1
+        self._take(settings)
+        if self._rules is not None:
+            self._rules.forget_users(gone)
+        if not was_open or self._rules is not None:
+            self._broker.set_permissions(self._rights_of, now)
+
+    def _take(self, settings: Settings) -> None:
+        rules = settings.permissions
+        self._rules = Permissions(rules, settings.auth.groups, self._denials) if rules else None
+
+    # -- questions --------------------------------------------------------------------------------------------------
+
+    @property
+    def given(self) -> bool:
+        """Whether there are permissions; if not, everybody may do everything."""
+        return self._rules is not None
+
+    def rights(self, user: str, client: str) -> Rights | None:
+        """Returns the rights of a client; None: it may do everything."""
+        return None if self._rules is None else self._rules.rights(user, client)
+
+    def may_admin(self, user: str, word: str) -> bool:
+        """Returns whether a permission lets a user ``read`` or ``change`` at the admin API."""
+        return self._rules is not None and self._rules.admin(user, word)
+
+    def deny_admin(self, user: str, word: str) -> None:
+        self._denials.add(Operation.ADMIN)
+
+    def _rights_of(self, session: Session) -> Rights | None:
+        outlet = session.outlet
+        if isinstance(outlet, Connection):
+            return self.rights(outlet.peer_side.user, session.client)
+        if session.rights is not None:
+            return self.rights(session.rights.user, session.client)
+        if isinstance(outlet, WriterOutlet):
+            return None  # it goes on with a batch that was begun before there were permissions
+        return self.rights(session.username or "", session.client)
+
+    # -- denials ----------------------------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> dict[Operation, int]:
+        """Requests that were denied, by operation."""
+        return {operation: self._denials.counts[operation] for operation in Operation}
+
+    def denied_to(self, name: str) -> list[DeniedRequest]:
+        """Returns what was denied to a client, or to a user, the newest first."""
+        return list(reversed(self._requests.of(name)))
+
+    def _denied(self, denial: Denial) -> None:
+        one = DeniedRequest(
+            round(time.time(), 3), denial.client, denial.user, denial.operation, denial.name, denial.text
+        )  # fmt: skip
+        for name in dict.fromkeys((denial.client, denial.user)):
+            if name:
+                self._requests.put(name, one)
+        if denial.first:
+            log.warning("denied to %s: %s", ascii(denial.client)[1:-1] or "a request", denial.text)
+
+
+def _names(settings: Settings) -> frozenset[str]:
+    return frozenset((*settings.auth.users, *settings.auth.tokens))

@@ -1,0 +1,88 @@
+"""Permissions in the config: how they are read, what `headway check` tells, and what it warns of."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.core.base.errors import ConfigError
+from headway.server.config.auth import hash_password
+from headway.server.config.description import describe_permissions
+from headway.server.config.linter import lint
+from headway.server.config.reading import parse_settings
+
+HASH = hash_password("x")
+AUTH = f'[auth.users]\nalice = "{HASH}"\nbob = "{HASH}"\n"c.d" = "{HASH}"\n[auth.groups]\ndesks = ["alice", "bob"]\n'
+ADMIN = '[[permission]]\nuser = "bob"\nadmin = ["read"]\n'
+
+
+def warnings(table: str) -> list[str]:
+    found = lint(parse_settings(AUTH + ADMIN + "[[permission]]\n" + table))
+    return [f"{one.line}: {one.key}: {one.text}" for one in found if one.key.startswith(("permission", "auth"))]
+
+
+def test_what_each_may_do() -> None:
+    text = describe_permissions(parse_settings(
+        AUTH + ADMIN
+        + '[[permission]]\ngroup = "desks"\npublish = ["orders/%u/#"]\nsubscribe = ["at/%c", "prices/#"]\n'
+        + '[[permission]]\nconnect = ["%u"]\ndeclare = ["$queue/%u/#"]\n'
+    ))  # fmt: skip
+    assert text.splitlines() == [
+        "may  alice         connect as alice; publish orders/alice/#; subscribe prices/#, at/%c; "
+        "declare $queue/alice/#",
+        "may  bob           connect as bob; publish orders/bob/#; subscribe prices/#, at/%c; declare $queue/bob/#; "
+        "admin read",
+        "may  c.d           connect as c.d",
+        "may  no user name  not connect",
+    ]
+    assert describe_permissions(parse_settings(AUTH)) == ""
+
+
+@pytest.mark.parametrize(
+    ("table", "warning"),
+    [
+        ('user = "dora"\npublish = ["a"]', '11: permission[2].user: "dora" is neither in [auth.users] nor in'),
+        ('group = "dsks"\npublish = ["a"]', '11: permission[2].group: there is no group "dsks"'),
+        ('user = "alice"', "10: permission[2]: it gives nothing"),
+        ('publish = ["$SYS/#"]', "11: permission[2].publish: "),
+        ('subscribe = ["$share/g/a"]', '"$share/g/a": it is for the topics'),
+        ('user = "c.d"\ndeclare = ["$queue/%u/#"]', '12: permission[2].declare: "$queue/%u/#": %u is never "c.d"'),
+        ('subscribe = ["a.*.b"]', 'permission[2].subscribe: "a.*.b": * is a wildcard elsewhere'),
+    ],
+)
+def test_what_can_never_apply(table: str, warning: str) -> None:
+    found = warnings(table)
+    assert len(found) == 1, found
+    assert warning in found[0]
+
+
+@pytest.mark.parametrize(
+    "table",
+    ['publish = ["orders/%u/#", "$queue/a", "$exchange/x/#"]\nsubscribe = ["$SYS/#"]',
+     'group = "desks"\nconnect = ["%u"]',
+     'user = "alice"\ndeclare = ["$queue/%u/#", "$cursor/%c"]\nadmin = ["change"]'],
+)  # fmt: skip
+def test_what_is_in_order(table: str) -> None:
+    assert not warnings(table)
+
+
+def test_groups_of_unknown_users_and_an_admin_api_for_nobody() -> None:
+    text = AUTH.replace('"bob"]', '"dora"]') + '[[permission]]\npublish = ["a"]\n'
+    found = [f"{one.line}: {one.key}: {one.text}" for one in lint(parse_settings(text))]
+    assert any('6: auth.groups.desks: "dora" is neither' in one for one in found)
+    assert any("permission: nobody may use the admin API" in one for one in found)
+
+
+@pytest.mark.parametrize(
+    ("table", "error"),
+    [
+        ('user = "a"\ngroup = "b"', "permission[1]: it is for a user or for a group, not for both"),
+        ('publish = ["a/#/b"]', "permission[1].publish"),
+        ('publish = "a"', "permission[1].publish"),
+        ('admin = ["all"]', "none of read, change"),
+        ('pulish = ["a"]', "unknown key (did you mean publish?)"),
+    ],
+)
+def test_mistakes(table: str, error: str) -> None:
+    with pytest.raises(ConfigError) as found:
+        parse_settings("[[permission]]\n" + table)
+    assert error in str(found.value)

@@ -14,7 +14,7 @@ from headway.core.consumer import (
     Subscription,
     Window,
 )
-from headway.core.queue import Acks, FetchedRecord, Queue, queue_of
+from headway.core.queue import Acks, FetchedRecord, Queue, queue_behind
 from headway.core.routing import Registry
 
 
@@ -90,8 +90,7 @@ class Consuming(Acks, ABC):
         for member in channel.members:
             member.let_flow(False)
             session.subscriptions.pop(member.request.key, None)
-            shared = member.reader.queue
-            queue = None if shared is None else queue_of(shared)
+            queue = queue_behind(member)
             if queue is not None and queue.members.exclusive is member:
                 queue.members.exclusive = None
         self._registry.deferred.begin(self._clear_up(channel), now)

@@ -14,7 +14,7 @@ from headway.core.consumer import ENDED, Disconnect, Session, Subscription
 from headway.core.delivery import delivery_record, finish_half_sent
 from headway.core.log import SUBSCRIPTIONS
 from headway.core.message import Gap
-from headway.core.queue import queue_of
+from headway.core.queue import queue_behind
 from headway.core.routing import Registry
 
 
@@ -47,8 +47,7 @@ class Ending:
         registry.totals.count_consumers(feed.key.filter, -1)
         if subscription.case.slow:
             registry.totals.count_slow(subscription, -1)
-        shared = subscription.reader.queue
-        queue = None if shared is None else queue_of(shared)
+        queue = queue_behind(subscription)
         if queue is not None:
             queue.leave(subscription)
             if subscription.channel.members:

@@ -33,7 +33,7 @@ from headway.core.clients.subscribing import Subscribing
 from headway.core.consumer import Delivery, Feed, Poll, Subscription
 from headway.core.log import NOT_DURABLE, Chunk, CommittedPosition, Cursor, DurablePosition
 from headway.core.message import Dialect, Run
-from headway.core.queue import Queue, queue_of
+from headway.core.queue import Queue, queue_behind
 from headway.core.routing import Binding, Encoded, Exchange, Publishing, Registry, part_of
 
 
@@ -112,8 +112,7 @@ class Restoring:
             session, terms.request, now, number=number, position_number=terms.position_number
         )
         if terms.position_number:
-            queue = subscription.reader.queue
-            self._owns(terms.position_number, subscription if queue is None else queue_of(queue), sequence)
+            self._owns(terms.position_number, queue_behind(subscription) or subscription, sequence)
 
     def _queue(self, name: str, terms: DurableQueueTerms, sequence: int, now: float) -> None:
         queue = self._queues.restore(name, terms.terms, self._dialect, terms.listener, terms.position_number, now)

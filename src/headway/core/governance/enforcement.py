@@ -13,7 +13,7 @@ from headway.core.governance.cutting import Cutter
 from headway.core.governance.moves import discard, stop_discarding
 from headway.core.governance.pressure import spill_of
 from headway.core.policy import Action, ActionKind, Verdict
-from headway.core.queue import queue_of
+from headway.core.queue import queue_behind, queue_of
 from headway.core.routing import Advisories, Registry
 
 
@@ -92,11 +92,11 @@ class Enforcer:
 
     def _return(self, subscription: Subscription, action: Action, now: float) -> None:
         """Gives records whose acknowledgement takes too long to other members of the queue."""
-        queue = subscription.reader.queue
+        queue = queue_behind(subscription)
         if queue is None:
             return
         older_s = max(action.older_s, subscription.patience_s)
-        returned = queue_of(queue).unsettled.requeue_late(subscription, now - older_s)
+        returned = queue.unsettled.requeue_late(subscription, now - older_s)
         if returned:
             self._advisories.tell("returned", subscription.session.client, now, filter=subscription.filter,
                                   records=returned)  # fmt: skip

@@ -21,7 +21,7 @@ from headway.core.delivery import Losses, conflate_once, free_cursor, marked
 from headway.core.log import Chunk
 from headway.core.message import matcher
 from headway.core.policy import Action, Which
-from headway.core.queue import queue_of
+from headway.core.queue import queue_behind
 from headway.core.selector import compile_selector, priority_of
 
 
@@ -31,8 +31,7 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
         subscription.discard(action)
         return
     cursor = subscription.cursor
-    shared = subscription.reader.queue
-    queue = None if shared is None else queue_of(shared)
+    queue = queue_behind(subscription)
     if cursor.chunk is None or (queue is not None and not queue.members.all_slow):
         return
     which = action.which

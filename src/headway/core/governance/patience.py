@@ -13,7 +13,7 @@ from headway.core.base import Reason, format_duration
 from headway.core.consumer import Subscription
 from headway.core.governance.verdict_log import VerdictLog
 from headway.core.policy import ActionKind, Reading, Sample, judge_pressure
-from headway.core.queue import queue_of
+from headway.core.queue import queue_behind
 from headway.core.routing import Advisories, Registry
 
 
@@ -27,10 +27,10 @@ class PatienceEnd:
 
     def look(self, subscription: Subscription, sample: Sample, now: float) -> None:
         """Returns the records that the consumer was sent before its patience began. Called at each look."""
-        patience_s, queue = subscription.patience_s, subscription.reader.queue
+        patience_s, queue = subscription.patience_s, queue_behind(subscription)
         if not patience_s or sample.ack_age <= 0 or queue is None:
             return
-        returned = queue_of(queue).unsettled.requeue_late(subscription, now - patience_s)
+        returned = queue.unsettled.requeue_late(subscription, now - patience_s)
         if not returned:
             return
         held_s = patience_s + sample.ack_age

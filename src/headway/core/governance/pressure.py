@@ -38,7 +38,7 @@ from typing import Generic, NamedTuple, TypeVar
 from headway.core.base import Ranking, Reason
 from headway.core.consumer import Spill, Subscription
 from headway.core.log import GRACE_S, SPILL_BYTES_MIN, Chunk, Cursor, Lane, Pool
-from headway.core.queue import Queue, queue_of
+from headway.core.queue import Queue, queue_behind
 
 REST_S = GRACE_S / 4
 LOOKS_MAX = 64
@@ -230,9 +230,8 @@ def gives_way(subscription: Subscription) -> bool:
     were not promised."""
     if subscription.session.connected:
         return True
-    cursor, shared = subscription.cursor, subscription.reader.queue
-    if shared is not None:
-        queue = queue_of(shared)
+    cursor, queue = subscription.cursor, queue_behind(subscription)
+    if queue is not None:
         return queue.unsettled.gets_back_from(subscription) or (not queue.promises and queue.backlog.has_more)
     if subscription.promised:
         return subscription.has_more and not (cursor.unacknowledged or cursor.head_is_held)

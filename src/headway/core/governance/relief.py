@@ -20,7 +20,7 @@ from headway.core.governance.watchlist import Watchlist
 from headway.core.governance.write_off import write_off
 from headway.core.log import GRACE_S, Pool
 from headway.core.policy import ActionKind, Reading, judge_pressure
-from headway.core.queue import Queue, queue_of
+from headway.core.queue import Queue, queue_behind
 from headway.core.routing import Registry
 
 CLOSED_LOOKS_MAX = 1024
@@ -167,5 +167,5 @@ def why_unreadable(error: OSError) -> str:
 
 def _departed(subscription: Subscription) -> bool:
     """Tells whether the consumer has left its queue with unsettled records."""
-    queue = subscription.reader.queue
-    return queue is not None and subscription in queue_of(queue).members.departed and bool(subscription.window.used)
+    queue = queue_behind(subscription)
+    return queue is not None and subscription in queue.members.departed and bool(subscription.window.used)

@@ -7,7 +7,7 @@ from headway.core.clients import Ending
 from headway.core.consumer import REPLACED, Subscription
 from headway.core.delivery import lose
 from headway.core.log import GRACE_S
-from headway.core.queue import queue_of
+from headway.core.queue import queue_behind
 from headway.core.routing import Registry
 
 
@@ -19,9 +19,9 @@ def write_off(
     A subscription with promised records loses the records before the first of these. Any other subscription loses all
     records. If records are ``unreadable``, it loses exactly those."""
     cursor = subscription.cursor
-    queue = subscription.reader.queue
+    queue = queue_behind(subscription)
     if queue is not None:
-        queue_of(queue).write_off(subscription, reason, now - GRACE_S)
+        queue.write_off(subscription, reason, now - GRACE_S)
         return
     if subscription.promised and not unreadable:
         if not cursor.unacknowledged:

@@ -50,6 +50,12 @@ def queue_of(reader: SharedReader | None) -> Queue:
     return reader
 
 
+def queue_behind(subscription: Subscription) -> Queue | None:
+    """Returns the queue that the subscription is a member of; None: it reads a lane, or by itself."""
+    reader = subscription.reader.queue
+    return None if reader is None else queue_of(reader)
+
+
 class Queue:
     def __init__(self, name: str, feed: Feed, terms: QueueTerms, registry: Registry, fanout: Fanout,
                  on_lag: Callable[[Subscription, float], None], *, ends_with_members: bool = False) -> None:

@@ -20,7 +20,7 @@ from headway.core.clients.durability.durable_objects import (
 )
 from headway.core.consumer import GIVEN_UP, Session, Subscription
 from headway.core.log import NOT_DURABLE, DurablePosition, Ledger, OutOfOrderProgress
-from headway.core.queue import Queue, queue_of
+from headway.core.queue import Queue, queue_behind
 from headway.core.routing import Binding, Exchange, Registry
 
 DELETION_NOTICES_MAX = 10_000
@@ -94,17 +94,17 @@ class DurableMetadata:
         if subscription.metadata_number == 0:
             subscription.metadata_number = ledger.next_number(number)
             self.objects.subscriptions[subscription.metadata_number] = subscription
-        queue = subscription.reader.queue
+        queue = queue_behind(subscription)
         if subscription.request.qos:
             if queue is not None:
-                self._track_queue(queue_of(queue), position_number)
+                self._track_queue(queue, position_number)
             elif not subscription.cursor.durable_position.durable:
                 position = ledger.add_position([subscription.cursor], position_number)
                 subscription.cursor.durable_position = position
                 position.filters = lambda: (subscription.feed.key.filter,)
                 self._registry.count_durable_reader(subscription.feed, 1)
         elif queue is not None:
-            self._group_changed(queue_of(queue))
+            self._group_changed(queue)
         self._add_change("subscription", subscription.metadata_number, subscription_terms(subscription))
 
     def hand_off(self, old: Subscription) -> Handoff | None:
@@ -146,9 +146,9 @@ class DurableMetadata:
         self._add_change("subscription", subscription.metadata_number, None)
         del self.objects.subscriptions[subscription.metadata_number]
         subscription.metadata_number = 0
-        position, queue = subscription.cursor.durable_position, subscription.reader.queue
+        position, queue = subscription.cursor.durable_position, queue_behind(subscription)
         if queue is not None:
-            self._group_changed(queue_of(queue))
+            self._group_changed(queue)
         elif position.durable:
             subscription.cursor.durable_position = NOT_DURABLE
             self._registry.ledger.forget(position)

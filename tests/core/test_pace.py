@@ -21,9 +21,14 @@ class Reader:
         self.rate, self.lump, self.offered, self.reads_until = rate, lump, offered, reads_until
         self.meter = Meter(0.0)
         self.moved, self.acked, self.pause = 0.0, 0, 0.0
+        self.since, self.before = 0.0, 0.0
+        """When it began to read at this rate, and what it had read by then."""
+
+    def read_at(self, rate: float, now: float) -> None:
+        self.since, self.before, self.rate = now, self.before + (now - self.since) * self.rate, rate
 
     def look(self, now: float, lump_bytes: float | None = None) -> Sample:
-        reached = int(min(now, self.reads_until) * self.rate) // self.lump * self.lump
+        reached = int(self.before + (min(now, self.reads_until) - self.since) * self.rate) // self.lump * self.lump
         if reached > self.acked:
             self.pause = max(self.pause, now - self.moved)
             self.moved, self.acked = now, reached
@@ -93,6 +98,15 @@ def test_who_falls_behind_is_told_from_who_catches_up(rate: int, offered: int, s
         assert sample.catching_up == inf
     else:
         assert sample.catching_up == pytest.approx(sample.lag_bytes / (rate - offered), rel=0.15)
+
+
+def test_who_takes_more_than_is_offered_now_catches_up_though_it_did_not_before() -> None:
+    """A slow line with a snapshot, whose first seconds went by in small pieces."""
+    reader = Reader(8_000, 1000, 11_500)
+    assert reader.looks(20.0)[-1].catching_up == inf
+    reader.read_at(22_500, 20.0)
+    sample = [reader.look(20.0 + number * SWEEP_S) for number in range(1, 11)][-1]
+    assert sample.catching_up == pytest.approx(sample.lag_bytes / (22_500 - 11_500), rel=0.3)
 
 
 def test_a_share_over_a_short_time_says_nothing() -> None:

@@ -297,6 +297,9 @@ class Meter:
         )
         window = self._span(since, upto)
         closing = (reached - reached_then + of.lump_bytes - (end - end_then)) / window if window > 0 else 0.0
+        drain_rate, rate_window, offered_rate, _ = self._rates
+        if rate_window >= RATE_WINDOW_MIN_S:  # and it takes more now than is offered, whatever came before
+            closing = max(closing, drain_rate - offered_rate)
         return share, of.waiting_bytes / closing if closing > 0 else math.inf
 
     def _offered(self, now: float, end_bytes: int) -> tuple[float, float]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable, Sequence
 
 from headway.core.base import Reason
@@ -54,8 +55,8 @@ class _Below:
 class WebSocketStream(ByteStream):
     __slots__ = (
         "_below", "_came", "_counted_bytes", "_decoder", "_filler", "_frame_bytes", "_loop", "_opening",
-        "_overhead_bytes", "_owed", "_own", "_pong", "_pool", "_reader", "_refusal", "_rules", "_why", "pending",
-        "ready", "sock", "unsent",
+        "_overhead_bytes", "_owed", "_own", "_pong", "_pool", "_reader", "_refusal", "_room_bytes", "_rules", "_why",
+        "pending", "ready", "sock", "unsent",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +86,8 @@ class WebSocketStream(ByteStream):
         """Received bytes that wait here, as counted in the pool."""
         self._frame_bytes = FRAME_BYTES
         """Size of the frames to come."""
+        self._room_bytes = max(FRAME_BYTES, self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
+        """The kernel takes no more at once, so no more is framed."""
         self._why = (Reason.NORMAL, "")
 
     # -- the handshake --------------------------------------------------------------------------------------------
@@ -233,10 +236,11 @@ class WebSocketStream(ByteStream):
         that are announced."""
         parts: list[Buffer] = []
         sizes: list[int] = []
-        lead, owed, most = 0, self._owed, self._frame_bytes
+        lead, owed, most, left = 0, self._owed, self._frame_bytes, self._room_bytes
         full = header(most)
         for data in views:
-            view, at = memoryview(data), 0
+            view, at = memoryview(data)[:left], 0
+            left -= len(view)
             if owed:
                 at = min(owed, len(view))
                 parts.append(view[:at])
@@ -251,6 +255,8 @@ class WebSocketStream(ByteStream):
             if at < len(view):
                 parts += (header(len(view) - at), view[at:])
                 sizes.append(len(view) - at)
+            if not left:
+                break
         return parts, lead, sizes
 
     def _account(self, sent: int, lead: int, sizes: Sequence[int]) -> int:

@@ -51,12 +51,11 @@ THREADS = 2
 TRIES_MAX = 10
 READERS_MAX = 32
 UNREAD_S = 60.0
-"""An answer of which the client takes nothing for this long is ended."""
+"""An answer of which the client takes nothing for this long is broken off."""
 NO_ARROW = (
     "this broker has no pyarrow, so it cannot answer in Arrow: pip install 'headway[telemetry]' "
     "(format=json works without)"
 )
-_AWAY = (ConnectionError, TimeoutError)
 Chunk = bytes | memoryview
 
 
@@ -160,8 +159,11 @@ class RecordHandlers:
                 chunk = await run(self._threads, next, begun.chunks, None)
             else:
                 await response.write_eof()
-        except _AWAY:
-            pass  # the client is gone, or does not read
+        except ConnectionError:
+            pass  # the client is gone
+        except TimeoutError:
+            log.info("records of %s: broken off, for its client read nothing for %g s", wanted.filter, UNREAD_S)
+            abort(request)  # else it would end like a whole one, and a client that reads on would miss the rest
         except Refused as refused:  # a reload has revoked it
             log.info("records of %s: the answer ends here: %s", wanted.filter, refused)
             abort(request)

@@ -47,7 +47,8 @@ def commit_steps(store: Journal, steps: Sequence[CommitStep], time_us: int, *, s
             elif not steps:
                 store.mend()
         except Exception as failed:  # noqa: BLE001  the loop's thread tells a failing disk from a bug
-            error = failed
+            if error is None or not isinstance(failed, OSError):  # a bug is told: mending the disk does not mend it
+                error = failed
     return CommitResult(error, size)
 
 

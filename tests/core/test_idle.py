@@ -11,6 +11,7 @@ import pytest
 from tests.core.stage import STUCK, Stage
 
 from headway.core.consumer.effects import Spill
+from headway.core.log.lane import Lane
 from headway.core.log.pool import HIGH_WATER
 from headway.core.telemetry import stats
 
@@ -131,3 +132,19 @@ def test_a_write_that_failed() -> None:
         return steps(lambda: stage.broker.spilled(lane, chunks[0], chunks[0].size, None, "no room", stage.now))
 
     assert of(MANY) < of(FEW) + 100
+
+
+def test_a_slice_of_who_lags_most_looks_at_their_lane_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look goes through all chunks of the lane that have cursors."""
+    stage, consumers = Stage(), 3 * stats.CLOSE_SLICE
+    for number in range(consumers):
+        stage.consumer(f"stuck {number}", "busy", reads=STUCK, buffer=500)
+    stage.client("publisher").publish("busy", 0, 100, size=1000)
+    stage.turn()
+    looks: list[Lane] = []
+    look = Lane.held_shares
+    monkeypatch.setattr(Lane, "held_shares", lambda lane: looks.append(lane) or look(lane))
+    census = stats.Census(stage.broker, stage.now, consumers)
+    slices = sum(1 for _ in census.slices())
+    assert len(census.consumers) == consumers
+    assert len(looks) <= slices + 1

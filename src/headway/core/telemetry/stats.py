@@ -156,11 +156,13 @@ class Census:
                 self._count(subscription)
             if number % SLICE == SLICE - 1:
                 yield
+        shares: Shares = {}
         for _, _, subscription in self._found:
             if not subscription.ended:
-                self.consumers.append(consumer(self._broker, subscription, self._now, {}))
+                self.consumers.append(consumer(self._broker, subscription, self._now, shares))
             if len(self.consumers) % CLOSE_SLICE == 0:
                 yield
+                shares = {}  # lanes move on meanwhile
         self.consumers.sort(key=most_lag_first)
 
     def _count(self, subscription: Subscription) -> None:

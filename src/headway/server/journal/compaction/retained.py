@@ -48,7 +48,8 @@ class RetainedLog:
                 self._left, self._since = self._retained.topics(), self._number + 1
         if not self._left:
             return []
-        some, self._left = self._left[-AGAIN_RECORDS:], self._left[:-AGAIN_RECORDS]
+        some = self._left[-AGAIN_RECORDS:]
+        del self._left[-AGAIN_RECORDS:]  # no copy of the rest: there may be a million topics
         entries = [self.entry(topic) for topic in some]
         if not self._left:
             self._done = self._since

@@ -104,7 +104,7 @@ class SpillStore:
 
     def write(self, lane: Hashable, pieces: Sequence[bytes | bytearray]) -> list[SpilledChunk | Slot | OSError]:
         """Appends the pieces in order. The answer has a handle for each piece, or the error that kept it from being
-        written. """
+        written."""
         if lane not in self._current and sum(map(len, pieces)) < SMALL_BYTES:
             return [self._write_small(piece) for piece in pieces]
         answer: list[SpilledChunk | Slot | OSError] = []

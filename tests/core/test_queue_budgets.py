@@ -14,7 +14,7 @@ from tests.core.test_idle import steps
 from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
 from headway.core.consumer.effects import Resume
-from headway.core.governance.turn import POLICY_WORK, Turn
+from headway.core.governance.turn import HAND_OUT_WORK, POLICY_WORK, Turn
 from headway.core.queue import members
 from headway.core.queue.drops import Drops
 from headway.core.queue.queue import Queue
@@ -319,3 +319,36 @@ def test_a_gate_that_only_its_own_client_has_left_is_found_without_a_look_at_all
         return lines
 
     assert of(200) <= of(20) + 50
+
+
+def test_very_many_queues_of_one_publish_take_turns(turns: Callable[[Callable[[], int]], list[int]]) -> None:
+    stage, count = QueueStage(), HAND_OUT_WORK
+    consumer = stage.peer("consumer")
+    for number in range(count):
+        consumer.declare(f"q{number}")
+        consumer.bind(f"q{number}", "amq.fanout", "")
+        consumer.consume(f"q{number}", tag=f"tag {number}")
+    run_out(stage)
+    queues = [stage.queue(f"q{number}") for number in range(count)]
+    changes = turns(lambda: sum(queue.backlog.handed_records for queue in queues))
+    stage.peer("publisher").publish("any", 0, exchange="amq.fanout")
+    run_out(stage)
+    assert max(changes) <= HAND_OUT_WORK // 2 + 1, "each costs a look and a record"
+    assert sum(changes) == count
+    stage.check()
+
+
+def test_a_queue_that_many_members_gate_is_asked_once_whether_it_holds_publishers_back() -> None:
+    def of(members: int) -> int:
+        stage = QueueStage()
+        consumer, publisher = stage.peer("consumer"), stage.peer("publisher")
+        queue = consumer.declare("q")
+        for number in range(members):
+            queue.feed.gates[consumer.consume("q", tag=f"tag {number}")] = stage.now
+        assert queue.feed.holds_back(publisher.session)
+        consumer.consume("q", tag="takes records")
+        lines = steps(lambda: queue.feed.holds_back(publisher.session))
+        assert not queue.feed.gated
+        return lines
+
+    assert of(200) <= 20 * of(20)

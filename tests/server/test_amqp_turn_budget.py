@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from pamqp import base
@@ -12,15 +12,15 @@ from tests.server.amqp_stage import Client, Content, House, message, method
 
 from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
-from headway.core.clients.queue_feeds import MEMBERS_PER_WORK, NAMES_PER_WORK
+from headway.core.clients.queue_feeds import MEMBERS_PER_WORK, NAMES_PER_WORK, REBIND_WORK
 from headway.core.clients.queues import UNBIND_WORK
 from headway.core.queue.binding_set import BindingSet
 from headway.core.routing.exchange import Binding, Destination
 from headway.core.routing.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, REQUEUED_WORK
 from headway.core.routing.publishing import SLICE_WORK, SLICES_PER_POOL
 from headway.core.routing.registry import Registry
-from headway.server.amqp.channel import PORTION
-from headway.server.connections.turn_budget import BUDGET_WORK
+from headway.server.amqp.channel import PORTION, QUEUES_PER_WORK, TAGS_PER_WORK, AmqpChannel
+from headway.server.connections.turn_budget import BUDGET_WORK, SUBSCRIBE_WORK
 from headway.wire.amqp.codes import ReplyCode
 
 READ = 1 << 22
@@ -483,3 +483,65 @@ def test_an_exchange_with_many_bindings_is_deleted_in_slices(house: House, clien
     assert "e" not in broker.registry.router.exchanges.by_name
     client.run()
     assert client.new() == (["1 Exchange.DeleteOk"] if stays else [])
+
+
+def test_flow_and_qos_are_the_work_that_they_are(
+    house: House, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = queues(client, 640)
+    client.say(*(Basic.Consume(queue=name, consumer_tag=name, no_ack=True) for name in names))
+    woken: dict[int, int] = {}
+
+    def wake(self: AmqpChannel) -> None:
+        woken[house.turns] = woken.get(house.turns, 0) + 1
+        real(self)
+
+    real = AmqpChannel.wake
+    monkeypatch.setattr(AmqpChannel, "wake", wake)
+    client.say(*(Basic.Qos(prefetch_count=10, global_=True) for _ in range(200)))
+    assert sum(woken.values()) == 200
+    assert max(woken.values()) <= BUDGET_WORK // (640 // QUEUES_PER_WORK) + 1
+    woken.clear()
+    client.say(*(Channel.Flow(active=bool(number % 2)) for number in range(200)))
+    assert sum(woken.values()) == 200
+    assert max(woken.values()) <= BUDGET_WORK // (640 // QUEUES_PER_WORK + 640 // TAGS_PER_WORK) + 1
+    woken.clear()
+    client.say(*[Channel.Flow(active=True)] * 10)
+    assert not woken, "it flows already"
+
+
+def test_a_free_tag_is_not_looked_for(client: Client) -> None:
+    client.declare("q")
+    client.say(*(Basic.Consume(queue="q", consumer_tag=f"amq.ctag-{number}") for number in range(1, 6)))
+    made = []
+    for _ in range(3):
+        client.say(Basic.Consume(queue="q"))
+        made.append(client.last(Basic.ConsumeOk).consumer_tag)
+        client.say(Basic.Cancel(made[-1]))
+    assert made == ["amq.ctag-6", "amq.ctag-7", "amq.ctag-8"]
+
+
+OTHER = Queue.Declare(queue="other", nowait=True), Queue.Delete(queue="other", nowait=True)
+CONSUMER = Basic.Consume(queue="q", consumer_tag="c", nowait=True), Basic.Cancel("c", nowait=True)
+BINDING = [kind(queue="q", exchange="amq.topic", routing_key="k") for kind in (Queue.Bind, Queue.Unbind)]
+
+
+@pytest.mark.parametrize(
+    ("both", "work"), [(OTHER, SUBSCRIBE_WORK), (CONSUMER, SUBSCRIBE_WORK), (BINDING, REBIND_WORK)],
+    ids=["queues", "consumers", "bindings"],
+)  # fmt: skip
+def test_to_begin_and_to_end_is_the_work_that_it_is(
+    house: House, client: Client, monkeypatch: pytest.MonkeyPatch, both: Sequence[base.Frame], work: int
+) -> None:
+    client.declare("q")
+    per_turn: dict[int, int] = {}
+    real = AmqpChannel.handle
+
+    def handle(self: AmqpChannel, command: base.Frame) -> None:
+        per_turn[house.turns] = per_turn.get(house.turns, 0) + 1
+        real(self, command)
+
+    monkeypatch.setattr(AmqpChannel, "handle", handle)
+    client.say(*[*both] * 300)
+    assert sum(per_turn.values()) == 600
+    assert max(per_turn.values()) <= 2 * BUDGET_WORK // work, "it may be read once more before the turn is over"

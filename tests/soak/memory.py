@@ -6,12 +6,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
+import pika
 from bench.wires.packets import connect, encode_connect, encode_publish, encode_subscribe
+from pika import spec
 from tests.interop.process import BrokerProcess
-from tests.soak.worlds import Setting, beside, mqtt, subscribe
+from tests.soak.worlds import Setting, beside, leave, mqtt, subscribe
 
 from headway.wire.mqtt.packets import Connect, TopicRequest, WillMessage
 
@@ -134,7 +136,40 @@ def _many(broker: BrokerProcess, count: int, who: Callable[[int], Connect]) -> I
     socks.clear()
 
 
+@contextmanager
+def own_queues(broker: BrokerProcess) -> Iterator[None]:
+    """A client with 9,000 queues of one fanout exchange that says channel.flow all the time, and somebody who publishes
+    to the exchange."""
+    parameters = pika.ConnectionParameters("127.0.0.1", broker.ports["amqp"], heartbeat=0)
+    with ExitStack() as stack:
+        connection = pika.BlockingConnection(parameters)
+        stack.callback(leave, connection)
+        channel = connection.channel()
+        send = channel._impl._send_method
+        for number in range(9000):
+            name = f"own {number}"
+            send(spec.Queue.Declare(queue=name, nowait=True))
+            send(spec.Queue.Bind(queue=name, exchange="amq.fanout", nowait=True))
+            send(spec.Basic.Consume(queue=name, consumer_tag=name, no_ack=True, nowait=True))
+        channel.queue_declare("own 0", passive=True)
+
+        def publish(over: threading.Event) -> None:
+            other = pika.BlockingConnection(parameters).channel()
+            while not over.wait(0.2):
+                other.basic_publish("amq.fanout", "", bytes(50))
+
+        def flow(over: threading.Event) -> None:
+            while not over.is_set():
+                for number in range(100):
+                    send(spec.Channel.Flow(active=bool(number % 2)))
+                channel.queue_declare("own 0", passive=True)
+
+        with beside(publish), beside(flow):
+            yield
+
+
 WORLDS = {
+    "own queues": Setting(own_queues, "256MB", "256MB"),
     "cut": Setting(cut, "256MB", "1GB", CUT_AFTER_3_S),
     "cut, QoS 1": Setting(partial(cut, qos=1), "256MB", "1GB", CUT_AFTER_3_S),
     "cut, durable": Setting(partial(cut, qos=1, keep=True), "256MB", "1GB", CUT_AFTER_3_S, journal=True),

@@ -169,7 +169,7 @@ def away(broker: BrokerProcess) -> Iterator[None]:
     yield
 
 
-def _leave(connection: pika.BlockingConnection) -> None:
+def leave(connection: pika.BlockingConnection) -> None:
     """Unless it was cut: at the disk limit that is how it may end."""
     with suppress(pika.exceptions.AMQPError):
         connection.close()
@@ -183,7 +183,7 @@ def stuck_queues(broker: BrokerProcess) -> Iterator[None]:
     with ExitStack() as stack:
         for number in range(3):
             connection = pika.BlockingConnection(parameters)
-            stack.callback(_leave, connection)
+            stack.callback(leave, connection)
             channel = connection.channel()
             channel.basic_qos(prefetch_count=1)
             for part in range(100):
@@ -257,7 +257,7 @@ def bindings(broker: BrokerProcess) -> Iterator[None]:
     parameters = pika.ConnectionParameters("127.0.0.1", broker.ports["amqp"], heartbeat=0)
     with ExitStack() as stack:
         connection = pika.BlockingConnection(parameters)
-        stack.callback(_leave, connection)
+        stack.callback(leave, connection)
         channel = connection.channel()
         channel.queue_declare("watched")
         channel.queue_declare("bound")

@@ -18,6 +18,8 @@ from headway.core.message import TOPICS, Dialect, routing_key_of
 from headway.core.queue import BindingSet, Queue, filter_of, queue_of
 from headway.core.routing import AmqTopic, Binding, Registry, Replay, seen_before
 
+REBIND_WORK = 8
+"""The work of a change of bindings, however few they are: a queue gets another feed with a lane of its own."""
 NAMES_PER_WORK = 32
 MEMBERS_PER_WORK = 5
 """How many names of bindings are joined, and how many members are moved, in the time of one unit of work."""
@@ -138,7 +140,7 @@ class QueueFeeds:
         self._registry.renamed[queue] = None
         dialect, pool = self.homes[queue]
         feed = self._feed(queue.name, queue.terms, dialect, pool, bound.feed_name(called=queue.called))
-        work = 1 + len(bound) // NAMES_PER_WORK
+        work = REBIND_WORK + len(bound) // NAMES_PER_WORK
         if feed is not queue.feed:
             queue.read(feed)
             work += len(queue.members) // MEMBERS_PER_WORK

@@ -100,12 +100,25 @@ class Feed:
     @property
     def gated(self) -> bool:
         """Tells whether publishers are held back, by a consumer or by all consumers of a queue."""
-        return any(gate.reader.gates for gate in self.gates)
+        return self._is_shut_for(None)
 
     def holds_back(self, session: Session) -> bool:
         """Tells whether this publisher is held back. Its own consumers never hold it back, because their
         acknowledgements would not be read while it waits."""
-        return any(gate.session is not session and gate.reader.gates for gate in self.gates)
+        return self._is_shut_for(session)
+
+    def _is_shut_for(self, session: Session | None) -> bool:
+        """Tells whether a gate of another session is shut. A queue is asked once, however many of its members gate."""
+        asked: set[SharedReader] = set()
+        for gate in self.gates:
+            queue = gate.reader.queue
+            if gate.session is session or queue in asked:
+                continue
+            if gate.reader.gates:
+                return True
+            if queue is not None:
+                asked.add(queue)
+        return False
 
     def is_read_by(self, session: Session) -> bool:
         return any(one.feed is self for one in session.subscriptions.values())

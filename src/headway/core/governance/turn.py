@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from headway.core.base import WorkSteps
 from headway.core.clients import Queues
+from headway.core.consumer import SharedReader
 from headway.core.delivery import Fanout
 from headway.core.governance.governor import Governor
 from headway.core.routing import ReceiptReplies, Registry
@@ -12,6 +15,11 @@ POLICY_WORK = 4
 """Work of giving a consumer another policy."""
 NAMES_PER_WORK = 4
 """How many of a queue's names are compared with policies in the time of one unit of work."""
+
+
+HAND_OUT_WORK = 1024
+RECORDS_PER_WORK = 4
+"""How many records a queue hands out in the time of one unit of work. To look at a queue is one unit more."""
 
 
 class Turn:
@@ -62,9 +70,8 @@ class Turn:
         left, self._registry.left = self._registry.left, {}
         for feed in left:
             self._registry.ungate(feed, now)
-        ready, self._registry.ready_queues = self._registry.ready_queues, {}
-        for queue in ready:
-            queue.dispatch(now)
+        ready, self._registry.ready_queues = list(self._registry.ready_queues), {}
+        ready = self._dispatch(ready, now)
         self._registry.cuts.clear()
         self._queues.tidy(now)
         if self._registry.renamed and not self._renaming:
@@ -72,6 +79,22 @@ class Turn:
             self._registry.deferred.begin(self._change_policies(), now)
         for feed in {queue.feed: None for queue in ready}:
             feed.settle_down()
+
+    def _dispatch(self, ready: list[SharedReader], now: float) -> list[SharedReader]:
+        """Dispatches queues as far as a turn's work goes, and returns them. The others come first in the next turn: one
+        client may have ten thousand queues, which all become ready when it has credit again."""
+        left = HAND_OUT_WORK
+        for at, queue in enumerate(ready):
+            if left <= 0:
+                waiting = ready[at:]
+                for other in waiting:  # it has not looked at what its lane has got, so the lane keeps it
+                    other.feed.listening.pop(other, None)
+                self._registry.ready_queues = dict.fromkeys(waiting) | self._registry.ready_queues
+                return ready[:at]
+            before = queue.backlog.handed_records
+            queue.dispatch(now)
+            left -= 1 + ceil((queue.backlog.handed_records - before) / RECORDS_PER_WORK)
+        return ready
 
     def _change_policies(self) -> WorkSteps:
         """Gives the members of queues the policies for the queues' present names."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from headway.core.consumer import QueueTerms, Session, Subscription
 from headway.core.queue.writing import has_room, moves
@@ -52,6 +52,14 @@ class Members(dict[Subscription, None]):
     def all_slow(self) -> bool:
         """Tells whether every eligible member is slow. One that is not slow can serve the queue."""
         return all(member.case.slow for member in self.eligible)
+
+    def all_gate(self, gates: Container[Subscription]) -> bool:
+        """Tells whether every eligible member is among the gates. Looks first at those that had their turn last."""
+        if not self._terms.single_active and any(
+            member not in gates and not member.request.polling and not member.gone for member in reversed(self)
+        ):
+            return False
+        return all(member in gates for member in self.eligible)
 
     @property
     def any_consumer(self) -> bool:

@@ -163,7 +163,7 @@ class Queue:
     @property
     def gates(self) -> bool:
         """Whether all eligible members gate the feed. As long as one does not, the queue is served."""
-        return all(member in self.feed.gates for member in self.members.eligible)
+        return self.members.all_gate(self.feed.gates)
 
     @property
     def promises(self) -> bool:

@@ -6,8 +6,9 @@ does not know: the commands that a transaction has put off (transaction.py), and
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pamqp import base, commands
@@ -42,12 +43,15 @@ if TYPE_CHECKING:
 
 PORTION = 256
 """Deliveries that are settled in one step."""
+QUEUES_PER_WORK = 32
+TAGS_PER_WORK = 16
+"""How many queues are woken, and how many consumers are stopped or let go on, in the time of one unit of work."""
 
 
 class AmqpChannel:
     __slots__ = (
         "_committing", "_publisher", "_transaction", "core", "last_queue", "mode", "number", "peer", "prefetch",
-        "queues", "reply_queue", "session", "state", "tags",
+        "queues", "reply_queue", "session", "state", "tag_numbers", "tags",
     )  # fmt: skip
 
     def __init__(self, peer: ClientSide, session: Session, number: int) -> None:
@@ -68,6 +72,8 @@ class AmqpChannel:
         """Prefetch of later consumers (basic.qos)."""
         self.tags: dict[str, Subscription] = {}
         """Consumers by tag."""
+        self.tag_numbers: Iterator[int] = count(1)
+        """Numbers of the tags that the broker makes. None comes twice, so none has to be looked for."""
         self._publisher = Publisher(self, session)
         self._transaction: Transaction | NoTransaction = NO_TRANSACTION
         self._committing: Transaction | None = None
@@ -119,14 +125,16 @@ class AmqpChannel:
     def wake(self) -> None:
         """Wakes the queues of this client, because its consumers may be able to take more."""
         self.peer.engine.broker.registry.ready_queues |= self.session.queues
+        self.peer.budget.left -= len(self.session.queues) // QUEUES_PER_WORK
 
     def flow(self, command: commands.Channel.Flow) -> None:
         wanted = OPEN if command.active else PAUSED
         if self.state is not wanted:
             self._become(wanted)
-        for subscription in self.tags.values():
-            subscription.let_flow(self.flows)
-        self.wake()
+            for subscription in self.tags.values():
+                subscription.let_flow(self.flows)
+            self.peer.budget.left -= len(self.tags) // TAGS_PER_WORK
+            self.wake()
         self.say(commands.Channel.FlowOk(command.active))
 
     def close(self) -> None:

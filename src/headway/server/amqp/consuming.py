@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +17,7 @@ from headway.server.amqp.arguments import read_terms
 from headway.server.amqp.declaring import DIALECT, queue_name
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.permissions import REPLY_TO, check_read
-from headway.server.connections import Steps
+from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.envelope import AmqpEnvelope
 from headway.wire.amqp.replies import write_get_ok
@@ -65,14 +64,15 @@ def consume(channel: ChannelSide, command: commands.Basic.Consume) -> None:
     subscription = channel.tags[tag] = channel.queues.consume(
         channel.session, channel.core, queue, request, prefetch, channel.now(), exclusive=command.exclusive
     )  # fmt: skip
+    channel.peer.budget.left -= SUBSCRIBE_WORK
     subscription.let_flow(channel.flows)
     _log_patience(channel, subscription)
     channel.answer(command, commands.Basic.ConsumeOk(tag))
 
 
 def _fresh_tag(channel: ChannelSide) -> str:
-    """Returns the first free tag of the channel. Tags repeat across clients, so that equal deliveries share bytes."""
-    return next(tag for number in count(1) if (tag := f"amq.ctag-{number}") not in channel.tags)
+    """Returns the next free tag of the channel. Tags repeat across clients, so that equal deliveries share bytes."""
+    return next(tag for number in channel.tag_numbers if (tag := f"amq.ctag-{number}") not in channel.tags)
 
 
 def _options(arguments: dict[str, Any] | None) -> SubscriptionOptions:
@@ -121,6 +121,7 @@ def cancel(channel: ChannelSide, command: commands.Basic.Cancel) -> None:
     if subscription is not None:
         _forget(channel, tag, subscription)
         channel.queues.cancel(subscription, channel.now())
+        channel.peer.budget.left -= SUBSCRIBE_WORK
     channel.answer(command, commands.Basic.CancelOk(tag))
 
 
@@ -133,8 +134,8 @@ def _forget(channel: ChannelSide, tag: str, subscription: Subscription) -> None:
 
 def cancelled(channel: ChannelSide, subscription: Subscription) -> None:
     """Forgets a consumer that the broker has cancelled, and tells the client if it understands that."""
-    tag = next((tag for tag, known in channel.tags.items() if known is subscription), None)
-    if tag is not None:
+    tag = subscription.request.label.partition("/")[2]
+    if channel.tags.get(tag) is subscription:
         _forget(channel, tag, subscription)
         if channel.peer.cancels:
             channel.say(commands.Basic.Cancel(tag, nowait=True))

@@ -24,7 +24,7 @@ from headway.server.amqp.permissions import (
     check_queue_deletion,
     check_read,
 )
-from headway.server.connections import Steps
+from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.replies import write_declare_ok, write_method
@@ -131,6 +131,8 @@ def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None
             auto_delete=command.auto_delete,
         )  # fmt: skip
         check_queue_declaration(channel, name, terms)
+        if not channel.knows(name):
+            channel.peer.budget.left -= SUBSCRIBE_WORK
         queue = queues.declare(channel.session, name or f"amq.gen-{secrets.token_urlsafe(16)}", terms, DIALECT, now)
     channel.last_queue = queue.name
     if not command.nowait:
@@ -187,6 +189,7 @@ def delete_queue(channel: ChannelSide, command: commands.Queue.Delete) -> None:
     name, waiting, kept = queue_name(channel, command.queue), 0, True
     check_queue_deletion(channel, name)
     if channel.knows(name):  # deleting a queue that is gone succeeds
+        channel.peer.budget.left -= SUBSCRIBE_WORK
         queue = channel.queues.queue(channel.session, name)
         kept = queue.durable_position.durable
         waiting = channel.queues.delete(queue, channel.now(), if_unused=command.if_unused, if_empty=command.if_empty)

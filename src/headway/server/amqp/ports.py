@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class ChannelSide(Protocol):
     last_queue: str
     reply_queue: str
     tags: dict[str, Subscription]
+    tag_numbers: Iterator[int]
 
     @property
     def gone(self) -> bool: ...

@@ -287,6 +287,7 @@ class Queues(Consuming):
         else:
             self.exchange(name)
 
+
 def _locked(name: str, text: str) -> Refused:
     """Returns an error in RabbitMQ's words, which clients look for."""
     known = f"cannot obtain exclusive access to locked queue '{name}' in vhost '/'"

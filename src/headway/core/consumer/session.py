@@ -169,7 +169,7 @@ class Session:
         self.outlet: Outlet = NO_OUTLET
         self.gone_since_s = now
         self.paused_by: dict[object, None] = {}
-        """The feeds, lanes and pools that hold up this publisher."""
+        """The feeds, lanes, pools and journal that hold up this publisher."""
         self.paused_since_s = 0.0
         self.stalled_s = 0.0
         self.pauses = 0

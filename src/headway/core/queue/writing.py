@@ -29,7 +29,7 @@ class SendResult(NamedTuple):
 
 
 def has_room(member: Subscription, now: float) -> bool:
-    """Tells whether a member can take a record. Notes the time if only its credit is exhausted."""
+    """Tells whether a member can take a record. If only its credit is exhausted, notes since when, for the meters."""
     session = member.session
     outlet = session.outlet
     if outlet.blocked or outlet.out or member.request.polling or member.life is PAUSED:

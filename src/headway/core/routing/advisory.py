@@ -2,8 +2,9 @@
 
 Kinds: ``slow``, ``recovered`` (no longer slow), ``gap`` (records were skipped: how many, which, why), ``offlined``,
 ``online``, ``close_consumer`` (asks the client to end a subscription), ``deleted`` (the subscription was ended),
-``disconnected``, ``fast_producer`` (the client is not read, because of a slow consumer or a full pool). The payload is
-JSON. Advisories are not retained: clients that want them subscribe.
+``disconnected``, ``returned`` (records whose acknowledgement took too long went back to their queue), ``told`` (what a
+plug-in has to say), ``fast_producer`` (the client is not read, because of a slow consumer or a full pool), ``receipt``
+(what became of a record). The payload is JSON. Advisories are not retained: clients that want them subscribe.
 """
 
 from __future__ import annotations

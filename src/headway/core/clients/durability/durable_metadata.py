@@ -26,7 +26,6 @@ from headway.core.routing import Binding, Exchange, Registry
 DELETION_NOTICES_MAX = 10_000
 
 
-
 class Handoff(NamedTuple):
     """The durable data that a subscription leaves to the one that replaces it."""
 

@@ -1,10 +1,11 @@
 """Folding reduces all metadata changes of a journal (ledger.py) to those that still matter at its end.
 
 Theory of operation. Most changes in a journal are obsolete: the sessions, subscriptions and queues have ended. Folding
-forgets an ended object as soon as it reads the change that ends it. So its memory depends on the objects that are
-alive, not on the length of the journal. It returns the remaining changes in this order: the sessions; then the changes
-that decide the way of records, each at its sequence (subscriptions and queues with durable positions, exchanges,
-bindings); then the changes of which only the last state counts.
+forgets an ended session, subscription or queue as soon as it reads the change that ends it. So its memory depends on
+those that are alive, and on how often exchanges and the bindings of present queues changed. It returns the remaining
+changes in this order: the sessions; then the changes that decide the way of records, each at its sequence
+(subscriptions and queues with durable positions, exchanges, bindings); then the changes of which only the last state
+counts.
 
 Rules:
 - A subscription is restored once, with its last terms, at the sequence where its durable position began. The position

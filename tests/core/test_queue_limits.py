@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.core.queues_stage import QueueStage, filled
+from tests.core.stage import STUCK
 
 
 @pytest.fixture
@@ -73,3 +74,24 @@ def test_a_limit_of_nothing(stage: QueueStage) -> None:
     owner.publish("q", 5, 5)
     stage.turn()
     assert peer.numbers == list(range(5, 10)), "it goes to whoever is there"
+
+
+@pytest.mark.parametrize("kind", ["slow", "disconnected", "receipt"])
+def test_a_full_queue_of_advisories_keeps_the_broker_from_nothing(kind: str) -> None:
+    """It refuses them, and there is nobody to be told so."""
+    stage = QueueStage("""
+        [[policy]]
+        name = "strict"
+        topics = ["t"]
+        [[policy.rule]]
+        when = { blocked_time = "1s" }
+        then = "disconnect"
+    """)
+    watcher = filled(stage, 0, refuses=True, records_max=1)
+    watcher.bind("q", "amq.topic", f"$SYS.headway.{kind}.*")
+    stuck = [stage.consumer(f"stuck{number}", "t", reads=STUCK, buffer=1000) for number in range(3)]
+    for number in range(20):
+        stage.clients.get("p", stage.client("p")).publish("t", number, size=500, receipt="1s")
+    stage.run(5)
+    assert not any(client.connected for client in stuck)
+    assert stage.queue("q").backlog.lag_records == 1

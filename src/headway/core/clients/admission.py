@@ -250,11 +250,7 @@ class Admission:
 
     def _publish_will(self, will: Will, now: float) -> None:
         expires = None if will.lifetime_s is None else now + will.lifetime_s
-        record = msgspec.structs.replace(will.record, expires_s=expires)
-        try:
-            self._publishing.announce(record, now)
-        except Refused:
-            return  # there was no room to retain it; the subscribers have it
+        self._publishing.announce(msgspec.structs.replace(will.record, expires_s=expires), now)
 
 
 def _is_of_another(session: Session, rights: Rights | None) -> bool:

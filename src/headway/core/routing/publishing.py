@@ -10,6 +10,7 @@ limit. A slice has at least one record.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -274,8 +275,10 @@ class Publishing:
         return bool(selected)
 
     def announce(self, record: Record, now: float) -> None:
-        """Publishes a record of the broker's own."""
-        self.publish(None, [record.run()], now)
+        """Publishes a record of the broker's own, or a will. Nobody waits for an answer. So a refusal (a full queue, no
+        room to retain the record) changes nothing: all other consumers have the record."""
+        with suppress(Refused):
+            self.publish(None, [record.run()], now)
 
 
 def _room(feed: Feed, run: Run, now: float) -> int:

@@ -134,13 +134,16 @@ class Broker:
         delivery = session.channel.settle(delivery_id)
         if delivery is None:
             return False
-        session.channel.exhausted_since_s = None
-        self.fanout.again[session] = None
-        self.registry.ready_queues |= session.queues
+        self._credit_is_back(session)
         feed = delivery.subscription.feed
         if not feed.lane.cursors_awaiting_acks and not delivery.subscription.ended:
             self.registry.dirty[feed] = None
         return True
+
+    def _credit_is_back(self, session: Session) -> None:
+        session.channel.exhausted_since_s = None
+        self.fanout.again[session] = None
+        self.registry.ready_queues |= session.queues
 
     def on_pubrec(self, session: Session, delivery_id: int) -> bool:
         """Notes that an exactly-once delivery has arrived. Returns False for an id that is not in flight."""
@@ -154,7 +157,8 @@ class Broker:
     def on_pubcomp(self, session: Session, delivery_id: int, now: float) -> bool:
         """Notes that the client no longer holds the id. Returns False for an id that is not in use."""
         if delivery_id in session.channel.orphaned_ids:
-            session.channel.orphaned_ids.remove(delivery_id)
+            del session.channel.orphaned_ids[delivery_id]
+            self._credit_is_back(session)
             return True
         return self.acknowledge(session, delivery_id, now)
 

@@ -116,12 +116,17 @@ class Channel(Window):
         """Ids of deliveries to be sent again to a client that has reconnected. The next one stands last."""
         self.timed_out: dict[int, Delivery] = NOTHING
         """Deliveries whose acknowledgement took too long. They use up credit until the client settles them."""
-        self.orphaned_ids: list[int] = []
+        self.orphaned_ids: dict[int, None] = {}
         """Ids without a record that the client may still hold (exactly_once.py)."""
         self._last_id = 0
 
+    @property
+    def left(self) -> int:
+        """Returns how many more deliveries there may be: as the client permits, and as there are ids."""
+        return min(self.limit, self.id_max - len(self.orphaned_ids)) - self.used
+
     def next_id(self) -> int:
-        """Returns a free delivery id. There is always one, for no window is larger than the number of ids."""
+        """Returns a free delivery id. Called only while there is room (``left``), so there is one."""
         candidate = self._last_id
         while True:
             candidate = candidate % self.id_max + 1

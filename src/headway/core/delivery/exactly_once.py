@@ -80,7 +80,7 @@ def lose(subscription: Subscription, delivery_id: int) -> Delivery | None:
     delivery = channel.remove(delivery_id)
     if delivery is None or subscription.request.qos != EXACTLY_ONCE:
         return delivery
-    channel.orphaned_ids.append(delivery_id)
+    channel.orphaned_ids[delivery_id] = None
     position = exactly_once_position(subscription)
     position.record_in_flight(subscription.session.client, delivery_id, NO_RECORD, released=True)
     return delivery

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from tests.core.queue_wire import run_of
 from tests.core.queues_stage import Peer, QueueStage, drained, reader, refused
+from tests.sim.tape import NothingRecorded
 
 from headway.core.base.errors import Reason
-from headway.core.routing.bindings import Destination
+from headway.core.clients.queue_feeds import REPLAYS_MAX
+from headway.core.consumer.options import SubscriptionOptions
+from headway.core.message.record import Run
+from headway.core.routing.bindings import Binding, Destination
 
 
 @pytest.fixture
@@ -289,3 +296,34 @@ def test_unbinding_what_is_not_bound_changes_nothing(stage: QueueStage, peer: Pe
     peer.unbind("no such queue", "amq.direct", "a")
     peer.publish("a", 0, exchange="amq.direct")
     assert drained(stage, "q") == [0]
+
+
+# -- replays ----------------------------------------------------------------------------------------------------------
+
+
+class Recorded(NothingRecorded):
+    """An archive with one record."""
+
+    def earliest(self, filter: str) -> int | None:
+        return 1
+
+    def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
+        return iter([(run_of("a", [b"0 old"]), 1, 0.0)])
+
+
+def test_a_queue_that_nobody_reads_gets_only_so_many_replays(stage: QueueStage, peer: Peer) -> None:
+    stage.broker.registry.archive = Recorded()
+    peer.publish("nowhere", 0)
+    queue = peer.declare("q")
+    binding = Binding("amq.topic", Destination("queue", "q"), "a")
+
+    def bind() -> None:
+        stage.broker.queues.bind(peer.session, binding, stage.now, options=SubscriptionOptions(start="earliest"))
+
+    for _ in range(REPLAYS_MAX):
+        bind()
+    with refused(Reason.PRECONDITION_FAILED, "64 replays already"):
+        bind()
+    assert len(queue.backlog.cursors) <= REPLAYS_MAX + 1
+    assert drained(stage, "q") == [0] * REPLAYS_MAX
+    bind()

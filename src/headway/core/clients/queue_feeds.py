@@ -23,6 +23,8 @@ REBIND_WORK = 8
 NAMES_PER_WORK = 32
 MEMBERS_PER_WORK = 5
 """How many names of bindings are joined, and how many members are moved, in the time of one unit of work."""
+REPLAYS_MAX = 64
+"""A queue with so many replays that were not read to their end gets no further one."""
 
 
 class QueueFeeds:
@@ -96,6 +98,10 @@ class QueueFeeds:
         earliest = archive.earliest(filter) if archive is not None else None
         if archive is None or earliest is None:
             raise Refused(Reason.PRECONDITION_FAILED, f"from: nothing of '{binding.key}' is recorded")
+        queue = queue_of(self._router.queues[binding.destination.name])
+        if sum(cursor.source is not None for cursor in queue.backlog.cursors) >= REPLAYS_MAX:
+            text = f"from: queue '{queue.name}' has {REPLAYS_MAX} replays already that were not read to their end"
+            raise Refused(Reason.PRECONDITION_FAILED, text)
         bindings = AmqTopic()
         bindings.add(binding)
         seen = seen_before(archive, filter, options, earliest, now)

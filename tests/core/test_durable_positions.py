@@ -14,6 +14,7 @@ from headway.core.base.errors import Reason
 from headway.core.clients.durability.folding import Folding
 from headway.core.log import NOT_DURABLE, HeldBack
 from headway.core.log.ledger import Ledger
+from headway.core.queue import queue_of
 
 
 class DurableQueues(QueueStage):
@@ -42,6 +43,25 @@ def test_what_a_queue_refused_is_forgotten_when_all_before_it_is_settled(stage: 
     [one] = stage.tape.ledger.positions.values()
     position = one.complete_position(stage.broker.registry.sequence)
     assert len(position.settled) == 2, "one range"
+
+
+def test_a_queue_that_stays_full_remembers_no_more_with_each_record_that_it_refuses(stage: DurableQueues) -> None:
+    owner = stage.peer("owner")
+    owner.declare("q", durable=True, refuses=True, records_max=3)
+    owner.publish("q", 0, 3)
+    stage.turn()
+    [position] = stage.tape.ledger.positions.values()
+    for taken in (0, 1, 2):
+        for _ in range(50):
+            owner.publish("q", 100)
+            stage.turn()
+        assert len(position._refused) == taken + 1
+        owner.get("q", channel=2)  # it keeps the record, and so the first unsettled record stays where it is
+        owner.publish("q", 10 + taken)
+        stage.turn()
+    broker, _ = stage.tape.restored(stage.now)
+    restored = queue_of(broker.registry.router.queues["q"])
+    assert restored.backlog.lag_records == 6, "three that were with the client, and three that waited"
 
 
 def test_what_only_a_passing_queue_has_is_kept_no_longer(stage: DurableQueues) -> None:

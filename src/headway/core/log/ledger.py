@@ -140,9 +140,13 @@ class DurablePosition:
         self._at = (cursor, upto)
         self._ledger.moved_positions[self] = None
 
-    def refused(self, first: int, last: int) -> None:
-        """Notes that the queue refused these records, which the journal has."""
-        self._refused.append((first, last))
+    def refused(self, first: int, last: int, accepted: int) -> None:
+        """Notes that the queue refused these records, which the journal has. ``accepted`` is the last sequence that the
+        queue accepted. What it refused since is one range, so a queue that stays full needs no more room."""
+        if self._refused and self._refused[-1][0] > accepted:
+            self._refused[-1] = self._refused[-1][0], last
+        else:
+            self._refused.append((first, last))
         self.settled_range(first, last)
 
     def settled_range(self, first: int, last: int) -> None:

@@ -21,7 +21,7 @@ class NullPosition(DurablePosition):
     def settled(self, cursor: Progress, number: int, sequence: int, upto: int, upto_sequence: int) -> None:
         pass
 
-    def refused(self, first: int, last: int) -> None:
+    def refused(self, first: int, last: int, accepted: int) -> None:
         pass
 
     def settled_range(self, first: int, last: int) -> None:

@@ -302,7 +302,9 @@ class Queue:
     def refuse(self, run: Run, accepted: int, first: int, now: float) -> None:
         """Refuses the records of the run after the first ``accepted`` ones."""
         if run.journaled:
-            self.durable_position.refused(first + accepted, first + len(run) - 1)
+            lanes = (cursor.lane for cursor in (*self.backlog.cursors, *self.backlog.draining))
+            last = max(lane.last_sequence for lane in lanes)
+            self.durable_position.refused(first + accepted, first + len(run) - 1, last)
         if self.terms.dead_letter_refused:
             for index in range(accepted, len(run)):
                 letter = DeadLetter(self.name, self.terms, run.record(index, first, now), Reason.QUEUE_LENGTH)

@@ -13,6 +13,7 @@ from tests.core.test_idle import steps
 from headway.core.base.errors import Reason
 from headway.core.governance.write_off import write_off
 from headway.core.message.receipt_request import ReceiptRequest, receipt_request
+from headway.core.receipts import ReceiptState
 from headway.core.receipts import receipts as table
 
 FATES = ("got", "conflated", "discarded", "dead_lettered", "lost", "waiting")
@@ -609,6 +610,23 @@ def test_all_publishers_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -
     for number in range(5):
         stage.client(f"p{number}").publish("t", number, receipt="10s")
     assert [one["client"] for one in stage.told("receipt")] == ["p0", "p1"]
+
+
+def test_a_closed_receipt_keeps_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow round through a large receipt holds up those behind it in the ticks, and closed ones are on no tab."""
+    monkeypatch.setattr(table, "OPEN_MAX", 2)
+    monkeypatch.setattr(table, "TICK_LOOKS", 1)
+    stage = Stage()
+    for number in range(10):
+        stage.consumer(f"stuck{number}", "t", reads=STUCK, buffer=10)
+    stage.client("patient").publish("t", 0, receipt="1h")
+    for number in range(20):
+        asks(stage, number=number)
+        stage.turn()
+    closed = [one for one in stage.broker.registry.receipts._old if one.state is not ReceiptState.OPEN]
+    assert closed
+    assert not any(one.pending or one.numbers or one.to_look for one in closed)
+    assert {one["waiting"] for one in receipts(stage)} == {10}
 
 
 def test_they_are_on_the_tab_of_the_publisher() -> None:

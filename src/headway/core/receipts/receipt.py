@@ -63,9 +63,9 @@ class Sent(NamedTuple):
 
 class Receipt:
     __slots__ = (
-        "bytes", "closing", "conflated", "dead_lettered", "discarded", "got", "heirs", "keys", "lost", "number",
-        "numbers", "opened_s", "owed", "pending", "qos", "queues", "request", "sequence", "session", "state", "text",
-        "timer", "to_look", "topic", "why",
+        "_left_waiting", "bytes", "closing", "conflated", "dead_lettered", "discarded", "got", "heirs", "keys", "lost",
+        "number", "numbers", "opened_s", "owed", "pending", "qos", "queues", "request", "sequence", "session", "state",
+        "text", "timer", "to_look", "topic", "why",
     )  # fmt: skip
 
     def __init__(self, number: int, session: Session, run: Run, sequence: int, now: float) -> None:
@@ -100,12 +100,21 @@ class Receipt:
         """Subscriptions that read what pending ones, which they replaced, had not read."""
         self.to_look: list[Subscription | SharedReader] = []
         """The readers that are still to be looked at in this round. Empty between two rounds."""
+        self._left_waiting = 0
+        """The readers that were pending when the receipt was closed."""
 
     # -- settling ---------------------------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
-        return len(self.pending) + len(self.queues)
+        return len(self.pending) + len(self.queues) + self._left_waiting
+
+    def forget_readers(self) -> None:
+        """Lets go of the readers, because the receipt is closed. How many of them still waited stays known."""
+        self._left_waiting = self.waiting
+        for table in (self.pending, self.queues, self.numbers, self.keys, self.heirs):
+            table.clear()
+        self.to_look = []
 
     def resolve(self, reader: Subscription | SharedReader, reason: Reason | None, *, dead_letter: bool = False) -> None:
         """Counts the fate of a pending reader: it got the record (None), or did not, for this reason."""

@@ -144,12 +144,16 @@ class Receipts:
         session = receipt.session
         session.tab.add(RECEIPTS, -receipt.bytes)
         receipt.bytes = 0
-        if self.open.pop(receipt.sequence, None) is None:
-            return
-        own = self._of_session[session]
+        if self.open.pop(receipt.sequence, None) is not None:
+            self._take_out(receipt)
+        receipt.forget_readers()  # it may stay in ``_old`` for some ticks, and is on no tab
+
+    def _take_out(self, receipt: Receipt) -> None:
+        """Takes an open receipt out of the tables of its session, of deliveries and of lanes."""
+        own = self._of_session[receipt.session]
         del own[receipt.sequence]
         if not own:
-            del self._of_session[session]
+            del self._of_session[receipt.session]
         for way in receipt.pending.values():
             if isinstance(way, Sent):
                 del self._parked[way.delivery]

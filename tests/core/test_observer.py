@@ -302,3 +302,23 @@ def test_a_quantile_is_at_most_a_tenth_too_long() -> None:
     assert Histogram().quantile(0.99) == 0.0
     histogram.add(500.0)
     assert histogram.quantile(1.0) == 500.0
+
+
+def test_members_of_a_queue_that_goes_on_elsewhere_stay_on_record() -> None:
+    stage, recorder = QueueStage(), Recorder()
+    registry = stage.broker.registry
+    registry.observer = observer = LakeObserver(registry, recorder, run="r1", broker="b", idle_s=1.0)
+    owner = stage.peer("owner")
+    owner.declare("q")
+    members = [stage.peer(name) for name in ("one", "two")]
+    for member in members:
+        member.consume("q")
+    stage.run(2)
+    owner.bind("q", "amq.topic", "a.b")
+    stage.run(2)
+    lanes = {row["lane"] for batch in recorder.take() for row in rows_of(batch) if batch.table == "consumer_samples"}
+    assert len(lanes) == 2, "the old one and the new one"
+    assert [(lane.consumers, feed is stage.queue("q").feed) for feed, lane in observer._lanes.items()] == [(2, True)]
+    for member in members:
+        member.cancel("q")
+    assert not observer._lanes

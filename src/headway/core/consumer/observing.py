@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from headway.core.base import Reason
+from headway.core.consumer.feed import Feed
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import Chunk, Lane
 from headway.core.policy import Policy, Sample, Verdict
@@ -16,6 +17,8 @@ Shares = dict[Lane, dict[Chunk, float]]
 class Observer(Protocol):
     def began(self, subscription: Subscription) -> None:
         """Called for each new consumer."""
+    def moved(self, old: Feed, new: Feed, consumers: int) -> None:
+        """Called when so many consumers, members of a queue, read another feed than before."""
     def looked(self, subscription: Subscription, sample: Sample, now: float) -> None:
         """Called after each look of the governor at a watched consumer."""
     def verdict(self, verdict: Verdict, subscription: Subscription) -> None:

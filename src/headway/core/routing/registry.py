@@ -87,7 +87,6 @@ class Limits(msgspec.Struct, frozen=True):
 class Registry:
     """Plain tables and counters. The rooms above (queue, clients, governance) change them."""
 
-
     def __init__(self, limits: dict[str, Limits], pools: dict[str, Pool], policies: tuple[Policy, ...],
                  sessions_max: int) -> None:
         self.limits = limits
@@ -147,6 +146,7 @@ class Registry:
         """Epoch seconds minus the broker's clock."""
         self.sequence = 0
         self.session_number = 0
+
     @property
     def journaled(self) -> int:
         """The sequence up to which all entries of the journal are on disk."""
@@ -202,6 +202,8 @@ class Registry:
             member.feed = new
         for member in slow:
             self.totals.count_slow(member, 1)
+        if self.observer is not None and members and new is not old:
+            self.observer.moved(old, new, len(members))
 
     def policy_named(self, name: str) -> Policy | None:
         return policy_named(self.policies, name)

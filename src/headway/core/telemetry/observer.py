@@ -96,12 +96,26 @@ class LakeObserver:
         subscription.number = self._subscriptions
         self._trails[subscription] = _Trail()
         self._trails.move_to_end(subscription, last=False)
-        feed = subscription.feed
+        self._read(subscription.feed, 1)
+
+    def moved(self, old: Feed, new: Feed, consumers: int) -> None:
+        """Called when members of a queue read another feed than before, because its bindings have changed."""
+        self._read(new, consumers)
+        self._leave(old, consumers)
+
+    def _read(self, feed: Feed, consumers: int) -> None:
+        """Notes that so many more consumers read the feed."""
         if feed not in self._lanes:
             self._feeds += 1
             group = f"$share/{feed.key.group}/" if feed.key.group is not None else ""
             self._lanes[feed] = _LaneTrail(f"{group}{feed.key.filter}|{self._feeds}")
-        self._lanes[feed].consumers += 1
+        self._lanes[feed].consumers += consumers
+
+    def _leave(self, feed: Feed, consumers: int) -> _LaneTrail | None:
+        """Notes that so many consumers have left the feed. Returns its trail if they were the last."""
+        lane = self._lanes[feed]
+        lane.consumers -= consumers
+        return None if lane.consumers else self._lanes.pop(feed)
 
     def looked(self, subscription: Subscription, sample: Sample, now: float) -> None:
         """Called when the governor has sampled a consumer that lags or lagged."""
@@ -147,10 +161,8 @@ class LakeObserver:
         )  # fmt: skip
         self._consumer(subscription, trail, sample, now, reason)
         del self._trails[subscription]
-        lane = self._lanes[feed]
-        lane.consumers -= 1
-        if not lane.consumers:
-            del self._lanes[feed]
+        lane = self._leave(feed, 1)
+        if lane is not None:
             self._lane(feed, lane, now)
 
     def _consumer(self, subscription: Subscription, trail: _Trail, sample: Sample, now: float, ended: str) -> None:

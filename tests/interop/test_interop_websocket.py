@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -151,13 +152,13 @@ def test_mqtt_js_in_a_page_in_chromium(
     browser = subprocess.Popen(
         [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}",
          "--remote-debugging-port=0", f"{url}/page.html?{house.ports[listener]},5#{name}/page"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
         until(lambda: said, what="the page says something")
         assert said[0] == told
     finally:
-        browser.kill()
+        os.killpg(browser.pid, signal.SIGKILL)  # Debian's command is a script, and its child is the browser
         browser.wait()
 
 

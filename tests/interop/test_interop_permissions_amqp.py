@@ -180,24 +180,25 @@ def test_a_transaction_commits_nothing_that_was_revoked(guarded: BrokerProcess, 
 @pytest.mark.parametrize("cancels", [True, False])
 def test_a_consumer_that_is_revoked(guarded: BrokerProcess, root: Pika, cancels: bool) -> None:
     """It is cancelled, or its channel closed; nothing reaches it any more."""
+    name = f"alice.c{cancels:d}"  # its own: what waits in it at the end would come first the next time
     own = {"consumer_cancel_notify": cancels, "connection.blocked": True, "publisher_confirms": True,
            "exchange_exchange_bindings": True, "basic.nack": True, "authentication_failure_close": True}  # fmt: skip
     alice = rabbit(guarded, "alice", client_properties={"capabilities": own})
-    alice.queue("alice.c", exclusive=False)
+    alice.queue(name, exclusive=False)
     got: list[bytes] = []
     ended: list[object] = []
     alice.channel.add_on_cancel_callback(ended.append)
-    alice.channel.basic_consume("alice.c", lambda _c, _m, _p, body: got.append(body), auto_ack=True)
-    publish(root, "", "alice.c")
+    alice.channel.basic_consume(name, lambda _c, _m, _p, body: got.append(body), auto_ack=True)
+    publish(root, "", name)
     until(lambda: alice.connection.process_data_events(0.01) or got, what="the first")
     reload(guarded, given(WITHOUT))
     until(lambda: alice.connection.process_data_events(0.01) or ended or not alice.channel.is_open, what="the end")
-    publish(root, "", "alice.c")
+    publish(root, "", name)
     alice.connection.process_data_events(0.05)
     assert got == [b"x"]
     assert bool(ended) is cancels
     assert alice.channel.is_open is cancels
-    assert root.channel.queue_declare("alice.c", passive=True).method.message_count == 1
+    assert root.channel.queue_declare(name, passive=True).method.message_count == 1
     reload(guarded, given())
     alice.close()
 

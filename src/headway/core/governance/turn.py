@@ -17,7 +17,7 @@ NAMES_PER_WORK = 4
 """How many of a queue's names are compared with policies in the time of one unit of work."""
 
 
-HAND_OUT_WORK = 1024
+HAND_OUT_WORK = 512
 RECORDS_PER_WORK = 4
 """How many records a queue hands out in the time of one unit of work. To look at a queue is one unit more."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,33 +11,14 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 from tests.interop.waiting import holds
+from tests.server.served import serve
 
 from headway.server.admin import api as admin
 from headway.server.admin.api import Admin
-from headway.server.config.reading import parse_settings
-from headway.server.engine.engine import Engine
 from headway.server.http import access, bodies
 from headway.server.http.bodies import json_answer
 
 ASK = b"GET /v1/broker HTTP/1.1\r\nHost: localhost\r\n\r\n"
-PATIENCE_S = 30.0
-Play = Callable[[Admin], Awaitable[None]]
-
-
-def serve(folder: Path, play: Play) -> None:
-    async def whole() -> None:
-        settings = parse_settings(f'[server]\nadmin = "http://127.0.0.1:0"\n[pool]\ndisk_path = "{folder}"\n')
-        engine = Engine(settings, asyncio.get_running_loop())
-        served = Admin(engine)
-        await served.start("127.0.0.1", 0)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await play(served)
-        finally:
-            await served.stop()
-            engine.stop()
-
-    asyncio.run(whole())
 
 
 async def connect(served: Admin, **more: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -45,7 +45,7 @@ PORTION = 64
 SEARCHES_MAX = 16
 FLUSH_S = 1.0
 UNREAD_S = 60.0
-"""An answer of which the client takes nothing for this long is ended."""
+"""An answer of which the client takes nothing for this long is broken off."""
 WHY_VERDICTS, WHY_ENDS = 100, 50
 NAME_CHARS_MAX = 2_000
 _KINDS = {"verdict": (EntryKind.VERDICT,), "end": (EntryKind.END,), "all": tuple(EntryKind)}
@@ -90,9 +90,9 @@ class Verdicts:
                         await response.write(chunk)
                 chunk = await run(self._thread, next, chunks, None)
             await response.write_eof()
-        except (ConnectionError, TimeoutError):
-            pass  # the client is gone, or does not read
-        except OSError:
+        except ConnectionError:
+            pass  # the client is gone
+        except OSError:  # the file fails, or the client reads nothing; a part is not to end like the whole
             abort(request)
         return response
 

@@ -182,6 +182,22 @@ def test_what_was_promised_stays_and_publishers_wait(disk: str, share: str) -> N
     assert not stage.disk.held
 
 
+def test_who_comes_back_to_more_than_its_share_is_not_cut_for_it() -> None:
+    """All of it was promised, so a cut frees nothing, and the client could never take what waits for it."""
+    stage = Stage(memory="100KB", disk="0B", max_client_share="50%")
+    away = stage.consumer("away", "t", 1, expiry_s=3600.0, reads=10_000, buffer=1000, window=10)
+    away.leave()
+    publisher = stage.client("publisher")
+    published = publish_while_read(publisher, 40)
+    assert published * 200 > 50_000
+    away.connect()
+    stage.run(30)
+    assert away.connected
+    assert away.numbers == list(range(published))
+    assert len(stage.broker.verdicts) == 0
+    assert not publisher.paused
+
+
 @pytest.mark.parametrize("qos", [0, 1])
 def test_nothing_is_given_up_that_holds_nothing(qos: int) -> None:
     """One subscription of a client that is away holds more than its share, and was promised it; the other has all it

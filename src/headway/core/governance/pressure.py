@@ -12,7 +12,8 @@ Rules, in order:
    in the same oldest chunk are evicted together; otherwise the chunk would not be freed. Connected ones are
    disconnected, which ends transient subscriptions. A durable subscription, or a queue without an owner, loses its next
    records as a gap, but only records that were not promised (QoS 0, not persistent, not confirmed). **Promised records
-   stay.**
+   stay**, so a durable consumer with no others is not evicted: it would free nothing, and a client that comes back to
+   more than its share could never take it.
 4. *Promised records that cannot leave memory* close their lane: when the lane takes up a client's share of the memory,
    or when its pool is over the mark and rules 1 to 3 can do no more. Publishers to a closed lane are not read until it
    is open again; other publishers go on. A publisher that also reads the lane is held up only by the pool, because its
@@ -226,9 +227,10 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
 
 
 def gives_way(subscription: Subscription) -> bool:
-    """Tells whether an eviction of the consumer frees memory: it is connected, or it is away and holds records that
+    """Tells whether an eviction of the consumer frees memory: it ends when it is disconnected, or it holds records that
     were not promised."""
-    if subscription.session.connected:
+    session = subscription.session
+    if session.connected and session.expiry_s == 0:
         return True
     cursor, queue = subscription.cursor, queue_behind(subscription)
     if queue is not None:

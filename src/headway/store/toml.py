@@ -20,18 +20,18 @@ class BadConfig(ConfigError):
         self.lines = list(lines)
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, bytes_max: int = FILE_BYTES_MAX) -> str:
     """Returns the text of a file. Raises BadConfig."""
     try:
         with path.open("rb") as file:
-            raw = file.read(FILE_BYTES_MAX + 1)
+            raw = file.read(bytes_max + 1)
         text = raw.decode()
     except OSError as error:
         raise BadConfig([f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"]) from None
     except UnicodeDecodeError as error:
         raise BadConfig([f"{path}: is not text in UTF-8 (byte {error.start + 1})"]) from None
-    if len(raw) > FILE_BYTES_MAX:
-        raise BadConfig([f"{path}: is larger than {format_size(FILE_BYTES_MAX)}; is it the right file?"])
+    if len(raw) > bytes_max:
+        raise BadConfig([f"{path}: is larger than {format_size(bytes_max)}; is it the right file?"])
     return text
 
 

@@ -24,11 +24,13 @@ from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Permission
 from headway.core.policy import Policy, parse_policies, parse_trials
 from headway.server.config import host_limits
+from headway.server.config.auth import read_password_file
 from headway.server.config.errors import in_plain_words
 from headway.server.config.fields import Url, shown
 from headway.server.config.plugins import look_for_plugins
 from headway.server.config.settings import (
     DISK_BYTES,
+    AuthTable,
     FileTables,
     HistorySettings,
     PermissionTable,
@@ -86,13 +88,15 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
         file = FileTables.model_validate(tables)
     except ValidationError as error:
         return in_plain_words(error, FileTables) + errors, None
+    bad_passwords, auth = _with_password_file(file.auth)
+    errors += bad_passwords
     shared = file.pool
     pools = {"": _limits("", shared, shared)}
     pools |= {name: _limits(name, table.pool, shared) for name, table in file.listeners.items() if table.pool}
     of_views = [{"filter": view.topic, "key": key_of(view).text} for view in file.views.values()]
     written["topic"] = [*written["topic"], *of_views]
     settings = Settings(
-        server=file.server, listeners=file.listeners, auth=file.auth,
+        server=file.server, listeners=file.listeners, auth=auth,
         permissions=tuple(map(_permission, file.permission)), pools=pools, flap=file.flap,
         retained=file.retained, telemetry=file.telemetry, journal=file.journal, history=_history(file),
         topics=topics_of(file.views.values(), file.topic), views=file.views, tables=file.tables, policies=policies,
@@ -100,6 +104,18 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
     )  # fmt: skip
     contradictions = [*_contradictions(settings), *_bad_topics(settings, file.topic), *bad_views(settings, file.topic)]
     return [*contradictions, *errors], settings
+
+
+def _with_password_file(auth: AuthTable) -> tuple[list[str], AuthTable]:
+    """Returns the table with the users of its password file, too; the errors of the file."""
+    if auth.password_file is None:
+        return [], auth
+    try:
+        more = read_password_file(Path(auth.password_file).expanduser())
+    except BadConfig as error:
+        return [f"auth.password_file: {line}" for line in error.lines], auth
+    twice = [f"auth.users.{name}: is in {auth.password_file}, too" for name in auth.users if name in more]
+    return twice, auth.model_copy(update={"users": auth.users | more})
 
 
 def _limits(name: str, table: PoolTable, shared: PoolTable) -> PoolSettings:

@@ -153,6 +153,9 @@ class AuthTable(Table):
     """``[auth]``"""
 
     users: dict[Name, Hash] = Field(default_factory=dict)
+    """Users by name, once the settings are read with those of the password file."""
+    password_file: Path_ | None = None
+    """Users in lines ``NAME:HASH``, as ``mosquitto_passwd`` writes them."""
     tokens: dict[Name, Digest] = Field(default_factory=dict)
     """Tokens of the admin API, as digests."""
     admin: AdminTable = AdminTable()

@@ -1,0 +1,60 @@
+"""Hashes of passwords: how the config keeps them, and how they are checked.
+
+Rules:
+- A check compares in constant time. Most are slow on purpose: a check must not run on the loop's thread, and only a few
+  may run at once (``server/connections/logins.py`` sees to that).
+- A hash that would cost too much is refused when the config is read, not when a client logs in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from headway.core.base import ConfigError
+from headway.server.config.auth import mosquitto, scrypt
+
+PASSWORD_BYTES_MAX = 65_535
+"""The longest password that MQTT can carry."""
+
+
+class _Kind(NamedTuple):
+    check: Callable[[str], None]
+    verify: Callable[[bytes, str], bool]
+
+
+_KINDS = {
+    scrypt.PREFIX: _Kind(scrypt.check, scrypt.verify),
+    mosquitto.PBKDF2: _Kind(mosquitto.check_pbkdf2, mosquitto.verify_pbkdf2),
+    mosquitto.SHA512: _Kind(mosquitto.check_sha512, mosquitto.verify_sha512),
+}
+
+
+def hash_password(password: str | bytes) -> str:
+    """Returns a new hash for ``[auth.users]`` or a password file."""
+    return scrypt.make(_raw(password))
+
+
+def verify_password(password: str | bytes, hashed: str) -> bool:
+    """Returns whether ``hashed`` is of ``password``. ``hashed`` must be one that :func:`check_hash` accepts."""
+    raw = _raw(password)
+    return len(raw) <= PASSWORD_BYTES_MAX and _kind(hashed).verify(raw, hashed)
+
+
+def check_hash(hashed: object) -> str:
+    """Returns ``hashed`` if it is a usable hash. Errors never show it, because it may be a password."""
+    if not isinstance(hashed, str):
+        raise ConfigError("expected a password's hash, made by `headway passwd`")
+    _kind(hashed).check(hashed)
+    return hashed
+
+
+def _kind(hashed: str) -> _Kind:
+    for prefix, kind in _KINDS.items():
+        if hashed.startswith(prefix):
+            return kind
+    raise ConfigError("is not a hash: make one with `headway passwd` (passwords are not kept in plain text)")
+
+
+def _raw(password: str | bytes) -> bytes:
+    return password.encode() if isinstance(password, str) else password

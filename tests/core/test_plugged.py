@@ -328,6 +328,14 @@ def test_a_mistake_says_what_there_is(meter: Waiting, action: Shed, when: object
     assert message in str(error.value)
 
 
+def test_built_in_names_are_not_looked_up_among_the_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look reads a file of every installed distribution."""
+    for names in (METERS, CONDITIONS, ACTIONS):
+        monkeypatch.setattr(names, "elsewhere", lambda: pytest.fail("it was looked up"))
+    when = {"all": [{"lag_age": "5s"}, {"any": [{"blocked_time": "5s"}, {"lag_records": 10}]}]}
+    parse_policy({"name": "p", "rule": [{"when": when, "then": "notify"}]})
+
+
 def test_what_is_no_plug_in_is_refused() -> None:
     with pytest.raises(ConfigError, match="it is not a meter: a meter has measure"):
         plugged_meter("m", object(), "")  # type: ignore[arg-type]

@@ -37,13 +37,14 @@ class Names(dict[str, T]):
     def knows(self, name: object) -> bool:
         return name in self or name in self.elsewhere()
 
-    def find(self, name: object, others: Sequence[str] = ()) -> T:
+    def find(self, name: object, others: Callable[[], Sequence[str]] = tuple) -> T:
         """Returns the one of this name. Raises ConfigError with the names that there are, or what loading it raises.
-        ``others`` could be meant, too."""
+        ``others`` gives names that could be meant, too. It is not called if the name is built in, because a look
+        among the installed plug-ins reads many files."""
         if not isinstance(name, str) or name not in self:
             elsewhere = self.elsewhere()
             if not isinstance(name, str) or name not in elsewhere:
-                raise unknown(self.what, name, list(dict.fromkeys([*self, *elsewhere, *others, *self._beside])))
+                raise unknown(self.what, name, list(dict.fromkeys([*self, *elsewhere, *others(), *self._beside])))
             self[name] = elsewhere[name]()
         return self[name]
 

@@ -238,7 +238,7 @@ def _parse_list(key: str, value: object, where: str, depth: int) -> Condition:
 def _parse_comparison(meter: str, value: object, where: str) -> Comparison:
     if not METERS.knows(meter) and CONDITIONS.knows(meter):
         return Comparison(condition_meter(meter, value, where), ">", Amount(0.0))
-    info = METERS.find(meter, CONDITIONS.known())
+    info = METERS.find(meter, CONDITIONS.known)
     op: Op = "<" if info.floor else ">"
     amount: object = value
     if isinstance(value, str):

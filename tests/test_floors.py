@@ -51,7 +51,8 @@ ROOMS = {
         "queue", "clients", "governance", "telemetry",
     ],
     "server": [
-        "protocols", "config", "loop", "journal", "recorded", "offline", "connections", "websocket", "engine", "peers",
+        "protocols", "config", "loop", "journal", "recorded", "offline", "transport", "connections", "websocket",
+        "engine", "peers",
         *PROTOCOLS, "http", "streams", "admin",
     ],
     "core.policy": ["meters"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -70,6 +71,7 @@ class Raw:
         granted: bool = True,
         receive_buffer: int | None = None,
         read_aliases: int = 0,
+        tls: ssl.SSLContext | None = None,
         **fields: Any,
     ) -> None:
         self.version = version
@@ -79,6 +81,8 @@ class Raw:
         self.sock.settimeout(PATIENCE_S)
         self.sock.connect(("127.0.0.1", port))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.sock = tls.wrap_socket(self.sock, server_hostname="localhost")
         self.decoder = MqttDecoder(role="client", version=version, topic_alias_max=read_aliases)
         self.inbox: list[Any] = []
         self.ended = False

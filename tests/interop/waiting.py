@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -37,11 +38,18 @@ async def holds(condition: Callable[[], object], seconds: float = PATIENCE_S) ->
             await asyncio.sleep(_PAUSE_S)
 
 
+def _readable(sock: socket.socket, seconds: float) -> bool:
+    poll = select.poll()  # select knows no more than 1,024 files
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
 def received(sock: socket.socket, seconds: float) -> bytes | None:
     """What has come, waiting so long for it. None: nothing has; no bytes: nothing more can."""
-    if not select.select([sock], [], [], max(0.0, seconds))[0]:
+    waiting = isinstance(sock, ssl.SSLSocket) and sock.pending()
+    if not waiting and not _readable(sock, max(0.0, seconds)):
         return None
     try:
         return sock.recv(1 << 20)
-    except ConnectionError:
+    except (ConnectionError, ssl.SSLEOFError):
         return b""

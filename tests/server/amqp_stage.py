@@ -21,10 +21,10 @@ from headway.core.queue.queue import Queue as CoreQueue
 from headway.core.telemetry import stats
 from headway.server.amqp.peer import AmqpPeer
 from headway.server.config.reading import parse_settings
-from headway.server.connections import PlainStream
 from headway.server.connections.connection import Connection as ServerConnection
 from headway.server.engine.engine import Engine
 from headway.server.loop.pulse import Pulse
+from headway.server.transport import PlainStream
 
 OPENINGS = {"0-9-1": b"AMQP\x00\x00\x09\x01", "0-9": b"AMQP\x01\x01\x00\x09", "0-8": b"AMQP\x01\x01\x08\x00"}
 ABLE = ("authentication_failure_close", "connection.blocked", "consumer_cancel_notify")

@@ -60,7 +60,7 @@ def test_mistakes_in_the_handshake(house: House, what: str, breath: bool) -> Non
     assert not house.broker.registry.sessions
 
 
-@pytest.mark.parametrize("opening", [b"HTTP/1.1", b"AMQP\0\1\0\0", b"AMQP\0\0\0\0", b"\x16\x03\x01\x02\0\1\0\1"])
+@pytest.mark.parametrize("opening", [b"HTTP/1.1", b"AMQP\0\1\0\0", b"AMQP\0\0\0\0"])
 def test_another_protocol_is_told_which_there_is(house: House, opening: bytes) -> None:
     client = Client(house, begin=False)
     client.send(opening[:5], opening[5:] + method(0, START_OK))

@@ -283,10 +283,18 @@ def test_beyond_loopback_nobody_comes_in_without_a_name_unless_it_is_written(add
     assert not forbidden.allows_anonymous(users=True)
 
 
-def test_the_admin_api_is_on_loopback_only() -> None:
-    (line,) = mistakes('[server]\nadmin = "http://0.0.0.0:9883"')
-    assert line.startswith("server.admin: ")
-    assert "loopback" in line
+def test_the_admin_api_is_beyond_loopback_only_with_tls_and_logins() -> None:
+    clear, open_ = mistakes('[server]\nadmin = "http://0.0.0.0:9883"')
+    assert clear.startswith("server.admin: ")
+    assert "loopback" in clear
+    assert "nobody would have to log in" in open_
+    tls = '[server]\nadmin = "https://0.0.0.0:9883"\n[server.tls]\ncertificate = "c.pem"\nkey = "k.pem"\n'
+    (line,) = mistakes(tls)
+    assert "nobody would have to log in" in line
+    assert parse_settings(tls + f'[auth.users]\nalice = "{HASH}"\n').server.admin is not None
+    assert parse_settings(tls + 'ca = "ca.pem"\nverify = "required"\n').server.tls is not None
+    (line,) = mistakes(tls + 'ca = "ca.pem"\nverify = "optional"\n')
+    assert "nobody would have to log in" in line
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from tests.server.pretended import Socket
 from tests.server.test_turn_budget import Person
 
 from headway.core.base import Reason
-from headway.server.connections import PlainStream
 from headway.server.connections.connection import Connection
 from headway.server.mqtt.peer import MqttPeer
+from headway.server.transport import PlainStream
 from headway.wire.mqtt.packets import PubAck, SubAck, TopicRequest
 
 CONFIG = """

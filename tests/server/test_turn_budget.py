@@ -13,10 +13,10 @@ from tests.server.amqp_stage import Client, House, message, method
 from tests.server.pretended import Loop, Socket
 
 from headway.core.message.record import Properties
-from headway.server.connections import PlainStream
 from headway.server.connections.connection import Connection
 from headway.server.connections.turn_budget import BUDGET_WORK, SUBSCRIBE_WORK, TURN_WORK
 from headway.server.mqtt.peer import MqttPeer
+from headway.server.transport import PlainStream
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import Item, PingResp, Publish, SubAck, TopicRequest, UnsubAck
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headway.core.base import Reason
 from headway.core.log import Pool
-from headway.server.connections import Buffer, PlainStream, StreamError
+from headway.server.transport import Buffer, PlainStream, StreamError
 from headway.server.websocket import Rules, WebSocketStream
 from headway.server.websocket.decoder import FRAMES_MAX
 from headway.server.websocket.stream import FRAME_BYTES

@@ -5,20 +5,21 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import ssl
 from http.client import HTTPResponse
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 from headway.client.address import ADMIN_URL, LOG_IN, endpoint, read_admin_url
 from headway.core.base import ConfigError
 
 TIMEOUT_S = 5.0
+ITS_CA = "its CA: --ca FILE, or HEADWAY_CA"
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 
-# A broker on loopback is not behind the proxy that the environment may name, nor does it redirect.
-_opener = build_opener(ProxyHandler({}))
 
 
 class NoBroker(ConfigError):
@@ -36,9 +37,13 @@ class NotFound(ConfigError):
 class AdminClient:
     """One broker's admin API."""
 
-    def __init__(self, url: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        self.url, self._login = endpoint(read_admin_url(url or os.environ.get("HEADWAY_ADMIN") or ADMIN_URL))
+    def __init__(self, url: str | None = None, timeout_s: float = TIMEOUT_S, ca: Path | None = None) -> None:
+        """``ca``: the CA of a broker with TLS, beside those that the address or the environment names."""
+        place = endpoint(read_admin_url(url or os.environ.get("HEADWAY_ADMIN") or ADMIN_URL, ca=ca))
+        self.url, self._login = place.url, place.headers
         self._timeout_s = timeout_s
+        # A broker on loopback is not behind the proxy that the environment may name, nor does it redirect.
+        self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=place.tls()))
 
     def broker(self) -> dict[str, Any]:
         return self._ask("/v1/broker")
@@ -82,7 +87,7 @@ class AdminClient:
     def _open(self, path: str) -> HTTPResponse:
         """Opens an answer, to be read and closed."""
         try:
-            answer = _opener.open(Request(self.url + path, headers=self._login), timeout=self._timeout_s)
+            answer = self._opener.open(Request(self.url + path, headers=self._login), timeout=self._timeout_s)
         except HTTPError as error:
             raise self._refusal(error) from None
         except (URLError, OSError, http.client.HTTPException) as error:
@@ -102,7 +107,7 @@ class AdminClient:
         if body is not None:
             request.add_header("Content-Type", "application/toml")
         try:
-            with _opener.open(request, timeout=self._timeout_s) as answer:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
                 raw = answer.read(ANSWER_BYTES_MAX)
         except HTTPError as error:
             raise self._refusal(error) from None
@@ -138,6 +143,8 @@ class AdminClient:
             )
         if isinstance(why, TimeoutError):
             return NoBroker(f"the broker at {self.url} did not answer within {self._timeout_s:g} s")
+        if isinstance(why, ssl.SSLCertVerificationError):
+            return NoBroker(f"the certificate at {self.url} is not trusted: {why.verify_message} ({ITS_CA})")
         text = getattr(why, "strerror", None) or str(why) or type(why).__name__
         return NoBroker(f"no broker can be reached at {self.url}: {text.lower()} (its address: --admin URL)")
 

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from headway import __version__
 from headway.cli.admin import AdminClient, NotFound
+from headway.cli.certs import certs
 from headway.cli.errors import MISTAKE, NOTHING_FOUND, plainly, say
 from headway.cli.export import export
 from headway.cli.journal import journal
@@ -27,6 +28,7 @@ from headway.core.base import ConfigError
 from headway.pipeline.lab.plans.toml_text import toml_key
 from headway.server.config import (
     PASSWORD_BYTES_MAX,
+    bad_certificates,
     describe,
     describe_permissions,
     hash_password,
@@ -53,9 +55,14 @@ AdminOption = Annotated[
         help="The broker's admin API.  [default: $HEADWAY_ADMIN or http://127.0.0.1:9883]",
     ),
 ]  # fmt: skip
+CaOption = Annotated[
+    Path | None,
+    typer.Option("--ca", metavar="FILE", help="The CA of a broker with TLS (https://...).  [default: $HEADWAY_CA]"),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 
 app.add_typer(journal, name="journal", short_help="What a journal has, whether it is sound, making it smaller.")
+app.command(short_help="Make certificates for trying out TLS.")(certs)
 app.command(short_help="Take recorded records out: Parquet or JSON lines.")(export)
 app.add_typer(pipeline, name="pipeline", short_help="What telemetry says of slow consumers; views of topics.")
 app.add_typer(lab, name="lab", short_help="What other policies would have done with recorded traffic.")
@@ -142,12 +149,14 @@ def check(
         str | None,
         typer.Option("--against", metavar="URL", help="A running broker's admin API: whom would this config hit now?"),
     ] = None,
+    ca: CaOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are mistakes: exit code 2.")] = False,
 ) -> None:
     """Find every mistake in a config; with --against, also whom it would hit.
 
     It warns of rules and policies that can never apply, of other systems' wildcards, of subscriptions without a policy,
-    and of folders that this user cannot write to. Nothing is changed, on disk or in the broker.
+    of folders that this user cannot write to, and of certificates that expire. Nothing is changed, on disk or in the
+    broker.
 
     \b
     Examples:
@@ -156,6 +165,8 @@ def check(
       headway check headway.toml --against http://127.0.0.1:9883
     """
     settings = load_settings(file)
+    if unusable := bad_certificates(settings):
+        raise ConfigError("\n".join(f"{file}: {line}" for line in unusable))
     typer.echo(clean_lines(describe(settings)))
     if settings.permissions:
         typer.echo(clean_lines(describe_permissions(settings)))
@@ -165,7 +176,7 @@ def check(
     _warn(file, findings)
     answer: dict[str, Any] = {}
     if against is not None:
-        answer = AdminClient(against).preview(settings.text)
+        answer = AdminClient(against, ca=ca).preview(settings.text)
         if answer.get("uncovered"):
             findings.append(uncovered_finding(answer["uncovered"], answer["uncovered_total"], answer["consumers"]))
             _warn(file, findings[-1:])
@@ -204,6 +215,7 @@ def _preview(answer: dict[str, object]) -> None:
 @plainly
 def top(
     admin: AdminOption = None,
+    ca: CaOption = None,
     once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
     as_json: JsonOption = False,
     interval: Annotated[
@@ -227,7 +239,7 @@ def top(
       headway top --once
       headway top --json | jq '.consumers[] | select(.slow) | .client'
     """
-    broker = AdminClient(admin)
+    broker = AdminClient(admin, ca=ca)
     if as_json:
         typer.echo(take(broker).json())
         return
@@ -248,6 +260,7 @@ def why(
         str, typer.Argument(metavar="NAME", help="The client's name (MQTT client id).", show_default=False)
     ],
     admin: AdminOption = None,
+    ca: CaOption = None,
     as_json: JsonOption = False,
     last: Annotated[int, typer.Option("--last", "-n", min=1, help="So many verdicts at most.")] = 5,
 ) -> None:
@@ -258,7 +271,7 @@ def why(
       headway why display-7
       headway why display-7 --json | jq '.verdicts[0].readings'
     """
-    broker = AdminClient(admin)
+    broker = AdminClient(admin, ca=ca)
     try:
         answer = broker.why(name)
     except NotFound as error:

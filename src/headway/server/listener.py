@@ -8,10 +8,11 @@ import socket
 from collections.abc import Callable
 
 from headway.core.log import Pool
-from headway.server.config import ListenerTable
-from headway.server.connections import Announcement, ByteStream, Connection, Peer, PlainStream, bound, is_trusted
+from headway.server.config import ListenerTable, TlsContext
+from headway.server.connections import Announcement, Connection, Peer, is_trusted
 from headway.server.engine import Engine
 from headway.server.protocols import PROTOCOLS, SUBPROTOCOLS, peer_of
+from headway.server.transport import ByteStream, PlainStream, TlsHandshake, TlsStream, bound
 from headway.server.websocket import CompressedStream, Rules, SharedDeflate, WebSocketStream
 
 log = logging.getLogger("headway")
@@ -26,7 +27,7 @@ _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 class Listener:
     """The listening socket of one ``[listeners.NAME]``. Raises OSError if the address cannot be had."""
 
-    def __init__(self, engine: Engine, name: str, table: ListenerTable) -> None:
+    def __init__(self, engine: Engine, name: str, table: ListenerTable, tls: TlsContext | None = None) -> None:
         self.engine = engine
         self.name = name
         self.table = table
@@ -36,6 +37,8 @@ class Listener:
         pool = engine.broker.registry.pool_of(name)
         self._shared = SharedDeflate(pool, engine.now) if table.compression else None
         """Frames that were compressed of late; None: nothing is compressed."""
+        self.tls = tls
+        """Certificates for new connections; None: the listener is without TLS."""
         self.sock = bound(table.url.host, table.url.port)
 
     @property
@@ -46,6 +49,11 @@ class Listener:
     def open(self) -> None:
         self.sock.listen(BACKLOG)
         self.engine.loop.add_reader(self.sock, self._accept)
+
+    def renew(self, tls: TlsContext | None) -> None:
+        """Takes other certificates for new connections."""
+        if self.tls is not None and tls is not None:
+            self.tls = tls
 
     def close(self) -> None:
         self.engine.loop.remove_reader(self.sock)
@@ -100,6 +108,9 @@ class Listener:
 
     def _stream(self, sock: socket.socket, pool: Pool) -> ByteStream:
         stream: ByteStream = PlainStream(sock)
+        if self.tls is not None:
+            most, url = self.table.handshakes_max, self.url
+            stream = TlsStream(TlsHandshake(sock, self.tls, self.engine.handshakes, self.name, most, url))
         if self._scheme.websocket:
             filler = PROTOCOLS[self._scheme.protocol].filler
             loop, shared = self.engine.loop, self._shared

@@ -16,7 +16,17 @@ import uvloop
 from headway import __version__
 from headway.core.base import ConfigError
 from headway.server.admin import Admin
-from headway.server.config import Settings, Users, load_settings
+from headway.server.config import (
+    ADMIN_TLS,
+    Settings,
+    TlsContext,
+    Users,
+    doubtful_certificates,
+    load_all_tls,
+    load_settings,
+    tls_of,
+    with_tls_of,
+)
 from headway.server.engine import Engine
 from headway.server.listener import Listener
 from headway.server.loop import Collector, raise_file_limit
@@ -45,13 +55,16 @@ def run(settings: Settings, ready_file: Path | None = None, *, repair: bool = Fa
 
 async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> None:
     loop = asyncio.get_running_loop()
+    certificates = load_all_tls(settings)
+    for where, key, text in doubtful_certificates(settings):
+        log.warning("%s.%s: %s", where, key, text)
     engine = _engine(settings, loop, repair)
-    listeners = [_listener(engine, name) for name in settings.listeners]
+    listeners = [_listener(engine, name, certificates) for name in settings.listeners]
     admin = Admin(engine)
     if settings.server.admin is not None:
         address = settings.server.admin
         try:
-            await admin.start(address.host, address.port)
+            await admin.start(address.host, address.port, certificates.get(ADMIN_TLS))
         except OSError as error:
             raise ConfigError(f"server.admin: cannot listen on {address}: {error.strerror}") from error
     for listener in listeners:
@@ -63,7 +76,7 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    loop.add_signal_handler(signal.SIGHUP, _reload, engine)
+    loop.add_signal_handler(signal.SIGHUP, _reload, engine, listeners, admin)
     _announce(listeners, admin, ready_file)
     await stopped.wait()
     log.info("stopping")
@@ -84,10 +97,10 @@ def _engine(settings: Settings, loop: asyncio.AbstractEventLoop, repair: bool) -
         raise ConfigError(text) from error
 
 
-def _listener(engine: Engine, name: str) -> Listener:
+def _listener(engine: Engine, name: str, certificates: dict[str, TlsContext]) -> Listener:
     table = engine.settings.listeners[name]
     try:
-        return Listener(engine, name, table)
+        return Listener(engine, name, table, certificates.get(tls_of(name)))
     except OSError as error:
         raise ConfigError(f"listeners.{name}: cannot listen on {table.url}: {error.strerror}") from error
 
@@ -101,21 +114,28 @@ def _announce(listeners: list[Listener], admin: Admin, ready_file: Path | None) 
     print(f"headway {__version__} listening on {', '.join(urls.values())}{also}", flush=True)
 
 
-def _reload(engine: Engine) -> None:
-    """Reloads the config (SIGHUP). Policies, keyed topics, users and permissions change at once; the log names what
-    needs a restart."""
+def _reload(engine: Engine, listeners: list[Listener], admin: Admin) -> None:
+    """Reloads the config (SIGHUP). Policies, keyed topics, users, permissions, and certificates of new connections
+    change at once; the log names what needs a restart."""
     source = engine.settings.source
     if source is None:
         log.info("reload: there is no file to read, the embedded default is in use")
         return
     try:
         fresh = load_settings(source)
+        certificates = load_all_tls(fresh)
     except (ConfigError, OSError) as error:
         log.error("reload: nothing was changed: %s", error)
         return
-    old, engine.settings = engine.settings, replace(
-        engine.settings, policies=fresh.policies, trials=fresh.trials, auth=fresh.auth, permissions=fresh.permissions
+    old = with_tls_of(fresh, engine.settings)
+    engine.settings = replace(
+        old, policies=fresh.policies, trials=fresh.trials, auth=fresh.auth, permissions=fresh.permissions
     )
+    for listener in listeners:
+        listener.renew(certificates.get(tls_of(listener.name)))
+    admin.renew(certificates.get(ADMIN_TLS))
+    for where, key, text in doubtful_certificates(fresh):
+        log.warning("%s.%s: %s", where, key, text)
     for topic in fresh.topics:
         engine.broker.declare_state(topic.filter, topic.key.text)
     engine.broker.set_policies(fresh.policies, engine.now(), fresh.trials)

@@ -23,6 +23,8 @@ class QueueForm(NamedTuple):
 class Codec(NamedTuple):
     port: int
     """Default port."""
+    tls_port: int
+    """Default port with TLS."""
     packet_bytes_max: int
     """Default limit of a packet; of a message, where a message may have several packets."""
     in_flight_max: int

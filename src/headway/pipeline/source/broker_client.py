@@ -6,6 +6,7 @@ A broker that is away, or too busy, is waited for. What it refuses is raised in 
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPSConnection
@@ -15,6 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import pyarrow as pa
 
 from headway.client.address import LOG_IN, endpoint
+from headway.core.base import ConfigError
 from headway.pipeline.source.backoff import Backoff
 from headway.pipeline.source.errors import Away, OffsetsGone, SourceError
 
@@ -45,7 +47,8 @@ class BrokerClient:
     """A client of the admin API. It connects when it first asks, so that a fresh one can be pickled."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        self.url, self._login = endpoint(url)
+        self._endpoint = endpoint(url)
+        self.url, self._login = self._endpoint.url, self._endpoint.headers
         self.timeout_s = timeout_s
         self._kept: HTTPConnection | None = None
 
@@ -125,8 +128,14 @@ class BrokerClient:
 
     def _connect(self) -> HTTPConnection:
         parts = urlsplit(self.url)
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        return kind(parts.hostname or "", parts.port, timeout=max(self.timeout_s, 1.0))
+        host, timeout_s = parts.hostname or "", max(self.timeout_s, 1.0)
+        try:
+            tls = self._endpoint.tls()
+        except ConfigError as error:
+            raise SourceError(str(error)) from None
+        if tls is None:
+            return HTTPConnection(host, parts.port, timeout=timeout_s)
+        return HTTPSConnection(host, parts.port, timeout=timeout_s, context=tls)
 
     def _drop(self) -> None:
         if self._kept is not None:
@@ -169,6 +178,9 @@ class BrokerClient:
         raise SourceError(text)
 
     def _away(self, error: Exception) -> Away:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            text = f"the certificate at {self.url} is not trusted: {error.verify_message}"
+            raise SourceError(f"{text}; name its CA: admin = {self.url}?ca=FILE, or HEADWAY_CA")
         if isinstance(error, TimeoutError):
             why = "it does not answer"
         else:

@@ -17,12 +17,12 @@ from headway.server.admin.listings import EACH_MAX, Listings
 from headway.server.admin.metrics import Metrics
 from headway.server.admin.preview import preview
 from headway.server.admin.verdicts import Verdicts
-from headway.server.config import parse_settings
-from headway.server.connections import bound
+from headway.server.config import TlsContext, parse_settings
 from headway.server.engine import Engine
-from headway.server.http import IDLE_S, AccessControl, Refusal, json_answer, read_text
+from headway.server.http import IDLE_S, AccessControl, HttpsListener, Refusal, json_answer, read_text
 from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
 from headway.server.streams import CursorHandlers, RecordHandlers, WriterHandlers
+from headway.server.transport import bound
 
 LAST_ANSWERS_S = 0.1
 """Time that answers have when the server stops. Some wait by design, and the stop must not wait for these."""
@@ -61,21 +61,33 @@ class Admin:
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S,
                                      keepalive_timeout=IDLE_S, logger=_log)  # fmt: skip
         self._listening: asyncio.Server | None = None
+        self._secure: HttpsListener | None = None
         self.url = ""
 
-    async def start(self, host: str, port: int) -> None:
-        """Listens. Raises OSError if the address cannot be had."""
+    async def start(self, host: str, port: int, tls: TlsContext | None = None) -> None:
+        """Listens; with ``tls``, by HTTPS. Raises OSError if the address cannot be had."""
         await self._runner.setup()
-        server, loop = self._runner.server, self._engine.loop
+        server, engine, sock = self._runner.server, self._engine, bound(host, port)
         assert server is not None
-        self._listening = await loop.create_server(lambda: self._access.connection(server), sock=bound(host, port))
-        here = self._listening.sockets[0].getsockname()
         self._writers.start()
+        if tls is not None:
+            self._secure = HttpsListener(sock, engine.handshakes, lambda: self._access.connection(server), tls)
+            self.url = self._secure.url
+            return
+        self._listening = await engine.loop.create_server(lambda: self._access.connection(server), sock=sock)
+        here = self._listening.sockets[0].getsockname()
         self.url = f"http://[{here[0]}]:{here[1]}" if ":" in here[0] else f"http://{here[0]}:{here[1]}"
+
+    def renew(self, tls: TlsContext | None) -> None:
+        """Takes other certificates for new connections."""
+        if self._secure is not None and tls is not None:
+            self._secure.tls = tls
 
     async def stop(self) -> None:
         if self._listening is not None:
             self._listening.close()
+        if self._secure is not None:
+            self._secure.close()
         _log.addFilter(_no_late_answer)
         try:
             await self._runner.cleanup()

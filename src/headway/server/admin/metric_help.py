@@ -19,6 +19,8 @@ HELP = {
     "trial_verdicts": "Decisions of trials, which are never enforced",
     "verdicts_by_cause": "Decisions that a consumer is slow, by cause, action, and whether it was enforced",
     "connections_refused": "Connections refused: a limit was reached, or the login was wrong",
+    "tls_handshakes": "TLS handshakes that are over, by how they ended",
+    "tls_handshakes_waiting": "TLS handshakes under way",
     "protocol_errors": "Connections closed because the client broke its protocol",
     "connections_ended": "Connections that ended, by reason",
     "denied": "Requests that no permission allowed, by operation; of publishes, the records",

@@ -115,6 +115,10 @@ class Metrics:
         yield verdict_family(engine.broker.verdicts.counts)
         yield _counter("connections_refused", engine.connections_refused)
         yield _counter("protocol_errors", engine.protocol_errors)
+        handshakes = engine.handshakes
+        yield _gauge("tls_handshakes_waiting", len(handshakes))
+        ended = {"done": handshakes.done, "failed": handshakes.failed}
+        yield _by(_counter("tls_handshakes", labels=["result"]), ended)
         yield _by(_counter("connections_ended", labels=["reason"]), engine.ends.counts)
         yield _by(_counter("denied", labels=["operation"]), engine.permissions.counts)
         yield _by(_counter("plugin_failures", labels=["plugin"]), engine.broker.governor.plugged.failures)

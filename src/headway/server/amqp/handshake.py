@@ -15,7 +15,7 @@ from headway.server.amqp.faults import connection_fault
 from headway.server.amqp.states import HANDSHAKE_MOVES, Expected
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import FRAME_BYTES_MIN
-from headway.wire.amqp.login import Login, read_login
+from headway.wire.amqp.login import EXTERNAL, MECHANISMS, Login, read_login
 from headway.wire.amqp.replies import write_close_connection, write_start
 from headway.wire.amqp.versions import OFFERED, Version
 
@@ -52,7 +52,8 @@ class Handshake:
             return
         peer.version = version
         self._expect(Expected.START_OK)
-        peer.write(write_start(version))
+        mechanisms = f"{MECHANISMS} {EXTERNAL}" if peer.connection.stream.user else MECHANISMS
+        peer.write(write_start(version, mechanisms))
 
     def handle(self, command: base.Frame) -> None:
         if command.name != self._expected:
@@ -80,24 +81,36 @@ class Handshake:
         name = about.get("connection_name")
         if isinstance(name, str) and name.isprintable():
             self._client = name[:NAME_CHARS_MAX]
-        login = read_login(command.mechanism, command.response)
+        certified = peer.connection.stream.user
+        external = bool(certified) and command.mechanism == EXTERNAL
+        login = Login(certified, b"") if external else read_login(command.mechanism, command.response)
         if login is None:
             raise connection_fault(ReplyCode.COMMAND_INVALID, f"mechanism {command.mechanism!r} is not offered here")
-        peer.username = peer.connection.username = login.user
+        peer.username = peer.connection.username = certified or login.user
         peer.connection.client = self._client
         users = peer.engine.logins.users
+        told = bool(able.get("authentication_failure_close"))
+        if certified:
+            if login != GUEST and login.user != certified:
+                self._refuse("the user name is not that of the client's certificate", told=told)
+            else:
+                peer.user = certified
+                self._propose()
+            return
         says_who = len(users) and (login != GUEST or GUEST.user in users)
         if not says_who and peer.listener.allows_anonymous(bool(users)):
             self._propose()  # no users are configured, or no user is named: the name is only a label
         else:
-            told = bool(able.get("authentication_failure_close"))
             peer.check_password(login.user, login.password, lambda right: self._checked(right=right, told=told))
 
     def _checked(self, *, right: bool, told: bool) -> None:
         if right:
             self._propose()
-            return
-        peer, text = self._peer, "unknown user or wrong password"
+        else:
+            self._refuse("unknown user or wrong password", told=told)
+
+    def _refuse(self, text: str, *, told: bool) -> None:
+        peer = self._peer
         peer.engine.refused(peer.connection, text)
         word = write_close_connection(peer.version, ReplyCode.ACCESS_REFUSED, text) if told else b""
         peer.end_with(word, Reason.NOT_AUTHORIZED, text)

@@ -28,6 +28,7 @@ class ClientSide(Protocol):
     listener: ListenerTable
     version: Version
     username: str
+    user: str
     frame_bytes_max: int
     cancels: bool
     """The client understands basic.cancel from the server."""

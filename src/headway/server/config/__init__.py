@@ -18,12 +18,21 @@ from headway.server.config.settings import (
     TopicTable,
     ViewTable,
 )
+from headway.server.config.tls import TlsContext, TlsTable, load_tls
+from headway.server.config.tls.files import (
+    ADMIN_TLS,
+    bad_certificates,
+    doubtful_certificates,
+    load_all_tls,
+    tls_of,
+    with_tls_of,
+)
 from headway.server.config.views import tables_of
 
 __all__ = [
-    "default_text", "describe", "describe_permissions", "digest_of",
-    "hash_password", "HistorySettings", "host_limits", "JournalTable", "Keep",
-    "lint", "ListenerTable", "load_settings", "make_broker", "new_token", "parse_settings", "PASSWORD_BYTES_MAX",
-    "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of", "TelemetryTable", "TopicTable",
-    "uncovered_finding", "Users", "ViewTable",
+    "ADMIN_TLS", "bad_certificates", "default_text", "describe", "describe_permissions", "digest_of",
+    "doubtful_certificates", "hash_password", "HistorySettings", "host_limits", "JournalTable", "Keep", "lint",
+    "ListenerTable", "load_all_tls", "load_settings", "load_tls", "make_broker", "new_token", "parse_settings",
+    "PASSWORD_BYTES_MAX", "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of", "TelemetryTable",
+    "tls_of", "TlsContext", "TlsTable", "TopicTable", "uncovered_finding", "Users", "ViewTable", "with_tls_of",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import PlainValidator
+from pydantic import BaseModel, ConfigDict, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from headway.core.base import (
@@ -43,6 +43,12 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 LOOPBACK: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1"))
 
 
+class Table(BaseModel):
+    """A table of the file. Unknown keys are refused, and values are converted by the type of their field alone."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
 class Url(NamedTuple):
     """The address of a listener: ``mqtt://127.0.0.1:1883``. Port 0 takes a free one."""
 
@@ -54,6 +60,11 @@ class Url(NamedTuple):
     def kind(self) -> Scheme:
         """The scheme of a listener, described."""
         return SCHEMES[self.scheme]
+
+    @property
+    def secure(self) -> bool:
+        """Whether the bytes are those of TLS."""
+        return self.scheme == "https" or (self.scheme in SCHEMES and self.kind.tls)
 
     @property
     def loopback(self) -> bool:
@@ -285,13 +296,8 @@ def _admin(value: object) -> Url | None:
         return None
     if value is True:
         raise ConfigError('expected a URL such as "http://127.0.0.1:9883", or false')
-    url = parse_url(value, "http", 9883)
-    if not url.loopback:
-        raise ConfigError(
-            f"{url} can be reached from other machines, and the admin API has no TLS: it listens on loopback only "
-            '(such as "http://127.0.0.1:9883"; from afar: ssh -L 9883:127.0.0.1:9883 HOST)'
-        )
-    return url
+    secure = isinstance(value, str) and value.strip().startswith("https:")
+    return parse_url(value, "https" if secure else "http", 9883)
 
 
 Name = Annotated[str, _reads(_name)]

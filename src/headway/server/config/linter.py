@@ -10,6 +10,7 @@ from headway.core.policy import Policy
 from headway.server.config.findings import Finding, Lines
 from headway.server.config.reachability import contradiction, marks_nobody, too_late
 from headway.server.config.settings import Settings
+from headway.server.config.tls.files import doubtful_certificates
 from headway.server.config.wildcards import meant
 from headway.server.config.writable import folders, why_not_writable
 
@@ -28,6 +29,7 @@ def lint(settings: Settings) -> list[Finding]:
     found = [
         *_rules(settings, lines), *_shadowed(settings, lines), *_uncovered(settings, lines),
         *_filters(settings, lines), *_permissions(settings, lines), *_paths(settings, lines),
+        *_certificates(settings, lines), *_in_clear(settings, lines),
     ]  # fmt: skip
     return sorted(dict.fromkeys(found), key=lambda one: (one.line is None, one.line or 0))
 
@@ -206,6 +208,23 @@ def _paths(settings: Settings, lines: Lines) -> Iterator[Finding]:
             table, _, name = key.rpartition(".")
             text = f"{folder}: a broker of this user cannot write there: {why}; choose another, or let this user write"
             yield Finding(key, text, lines.key(table, name))
+
+
+# -- TLS --------------------------------------------------------------------------------------------------------------
+
+
+def _certificates(settings: Settings, lines: Lines) -> Iterator[Finding]:
+    for where, key, text in doubtful_certificates(settings):
+        yield Finding(f"{where}.{key}", text, lines.key(where, key.rpartition(".")[2]))
+
+
+def _in_clear(settings: Settings, lines: Lines) -> Iterator[Finding]:
+    """Finds listeners beyond this machine to which passwords are sent in clear."""
+    for name, listener in settings.listeners.items():
+        url = listener.url
+        if settings.auth.users and not url.loopback and not url.secure:
+            text = f"{url}: passwords go over the network in clear: use {url.scheme}s:// (see `headway certs`)"
+            yield Finding(f"listeners.{name}.url", text, lines.key(f"listeners.{name}", "url"))
 
 
 def uncovered_finding(rows: list[dict[str, object]], total: int, consumers: int) -> Finding:

@@ -6,6 +6,7 @@ Rules:
 - Keys that a file leaves out are as in ``defaults.toml``. A file with its own listeners or policies has only those.
 - Clients without a user name are refused beyond loopback, and also on loopback if there are users, unless the listener
   has ``allow_anonymous = true``.
+- The admin API is beyond loopback only with TLS and with users, tokens or certificates.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from headway.server.config.settings import (
     Settings,
     TopicTable,
 )
+from headway.server.config.tls import TlsTable, contradictions
 from headway.server.config.views import bad_views, key_of, topics_of
 from headway.server.config.wildcards import with_hint
 from headway.store.toml import BadConfig, parse_toml, read_text
@@ -171,6 +173,7 @@ def _bad_filter(table: object) -> object:
 def _contradictions(settings: Settings) -> Iterator[str]:
     """Finds limits that are valid one by one and contradict each other."""
     yield from _bad_listeners(settings)
+    yield from _bad_admin(settings)
     yield from _bad_rights(settings)
     yield from _bad_permissions(settings)
     yield from _bad_pools(settings)
@@ -212,6 +215,9 @@ def _bad_rights(settings: Settings) -> Iterator[str]:
     for name in auth.tokens:
         if name in auth.users:
             yield f"auth.tokens.{name}: is the name of a user, too: give the token another"
+    tls = settings.server.tls
+    if tls is not None and tls.verify != "none" and tls.user != "none":
+        return  # certificates name users that are nowhere else
     for right in ("read", "change"):
         for name in getattr(auth.admin, right) or ():
             if name not in auth.users and name not in auth.tokens:
@@ -231,6 +237,37 @@ def _bad_permissions(settings: Settings) -> Iterator[str]:
             yield f"permission[{number}]: it is for a user or for a group, not for both: write two"
 
 
+def _bad_admin(settings: Settings) -> Iterator[str]:
+    url, tls, auth = settings.server.admin, settings.server.tls, settings.auth
+    yield from _bad_tls("server", "admin", url, tls)
+    if url is None or url.loopback:
+        return
+    if not url.secure:
+        yield (
+            f"server.admin: {url} can be reached from other machines, and logins would go there in clear: use https:// "
+            '(with [server.tls]), or listen on loopback only (such as "http://127.0.0.1:9883"; from afar: '
+            "ssh -L 9883:127.0.0.1:9883 HOST)"
+        )
+    if not auth.asks and not (tls is not None and tls.logs_in):
+        yield (
+            f"server.admin: {url} can be reached from other machines and nobody would have to log in: add [auth.users] "
+            "or [auth.tokens] (`headway passwd NAME` makes the line), or let certificates say who it is: "
+            'verify = "required" in [server.tls]'
+        )
+
+
+def _bad_tls(where: str, key: str, url: Url | None, tls: TlsTable | None) -> Iterator[str]:
+    if url is not None and url.secure and tls is None:
+        yield (
+            f"{where}.{key}: {url} takes a [{where}.tls] with a certificate and its key "
+            "(`headway certs` makes some for trying out)"
+        )
+    if url is not None and not url.secure and tls is not None:
+        yield f"{where}.{key}: {url} is without TLS, and there is a [{where}.tls]: write {url.scheme}s://"
+    for name, text in contradictions(tls) if tls is not None else ():
+        yield f"{where}.tls.{name}: {text}"
+
+
 def _bad_listeners(settings: Settings) -> Iterator[str]:
     if not settings.listeners:
         yield 'listeners: there is none, so nobody could connect: [listeners.mqtt] with url = "mqtt://127.0.0.1:1883"'
@@ -243,12 +280,16 @@ def _bad_listeners(settings: Settings) -> Iterator[str]:
             if url.port and _same_address(url.host, theirs.host):
                 yield f"{where}.url: {url} is taken by {other}, {theirs}"
         taken[url.port].append((f"{where}.url", url))
-        if listener.allow_anonymous_given is None and not url.loopback and not settings.auth.users:
+        yield from _bad_tls(where, "url", url, listener.tls)
+        known = bool(settings.auth.users) or listener.logs_in
+        if listener.allow_anonymous_given is None and not url.loopback and not known:
             yield (
                 f"{where}: {url} can be reached from other machines and nobody would have to log in: add [auth.users] "
-                "(`headway passwd NAME` makes the line), or write allow_anonymous = true if that is what you want"
+                "(`headway passwd NAME` makes the line), ask for certificates (verify = \"required\" in "
+                f"[{where}.tls]), or write allow_anonymous = true if that is what you want"
             )
-        if listener.allow_anonymous_given is False and not settings.auth.users:
+        by_certificate = listener.tls is not None and listener.tls.verify != "none" and listener.tls.user != "none"
+        if listener.allow_anonymous_given is False and not settings.auth.users and not by_certificate:
             yield f"{where}.allow_anonymous: false, and there are no [auth.users]: nobody could connect"
         of_websocket = {"path": listener.path_given, "origins": listener.origins, "compression": listener.compression}
         for key, given in of_websocket.items():

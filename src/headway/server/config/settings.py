@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from headway.core.message import compile_key
 from headway.core.permission import Permission
@@ -36,6 +36,7 @@ from headway.server.config.fields import (
     Origin,
     Path_,
     Share,
+    Table,
     Text,
     Topic,
     Url,
@@ -46,6 +47,7 @@ from headway.server.config.fields import (
     one_of,
     size,
 )
+from headway.server.config.tls import TlsTable
 from headway.server.protocols import PROTOCOLS
 
 KIB, MIB = 1024, 1024 * 1024
@@ -54,12 +56,6 @@ DISK_BYTES = 1_000_000_000
 MQTT_PACKET_BYTES_MAX = 268_435_460
 WEB_PATHS = ("/mqtt", "/")
 EXPIRY_MAX_S = 4_294_967_294.0
-
-
-class Table(BaseModel):
-    """A table of the file. Unknown keys are refused, and values are converted by the type of their field alone."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
 
 class ServerTable(Table):
@@ -78,6 +74,8 @@ class ServerTable(Table):
     """Cursors of one user at the admin API."""
     writers_max: Annotated[int, count(0, 1_000_000)] = 100
     """Writers of one user at the admin API."""
+    tls: TlsTable | None = None
+    """TLS of the admin API."""
 
 
 class PoolTable(Table):
@@ -96,6 +94,8 @@ class ListenerTable(Table):
     allow_anonymous_given: bool | None = Field(default=None, alias="allow_anonymous")
     connections_max: Annotated[int, count(1, 1_000_000)] = 10_000
     connect_timeout_s: Annotated[float, duration(0.01, 3600.0)] = Field(default=10.0, alias="connect_timeout")
+    handshakes_max: Annotated[int, count(1, 1_000_000)] = 1_000
+    """TLS handshakes under way at the same time."""
     packet_bytes_given: Annotated[int | None, size(1000, MQTT_PACKET_BYTES_MAX)] = Field(
         default=None, alias="packet_max"
     )
@@ -115,6 +115,7 @@ class ListenerTable(Table):
     trusted_given: list[Network_] | None = Field(default=None, alias="trusted_proxies")
     """Proxies that may say whose connection it is. X-Forwarded-For counts only where they are given."""
     pool: PoolTable | None = None
+    tls: TlsTable | None = None
 
     @property
     def proxies(self) -> Sequence[Network]:
@@ -134,9 +135,16 @@ class ListenerTable(Table):
     def in_flight_max(self) -> int:
         return self.in_flight_given or PROTOCOLS[self.url.kind.protocol].in_flight_max
 
+    @property
+    def logs_in(self) -> bool:
+        """Whether certificates say who the clients are."""
+        return self.tls is not None and self.tls.logs_in
+
     def allows_anonymous(self, users: bool) -> bool:
         """Returns whether clients may come in without a user name: as written, else on loopback if there are no
-        ``users``."""
+        ``users`` and no certificates to tell who they are."""
+        if self.allow_anonymous_given is None and self.logs_in:
+            return False
         return not users and self.url.loopback if self.allow_anonymous_given is None else self.allow_anonymous_given
 
 

@@ -1,6 +1,5 @@
 """Clients' sockets: how they are read and written, how they end, and the record of their ends. No protocol."""
 
-from headway.server.connections.byte_stream import Buffer, ByteStream, Opening, PlainStream, StreamError
 from headway.server.connections.connection import Connection, Peer
 from headway.server.connections.connections import Connections
 from headway.server.connections.ends import End, Ends
@@ -11,12 +10,10 @@ from headway.server.connections.pending_replies import PendingReplies
 from headway.server.connections.proxied import Announcement, Networks, client_of, is_trusted, shown
 from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.socket_outlet import ended
-from headway.server.connections.sockets import bound
 from headway.server.connections.turn_budget import BUDGET_WORK, ITEMS_MAX, SUBSCRIBE_WORK, TURN_WORK, Steps, TurnBudget
 
 __all__ = [
-    "Announcement", "bound", "BUDGET_WORK", "Buffer", "ByteStream", "client_of", "Connection", "Connections", "End",
-    "ended", "Ends", "is_trusted", "ITEMS_MAX", "Lingering", "Logins", "Networks", "Opening", "PartialPacket", "Peer",
-    "PendingReplies", "PieceBudget", "PlainStream", "Reassembly", "shown", "Steps", "StreamError", "SUBSCRIBE_WORK",
-    "TURN_WORK", "TurnBudget",
+    "Announcement", "BUDGET_WORK", "client_of", "Connection", "Connections", "End", "ended", "Ends", "is_trusted",
+    "ITEMS_MAX", "Lingering", "Logins", "Networks", "PartialPacket", "Peer", "PendingReplies", "PieceBudget",
+    "Reassembly", "shown", "Steps", "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
 ]

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from headway.core.base import Reason
 from headway.core.log import Pool
-from headway.server.connections.byte_stream import Buffer, ByteStream, StreamError
 from headway.server.connections.linger import Lingering
 from headway.server.connections.proxied import Announcement
 from headway.server.connections.reassembly import PartialPacket, Reassembly
-from headway.server.connections.socket_outlet import OutletHost, SocketOutlet, ended, lost
+from headway.server.connections.socket_outlet import OutletHost, SocketOutlet, ended
 from headway.server.connections.states import CLOSED
+from headway.server.transport import Buffer, ByteStream, StreamError, is_tls, lost
 
 if TYPE_CHECKING:
     from headway.core.consumer import CloseChannel, Session, Subscription
@@ -31,6 +31,10 @@ OUT_BYTES_MAX = 128 * 1024
 UNCOUNTED_BYTES = 1024
 """A partial packet up to this size is not counted on its own: every connection may take up that much."""
 FIRST_READ_BYTES = 16 * 1024
+TLS_HERE = (
+    "the client speaks TLS, and this listener does not: give the client the address of one that does, or this one a "
+    "[listeners.{listener}.tls]"
+)
 
 
 class Host(OutletHost, Protocol):
@@ -77,7 +81,7 @@ class Peer(Protocol):
 class Connection(SocketOutlet):
     __slots__ = (
         "_read_due", "address", "admitted", "client", "heard_s", "listener", "opened_s", "partial_bytes", "peer_side",
-        "pool", "read_bytes", "reading_paused_by", "reassembly", "username",
+        "pool", "read_bytes", "reading_paused_by", "reassembly", "unsent_bytes", "username",
     )  # fmt: skip
     host: Host
 
@@ -103,6 +107,8 @@ class Connection(SocketOutlet):
         is for now)."""
         self._read_due = False
         """Whether the loop will read what is pending in the stream."""
+        self.unsent_bytes = 0
+        """Bytes that wait in the stream, as last counted."""
         self.opened_s = self.heard_s = now
         self.peer_side: Peer
 
@@ -145,6 +151,9 @@ class Connection(SocketOutlet):
         if not data:
             self.close(Reason.CLIENT_GONE)
             return
+        if self.heard_s == self.opened_s and is_tls(data):
+            self.close(Reason.PROTOCOL_ERROR, TLS_HERE.format(listener=self.listener))
+            return
         self.heard_s = began = self.host.pulse.begin()
         self._hand(data)
         self.host.pulse.end("read", began, self)
@@ -156,8 +165,8 @@ class Connection(SocketOutlet):
         if stream.pending and not self._read_due:
             self._read_due = True
             self.host.loop.call_soon(self._read_pending)
-        if stream.unsent:
-            self.wait_writable()
+        if stream.unsent and self.open:
+            self._note_unsent()
 
     def _read_pending(self) -> None:
         """Reads bytes that the stream has and the kernel does not show."""
@@ -239,7 +248,11 @@ class Connection(SocketOutlet):
         if session is None or (session.outlet is self and not session.rest and session.half_sent is None):
             self.stream.complete()
             if self.stream.unsent:
-                self.wait_writable()
+                self._note_unsent()
+
+    def _count_unsent(self, size: int) -> None:
+        self.pool.add_clients(size - self.unsent_bytes)
+        self.unsent_bytes = size
 
     def send_out(self) -> None:
         """Sends replies while there is no session that would do it (before the client is let in)."""
@@ -291,6 +304,8 @@ class Connection(SocketOutlet):
         self.host.loop.remove_writer(self.sock)
         self.reassembly.remove(self, self.host.now())
         self.stream.leaving(reason, text)
+        if self.unsent_bytes:
+            self._count_unsent(0)
         self.peer_side.connection_lost(reason)
         del self.peer_side
         self.host.closed(self, reason, text)

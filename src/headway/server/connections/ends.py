@@ -2,7 +2,7 @@
 
 Clients that never got a session are recorded in a book of their own: they may be anybody and come as often as they
 like, and must not drive out the entries of clients that were let in. They are found by their client name and by their
-user name.
+user name; who has given neither, by the address without its port.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Ends:
         if end.admitted:
             self._clients.put(end.client, end)
         else:
-            for name in dict.fromkeys((end.client, end.username)):
+            for name in dict.fromkeys((end.client, end.username)) if end.client or end.username else (_host(end),):
                 if name:
                     self._strangers.put(name, end)
         if self.keep is not None:
@@ -77,6 +77,10 @@ class Ends:
         name = _short(name)
         both = reversed((*self._clients.of(name), *self._strangers.of(name)))
         return sorted(both, key=lambda end: -end.wall_s)  # of two at the same time, the later one comes first
+
+
+def _host(end: End) -> str:
+    return end.address.rpartition(":")[0]
 
 
 def _short(name: str) -> str:

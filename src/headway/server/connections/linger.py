@@ -23,7 +23,7 @@ import struct
 from collections.abc import Sequence
 
 from headway.core.log import Pool
-from headway.server.connections.byte_stream import Buffer
+from headway.server.transport import Buffer
 
 LINGER_S = 30.0
 SOCKETS_MAX = 1024

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headway.core.base import Reason
-from headway.server.connections.byte_stream import Opening
 from headway.server.connections.socket_outlet import ended
+from headway.server.transport import Opening
 
 Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from math import inf
@@ -12,7 +11,6 @@ from typing import Protocol
 from headway.core.base import Reason, moved
 from headway.core.consumer import Outlet, Pace, PeerState
 from headway.core.log import SpillHandle
-from headway.server.connections.byte_stream import Buffer, ByteStream, StreamError
 from headway.server.connections.peer_progress import (
     AGAIN_S,
     BURST_BYTES,
@@ -27,6 +25,7 @@ from headway.server.connections.peer_progress import (
     TcpInfo,
 )
 from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
+from headway.server.transport import Buffer, ByteStream, StreamError, lost
 
 
 class OutletHost(Protocol):
@@ -71,6 +70,10 @@ class SocketOutlet(Outlet):
     def close(self, reason: Reason, text: str = "") -> None: ...
 
     @abstractmethod
+    def _count_unsent(self, size: int) -> None:
+        """Counts what the stream has taken and the kernel has not."""
+
+    @abstractmethod
     def _on_writable(self) -> None:
         """Called by the loop. Calls ``_may_write`` first."""
 
@@ -82,7 +85,7 @@ class SocketOutlet(Outlet):
                     taken = stream.send_pieces(memoryview(b"".join(views))[:TRIED_BYTES], SMALL_BYTES)
                     self._fine_bytes -= taken
                     if stream.unsent:
-                        self.wait_writable()
+                        self._note_unsent()
                     return taken
                 self._fine_bytes = 0
             taken = stream.send(views)
@@ -92,7 +95,7 @@ class SocketOutlet(Outlet):
             self._broken(error)
             return 0
         if stream.unsent:
-            self.wait_writable()
+            self._note_unsent()
         return taken
 
     def _may_be_slow(self) -> bool:
@@ -132,7 +135,7 @@ class SocketOutlet(Outlet):
             self._broken(error)
             return 0
         if self.stream.unsent:
-            self.wait_writable()
+            self._note_unsent()
         return taken
 
     def _broken(self, error: OSError) -> None:
@@ -146,6 +149,10 @@ class SocketOutlet(Outlet):
             self._writing = True
             self.host.loop.add_writer(self.sock, self._on_writable)
 
+    def _note_unsent(self) -> None:
+        self._count_unsent(self.stream.unsent)
+        self.wait_writable()
+
     def _may_write(self) -> bool:
         """Sends what is unsent. Returns whether there is room for more."""
         stream = self.stream
@@ -153,10 +160,9 @@ class SocketOutlet(Outlet):
             try:
                 if stream.flush():
                     self.progress_s = self.host.now()
-            except BlockingIOError:
-                pass
             except OSError as error:
                 self._broken(error)
+            self._count_unsent(stream.unsent)
             if stream.unsent:
                 return False
         self._writing = False
@@ -206,8 +212,3 @@ def ended(error: OSError) -> tuple[Reason, str]:
     if isinstance(error, StreamError):
         return error.reason, str(error)
     return Reason.CLIENT_GONE, lost(error.errno)
-
-
-def lost(number: int | None) -> str:
-    """Words an error of the operating system that ended a connection."""
-    return f"the connection was lost: {os.strerror(number).lower()}" if number else ""

@@ -51,6 +51,7 @@ from headway.server.engine.telemetry import Telemetry
 from headway.server.journal import JournalWriter
 from headway.server.journal import start as start_journal
 from headway.server.loop import Pulse, Repeating
+from headway.server.transport import Handshakes
 
 log = logging.getLogger("headway")
 
@@ -72,6 +73,7 @@ class Engine:
         self.logins = Logins(Users(settings.auth.users), loop)
         self.connections = Connections()
         self.lingering = Lingering(loop)
+        self.handshakes = Handshakes(loop)
         self.reassembly = {pool: Reassembly(pool) for pool in self.broker.registry.distinct_pools()}
         self.now: Callable[[], float] = time.monotonic
         self.pulse = Pulse()
@@ -321,3 +323,4 @@ class Engine:
             recorder.stop()
         self._spilling.close()
         self.logins.close()
+        self.handshakes.close()

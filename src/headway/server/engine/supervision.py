@@ -53,7 +53,9 @@ class Supervision:
             if "memory" in reading_paused_by:
                 due_s = max(due_s, now + PAUSED_AGAIN_S)
             elif due_s < now:
-                connection.close_gracefully(Reason.CONNECT_TIMEOUT, f"the client did not log in within {limit_s:.0f} s")
+                stage = connection.stream.stage
+                what = f"finish {stage}" if stage else "log in"
+                connection.close_gracefully(Reason.CONNECT_TIMEOUT, f"the client did not {what} within {limit_s:.0f} s")
         elif not reading_paused_by:
             due_s = connection.heard_s + 1.5 * peer.keep_alive_s
             if due_s < now:

@@ -1,9 +1,10 @@
 """Access control of the admin API: who may connect, what a user may do, and how long a request may take.
 
 Rules:
-- Only clients on this machine are answered, and no web page in its browser.
-- If there are users or tokens, a request must name one of them (HTTP basic, bearer token). ``[auth.admin]`` says which
-  may read and which may change. Everything is a change except GET, HEAD, and asking what a config would do.
+- Without TLS, only clients on this machine are answered. No web page in a browser is.
+- If there are users or tokens, a request must name one of them (HTTP basic, bearer token), unless the client's
+  certificate names its user. ``[auth.admin]`` says which may read and which may change. Everything is a change except
+  GET, HEAD, and asking what a config would do.
 - If there are permissions, they say the same with ``admin``, and left out means nobody. What programs read and publish
   (``DATA``) needs neither then, but the permissions for its topics and names; those are checked where they are known.
 - Idle connections are closed: without a request within ``HEADER_S``, if a body does not arrive, and if an answer is not
@@ -24,6 +25,7 @@ from aiohttp import web
 from headway.server.config import digest_of
 from headway.server.engine import Engine
 from headway.server.http.bodies import Refusal, json_answer
+from headway.server.http.stream_transport import USER as CERTIFIED
 from headway.server.http.transports import abort, is_gone
 
 log = logging.getLogger("headway")
@@ -77,7 +79,7 @@ class AccessControl:
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._silent.discard(request.protocol)
         try:
-            _from_here_only(request)
+            _no_web_pages(request)
             request[USER] = await self._user(request)
             self._may(request)
             response = await handler(request)
@@ -92,6 +94,8 @@ class AccessControl:
     async def _user(self, request: web.Request) -> str:
         """Returns the user of a request. Raises Refusal."""
         auth = self._engine.settings.auth
+        if certified := _certified(request):
+            return certified
         if not auth.asks:
             return ""
         kind, _, said = request.headers.get("Authorization", "").strip().partition(" ")
@@ -127,7 +131,7 @@ class AccessControl:
             permissions.deny_admin(user, word)
             who = user or "a client without a user name"
             raise Refusal(403, f'{who} may not {word} here: a [[permission]] with admin = ["{word}"] says who may')
-        if not auth.asks:
+        if not auth.asks and not _certified(request):
             return
         if not auth.may(user, change=change):
             right = "change" if change else "read"
@@ -154,8 +158,9 @@ async def _send(request: web.Request, response: web.Response) -> None:
         abort(request)
 
 
-def _from_here_only(request: web.Request) -> None:
-    """Refuses requests that a web page made its reader's browser send (DNS rebinding, forms). Raises Refusal."""
+def _no_web_pages(request: web.Request) -> None:
+    """Refuses requests that a web page made its reader's browser send (DNS rebinding, forms). With TLS, the certificate
+    shows a browser that another host is meant. Raises Refusal."""
     try:
         parts = urlsplit(f"//{request.host}")
         host = parts.hostname or ""
@@ -163,8 +168,16 @@ def _from_here_only(request: web.Request) -> None:
             raise ValueError
     except ValueError:
         raise Refusal(400, "the Host header is not the name of a host") from None
-    if host not in _LOOPBACK or "Origin" in request.headers:
+    if host not in _LOOPBACK and not request.secure:
         raise Refusal(403, "the admin API answers this machine only")
+    if "Origin" in request.headers:
+        raise Refusal(403, "the admin API answers no web pages")
+
+
+def _certified(request: web.Request) -> str:
+    """Returns the user whose certificate the client has shown; empty: none."""
+    user: str = "" if request.transport is None else request.transport.get_extra_info(CERTIFIED, "")
+    return user
 
 
 def _basic(said: str) -> tuple[str, bytes]:

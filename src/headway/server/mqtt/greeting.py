@@ -48,7 +48,9 @@ class Greeting:
 
     def begin(self, packet: Connect) -> None:
         peer = self._peer
-        peer.connection.client, peer.connection.username = packet.client_id, packet.username or ""
+        certified = peer.connection.stream.user
+        username = certified or packet.username
+        peer.connection.client, peer.connection.username = packet.client_id, username or ""
         peer.replies = Replies.to(packet)
         users = peer.engine.logins.users
         if packet.auth_method is not None:
@@ -57,6 +59,11 @@ class Greeting:
             self._deny(ReasonCode.CLIENT_ID_NOT_VALID, "a session to be kept needs a client id")
         elif len(packet.client_id.encode()) > CLIENT_ID_BYTES_MAX:
             self._deny(ReasonCode.CLIENT_ID_NOT_VALID, f"a client id may have {CLIENT_ID_BYTES_MAX} bytes")
+        elif certified and packet.username not in (None, certified):
+            self._deny(ReasonCode.NOT_AUTHORIZED, "the user name is not that of the client's certificate")
+        elif certified:
+            peer.user = certified
+            self._admit(packet)
         elif packet.username is None:
             if self._anonymous:
                 self._admit(packet)
@@ -93,8 +100,9 @@ class Greeting:
         expiry = inf if packet.session_expiry_s == NEVER else float(packet.session_expiry_s)
         request = ConnectRequest(
             client, peer.connection.listener, packet.clean_start, expiry, packet.receive_max,
-            packet.max_packet_bytes or 2**62, packet.username, "mqtt5" if packet.version == 5 else "mqtt3.1.1",
-            _will(packet), peer.engine.permissions.rights(peer.user, client),
+            packet.max_packet_bytes or 2**62, peer.user or packet.username,
+            "mqtt5" if packet.version == 5 else "mqtt3.1.1", _will(packet),
+            peer.engine.permissions.rights(peer.user, client),
         )  # fmt: skip
         durable = peer.engine.broker.is_kept(client)
         try:

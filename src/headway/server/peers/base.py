@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused, moved
 from headway.core.message import Run
-from headway.server.connections import ITEMS_MAX, Buffer, Connection, PartialPacket, PendingReplies, TurnBudget
+from headway.server.connections import ITEMS_MAX, Connection, PartialPacket, PendingReplies, TurnBudget
 from headway.server.peers.states import CLOSED, GREETING, MOVES, OPEN, WAITING, ClientState
+from headway.server.transport import Buffer
 
 if TYPE_CHECKING:
     from headway.core.consumer import CloseChannel, Session, Subscription

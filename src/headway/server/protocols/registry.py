@@ -15,6 +15,7 @@ from headway.core.message import Dialect
 from headway.wire.codec import Codec
 
 WEBSOCKET_PORT = 8083
+WEBSOCKET_TLS_PORT = 8084
 
 
 class Scheme(NamedTuple):
@@ -25,6 +26,7 @@ class Scheme(NamedTuple):
     """Default port."""
     websocket: bool = False
     """Whether the protocol's bytes are in the frames of a WebSocket."""
+    tls: bool = False
 
 
 def _found() -> dict[str, Codec]:
@@ -52,6 +54,8 @@ SUBPROTOCOLS = {word: name for name, codec in PROTOCOLS.items() for word in code
 SCHEMES = {name: Scheme(name, codec.port) for name, codec in PROTOCOLS.items()} | {
     "ws": Scheme(_OVER_WEBSOCKET, WEBSOCKET_PORT, websocket=True)
 }
+SCHEMES |= {f"{name}s": Scheme(name, codec.tls_port, tls=True) for name, codec in PROTOCOLS.items()}
+SCHEMES["wss"] = Scheme(_OVER_WEBSOCKET, WEBSOCKET_TLS_PORT, websocket=True, tls=True)
 
 
 def peer_of(name: str) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from headway.core.log import Pool
-from headway.server.connections import Buffer, ByteStream
+from headway.server.transport import Buffer, ByteStream
 from headway.server.websocket.decoder import FrameDecoder
 from headway.server.websocket.deflate import PIECE_BYTES, PIECE_BYTES_MIN, Inflater, SharedDeflate
 from headway.server.websocket.handshake import Accepted, Rules

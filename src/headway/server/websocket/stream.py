@@ -25,7 +25,8 @@ from collections.abc import Callable, Sequence
 
 from headway.core.base import Reason
 from headway.core.log import Pool, SpillHandle
-from headway.server.connections import Buffer, ByteStream, Opening, StreamError, client_of, ended, shown
+from headway.server.connections import client_of, ended, shown
+from headway.server.transport import Buffer, ByteStream, Opening, StreamError
 from headway.server.websocket.decoder import FrameDecoder, Over
 from headway.server.websocket.frames import close, code_of, header, pong
 from headway.server.websocket.handshake import Accepted, Refusal, Request, RequestReader, Rules, answer
@@ -91,6 +92,10 @@ class WebSocketStream(ByteStream):
         self._why = (Reason.NORMAL, "")
 
     # -- the handshake --------------------------------------------------------------------------------------------
+
+    @property
+    def user(self) -> str:  # type: ignore[override]
+        return self._below.user
 
     @property
     def stage(self) -> str:

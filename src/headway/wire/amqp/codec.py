@@ -10,4 +10,4 @@ from headway.wire.codec import Codec, QueueForm
 QUEUES = QueueForm(
     AmqpDialect(), write_table, lambda table: read_bare_table(table[4:], "arguments"), lambda raw: read(raw).headers
 )
-CODEC = Codec(port=5672, packet_bytes_max=16_000_000, in_flight_max=65_535, queues=QUEUES)
+CODEC = Codec(port=5672, tls_port=5671, packet_bytes_max=16_000_000, in_flight_max=65_535, queues=QUEUES)

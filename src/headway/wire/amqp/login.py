@@ -7,6 +7,8 @@ from typing import NamedTuple
 from headway.wire.amqp.primitives import malformed, read_bare_table
 
 MECHANISMS = "PLAIN AMQPLAIN"
+EXTERNAL = "EXTERNAL"
+"""Offered to clients whose certificate says who they are."""
 
 
 class Login(NamedTuple):

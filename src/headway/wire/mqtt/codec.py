@@ -7,6 +7,6 @@ from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.replies import Replies
 
 CODEC = Codec(
-    port=1883, packet_bytes_max=1_000_000, in_flight_max=1024, dialects=(MqttDialect,),
+    port=1883, tls_port=8883, packet_bytes_max=1_000_000, in_flight_max=1024, dialects=(MqttDialect,),
     subprotocols=("mqtt", "mqttv3.1"), filler=Replies(0).pingresp(),
 )  # fmt: skip

@@ -58,8 +58,11 @@ class ByteStream(ABC):
     """Whether records may be received and sent."""
     pending: bool
     """Whether there are received bytes that the loop calls no reader for."""
-    unsent: bool
-    """Whether bytes that were taken wait for the kernel."""
+    user: str
+    """The user whose certificate the client has shown; empty: none."""
+
+    unsent: int
+    """Bytes for the wire that the kernel has not taken yet; True: there are some."""
 
     @abstractmethod
     def open(self, opening: Opening) -> None:
@@ -116,8 +119,9 @@ class PlainStream(ByteStream):
     __slots__ = ("sock",)
 
     ready = True
-    pending = unsent = False
-    stage = ""
+    pending = False
+    unsent = 0
+    stage = user = ""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -166,3 +170,8 @@ def send_pieces(sock: socket.socket, data: Buffer, piece_bytes: int) -> int:
     except BlockingIOError:
         pass
     return taken
+
+
+def lost(number: int | None) -> str:
+    """Words an error of the operating system that ended a connection."""
+    return f"the connection was lost: {os.strerror(number).lower()}" if number else ""

@@ -1,0 +1,194 @@
+"""A transport for asyncio's protocols over a byte stream, as its own transports are over a socket.
+
+asyncio's own TLS computes handshakes on the loop, has no limit for them, and keeps its certificates for as long as it
+listens. The streams of clients' connections have none of these faults, so HTTPS goes over them, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Callable
+
+from headway.server.transport import ByteStream
+
+READ_BYTES = 64 * 1024
+PIECE_BYTES = 256 * 1024
+"""The most that is offered to the stream at once of what waits."""
+HIGH_BYTES = 64 * 1024
+"""Beyond this the protocol is asked to wait."""
+LOW_BYTES = 16 * 1024
+USER = "headway_user"
+"""The name under which a transport tells the user whose certificate the client has shown."""
+_RESET = struct.pack("ii", 1, 0)
+
+
+class StreamTransport(asyncio.Transport):
+    """``stream`` is ready. The transport owns it from now on."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stream: ByteStream, factory: Callable[[], asyncio.BaseProtocol],
+        tls: object,
+    ) -> None:  # fmt: skip
+        """``tls``: anything that tells that the bytes are those of TLS. Raises OSError."""
+        peer, own = stream.sock.getpeername(), stream.sock.getsockname()
+        about = {"peername": peer, "sockname": own, "socket": stream.sock, "sslcontext": tls, USER: stream.user}
+        super().__init__(about)
+        self._loop = loop
+        self._stream = stream
+        self._out = bytearray()
+        self._reads = True
+        self._writing = self._closing = self._closed = self._asked_to_wait = False
+        protocol = factory()
+        assert isinstance(protocol, asyncio.Protocol)
+        self._protocol: asyncio.Protocol = protocol
+        protocol.connection_made(self)
+        if self._reads and not self._closed:
+            self._read_on()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def is_reading(self) -> bool:
+        return self._reads and not self._closing
+
+    def pause_reading(self) -> None:
+        if self._reads:
+            self._reads = False
+            self._loop.remove_reader(self._stream.sock)
+
+    def resume_reading(self) -> None:
+        if not self._reads and not self._closing:
+            self._reads = True
+            self._read_on()
+
+    def _read_on(self) -> None:
+        self._loop.add_reader(self._stream.sock, self._readable)
+        if self._stream.pending:
+            self._loop.call_soon(self._readable)
+
+    def _readable(self) -> None:
+        if not self._reads or self._closing:
+            return
+        try:
+            data = self._stream.receive(READ_BYTES)
+        except BlockingIOError:
+            data = None
+        except OSError as error:
+            self._end(error)
+            return
+        if self._stream.unsent:
+            self._await_room()
+        if data is None:
+            return
+        if data:
+            self._protocol.data_received(data)
+            if self._stream.pending:
+                self._loop.call_soon(self._readable)
+        elif self._protocol.eof_received():
+            self.pause_reading()
+        else:
+            self.close()
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._closed or not data:
+            return
+        taken = 0
+        if not self._out:
+            taken = self._send(data)
+            if taken == len(data):
+                return
+        self._out += memoryview(data)[taken:]
+        self._await_room()
+        if len(self._out) > HIGH_BYTES and not self._asked_to_wait:
+            self._asked_to_wait = True
+            self._protocol.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._out)
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def _send(self, data: bytes | bytearray | memoryview) -> int:
+        taken = 0
+        try:
+            taken = self._stream.send((data,))
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._end(error)
+        if not self._closed and self._stream.unsent:
+            self._await_room()
+        return taken
+
+    def _await_room(self) -> None:
+        if not self._writing and not self._closed:
+            self._writing = True
+            self._loop.add_writer(self._stream.sock, self._writable)
+
+    def _writable(self) -> None:
+        if self._closed:
+            return
+        if self._stream.unsent:
+            try:
+                self._stream.flush()
+            except OSError as error:
+                self._end(error)
+                return
+        if self._out and not self._stream.unsent:
+            taken = self._send(self._out[:PIECE_BYTES])
+            del self._out[:taken]
+        if self._closed:
+            return
+        if self._asked_to_wait and len(self._out) <= LOW_BYTES:
+            self._asked_to_wait = False
+            self._protocol.resume_writing()
+        if not self._out and not self._stream.unsent:
+            self._writing = False
+            self._loop.remove_writer(self._stream.sock)
+            if self._closing:
+                self._end(None)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        """Closes once what was written is sent."""
+        if not self._closing:
+            self._closing = True
+            self._loop.remove_reader(self._stream.sock)
+            if not self._out and not self._stream.unsent:
+                self._end(None)
+
+    def abort(self) -> None:
+        """Resets the connection, so that the peer does not take what it got for the whole."""
+        if not self._closed:
+            with contextlib.suppress(OSError):
+                self._stream.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self._end(ConnectionAbortedError(), goodbye=False)
+
+    def _end(self, error: OSError | None, *, goodbye: bool = True) -> None:
+        if self._closed:
+            return
+        self._closing = self._closed = True
+        self._out.clear()
+        self._loop.remove_reader(self._stream.sock)
+        self._loop.remove_writer(self._stream.sock)
+        if goodbye:
+            self._stream.close()
+        else:
+            self._stream.sock.close()
+        self._loop.call_soon(self._protocol.connection_lost, error)

@@ -1,0 +1,13 @@
+"""Byte streams between connections and their kernel sockets, plain and with TLS."""
+
+from headway.server.transport.byte_stream import Buffer, ByteStream, Opening, PlainStream, StreamError, lost
+from headway.server.transport.handshakes import Handshakes
+from headway.server.transport.sockets import bound
+from headway.server.transport.tls_handshake import TlsHandshake
+from headway.server.transport.tls_stream import TlsStream
+from headway.server.transport.tls_words import is_tls
+
+__all__ = [
+    "bound", "Buffer", "ByteStream", "Handshakes", "is_tls", "lost", "Opening", "PlainStream", "StreamError",
+    "TlsHandshake", "TlsStream",
+]

@@ -1,0 +1,289 @@
+"""A TLS stream: one connection's cipher. Lanes are shared up to here; from here on, each client has bytes of its own.
+
+Theory of operation. OpenSSL works on two buffers in memory, not on the socket, so that this file decides what is read
+and written, and when:
+
+- In: what one ``recv`` brings is deciphered at once, so that no whole record waits. Only the part of a record stays.
+- Out: bytes are enciphered only when the kernel has taken all that was enciphered before, in records of
+  ``RECORD_BYTES``. Several records go out with one call while the kernel has room for them. What it does not take after
+  all is ``unsent``: a record as a rule, ``BATCH_BYTES`` at most.
+- OpenSSL's buffers keep the largest size that they ever had, so they are filled with a record at a time.
+
+The handshake comes first (tls_handshake.py). There is no renegotiation (config/tls.py), and a client that asks
+for new keys again and again without reading is disconnected. So writing never waits for reading.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import ssl
+import struct
+import termios
+from collections.abc import Sequence
+from contextlib import suppress
+
+from headway.core.base import Reason
+from headway.core.log import SpillHandle
+from headway.server.transport.byte_stream import Buffer, ByteStream, Opening, StreamError, lost, send_pieces
+from headway.server.transport.tls_handshake import TlsHandshake
+from headway.server.transport.tls_words import worded
+from headway.server.transport.wire_marks import WireMarks
+
+RECORD_BYTES = 16 * 1024
+"""The largest record of TLS."""
+BATCH_BYTES = 64 * 1024
+SMALL_RECORD_BYTES = 4 * 1024
+"""Size of records while small pieces are sent, which a client is to be able to read soon."""
+FILE_BYTES = 256 * 1024
+"""The most that one call sends of a file."""
+ANSWER_BYTES_MAX = 16 * 1024
+"""A client that has so many unread answers to its wishes for new keys is disconnected."""
+_NO_ROOM = struct.pack("i", 0)
+
+
+class TlsStream(ByteStream):
+    __slots__ = (
+        "_handshake", "_incoming", "_marks", "_opening", "_outgoing", "_over", "_rest", "_room", "_tls", "_wire_bytes",
+        "pending", "ready", "sock", "user",
+    )  # fmt: skip
+
+    def __init__(self, handshake: TlsHandshake) -> None:
+        self.sock = handshake.sock
+        self.ready = self.pending = False
+        self.user = ""
+        self._opening: Opening | None = None
+        self._handshake: TlsHandshake | None = handshake
+        """None: it is done."""
+        self._tls: ssl.SSLObject
+        self._incoming: ssl.MemoryBIO
+        self._outgoing: ssl.MemoryBIO
+        self._marks: WireMarks
+        self._rest = b""
+        """Enciphered bytes that the kernel did not take."""
+        self._over: StreamError | bool = False
+        """True, or an error, once the client has ended or broken the stream, maybe behind bytes that are still to be
+        read."""
+        self._wire_bytes = 0
+        """Bytes made for the wire so far."""
+        self._room = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
+
+    @property
+    def unsent(self) -> int:  # type: ignore[override]
+        return len(self._rest)
+
+    @property
+    def stage(self) -> str:
+        return "" if self.ready else "the TLS handshake"
+
+    # -- the handshake ------------------------------------------------------------------------------------------------
+
+    def open(self, opening: Opening) -> None:
+        assert self._handshake is not None
+        self._opening = opening
+        self._handshake.begin(self)
+
+    def secured(self, handshake: TlsHandshake) -> None:
+        assert handshake.tls is not None
+        self._tls, self._incoming, self._outgoing = handshake.tls, handshake.incoming, handshake.outgoing
+        self._rest, self._wire_bytes, self.user = handshake.unsent, handshake.wire_bytes, handshake.user
+        self._marks = WireMarks(self._wire_bytes)
+        self._handshake = None
+        self.ready = True
+        self.pending = self._incoming.pending > 0
+        opening, self._opening = self._opening, None
+        assert opening is not None
+        opening.opened()
+
+    def insecure(self, reason: Reason, text: str) -> None:
+        assert self._opening is not None
+        self._opening.close(reason, text)
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def receive(self, size: int) -> bytes:
+        if self.pending:  # it came with the end of the handshake, or is the end behind the last bytes
+            self.pending = False
+            return self._decipher(b"")
+        data = self.sock.recv(size)
+        return self._decipher(data) if data else b""
+
+    def _decipher(self, data: bytes) -> bytes:
+        found: list[bytes] = []
+        if not self._over:
+            try:
+                self._read_on(found)
+                for at in range(0, len(data), RECORD_BYTES):
+                    self._incoming.write(data[at : at + RECORD_BYTES])
+                    self._read_on(found)
+            except ssl.SSLError as error:
+                self._over = worded(error, opening=False)
+            self._answer()
+        if found:
+            self.pending = bool(self._over)
+            return b"".join(found)
+        if isinstance(self._over, StreamError):
+            raise self._over
+        if self._over:
+            return b""
+        raise BlockingIOError
+
+    def _read_on(self, found: list[bytes]) -> None:
+        """Reads all whole records that have come."""
+        read = self._tls.read
+        try:
+            while not self._over:
+                data = read(RECORD_BYTES)
+                if data:
+                    found.append(data)
+                else:
+                    self._over = True
+        except ssl.SSLWantReadError:
+            return
+
+    def _answer(self) -> None:
+        """Sends what OpenSSL has to say by itself: alerts, and answers to wishes for new keys."""
+        if not self._outgoing.pending:
+            return
+        try:
+            self._push()
+        except StreamError as error:
+            self._over = self._over or error
+        if len(self._rest) > ANSWER_BYTES_MAX + BATCH_BYTES:
+            text = "the client asks for new keys again and again, and does not read the answers"
+            self._over = StreamError(text, Reason.PROTOCOL_ERROR)
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def send(self, views: Sequence[Buffer]) -> int:
+        if self._rest and not self._push():
+            return 0
+        if len(views) > 1 and sum(map(len, views)) <= RECORD_BYTES:
+            views = (b"".join(views),)
+        write, read = self._tls.write, self._outgoing.read
+        taken = waiting = batch = 0
+        records: list[bytes] = []
+        try:
+            for view in views:
+                size, whole = len(view), memoryview(view)
+                for at in range(0, size, RECORD_BYTES):
+                    if not batch:
+                        batch = self._batch_bytes() if size > RECORD_BYTES else RECORD_BYTES
+                    waiting += write(whole[at : at + RECORD_BYTES])
+                    records.append(read())
+                    if waiting >= batch:
+                        taken += waiting
+                        whole_batch = self._send(records)
+                        waiting, batch, records = 0, 0, []
+                        if not whole_batch:
+                            return taken
+            if records:
+                taken += waiting
+                self._send(records)
+        except ssl.SSLError as error:
+            raise worded(error, opening=False) from None
+        finally:
+            self._marks.note(self._wire_bytes, taken)
+        return taken
+
+    def send_pieces(self, data: Buffer, piece_bytes: int) -> int:
+        if self._rest and not self._push():
+            return 0
+        view, taken = memoryview(data), 0
+        try:
+            while taken < len(view) and not self._rest:
+                taken += self._tls.write(view[taken : taken + SMALL_RECORD_BYTES])
+                record = self._outgoing.read()
+                self._wire_bytes += len(record)
+                self._rest = record[send_pieces(self.sock, record, piece_bytes) :]
+        except ssl.SSLError as error:
+            raise worded(error, opening=False) from None
+        finally:
+            self._marks.note(self._wire_bytes, taken)
+        return taken
+
+    def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
+        taken, count = 0, min(count, FILE_BYTES)
+        while taken < count and (not self._rest or self._push()):
+            try:
+                data = handle.read(start + taken, start + min(count, taken + BATCH_BYTES))
+            except OSError:
+                if taken:
+                    break  # what was sent counts; the next call finds the fault again
+                raise
+            taken += self.send((data,))
+        return taken
+
+    def flush(self) -> bool:
+        before = len(self._rest)
+        self._push()
+        return len(self._rest) < before
+
+    def _batch_bytes(self) -> int:
+        """Returns how much to encipher at once: as much as the kernel has room for, within limits."""
+        queued: int = struct.unpack("i", fcntl.ioctl(self.sock.fileno(), termios.TIOCOUTQ, _NO_ROOM))[0]
+        return min(BATCH_BYTES, max(RECORD_BYTES, self._room - queued))
+
+    def _send(self, records: list[bytes]) -> bool:
+        """Sends records. Returns whether the kernel has taken all of them."""
+        size = sum(map(len, records))
+        self._wire_bytes += size
+        try:
+            sent = self.sock.send(records[0]) if len(records) == 1 else self.sock.sendmsg(records)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            raise StreamError(lost(error.errno)) from None  # not to be taken for a disk's
+        if sent < size:
+            self._rest = b"".join(records)[sent:]
+        return sent == size
+
+    def _push(self) -> bool:
+        """Sends what is unsent, and what OpenSSL has to say by itself. Returns whether the kernel has taken all."""
+        if self._outgoing.pending:
+            more = self._outgoing.read()
+            self._wire_bytes += len(more)
+            self._rest += more
+        if self._rest:
+            try:
+                self._rest = self._rest[self.sock.send(self._rest) :]
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                raise StreamError(lost(error.errno)) from None
+        return not self._rest
+
+    def acknowledged(self, wire_bytes: int) -> int:
+        return self._marks.plain_of(wire_bytes, self._wire_bytes)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def last_words(self, words: Sequence[Buffer]) -> list[Buffer]:
+        if not self.ready or isinstance(self._over, StreamError):
+            return []
+        found: list[Buffer] = [self._rest]
+        try:
+            for word in words:
+                for at in range(0, len(word), RECORD_BYTES):
+                    self._tls.write(memoryview(word)[at : at + RECORD_BYTES])
+                    found.append(self._outgoing.read())
+        except ssl.SSLError:
+            return []
+        self._say_goodbye()
+        found.append(self._outgoing.read())
+        return [piece for piece in found if piece]
+
+    def close(self) -> None:
+        if self._handshake is not None:
+            self._handshake.drop()
+            self._handshake = self._opening = None
+        if self.ready and not self._rest and not self._over:
+            self._say_goodbye()
+            with suppress(OSError):  # nobody may be there
+                self._push()
+        self.sock.close()
+
+    def _say_goodbye(self) -> None:
+        """Has OpenSSL write that no more follows."""
+        with suppress(ssl.SSLError):  # the client's own goodbye has not come
+            self._tls.unwrap()

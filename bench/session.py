@@ -29,7 +29,8 @@ Chosen = TypeVar("Chosen")
 def session(given: argparse.Namespace, arguments: Sequence[str]) -> int:
     """Runs the bench and returns the exit code. Raises BenchError where nothing of it can be done."""
     workloads = list(WORKLOADS.values()) if given.workloads == "all" else choose("workload", given.workloads, WORKLOADS)
-    wanted = choose("peer", given.peers, PEERS) if given.peers else list(PEERS.values())
+    unnamed = [peer for peer in PEERS.values() if not peer.only_when_named]
+    wanted = choose("peer", given.peers, PEERS) if given.peers else unnamed
     peers = [peer for peer in wanted if peer.find()]
     missing = {peer.name: peer.install for peer in wanted if peer not in peers}
     progress = Console(stderr=True)

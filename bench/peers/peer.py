@@ -59,6 +59,8 @@ class Peer(ABC):
     version_arguments: Sequence[str] = ("--version",)
     warm_up_s = 0.5
     """The time for which it is warmed up before a measurement."""
+    only_when_named = False
+    """Whether it is left out of a session that names no peers."""
     is_limit = False
     is_ours = False
 

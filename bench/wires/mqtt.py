@@ -15,8 +15,11 @@ class Mqtt(Wire):
     def __init__(self, version: int = 4) -> None:
         self.version = version
 
+    def dial(self, port: int) -> socket.socket:
+        return dial(port)
+
     def open(self, port: int, name: str) -> socket.socket:
-        sock = dial(port)
+        sock = self.dial(port)
         sock.sendall(connect(name, self.version))
         answer = short_answer(sock)
         if answer[1] != 0:

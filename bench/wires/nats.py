@@ -15,9 +15,14 @@ class Nats(Wire):
     noise = b"PING\r\n"
     """The server's ping: it sends the first after two seconds, and then one every two minutes."""
 
-    def open(self, port: int, name: str) -> socket.socket:
+    def greeted(self, port: int) -> socket.socket:
+        """Connects, and takes the server's first line."""
         sock = dial(port)
         take_line(sock)
+        return sock
+
+    def open(self, port: int, name: str) -> socket.socket:
+        sock = self.greeted(port)
         sock.sendall(b"CONNECT " + json.dumps(OPTIONS | {"name": name}).encode() + b"\r\nPING\r\n")
         _pong(sock)
         return sock

@@ -115,6 +115,17 @@ def test_users_that_are_gone_have_nothing_of_their_name_s() -> None:
     assert rules.rights("bob", "c").may_publish("orders/bob/1")
 
 
+def test_a_user_whose_certificate_has_the_name_of_one_that_is_gone_stays() -> None:
+    rules = Permissions(RULES, GROUPS)
+    rules.forget_users(["alice", "ops"])
+    stays = rules.rights("alice", "c", certified=True)
+    assert stays.applies
+    assert stays.certified
+    assert stays.may_publish("orders/alice/1")
+    assert not rules.rights("alice", "c").applies, "and a password still does not bring it back"
+    assert [rules.admin("ops", "read", certified=certified) for certified in (True, False)] == [True, False]
+
+
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 

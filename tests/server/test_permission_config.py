@@ -72,6 +72,46 @@ def test_groups_of_unknown_users_and_an_admin_api_for_nobody() -> None:
     assert any("permission: nobody may use the admin API" in one for one in found)
 
 
+CERTIFICATES = """
+[listeners.mqtt]
+url = "mqtts://127.0.0.1:0"
+[listeners.mqtt.tls]
+certificate = "server.pem"
+ca = "ca.pem"
+verify = "{verify}"
+user = "{user}"
+[auth.groups]
+desks = ["eve"]
+[[permission]]
+user = "dora"
+publish = ["a"]
+admin = ["read"]
+[[permission]]
+group = "desks"
+publish = ["b"]
+[[permission]]
+subscribe = ["of/%u"]
+"""
+
+
+@pytest.mark.parametrize("verify", ["required", "optional"])
+def test_users_of_certificates_stand_nowhere_else(verify: str) -> None:
+    settings = parse_settings(CERTIFICATES.format(verify=verify, user="common_name"))
+    assert not [one.text for one in lint(settings) if one.key.startswith(("permission", "auth"))]
+    assert describe_permissions(settings).splitlines() == [
+        "may  dora          publish a; subscribe of/dora; admin read",
+        "may  eve           publish b; subscribe of/eve",
+        "may  no user name  not connect",
+    ]
+
+
+def test_certificates_that_name_no_users_bring_none() -> None:
+    found = [one.text for one in lint(parse_settings(CERTIFICATES.format(verify="required", user="none")))]
+    assert any('"dora" is neither in [auth.users]' in text for text in found)
+    assert any('"eve" is neither in [auth.users]' in text for text in found)
+    assert any("there are no users that %u could be" in text for text in found)
+
+
 @pytest.mark.parametrize(
     ("table", "error"),
     [

@@ -316,7 +316,7 @@ def test_the_checker_sees_a_fault() -> None:
     found = 0
     for seed in range(20):
         world = World(seed)
-        world.house.permissions.rights = lambda user, client: None  # type: ignore[method-assign]
+        world.house.permissions.rights = lambda user, client, **_: None  # type: ignore[method-assign]
         try:
             for _ in range(STEPS):
                 world.step()

@@ -25,11 +25,14 @@ class Permissions:
         self._grants: dict[str, Grants] = {}
         self._gone: frozenset[str] = frozenset()
 
-    def rights(self, user: str, client: str) -> Rights:
-        """Returns the rights of a client. ``user`` is empty if the client gave no name that was checked."""
-        return Rights(user, client, self.grants(user), self._denials)
+    def rights(self, user: str, client: str, *, certified: bool = False) -> Rights:
+        """Returns the rights of a client. ``user`` is empty if the client gave no name that was checked; ``certified``:
+        its certificate has the name."""
+        return Rights(user, client, self.grants(user, certified=certified), self._denials, certified=certified)
 
-    def grants(self, user: str) -> Grants:
+    def grants(self, user: str, *, certified: bool = False) -> Grants:
+        if user in self._gone and not certified:
+            return Grants(user, ())
         known = self._grants.get(user)
         if known is None:
             if len(self._grants) >= USERS_MAX:
@@ -37,19 +40,17 @@ class Permissions:
             known = self._grants[user] = Grants(user, [rule for rule in self._rules if self._applies(rule, user)])
         return known
 
-    def admin(self, user: str, word: str) -> bool:
+    def admin(self, user: str, word: str, *, certified: bool = False) -> bool:
         """Tells whether a user may ``read`` or ``change`` at the admin API. Who may change may read."""
-        granted = self.grants(user).sets.get(Operation.ADMIN)
+        granted = self.grants(user, certified=certified).sets.get(Operation.ADMIN)
         return granted is not None and bool({word, "change"} & set(granted.filters))
 
     def forget_users(self, gone: Iterable[str]) -> None:
-        """Grants nothing to users that are no more, whatever the rules say of their names."""
+        """Grants nothing to users that are no more, whatever the rules say of their names. Those stay whose
+        certificates have these names."""
         self._gone = frozenset(gone)
-        self._grants.clear()
 
     def _applies(self, rule: Permission, user: str) -> bool:
-        if user in self._gone:
-            return False
         if rule.user is not None:
             return bool(user) and rule.user == user
         if rule.group is not None:

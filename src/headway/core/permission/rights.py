@@ -32,11 +32,16 @@ _VERBS = {
 class Rights:
     """The rights of one client. ``tab``: where its answers are counted."""
 
-    __slots__ = ("_answers", "_denials", "_grants", "_own", "_publish", "_told", "client", "size", "tab", "user")
+    __slots__ = ("_answers", "_denials", "_grants", "_own", "_publish", "_told", "certified", "client", "size", "tab",
+                 "user")  # fmt: skip
 
-    def __init__(self, user: str, client: str, grants: Grants, denials: Denials) -> None:
+    def __init__(
+        self, user: str, client: str, grants: Grants, denials: Denials, *, certified: bool = False
+    ) -> None:
         self.user = user
         """Empty: the client gave no name that was checked."""
+        self.certified = certified
+        """Whether a certificate has the name. Its user need not be one of the config's."""
         self.client = client
         self.tab: Tab | None = None
         self.size = 0

@@ -174,7 +174,8 @@ class AmqpPeer(BasePeer[Item]):
         self.connection.client = name
         request = ConnectRequest(
             name, self.connection.listener, credit=self.listener.in_flight_max, username=self.username,
-            protocol=f"amqp-{self.version.name}", rights=self.engine.permissions.rights(self.user, name),
+            protocol=f"amqp-{self.version.name}",
+            rights=self.engine.permissions.rights(self.user, name, certified=bool(self.connection.stream.user)),
         )  # fmt: skip
         try:
             self.session = self.engine.broker.connect(request, self.connection, self.engine.now())

@@ -27,12 +27,14 @@ from headway.server.config.tls.files import (
     tls_of,
     with_tls_of,
 )
+from headway.server.config.tls.users import certificates_are_logins
 from headway.server.config.views import tables_of
 
 __all__ = [
-    "ADMIN_TLS", "bad_certificates", "default_text", "describe", "describe_permissions", "digest_of",
-    "doubtful_certificates", "hash_password", "HistorySettings", "host_limits", "JournalTable", "Keep", "lint",
-    "ListenerTable", "load_all_tls", "load_settings", "load_tls", "make_broker", "new_token", "parse_settings",
-    "PASSWORD_BYTES_MAX", "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of", "TelemetryTable",
-    "tls_of", "TlsContext", "TlsTable", "TopicTable", "uncovered_finding", "Users", "ViewTable", "with_tls_of",
+    "ADMIN_TLS", "bad_certificates", "certificates_are_logins", "default_text", "describe", "describe_permissions",
+    "digest_of", "doubtful_certificates", "hash_password", "HistorySettings", "host_limits", "JournalTable", "Keep",
+    "lint", "ListenerTable", "load_all_tls", "load_settings", "load_tls", "make_broker", "new_token",
+    "parse_settings", "PASSWORD_BYTES_MAX", "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of",
+    "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TopicTable", "uncovered_finding", "Users", "ViewTable",
+    "with_tls_of",
 ]

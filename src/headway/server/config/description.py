@@ -8,6 +8,7 @@ from headway.core.policy import Rule
 from headway.server.config import host_limits
 from headway.server.config.plugins import plugins_of
 from headway.server.config.settings import Settings
+from headway.server.config.tls.users import known_users
 
 USERS_SHOWN_MAX = 100
 """Users of whom `headway check` tells what they may do."""
@@ -101,7 +102,7 @@ def describe_permissions(settings: Settings) -> str:
     if not settings.permissions:
         return ""
     rules = Permissions(settings.permissions, settings.auth.groups)
-    users = [*settings.auth.users, *settings.auth.tokens]
+    users = known_users(settings)
     rows = [(name, _deeds(rules, name)) for name in users[:USERS_SHOWN_MAX]]
     if len(users) > USERS_SHOWN_MAX:
         rows.append(("...", f"and {len(users) - USERS_SHOWN_MAX} more users"))

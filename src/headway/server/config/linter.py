@@ -11,6 +11,7 @@ from headway.server.config.findings import Finding, Lines
 from headway.server.config.reachability import contradiction, marks_nobody, too_late
 from headway.server.config.settings import Settings
 from headway.server.config.tls.files import doubtful_certificates
+from headway.server.config.tls.users import certificates_are_logins, known_users
 from headway.server.config.wildcards import meant
 from headway.server.config.writable import folders, why_not_writable
 
@@ -125,7 +126,7 @@ def _uncovered(settings: Settings, lines: Lines) -> Iterator[Finding]:
 
 
 def _permissions(settings: Settings, lines: Lines) -> Iterator[Finding]:
-    known, groups = [*settings.auth.users, *settings.auth.tokens], settings.auth.groups
+    known, groups = known_users(settings), settings.auth.groups
     for name, members in groups.items():
         for member in members:
             if member not in known:
@@ -147,22 +148,23 @@ def _permission_faults(settings: Settings, rule: Permission, known: list[str]) -
         yield "group", f'there is no group "{rule.group}" in [auth.groups], so it applies to nobody'
     if not any(rule.filters(operation) for operation in Operation):
         yield "", "it gives nothing: add publish, subscribe, declare, connect or admin"
+    others = rule.user is None and rule.group is None and certificates_are_logins(settings)
     whom = [rule.user] if rule.user else settings.auth.groups.get(rule.group, []) if rule.group else known
     for operation in _WITH_FILTERS:
         for filter in rule.filters(operation):
-            if why := _never(operation, filter, whom):
+            if why := _never(operation, filter, whom, others=others):
                 yield operation, f'"{filter}": {why}'
 
 
-def _never(operation: Operation, filter: str, users: list[str]) -> str:
-    """Returns why a filter can never apply; empty if it can."""
+def _never(operation: Operation, filter: str, users: list[str], *, others: bool) -> str:
+    """Returns why a filter can never apply; empty if it can. ``others``: whether there may be more users."""
     if text := meant(filter.replace("%u", "u").replace("%c", "c")):
         return text
     if filter.startswith("$share/"):
         return "it is for the topics: write the filter without $share/GROUP, which any subscription may have"
     if operation is Operation.PUBLISH and filter.startswith("$") and not filter.startswith((QUEUES, EXCHANGES)):
         return "topics that begin with $ are the broker's own, and nobody may publish to them"
-    if "%u" in filter and not users:
+    if "%u" in filter and not users and not others:
         return "there are no users that %u could be: add [auth.users]"
     for name in users:
         if fill(filter, "%u", name) is None:

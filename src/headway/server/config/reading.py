@@ -216,7 +216,7 @@ def _bad_rights(settings: Settings) -> Iterator[str]:
         if name in auth.users:
             yield f"auth.tokens.{name}: is the name of a user, too: give the token another"
     tls = settings.server.tls
-    if tls is not None and tls.verify != "none" and tls.user != "none":
+    if tls is not None and tls.names_users:
         return  # certificates name users that are nowhere else
     for right in ("read", "change"):
         for name in getattr(auth.admin, right) or ():
@@ -288,7 +288,7 @@ def _bad_listeners(settings: Settings) -> Iterator[str]:
                 "(`headway passwd NAME` makes the line), ask for certificates (verify = \"required\" in "
                 f"[{where}.tls]), or write allow_anonymous = true if that is what you want"
             )
-        by_certificate = listener.tls is not None and listener.tls.verify != "none" and listener.tls.user != "none"
+        by_certificate = listener.tls is not None and listener.tls.names_users
         if listener.allow_anonymous_given is False and not settings.auth.users and not by_certificate:
             yield f"{where}.allow_anonymous: false, and there are no [auth.users]: nobody could connect"
         of_websocket = {"path": listener.path_given, "origins": listener.origins, "compression": listener.compression}

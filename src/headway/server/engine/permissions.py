@@ -1,7 +1,8 @@
 """The permissions in force: what rights clients have, what was denied, and what a reload changes.
 
-Who a client is: ``user`` is a name that was checked (a password, a token), never one that is only a label. A denial is
-in the log once per client and operation, on record for ``headway why``, and in the metrics each time.
+Who a client is: ``user`` is a name that was checked (a password, a token, a certificate), never one that is only a
+label. A user that a reload removes has no rights any more, unless its certificate says who it is. A denial is in the
+log once per client and operation, on record for ``headway why``, and in the metrics each time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headway.core.broker import Broker
 from headway.core.clients import WriterOutlet
 from headway.core.consumer import Session
 from headway.core.permission import Denial, Denials, Operation, Permissions, Rights
-from headway.server.config import Settings
+from headway.server.config import Settings, certificates_are_logins
 from headway.server.connections import Connection
 
 log = logging.getLogger("headway")
@@ -66,6 +67,7 @@ class PermissionsInForce:
 
     def _take(self, settings: Settings) -> None:
         rules = settings.permissions
+        self._may_be_certified = certificates_are_logins(settings)
         self._rules = Permissions(rules, settings.auth.groups, self._denials) if rules else None
 
     # -- questions --------------------------------------------------------------------------------------------------
@@ -75,13 +77,13 @@ class PermissionsInForce:
         """Whether there are permissions; if not, everybody may do everything."""
         return self._rules is not None
 
-    def rights(self, user: str, client: str) -> Rights | None:
-        """Returns the rights of a client; None: it may do everything."""
-        return None if self._rules is None else self._rules.rights(user, client)
+    def rights(self, user: str, client: str, *, certified: bool) -> Rights | None:
+        """Returns the rights of a client; None: it may do everything. ``certified``: its certificate has the name."""
+        return None if self._rules is None else self._rules.rights(user, client, certified=certified)
 
-    def may_admin(self, user: str, word: str) -> bool:
+    def may_admin(self, user: str, word: str, *, certified: bool) -> bool:
         """Returns whether a permission lets a user ``read`` or ``change`` at the admin API."""
-        return self._rules is not None and self._rules.admin(user, word)
+        return self._rules is not None and self._rules.admin(user, word, certified=certified)
 
     def deny_admin(self, user: str, word: str) -> None:
         self._denials.add(Operation.ADMIN)
@@ -89,12 +91,13 @@ class PermissionsInForce:
     def _rights_of(self, session: Session) -> Rights | None:
         outlet = session.outlet
         if isinstance(outlet, Connection):
-            return self.rights(outlet.peer_side.user, session.client)
+            return self.rights(outlet.peer_side.user, session.client, certified=bool(outlet.stream.user))
         if session.rights is not None:
-            return self.rights(session.rights.user, session.client)
+            return self.rights(session.rights.user, session.client, certified=session.rights.certified)
         if isinstance(outlet, WriterOutlet):
             return None  # it goes on with a batch that was begun before there were permissions
-        return self.rights(session.username or "", session.client)
+        # The journal does not know what showed its name. Nobody but its user can come back for it.
+        return self.rights(session.username or "", session.client, certified=self._may_be_certified)
 
     # -- denials ----------------------------------------------------------------------------------------------------
 

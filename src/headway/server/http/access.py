@@ -126,12 +126,13 @@ class AccessControl:
         change = request.method not in _READING and request.path not in _ONLY_ASKING
         if permissions.given:
             word = "change" if change else "read"
-            if request.path.startswith(DATA) or permissions.may_admin(user, word) or auth.names(user, change=change):
+            permitted = permissions.may_admin(user, word, certified=is_certified(request))
+            if permitted or request.path.startswith(DATA) or auth.names(user, change=change):
                 return
             permissions.deny_admin(user, word)
             who = user or "a client without a user name"
             raise Refusal(403, f'{who} may not {word} here: a [[permission]] with admin = ["{word}"] says who may')
-        if not auth.asks and not _certified(request):
+        if not auth.asks and not is_certified(request):
             return
         if not auth.may(user, change=change):
             right = "change" if change else "read"
@@ -178,6 +179,11 @@ def _certified(request: web.Request) -> str:
     """Returns the user whose certificate the client has shown; empty: none."""
     user: str = "" if request.transport is None else request.transport.get_extra_info(CERTIFIED, "")
     return user
+
+
+def is_certified(request: web.Request) -> bool:
+    """Returns whether the request's user is the one of the client's certificate."""
+    return bool(_certified(request))
 
 
 def _basic(said: str) -> tuple[str, bytes]:

@@ -102,7 +102,7 @@ class Greeting:
             client, peer.connection.listener, packet.clean_start, expiry, packet.receive_max,
             packet.max_packet_bytes or 2**62, peer.user or packet.username,
             "mqtt5" if packet.version == 5 else "mqtt3.1.1", _will(packet),
-            peer.engine.permissions.rights(peer.user, client),
+            peer.engine.permissions.rights(peer.user, client, certified=bool(peer.connection.stream.user)),
         )  # fmt: skip
         durable = peer.engine.broker.is_kept(client)
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,13 +27,14 @@ log = logging.getLogger("headway")
 
 TURN_BYTES = 256 * 1024
 TURN_RUNS = 200
+AskRights = Callable[[], Rights | None]
 
 
 class Publication:
     def __init__(self, engine: Engine, staged: Staged, threads: Executor, writer: str, number: int,
-                 parts: tuple[str, ...], user: str | None, *, begun: bool) -> None:
-        """``user``: who publishes; None: it is not known any more. ``begun``: the publication had begun before this
-        process."""
+                 parts: tuple[str, ...], ask_rights: AskRights | None, *, begun: bool) -> None:
+        """``ask_rights``: returns what the publishing user may do now; None: that user is not known any more.
+        ``begun``: the publication had begun before this process."""
         self.number = number
         self.parts = parts
         self.rows = 0
@@ -43,7 +45,7 @@ class Publication:
         self._staged = staged
         self._threads = threads
         self._writer = writer
-        self._user = user
+        self._ask_rights = ask_rights
         self._rights: Rights | None = None
         self._version = -1
         """The version of the permissions that ``_rights`` are of."""
@@ -125,9 +127,9 @@ class Publication:
         """Returns the writer's session once it may publish. Raises Refused."""
         engine = self._engine
         while True:
-            if self._user is not None and self._version != engine.permissions.version:
+            if self._ask_rights is not None and self._version != engine.permissions.version:
                 self._version = engine.permissions.version
-                self._rights = engine.permissions.rights(self._user, self._writer)
+                self._rights = self._ask_rights()
             session = engine.broker.writers.attach(self._writer, self._go_on.set, engine.now(), self._rights)
             if not session.paused_by:
                 return session

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 from aiohttp import web
@@ -19,9 +20,9 @@ from aiohttp import web
 from headway.core.clients import PROTOCOL, WriterBatch, WriterOutlet
 from headway.core.permission import Operation
 from headway.server.engine import Engine
-from headway.server.http import USER, Quota, Refusal, json_answer, read_body, read_json
+from headway.server.http import USER, Quota, Refusal, is_certified, json_answer, read_body, read_json
 from headway.server.loop import Repeating
-from headway.server.streams.publication import Publication
+from headway.server.streams.publication import AskRights, Publication
 from headway.store.journal import REAL
 from headway.store.staged import STAGED, Staged, is_name
 
@@ -100,7 +101,7 @@ class WriterHandlers:
             data = await read_body(request, PART_BYTES_MAX, PART_S)
             run = self._engine.loop.run_in_executor
             rows, topics = await run(self._threads, self._checked, data)
-            rights = self._engine.permissions.rights(request[USER], name)
+            rights = self._engine.permissions.rights(request[USER], name, certified=is_certified(request))
             for topic in topics if rights is not None else ():
                 if rights is not None and not rights.may_publish(topic):
                     raise Refusal(403, rights.text(Operation.PUBLISH, topic))
@@ -120,7 +121,9 @@ class WriterHandlers:
     async def _publish(self, request: web.Request) -> web.Response:
         name, number = self._heard(request), int(request.match_info["number"])
         wish = await read_json(request, BatchRequest)
-        publication = await self._publication(name, number, tuple(dict.fromkeys(wish.parts)), request[USER])
+        certified = is_certified(request)
+        ask_rights = partial(self._engine.permissions.rights, request[USER], name, certified=certified)
+        publication = await self._publication(name, number, tuple(dict.fromkeys(wish.parts)), ask_rights)
         if publication is None:
             return json_answer({"batch": number, "done": True, "rows": 0, "refused": ""})
         await asyncio.wait([publication.task], timeout=max(0, min(wish.wait_ms, WAIT_MS_MAX)) / 1000)
@@ -150,7 +153,7 @@ class WriterHandlers:
             raise Refusal(404, NO_JOURNAL)
         if not is_name(name):
             raise Refusal(400, f"{name!r} cannot be a writer's name: letters, digits and . _ -, at most 128")
-        rights = self._engine.permissions.rights(request[USER], name)
+        rights = self._engine.permissions.rights(request[USER], name, certified=is_certified(request))
         if rights is not None and not rights.may(Operation.DECLARE, f"$writer/{name}"):
             raise Refusal(403, rights.text(Operation.DECLARE, f"$writer/{name}"))
         session = self._engine.broker.registry.sessions.get(name)
@@ -189,7 +192,9 @@ class WriterHandlers:
         except OSError as error:
             raise Refusal(503, f"cannot write to {self._staged.folder}: {error.strerror or error}") from None
 
-    async def _publication(self, name: str, number: int, parts: tuple[str, ...], user: str) -> Publication | None:
+    async def _publication(
+        self, name: str, number: int, parts: tuple[str, ...], ask_rights: AskRights
+    ) -> Publication | None:
         """Returns the publication of this batch, running or done; None: published long ago, or empty. Raises
         Refusal."""
         running = self._publications.get(name)
@@ -209,16 +214,19 @@ class WriterHandlers:
         if missing:
             raise Refusal(410, f"part {missing[0]} of batch {number} is not here any more: write the batch again")
         if self._publications.get(name) is not running:  # another request was faster
-            return await self._publication(name, number, parts, user)
+            return await self._publication(name, number, parts, ask_rights)
         busy = sum(1 for one in self._publications.values() if one.busy)
         if busy >= BATCHES_AT_ONCE:
             raise Refusal(503, f"{busy} others are publishing already; try again later")
-        return self._begin(name, WriterBatch(number, parts, 0, 0.0), user) if parts else None
+        return self._begin(name, WriterBatch(number, parts, 0, 0.0), ask_rights) if parts else None
 
-    def _begin(self, name: str, batch: WriterBatch, user: str | None = None, *, begun: bool = False) -> Publication:
-        """``user``: who publishes; None: the batch began before this process, and was allowed then."""
+    def _begin(
+        self, name: str, batch: WriterBatch, ask_rights: AskRights | None = None, *, begun: bool = False
+    ) -> Publication:
+        """``ask_rights``: returns what the publishing user may do; None: the batch began before this process, and was
+        allowed then."""
         self._publications[name] = publication = Publication(
-            self._engine, self._staged, self._threads, name, batch.number, batch.parts, user, begun=begun
+            self._engine, self._staged, self._threads, name, batch.number, batch.parts, ask_rights, begun=begun
         )
         return publication
 

@@ -71,6 +71,11 @@ class TlsTable(CertificateTable):
         return None if self.ca is None else Path(self.ca).expanduser()
 
     @property
+    def names_users(self) -> bool:
+        """Whether certificates say who the clients are that show one."""
+        return self.verify != "none" and self.user != "none"
+
+    @property
     def logs_in(self) -> bool:
         """Whether every client is known by its certificate."""
         return self.verify == "required" and self.user != "none"

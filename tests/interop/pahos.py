@@ -37,6 +37,7 @@ class Paho:
         user: tuple[str, str] | None = None,
         connect: Properties | None = None,
         keep_alive_s: int = 60,
+        host: str = "127.0.0.1",
     ) -> None:
         options: dict[str, Any] = {} if version == 5 else {"clean_session": clean}
         self.client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id, protocol=VERSIONS[version], **options)
@@ -55,7 +56,7 @@ class Paho:
         if user is not None:
             self.client.username_pw_set(*user)
         more: dict[str, Any] = {"clean_start": clean, "properties": connect} if version == 5 else {}
-        self.client.connect("127.0.0.1", port, keep_alive_s, **more)
+        self.client.connect(host, port, keep_alive_s, **more)
         self.client.loop_start()
         until(lambda: self.connack is not None, what=f"CONNACK for {client_id}")
 

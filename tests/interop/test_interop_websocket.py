@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import importlib.util
 import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import paho.mqtt.client as mqtt
 import pytest
 from bench.errors import PeerFailed
 from bench.wires.packets import encode_publish
-from bench.wires.websocket import CLOSE, PING, PONG, TEXT, Frames, frame, request, upgrade
+from bench.wires.websocket import CLOSE, PING, PONG, TEXT, frame, request, upgrade
 from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import Paho
 from tests.interop.process import LISTENER, BrokerProcess
@@ -63,16 +66,45 @@ then = { action = "discard", which = "oldest", keep_records = 1 }
 )
 
 
+SECURE = """
+[listeners.secure]
+url = "wss://127.0.0.1:0"
+[listeners.secure.tls]
+certificate = "{folder}/server.pem"
+key = "{folder}/server-key.pem"
+"""
+Connect = Callable[..., WebRaw]
+"""Connects a client, with the arguments of ``WebRaw`` but for the port."""
+
+
 @pytest.fixture(scope="module")
-def house(start: BrokerFactory) -> Iterator[BrokerProcess]:
-    process = start(CONFIG, server={"send_buffer": "16KiB"})
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    if importlib.util.find_spec("cryptography") is None:
+        return None
+    from tests.certificates import make
+
+    folder = tmp_path_factory.mktemp("certs")
+    make(folder, "ca", is_ca=True)
+    make(folder, "server", ca="ca", hosts=("localhost",))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def house(start: BrokerFactory, certificates: Path | None) -> Iterator[BrokerProcess]:
+    secure = "" if certificates is None else SECURE.format(folder=certificates)
+    process = start(CONFIG + secure, server={"send_buffer": "16KiB"})
     yield process
     process.stop()
 
 
-@pytest.fixture
-def web(house: BrokerProcess) -> int:
-    return house.ports["web"]
+@pytest.fixture(params=["ws", "wss"])
+def web(house: BrokerProcess, certificates: Path | None, request: pytest.FixtureRequest) -> Connect:
+    """Without TLS, and with it."""
+    if request.param == "ws":
+        return partial(WebRaw, house.ports["web"])
+    if certificates is None:
+        pytest.skip("cryptography is not here; it is in the lock: make setup")
+    return partial(WebRaw, house.ports["secure"], tls=ssl.create_default_context(cafile=certificates / "ca.pem"))
 
 
 # -- clients that people have -----------------------------------------------------------------------------------------
@@ -91,6 +123,32 @@ def test_paho(house: BrokerProcess, name: str, version: int, monkeypatch: pytest
     with Raw(house.port, f"{name}-plain") as other:
         other.published(f"{name}/plain", b"from TCP")
     assert client.wait(len(sizes) + 1)[-1].payload == b"from TCP"
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_paho_with_tls(
+    house: BrokerProcess, name: str, version: int, certificates: Path | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if certificates is None:
+        pytest.skip("cryptography is not here; it is in the lock: make setup")
+    plain = mqtt.Client
+
+    def client(*arguments: Any, **more: Any) -> mqtt.Client:
+        made = plain(*arguments, transport="websockets", **more)
+        made.tls_set(str(certificates / "ca.pem"))
+        return made
+
+    monkeypatch.setattr(mqtt, "Client", client)
+    secure = Paho(house.ports["secure"], name, version, host="localhost")
+    secure.subscribe(f"{name}/#", qos=2)
+    sizes = [0, 1, 120, 130, 16_383, 16_384, 16_385, 70_000, 300_000]
+    for at, size in enumerate(sizes):
+        secure.publish(f"{name}/{at}", b"x" * size, at % 3)
+    assert sorted(len(message.payload) for message in secure.wait(len(sizes))) == sizes
+    with Raw(house.port, f"{name}-plain") as other:
+        other.published(f"{name}/plain", b"from TCP")
+    assert secure.wait(len(sizes) + 1)[-1].payload == b"from TCP"
+    secure.close()
 
 
 @pytest.mark.parametrize("listener", ["web", "small"])
@@ -172,9 +230,9 @@ def flood(port: int, topic: str, count: int = 3000, size: int = 1000) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_slow_consumer_is_told_why_it_is_cut(house: BrokerProcess, web: int, name: str, version: int) -> None:
+def test_a_slow_consumer_is_told_why_it_is_cut(house: BrokerProcess, web: Connect, name: str, version: int) -> None:
     """MQTT 5: by a DISCONNECT, and then by the Close; 3.1.1: by the Close. What comes before are whole records."""
-    with WebRaw(web, name, version, receive_buffer=4096) as slow:
+    with web(name, version, receive_buffer=4096) as slow:
         slow.subscribed(f"cut/{name}")
         flood(house.port, f"cut/{name}")
         verdict = until(lambda: next(iter(house.verdicts(name)), None), what="a verdict")
@@ -194,11 +252,11 @@ def test_a_slow_consumer_is_told_why_it_is_cut(house: BrokerProcess, web: int, n
 
 
 def test_a_frame_that_was_half_sent_is_completed_when_its_records_are_dropped(
-    house: BrokerProcess, web: int, name: str
+    house: BrokerProcess, web: Connect, name: str
 ) -> None:
     """The cursor moves to the last record while a frame is announced; the client reads a stream without a flaw, and
     has the last record at once: no frame waits for what is published next."""
-    with WebRaw(web, name, receive_buffer=4096) as slow:
+    with web(name, receive_buffer=4096) as slow:
         slow.subscribed(f"oldest/{name}")
         flood(house.port, f"oldest/{name}", 5000)
         until(lambda: any(row["action"]["kind"] == "discard" for row in house.verdicts(name)), what="a verdict")
@@ -207,8 +265,8 @@ def test_a_frame_that_was_half_sent_is_completed_when_its_records_are_dropped(
         assert not slow.ended
 
 
-def test_a_consumer_that_reads_late_gets_everything(house: BrokerProcess, web: int, name: str) -> None:
-    with WebRaw(web, name, receive_buffer=4096) as late:
+def test_a_consumer_that_reads_late_gets_everything(house: BrokerProcess, web: Connect, name: str) -> None:
+    with web(name, receive_buffer=4096) as late:
         late.subscribed(f"late/{name}")
         flood(house.port, f"late/{name}", 3000)
         got = late.payloads(3000)
@@ -221,8 +279,8 @@ def test_a_consumer_that_reads_late_gets_everything(house: BrokerProcess, web: i
 
 
 @pytest.mark.parametrize(("data", "code"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_who_breaks_the_protocol_is_told_and_hurts_nobody(web: int, name: str, data: bytes, code: int) -> None:
-    with WebRaw(web, name) as bad, WebRaw(web, f"{name}-good") as good:
+def test_who_breaks_the_protocol_is_told_and_hurts_nobody(web: Connect, name: str, data: bytes, code: int) -> None:
+    with web(name) as bad, web(f"{name}-good") as good:
         good.subscribed(f"{name}/#")
         bad.publish(f"{name}/before", b"counts")
         bad.sock.sendall(data)
@@ -233,23 +291,23 @@ def test_who_breaks_the_protocol_is_told_and_hurts_nobody(web: int, name: str, d
         assert good.message().payload == b"counts"
 
 
-def test_a_client_that_closes_gets_a_close(house: BrokerProcess, web: int, name: str) -> None:
-    with WebRaw(web, name) as client:
+def test_a_client_that_closes_gets_a_close(house: BrokerProcess, web: Connect, name: str) -> None:
+    with web(name) as client:
         client.sock.sendall(frame(b"\x03\xe9bye", CLOSE))
         client.wait_end()
         assert client.closed == (1001, "bye")
     assert until(lambda: "the client closed the WebSocket (1001): bye" in house.log.read_text())
 
 
-def test_a_ping_is_answered(web: int, name: str) -> None:
-    with WebRaw(web, name) as client:
+def test_a_ping_is_answered(web: Connect, name: str) -> None:
+    with web(name) as client:
         client.sock.sendall(frame(b"are you there", PING))
         until(lambda: client.read(1.0) and client.frames.control)
         assert client.frames.control == [(PONG, b"are you there")]
 
 
-def test_a_packet_that_is_too_large(web: int, name: str) -> None:
-    with WebRaw(web, name) as client:
+def test_a_packet_that_is_too_large(web: Connect, name: str) -> None:
+    with web(name) as client:
         with contextlib.suppress(ConnectionError):
             client.send(encode_publish("a", bytes(2_000_000), version=5))
         client.wait_end()
@@ -285,12 +343,12 @@ def answer_of(sock: socket.socket) -> bytes:
         return b""
 
 
-def test_slow_handshakes_hold_nobody_up(house: BrokerProcess, web: int, name: str) -> None:
+def test_slow_handshakes_hold_nobody_up(house: BrokerProcess, name: str) -> None:
     """Three thousand that never end: others come in and are served meanwhile, and each is told in the end."""
     data = request("/mqtt", "localhost", "mqtt")[0]
     slow: list[socket.socket] = []
     try:
-        with WebRaw(web, name) as client:
+        with WebRaw(house.ports["web"], name) as client:
             for at in range(HANDSHAKES):
                 sock = socket.create_connection(("127.0.0.1", house.ports["hasty"]), PATIENCE_S)
                 sock.send(data[: at % (len(data) - 1)] or b"G")
@@ -305,14 +363,12 @@ def test_slow_handshakes_hold_nobody_up(house: BrokerProcess, web: int, name: st
             sock.close()
 
 
-def test_a_stranger_in_text_is_not_let_in(web: int) -> None:
-    with socket.create_connection(("127.0.0.1", web)) as sock:
-        upgrade(sock, "/mqtt", "localhost", "mqtt")
-        sock.sendall(frame(b'{"hello": 1}', TEXT))
-        frames = Frames()
-        while data := received(sock, PATIENCE_S):
-            frames.feed(data)
-        assert frames.closed is not None
-        assert frames.closed[0] == 1003
+def test_a_stranger_in_text_is_not_let_in(web: Connect) -> None:
+    with web("x", connect=False) as stranger:
+        stranger.sock.sendall(frame(b'{"hello": 1}', TEXT))
+        while data := received(stranger.sock, PATIENCE_S):
+            stranger.frames.feed(data)
+        assert stranger.closed is not None
+        assert stranger.closed[0] == 1003
 
 

@@ -354,9 +354,9 @@ def test_tls_on_a_plain_port(house: House) -> None:
 def test_handshakes_that_lead_nowhere(house: House, said: bytes, words: str) -> None:
     with socket.create_connection(("127.0.0.1", house.port())) as sock:
         here = sock.getsockname()[1]
-        sock.sendall(said)
-        sock.shutdown(socket.SHUT_WR)
-        with suppress(ConnectionError):
+        with suppress(OSError):  # the broker may have ended it before it has been sent, or closed, to the end
+            sock.sendall(said)
+            sock.shutdown(socket.SHUT_WR)
             while sock.recv(1000):
                 pass
     assert words in house.says(f"127.0.0.1:{here})")

@@ -20,7 +20,7 @@ from typing import Any
 import paho.mqtt.client as mqtt
 import pytest
 from bench.errors import PeerFailed
-from bench.wires.packets import encode_publish
+from bench.wires.packets import encode_connect, encode_publish
 from bench.wires.websocket import CLOSE, PING, PONG, TEXT, frame, request, upgrade
 from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import Paho
@@ -30,7 +30,7 @@ from tests.interop.waiting import PATIENCE_S, received, until
 from tests.interop.web import WebRaw
 from tests.server.test_websocket_decoder import REFUSED
 
-from headway.wire.mqtt.packets import DisconnectPacket
+from headway.wire.mqtt.packets import Connect, DisconnectPacket
 
 BROWSER = Path(__file__).parent / "browser"
 NODE_MODULES = "/usr/share/nodejs"
@@ -73,7 +73,7 @@ url = "wss://127.0.0.1:0"
 certificate = "{folder}/server.pem"
 key = "{folder}/server-key.pem"
 """
-Connect = Callable[..., WebRaw]
+Web = Callable[..., WebRaw]
 """Connects a client, with the arguments of ``WebRaw`` but for the port."""
 
 
@@ -97,14 +97,18 @@ def house(start: BrokerFactory, certificates: Path | None) -> Iterator[BrokerPro
     process.stop()
 
 
+def trusting(certificates: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=certificates / "ca.pem")
+
+
 @pytest.fixture(params=["ws", "wss"])
-def web(house: BrokerProcess, certificates: Path | None, request: pytest.FixtureRequest) -> Connect:
+def web(house: BrokerProcess, certificates: Path | None, request: pytest.FixtureRequest) -> Web:
     """Without TLS, and with it."""
     if request.param == "ws":
         return partial(WebRaw, house.ports["web"])
     if certificates is None:
         pytest.skip("cryptography is not here; it is in the lock: make setup")
-    return partial(WebRaw, house.ports["secure"], tls=ssl.create_default_context(cafile=certificates / "ca.pem"))
+    return partial(WebRaw, house.ports["secure"], tls=trusting(certificates))
 
 
 # -- clients that people have -----------------------------------------------------------------------------------------
@@ -223,6 +227,30 @@ def test_mqtt_js_in_a_page_in_chromium(
 # -- slow consumers ---------------------------------------------------------------------------------------------------
 
 
+def test_all_in_one_flight(house: BrokerProcess, name: str, certificates: Path | None) -> None:
+    """The end of the TLS handshake, the request, and the first packets come in one piece: nothing of it is left lying,
+    although the kernel shows no more of it."""
+    if certificates is None:
+        pytest.skip("cryptography is not here; it is in the lock: make setup")
+    context, incoming, outgoing = trusting(certificates), ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with socket.create_connection(("127.0.0.1", house.ports["secure"]), PATIENCE_S) as sock:
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                sock.sendall(outgoing.read())
+                incoming.write(sock.recv(100_000))
+        tls.write(request("/mqtt", "localhost", "mqtt")[0])
+        tls.write(frame(encode_connect(Connect(5, name, True, 60))))
+        tls.write(frame(encode_publish(f"{name}/x", b"there", retain=True)))
+        sock.sendall(outgoing.read())
+        with Raw(house.port, f"{name}-other") as other:
+            other.subscribed(f"{name}/#")
+            assert other.message().payload == b"there"
+
+
 def flood(port: int, topic: str, count: int = 3000, size: int = 1000) -> None:
     with Raw(port, f"flood-{topic}") as writer:
         writer.send(b"".join(encode_publish(topic, b"%06d" % i + b"." * (size - 6)) for i in range(count)))
@@ -230,7 +258,7 @@ def flood(port: int, topic: str, count: int = 3000, size: int = 1000) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_slow_consumer_is_told_why_it_is_cut(house: BrokerProcess, web: Connect, name: str, version: int) -> None:
+def test_a_slow_consumer_is_told_why_it_is_cut(house: BrokerProcess, web: Web, name: str, version: int) -> None:
     """MQTT 5: by a DISCONNECT, and then by the Close; 3.1.1: by the Close. What comes before are whole records."""
     with web(name, version, receive_buffer=4096) as slow:
         slow.subscribed(f"cut/{name}")
@@ -252,7 +280,7 @@ def test_a_slow_consumer_is_told_why_it_is_cut(house: BrokerProcess, web: Connec
 
 
 def test_a_frame_that_was_half_sent_is_completed_when_its_records_are_dropped(
-    house: BrokerProcess, web: Connect, name: str
+    house: BrokerProcess, web: Web, name: str
 ) -> None:
     """The cursor moves to the last record while a frame is announced; the client reads a stream without a flaw, and
     has the last record at once: no frame waits for what is published next."""
@@ -265,7 +293,7 @@ def test_a_frame_that_was_half_sent_is_completed_when_its_records_are_dropped(
         assert not slow.ended
 
 
-def test_a_consumer_that_reads_late_gets_everything(house: BrokerProcess, web: Connect, name: str) -> None:
+def test_a_consumer_that_reads_late_gets_everything(house: BrokerProcess, web: Web, name: str) -> None:
     with web(name, receive_buffer=4096) as late:
         late.subscribed(f"late/{name}")
         flood(house.port, f"late/{name}", 3000)
@@ -279,7 +307,7 @@ def test_a_consumer_that_reads_late_gets_everything(house: BrokerProcess, web: C
 
 
 @pytest.mark.parametrize(("data", "code"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_who_breaks_the_protocol_is_told_and_hurts_nobody(web: Connect, name: str, data: bytes, code: int) -> None:
+def test_who_breaks_the_protocol_is_told_and_hurts_nobody(web: Web, name: str, data: bytes, code: int) -> None:
     with web(name) as bad, web(f"{name}-good") as good:
         good.subscribed(f"{name}/#")
         bad.publish(f"{name}/before", b"counts")
@@ -291,7 +319,7 @@ def test_who_breaks_the_protocol_is_told_and_hurts_nobody(web: Connect, name: st
         assert good.message().payload == b"counts"
 
 
-def test_a_client_that_closes_gets_a_close(house: BrokerProcess, web: Connect, name: str) -> None:
+def test_a_client_that_closes_gets_a_close(house: BrokerProcess, web: Web, name: str) -> None:
     with web(name) as client:
         client.sock.sendall(frame(b"\x03\xe9bye", CLOSE))
         client.wait_end()
@@ -299,14 +327,14 @@ def test_a_client_that_closes_gets_a_close(house: BrokerProcess, web: Connect, n
     assert until(lambda: "the client closed the WebSocket (1001): bye" in house.log.read_text())
 
 
-def test_a_ping_is_answered(web: Connect, name: str) -> None:
+def test_a_ping_is_answered(web: Web, name: str) -> None:
     with web(name) as client:
         client.sock.sendall(frame(b"are you there", PING))
         until(lambda: client.read(1.0) and client.frames.control)
         assert client.frames.control == [(PONG, b"are you there")]
 
 
-def test_a_packet_that_is_too_large(web: Connect, name: str) -> None:
+def test_a_packet_that_is_too_large(web: Web, name: str) -> None:
     with web(name) as client:
         with contextlib.suppress(ConnectionError):
             client.send(encode_publish("a", bytes(2_000_000), version=5))
@@ -363,7 +391,7 @@ def test_slow_handshakes_hold_nobody_up(house: BrokerProcess, name: str) -> None
             sock.close()
 
 
-def test_a_stranger_in_text_is_not_let_in(web: Connect) -> None:
+def test_a_stranger_in_text_is_not_let_in(web: Web) -> None:
     with web("x", connect=False) as stranger:
         stranger.sock.sendall(frame(b'{"hello": 1}', TEXT))
         while data := received(stranger.sock, PATIENCE_S):

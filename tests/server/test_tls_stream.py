@@ -23,7 +23,8 @@ from headway.core.base import Reason
 from headway.server.config.tls.certificates import TlsContext
 from headway.server.connections.peer_progress import TcpInfo
 from headway.server.transport import Handshakes, StreamError, TlsHandshake, TlsStream
-from headway.server.transport.tls_stream import BATCH_BYTES, RECORD_BYTES
+from headway.server.transport.tls_records import RECORD_BYTES, contents
+from headway.server.transport.tls_stream import BATCH_BYTES
 from headway.server.transport.wire_marks import MARK_BYTES, WireMarks
 
 SEND_BUFFER_BYTES = 128 * 1024
@@ -201,6 +202,15 @@ def test_a_stuck_reader_has_not_acknowledged_what_it_was_sent(folder: Path) -> N
         await holds(stands)
 
     told(story, folder)
+
+
+@given(st.lists(st.binary(max_size=20) | st.integers(0, 3 * RECORD_BYTES).map(bytes), max_size=12))
+def test_records_are_full_up_to_the_last(views: list[bytes]) -> None:
+    """So the header of a frame is in no record of its own."""
+    found = [bytes(content) for content in contents(views)]
+    assert b"".join(found) == b"".join(views)
+    assert all(len(content) == RECORD_BYTES for content in found[:-1])
+    assert all(0 < len(content) <= RECORD_BYTES for content in found)
 
 
 def test_small_pieces_are_the_same_bytes(folder: Path) -> None:

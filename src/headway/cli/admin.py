@@ -21,7 +21,6 @@ ITS_CA = "its CA: --ca FILE, or HEADWAY_CA"
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 
 
-
 class NoBroker(ConfigError):
     """No broker answers at this address."""
 

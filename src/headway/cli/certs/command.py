@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from headway.cli.certs.certificates import make_certificates
 from headway.cli.errors import plainly
 from headway.core.base import ConfigError
-
-if TYPE_CHECKING:
-    pass
 
 NAME_CHARS_MAX = 64
 """The longest common name that X.509 has room for."""

@@ -9,8 +9,8 @@ and written, and when:
   all is ``unsent``: a record as a rule, ``BATCH_BYTES`` at most.
 - OpenSSL's buffers keep the largest size that they ever had, so they are filled with a record at a time.
 
-The handshake comes first (tls_handshake.py). There is no renegotiation (config/tls.py), and a client that asks
-for new keys again and again without reading is disconnected. So writing never waits for reading.
+The handshake comes first (tls_handshake.py). There is no renegotiation (config/tls/certificates.py), and a client that
+asks for new keys again and again without reading is disconnected. So writing never waits for reading.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from headway.core.base import Reason
 from headway.core.log import SpillHandle
 from headway.server.transport.byte_stream import Buffer, ByteStream, Opening, StreamError, lost, send_pieces
 from headway.server.transport.tls_handshake import TlsHandshake
+from headway.server.transport.tls_records import RECORD_BYTES, contents
 from headway.server.transport.tls_words import worded
 from headway.server.transport.wire_marks import WireMarks
 
-RECORD_BYTES = 16 * 1024
-"""The largest record of TLS."""
 BATCH_BYTES = 64 * 1024
 SMALL_RECORD_BYTES = 4 * 1024
 """Size of records while small pieces are sent, which a client is to be able to read soon."""
@@ -158,25 +157,21 @@ class TlsStream(ByteStream):
     def send(self, views: Sequence[Buffer]) -> int:
         if self._rest and not self._push():
             return 0
-        if len(views) > 1 and sum(map(len, views)) <= RECORD_BYTES:
-            views = (b"".join(views),)
         write, read = self._tls.write, self._outgoing.read
-        taken = waiting = batch = 0
+        total, taken, waiting, batch = sum(map(len, views)), 0, 0, 0
         records: list[bytes] = []
         try:
-            for view in views:
-                size, whole = len(view), memoryview(view)
-                for at in range(0, size, RECORD_BYTES):
-                    if not batch:
-                        batch = self._batch_bytes() if size > RECORD_BYTES else RECORD_BYTES
-                    waiting += write(whole[at : at + RECORD_BYTES])
-                    records.append(read())
-                    if waiting >= batch:
-                        taken += waiting
-                        whole_batch = self._send(records)
-                        waiting, batch, records = 0, 0, []
-                        if not whole_batch:
-                            return taken
+            for content in contents(views):
+                if not batch:
+                    batch = self._batch_bytes() if total - taken > RECORD_BYTES else RECORD_BYTES
+                waiting += write(content)
+                records.append(read())
+                if waiting >= batch:
+                    taken += waiting
+                    whole_batch = self._send(records)
+                    waiting, batch, records = 0, 0, []
+                    if not whole_batch:
+                        return taken
             if records:
                 taken += waiting
                 self._send(records)

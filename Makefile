@@ -132,9 +132,9 @@ mosquitto:
 
 # MQTT over WebSocket is tested with mqtt.js, in node and in a page in Chromium. Where they cannot be had, those tests
 # are skipped.
-BROWSER := node-mqtt node-browserify chromium-headless-shell
+BROWSER := node-mqtt node-browserify chromium-headless-shell libnss3-tools
 browser:
-	@if [ ! -e /usr/share/nodejs/mqtt ] || ! command -v node browserify >/dev/null || \
+	@if [ ! -e /usr/share/nodejs/mqtt ] || ! { command -v node && command -v browserify && command -v certutil; } >/dev/null || \
 		! { command -v chromium || command -v chromium-headless-shell || command -v google-chrome; } >/dev/null; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			apt-get update -qq && \

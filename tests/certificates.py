@@ -6,9 +6,6 @@ import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("cryptography", reason="it is in the lock: make setup")
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa

@@ -7,6 +7,7 @@ import hashlib
 import os
 import socket
 import struct
+import zlib
 
 from bench.errors import PeerFailed
 from bench.wires.wire import take
@@ -55,31 +56,50 @@ def upgrade(sock: socket.socket, path: str, host: str, subprotocol: str, *header
     return text
 
 
-class Frames:
-    """Reads a server's frames. ``payload``: bytes of messages that are complete."""
+DEFLATE = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits"
+"""The offer that browsers make."""
+COMPRESSED = 0x40
 
-    def __init__(self) -> None:
+
+class Frames:
+    """Reads a server's frames. ``payload``: bytes of messages that are complete. ``deflated``: messages may be
+    compressed, each by itself."""
+
+    def __init__(self, *, deflated: bool = False) -> None:
         self._rest = b""
         self._message = b""
+        self._deflated = deflated
+        self._is_compressed = False
         self.payload = b""
         self.control: list[tuple[int, bytes]] = []
         self.sizes: list[int] = []
+        self.compressed = 0
+        """Messages that were compressed."""
 
     def feed(self, data: bytes) -> None:
         self._rest += data
         while (whole := self._one()) is not None:
             first, payload = whole
             opcode = first & 15
-            if first & 0x70 or opcode not in (0, BINARY, CLOSE, PING, PONG):
+            reserved = 0x70 & ~(COMPRESSED if self._deflated and opcode == BINARY else 0)
+            if first & reserved or opcode not in (0, BINARY, CLOSE, PING, PONG):
                 raise PeerFailed(f"a frame begins with {first:#04x}")
             if opcode >= CLOSE:
                 self.control.append((opcode, payload))
                 continue
             self.sizes.append(len(payload))
             self._message += payload
+            if opcode == BINARY:
+                self._is_compressed = bool(first & COMPRESSED)
             if first & 0x80:
-                self.payload += self._message
+                self.payload += self._whole()
                 self._message = b""
+
+    def _whole(self) -> bytes:
+        if not self._is_compressed:
+            return self._message
+        self.compressed += 1
+        return zlib.decompressobj(-15).decompress(self._message + b"\x00\x00\xff\xff")
 
     def _one(self) -> tuple[int, bytes] | None:
         rest = self._rest

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.interop.process import BrokerProcess
+
+from headway.cli.certs import make_certificates
 
 BrokerFactory = Callable[..., BrokerProcess]
 
@@ -33,6 +36,14 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerFactory]:
     yield start_one
     for process in started:
         process.kill()
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA and a server's certificate, as `headway certs` makes them."""
+    folder = tmp_path_factory.mktemp("certs")
+    make_certificates(folder)
+    return folder
 
 
 _numbers = count(1)

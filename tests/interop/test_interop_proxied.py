@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from bench.wires.packets import encode_connect
 from bench.wires.websocket import frame, upgrade
+from tests.certificates import trusting
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import PATIENCE_S, received, until
@@ -34,12 +37,24 @@ url = "ws://127.0.0.1:0"
 url = "ws://127.0.0.1:0"
 proxy_protocol = true
 trusted_proxies = ["127.0.0.1", "10.0.0.0/8"]
+[listeners.secure]
+url = "mqtts://127.0.0.1:0"
+proxy_protocol = true
+[listeners.secureweb]
+url = "wss://127.0.0.1:0"
+proxy_protocol = true
+trusted_proxies = ["127.0.0.1", "10.0.0.0/8"]
+"""
+TLS = """
+[listeners.{name}.tls]
+certificate = "{folder}/server.pem"
+key = "{folder}/server-key.pem"
 """
 
 
 @pytest.fixture(scope="module")
-def house(start: BrokerFactory) -> Iterator[BrokerProcess]:
-    process = start(CONFIG)
+def house(start: BrokerFactory, certificates: Path) -> Iterator[BrokerProcess]:
+    process = start(CONFIG + "".join(TLS.format(name=name, folder=certificates) for name in ("secure", "secureweb")))
     yield process
     process.stop()
 
@@ -119,3 +134,48 @@ def test_forwarded_for(
         assert sock.recv(6) == b"\x82\x04\x20\x02\x00\x00"
         own = "{}:{}".format(*sock.getsockname())
     assert address_of(house, name) == (address or own)
+
+
+# -- in front of TLS --------------------------------------------------------------------------------------------------
+
+
+def shaken(sock: socket.socket, certificates: Path) -> ssl.SSLSocket:
+    return trusting(certificates / "ca.pem").wrap_socket(sock, server_hostname="localhost")
+
+
+@pytest.mark.parametrize(("header", "address"), [GOOD[0], GOOD[2], GOOD[6]], ids=["v1", "unknown", "v2"])
+@pytest.mark.parametrize("how", ["apart", "joined", "piecewise"])
+def test_the_header_is_in_clear_and_tls_follows(
+    house: BrokerProcess, certificates: Path, name: str, header: bytes, address: str | None, how: str
+) -> None:
+    """``joined``: the header and the first of the handshake come in one piece."""
+    with dialled(house, "secure") as plain:
+        own = "{}:{}".format(*plain.getsockname())
+        for part in [header[i : i + 1] for i in range(len(header))] if how == "piecewise" else [header]:
+            plain.send(part, socket.MSG_MORE if how == "joined" else 0)
+        with shaken(plain, certificates) as sock:
+            sock.sendall(connect(name))
+            assert sock.recv(4) == b"\x20\x02\x00\x00"
+    assert address_of(house, name) == (address or own)
+
+
+def test_a_proxy_before_tls_and_one_within(house: BrokerProcess, certificates: Path, name: str) -> None:
+    """The first speaks the PROXY protocol, the second has X-Forwarded-For."""
+    with dialled(house, "secureweb") as plain:
+        plain.sendall(b"PROXY TCP4 10.0.0.9 10.0.0.1 51000 1883\r\n")
+        with shaken(plain, certificates) as sock:
+            upgrade(sock, "/mqtt", "localhost", "mqtt", "X-Forwarded-For: 203.0.113.9")
+            sock.sendall(frame(connect(name)))
+            assert sock.recv(6) == b"\x82\x04\x20\x02\x00\x00"
+    assert address_of(house, name) == "203.0.113.9:0"
+
+
+def test_tls_without_the_header_and_the_header_without_tls(house: BrokerProcess, certificates: Path) -> None:
+    with dialled(house, "secure") as plain, pytest.raises(OSError):
+        shaken(plain, certificates)
+    until(lambda: "does not begin with a header of the PROXY protocol" in house.log.read_text())
+    with dialled(house, "secure") as plain:
+        plain.sendall(GOOD[0][0] + connect("in clear"))
+        assert received(plain, PATIENCE_S) == b""
+    lines = until(lambda: [one for one in house.log.read_text().splitlines() if "did not begin with TLS" in one])
+    assert "192.0.2.7:51000" in lines[0], "whom the proxy named is to blame"

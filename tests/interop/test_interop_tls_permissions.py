@@ -6,20 +6,24 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pika
 import pytest
+from bench.wires.packets import encode_connect, encode_subscribe
 from tests.certificates import make, trusting
 from tests.interop.conftest import BrokerFactory
 from tests.interop.permitted import ROOT, SECRET, permission, reload
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
+from tests.interop.waiting import PATIENCE_S
 from tests.interop.web import WebRaw
 
 from headway.server.config.auth import hash_password
-from headway.wire.mqtt.packets import PubAck
+from headway.wire.mqtt.packets import Connect, PubAck, TopicRequest
 
 HASH = hash_password(SECRET)
 ALICE = permission(
@@ -147,6 +151,25 @@ def test_amqp(guarded: BrokerProcess, folder: Path) -> None:
         rabbit(guarded, folder, "mallory")
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda version: version.name)
+def test_a_ticket_is_of_the_user_whose_certificate_was_shown(
+    guarded: BrokerProcess, folder: Path, name: str, version: ssl.TLSVersion
+) -> None:
+    """With a ticket the client does not show it again."""
+    context = trusting(folder / "ca.pem", pair(folder, "alice"))
+    context.minimum_version = context.maximum_version = version
+    session = None
+    for reused in (False, True):
+        plain = socket.create_connection(("127.0.0.1", guarded.ports["mqtt"]), PATIENCE_S)
+        with context.wrap_socket(plain, server_hostname="localhost", session=session) as sock:
+            assert sock.session_reused is reused
+            sock.sendall(encode_connect(Connect(4, name, clean_start=True)))
+            assert sock.recv(4) == b"\x20\x02\x00\x00"
+            sock.sendall(encode_subscribe(1, ["orders/alice/1", "of/carol"], version=4))
+            assert sock.recv(6) == b"\x90\x04\x00\x01\x00\x80"
+            session = sock.session
+
+
 # -- reload ------------------------------------------------------------------------------------------------------------
 
 
@@ -193,6 +216,40 @@ def test_what_is_revoked_ends_for_certificates_too(guarded: BrokerProcess, folde
         carol.published("of/carol", b"stays")
     with raw(guarded, folder, "alice", name, granted=False) as again:
         assert again.connack.code == DENIED
+
+
+def test_sessions_of_certificates_after_a_crash_and_then_a_reload(
+    start: BrokerFactory, folder: Path, tmp_path: Path
+) -> None:
+    """The journal knows a session's user, and not what showed its name: it stays while a permission is for the name,
+    though the name is no user with a password any more."""
+    more = f'[journal]\npath = "{tmp_path / "journal"}"\n'
+    server = {"admin": "https://127.0.0.1:0"}
+    kept = {"clean_start": False, "session_expiry_s": 3600}
+    topics = {"alice": "orders/alice/1", "carol": "of/carol"}
+    broker = start(given(folder, ROOT, ALICE, CAROL, more=more), server=server)
+    for user, topic in topics.items():
+        with raw(broker, folder, user, f"{user}-kept", **kept) as session:
+            session.subscribed(TopicRequest(topic, 1))
+        with raw(broker, folder, user, f"{user}-writes") as writer:
+            writer.published(topic, b"before")
+    broker.kill()
+
+    broker = start(given(folder, ROOT, ALICE, CAROL, more=more), server=server)
+    reload(broker, given(folder, ROOT, ALICE, users=("root",), more=more))
+    with raw(broker, folder, "alice", "alice-writes") as writer:
+        writer.published(topics["alice"], b"after")
+    with raw(broker, folder, "alice", "alice-kept", **kept) as alice:
+        assert alice.connack.session_present
+        assert alice.payloads(2) == [b"before", b"after"]
+    with raw(broker, folder, "carol", "carol-kept", granted=False, **kept) as carol:
+        assert carol.connack.code == DENIED, "its permission is gone"
+
+    reload(broker, given(folder, ROOT, ALICE, CAROL, users=("root",), more=more))
+    with raw(broker, folder, "carol", "carol-writes") as writer:
+        writer.published(topics["carol"], b"nobody waits for it")
+    with raw(broker, folder, "carol", "carol-kept", **kept) as carol:
+        assert carol.so_far() == [], "the subscription was ended, and a permission that comes back brings none"
 
 
 # -- the admin API -----------------------------------------------------------------------------------------------------

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
-import importlib.util
-import os
-import shutil
-import signal
 import socket
 import ssl
-import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -22,6 +15,7 @@ import pytest
 from bench.errors import PeerFailed
 from bench.wires.packets import encode_connect, encode_publish
 from bench.wires.websocket import CLOSE, PING, PONG, TEXT, frame, request, upgrade
+from tests.certificates import trusting
 from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import Paho
 from tests.interop.process import LISTENER, BrokerProcess
@@ -32,17 +26,12 @@ from tests.server.test_websocket_decoder import REFUSED
 
 from headway.wire.mqtt.packets import Connect, DisconnectPacket
 
-BROWSER = Path(__file__).parent / "browser"
-NODE_MODULES = "/usr/share/nodejs"
 HANDSHAKES = 3000
 CONFIG = (
     LISTENER
     + """
 [listeners.web]
 url = "ws://127.0.0.1:0"
-[listeners.small]
-url = "ws://127.0.0.1:0"
-compression = true
 [listeners.hasty]
 url = "ws://127.0.0.1:0"
 connect_timeout = "500ms"
@@ -78,37 +67,18 @@ Web = Callable[..., WebRaw]
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
-    if importlib.util.find_spec("cryptography") is None:
-        return None
-    from tests.certificates import make
-
-    folder = tmp_path_factory.mktemp("certs")
-    make(folder, "ca", is_ca=True)
-    make(folder, "server", ca="ca", hosts=("localhost",))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def house(start: BrokerFactory, certificates: Path | None) -> Iterator[BrokerProcess]:
-    secure = "" if certificates is None else SECURE.format(folder=certificates)
-    process = start(CONFIG + secure, server={"send_buffer": "16KiB"})
+def house(start: BrokerFactory, certificates: Path) -> Iterator[BrokerProcess]:
+    process = start(CONFIG + SECURE.format(folder=certificates), server={"send_buffer": "16KiB"})
     yield process
     process.stop()
 
 
-def trusting(certificates: Path) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=certificates / "ca.pem")
-
-
 @pytest.fixture(params=["ws", "wss"])
-def web(house: BrokerProcess, certificates: Path | None, request: pytest.FixtureRequest) -> Web:
+def web(house: BrokerProcess, certificates: Path, request: pytest.FixtureRequest) -> Web:
     """Without TLS, and with it."""
     if request.param == "ws":
         return partial(WebRaw, house.ports["web"])
-    if certificates is None:
-        pytest.skip("cryptography is not here; it is in the lock: make setup")
-    return partial(WebRaw, house.ports["secure"], tls=trusting(certificates))
+    return partial(WebRaw, house.ports["secure"], tls=trusting(certificates / "ca.pem"))
 
 
 # -- clients that people have -----------------------------------------------------------------------------------------
@@ -131,10 +101,8 @@ def test_paho(house: BrokerProcess, name: str, version: int, monkeypatch: pytest
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_paho_with_tls(
-    house: BrokerProcess, name: str, version: int, certificates: Path | None, monkeypatch: pytest.MonkeyPatch
+    house: BrokerProcess, name: str, version: int, certificates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if certificates is None:
-        pytest.skip("cryptography is not here; it is in the lock: make setup")
     plain = mqtt.Client
 
     def client(*arguments: Any, **more: Any) -> mqtt.Client:
@@ -155,84 +123,13 @@ def test_paho_with_tls(
     secure.close()
 
 
-@pytest.mark.parametrize("listener", ["web", "small"])
-@pytest.mark.parametrize("version", [4, 5])
-def test_mqtt_js_in_node(house: BrokerProcess, name: str, version: int, listener: str) -> None:
-    if shutil.which("node") is None or not Path(NODE_MODULES, "mqtt").exists():
-        pytest.skip("mqtt.js is not here: apt-get install -y --no-install-recommends node-mqtt")
-    url = f"ws://127.0.0.1:{house.ports[listener]}/mqtt"
-    command = ["node", str(BROWSER / "node.js"), url, str(version), f"{name}/js"]
-    env = {**os.environ, "NODE_PATH": NODE_MODULES}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.stdout.strip() == "[0,1,100,125,126,16384,200000]", done.stdout + done.stderr
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[str]]]:
-    """A web server with the page and mqtt.js as it is for browsers, and what the page told it."""
-    bundler = shutil.which("browserify") or shutil.which("browserify-lite")
-    if bundler is None or not Path(NODE_MODULES, "mqtt").exists():
-        pytest.skip("mqtt.js for browsers is not here: apt-get install -y --no-install-recommends node-mqtt browserify")
-    folder = tmp_path_factory.mktemp("page")
-    shutil.copy(BROWSER / "page.html", folder)
-    made = subprocess.run(
-        [bundler, f"{NODE_MODULES}/mqtt/mqtt.js", "--standalone", "mqtt", "-o", str(folder / "mqtt.js")],
-        env={**os.environ, "NODE_PATH": NODE_MODULES}, capture_output=True, text=True, timeout=2 * PATIENCE_S,
-        check=False,
-    )  # fmt: skip
-    assert made.returncode == 0, made.stderr
-    told: list[str] = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args, directory=str(folder))
-
-        def do_GET(self) -> None:
-            if self.path.startswith("/done?"):
-                told.append(self.path.partition("?")[2].replace("%20", " "))
-            super().do_GET()
-
-        def log_message(self, *args: Any) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", told
-    server.shutdown()
-
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-headless-shell", "google-chrome"))), None)
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install -y chromium-headless-shell")
-@pytest.mark.parametrize(("listener", "told"), [("web", "it works"), ("small", "it works"), ("app", "closed")])
-def test_mqtt_js_in_a_page_in_chromium(
-    house: BrokerProcess, page: tuple[str, list[str]], name: str, tmp_path: Path, listener: str, told: str
-) -> None:
-    """And where pages of another origin only are let in, it is not."""
-    url, said = page
-    said.clear()
-    browser = subprocess.Popen(
-        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}",
-         "--remote-debugging-port=0", f"{url}/page.html?{house.ports[listener]},5#{name}/page"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    try:
-        until(lambda: said, what="the page says something")
-        assert said[0] == told
-    finally:
-        os.killpg(browser.pid, signal.SIGKILL)  # Debian's command is a script, and its child is the browser
-        browser.wait()
-
-
 # -- slow consumers ---------------------------------------------------------------------------------------------------
 
 
-def test_all_in_one_flight(house: BrokerProcess, name: str, certificates: Path | None) -> None:
+def test_all_in_one_flight(house: BrokerProcess, name: str, certificates: Path) -> None:
     """The end of the TLS handshake, the request, and the first packets come in one piece: nothing of it is left lying,
     although the kernel shows no more of it."""
-    if certificates is None:
-        pytest.skip("cryptography is not here; it is in the lock: make setup")
-    context, incoming, outgoing = trusting(certificates), ssl.MemoryBIO(), ssl.MemoryBIO()
+    context, incoming, outgoing = trusting(certificates / "ca.pem"), ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     with socket.create_connection(("127.0.0.1", house.ports["secure"]), PATIENCE_S) as sock:
         while True:

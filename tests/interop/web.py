@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from bench.wires.websocket import Frames, frame, upgrade
+from typing import ClassVar
+
+from bench.wires.websocket import DEFLATE, Frames, frame, upgrade
 from tests.interop.raw import Raw
 
 
 class WebRaw(Raw):
+    offers: ClassVar[tuple[str, ...]] = ()
+    """Headers of the request."""
     frames: Frames
 
     def opened(self, port: int) -> None:
-        self.frames = Frames()
-        upgrade(self.sock, "/mqtt", f"127.0.0.1:{port}", "mqtt")
+        head = upgrade(self.sock, "/mqtt", f"127.0.0.1:{port}", "mqtt", *self.offers)
+        self.frames = Frames(deflated="permessage-deflate" in head)
 
     def send(self, data: bytes) -> None:
         self.sock.sendall(frame(data))
@@ -24,3 +28,9 @@ class WebRaw(Raw):
     def closed(self) -> tuple[int, str] | None:
         """Code and reason of the broker's Close."""
         return self.frames.closed
+
+
+class DeflatedRaw(WebRaw):
+    """Takes compressed messages."""
+
+    offers = (DEFLATE,)

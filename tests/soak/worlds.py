@@ -25,6 +25,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
 from tests.soak.canary import Canary, Song
 
+from headway.cli.certs import make_certificates
 from headway.core.message.record import Properties
 from headway.wire.mqtt.packets import TopicRequest
 
@@ -32,6 +33,15 @@ P99_MS_MAX = 50.0
 LONGEST_MS_MAX = 250.0
 RSS_BEYOND_POOL_BYTES_MAX = 150_000_000
 FILTERS_PER_PACKET = 100
+TLS = """
+[listeners.mqtts]
+url = "mqtts://127.0.0.1:0"
+handshakes_max = 10_000
+connect_timeout = "10m"
+[listeners.mqtts.tls]
+certificate = "{folder}/server.pem"
+key = "{folder}/server-key.pem"
+"""
 
 
 class Told(NamedTuple):
@@ -70,6 +80,8 @@ class Setting(NamedTuple):
     more: str = ""
     """Of the configuration."""
     journal: bool = False
+    tls: bool = False
+    """Whether there is a listener ``mqtts``. Its certificates are in the folder ``certs`` of the broker's."""
 
 
 def held(name: str, setting: Setting, folder: Path, seconds: float) -> Told:
@@ -81,6 +93,9 @@ def held(name: str, setting: Setting, folder: Path, seconds: float) -> Told:
     )
     if setting.journal:
         config += f'[journal]\npath = "{folder}/journal"\n'
+    if setting.tls:
+        make_certificates(folder / "certs")
+        config += TLS.format(folder=folder / "certs")
     broker = BrokerProcess(folder, config, server={"sweep": "200ms"})
     try:
         with setting.world(broker):
@@ -354,9 +369,9 @@ WORLDS = {
 
 def all_worlds() -> dict[str, Setting]:
     """These, and those of other modules."""
-    from tests.soak import memory
+    from tests.soak import handshakes, memory
 
-    return WORLDS | memory.WORLDS
+    return WORLDS | memory.WORLDS | handshakes.WORLDS
 
 
 def main(names: list[str]) -> int:

@@ -43,6 +43,7 @@ class Host(OutletHost, Protocol):
     lingering: Lingering
     reassembly: dict[Pool, Reassembly]
     read_bytes: int
+    protocol_errors: int
     pulse: Pulse
 
     def turn_soon(self, read_s: float | None = None) -> None: ...
@@ -152,6 +153,7 @@ class Connection(SocketOutlet):
             self.close(Reason.CLIENT_GONE)
             return
         if self.heard_s == self.opened_s and is_tls(data):
+            self.host.protocol_errors += 1
             self.close(Reason.PROTOCOL_ERROR, TLS_HERE.format(listener=self.listener))
             return
         self.heard_s = began = self.host.pulse.begin()

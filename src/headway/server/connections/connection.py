@@ -18,7 +18,7 @@ from headway.server.connections.proxied import Announcement
 from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.socket_outlet import OutletHost, SocketOutlet, ended
 from headway.server.connections.states import CLOSED
-from headway.server.transport import Buffer, ByteStream, StreamError, is_tls, lost
+from headway.server.transport import Buffer, ByteStream, StreamError, is_tls, lost, unwanted_tls
 
 if TYPE_CHECKING:
     from headway.core.consumer import CloseChannel, Session, Subscription
@@ -31,10 +31,6 @@ OUT_BYTES_MAX = 128 * 1024
 UNCOUNTED_BYTES = 1024
 """A partial packet up to this size is not counted on its own: every connection may take up that much."""
 FIRST_READ_BYTES = 16 * 1024
-TLS_HERE = (
-    "the client speaks TLS, and this listener does not: give the client the address of one that does, or this one a "
-    "[listeners.{listener}.tls]"
-)
 
 
 class Host(OutletHost, Protocol):
@@ -154,7 +150,7 @@ class Connection(SocketOutlet):
             return
         if self.heard_s == self.opened_s and is_tls(data):
             self.host.protocol_errors += 1
-            self.close(Reason.PROTOCOL_ERROR, TLS_HERE.format(listener=self.listener))
+            self.close(Reason.PROTOCOL_ERROR, unwanted_tls(self.listener))
             return
         self.heard_s = began = self.host.pulse.begin()
         self._hand(data)

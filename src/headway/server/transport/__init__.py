@@ -5,9 +5,9 @@ from headway.server.transport.handshakes import Handshakes
 from headway.server.transport.sockets import bound
 from headway.server.transport.tls_handshake import TlsHandshake
 from headway.server.transport.tls_stream import TlsStream
-from headway.server.transport.tls_words import is_tls
+from headway.server.transport.tls_words import is_tls, unwanted_tls
 
 __all__ = [
     "bound", "Buffer", "ByteStream", "Handshakes", "is_tls", "lost", "Opening", "PlainStream", "StreamError",
-    "TlsHandshake", "TlsStream",
+    "TlsHandshake", "TlsStream", "unwanted_tls",
 ]

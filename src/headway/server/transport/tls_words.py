@@ -38,6 +38,13 @@ def not_tls(url: str) -> StreamError:
     )
 
 
+def unwanted_tls(listener: str) -> str:
+    return (
+        "the client speaks TLS, and this listener does not: give the client the address of one that does, or this one "
+        f"a [listeners.{listener}.tls]"
+    )
+
+
 def worded(error: ssl.SSLError, *, opening: bool) -> StreamError:
     """Returns an error of TLS in words. ``opening``: the handshake was under way."""
     name = error.reason or ""

@@ -51,9 +51,8 @@ ROOMS = {
         "queue", "clients", "governance", "telemetry",
     ],
     "server": [
-        "protocols", "config", "loop", "journal", "recorded", "offline", "transport", "connections", "websocket",
-        "engine", "peers",
-        *PROTOCOLS, "http", "streams", "admin",
+        "protocols", "config", "loop", "journal", "recorded", "offline", "logins", "transport", "connections",
+        "websocket", "engine", "peers", *PROTOCOLS, "http", "streams", "admin",
     ],
     "core.policy": ["meters"],
     "core.consumer": ["progress"],

@@ -1,9 +1,10 @@
-"""Who is who, with real clients: password files."""
+"""Who is who, with real clients: password files, and addresses whose logins fail."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pika
@@ -67,3 +68,31 @@ def test_users_of_a_mosquitto_password_file_come_in_until_they_are_gone(start: B
     assert code(broker, "bob", "builder") == 0x86
     assert code(broker, "alice", "wonder") == 0x86
     assert code(broker, "alice", "builder") == 0
+
+
+# -- addresses whose logins fail ---------------------------------------------------------------------------------------
+
+
+def test_a_guesser_is_slowed_and_who_was_let_in_from_there_is_not(start: BrokerFactory, tmp_path: Path) -> None:
+    path = tmp_path / "passwd"
+    path.write_text(f"alice:{ALICE}\nbob:{BOB}\n")
+    broker = start(f'{LISTENERS}[auth]\npassword_file = "{path}"\n')
+    broker.login = "alice:wonder"
+    assert code(broker, "alice", "wonder") == 0
+
+    def guess(number: int) -> str:
+        client = Paho(broker.ports["mqtt"], f"g{number}", user=(f"user{number}", "guess"))
+        client.close()
+        return str(client.connect_properties.ReasonString)
+
+    with ThreadPoolExecutor(16) as threads:
+        said = set(threads.map(guess, range(16)))
+        said |= set(threads.map(guess, range(16, 24)))
+    assert "wrong user name or password" in said
+    assert any(one.startswith("too many logins from this address have failed: try again in ") for one in said)
+    assert "logins from 127.0.0.1 are slowed: too many have failed of late" in broker.log.read_text()
+    assert code(broker, "alice", "wonder") == 0
+    _, page = broker.call("/metrics")
+    assert b'headway_logins_failed_total{why="too_many"}' in page
+    assert b'headway_logins_failed_total{why="wrong"}' in page
+    assert broker.call("/v1/why/user3")[0] == 200  # and each is on record

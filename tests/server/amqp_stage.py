@@ -20,9 +20,11 @@ from headway.core.base.errors import Reason
 from headway.core.queue.queue import Queue as CoreQueue
 from headway.core.telemetry import stats
 from headway.server.amqp.peer import AmqpPeer
+from headway.server.config.auth import Users
 from headway.server.config.reading import parse_settings
 from headway.server.connections.connection import Connection as ServerConnection
 from headway.server.engine.engine import Engine
+from headway.server.logins import Attempt, Identity, Logins, Refusal
 from headway.server.loop.pulse import Pulse
 from headway.server.transport import PlainStream
 
@@ -46,6 +48,15 @@ base = "0s"
 # -- the server --------------------------------------------------------------------------------------------------------
 
 
+class PromptLogins(Logins):
+    """Everybody has one password, and it is checked at once."""
+
+    right_password = b"right"
+
+    async def check(self, attempt: Attempt, wanted: Callable[[], bool]) -> Identity | Refusal:
+        return Identity(attempt.name) if attempt.password == self.right_password else Refusal("wrong password")
+
+
 class House(Engine):
     """The engine, of the configuration ``QUIET`` and what is added to it."""
 
@@ -55,7 +66,8 @@ class House(Engine):
         self.now = lambda: self.pretended.now
         self.pulse = Pulse(self.now)
         self.broker.registry.wall_offset_s = WALL_S
-        self.right_password = b"right"
+        self.logins.close()
+        self.logins = PromptLogins(Users({}), self.pretended)  # type: ignore[arg-type]
         self.blamed: list[str] = []
         """The log of protocol errors and refusals."""
         self._ports = count(1)
@@ -81,9 +93,6 @@ class House(Engine):
         self.broker.writable(session, self.now())
         if self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
-
-    async def check_password(self, username: str, password: bytes, connection: Any) -> bool:
-        return password == self.right_password
 
     def refused(self, connection: ServerConnection, text: str) -> None:
         self.blamed.append(text)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from headway.server.config.auth import Users
-from headway.server.connections.logins import REFUSED_S, SUSPECT_S, Logins
+from headway.server.logins import Attempt, Identity, Logins
+from headway.server.logins.guessers import ADDRESSES_MAX, FORGIVEN_S, FREE, WAIT_MAX_S, Guessers, network_of
+from headway.server.logins.logins import REFUSED_S
+from headway.server.logins.password_checks import SUSPECT_S
 
 
 class Checked(Users):
@@ -48,7 +50,7 @@ class Stage:
         self.loop = loop
         self.logins = Logins(Checked(), loop)
         self.logins.close()
-        self.threads = self.logins._threads = Threads()  # type: ignore[assignment]
+        self.threads = self.logins.passwords._threads = Threads()  # type: ignore[assignment]
         self.tasks: list[asyncio.Task[bool]] = []
 
     async def settle(self) -> None:
@@ -56,11 +58,13 @@ class Stage:
             await asyncio.sleep(0)
 
     async def come(self, name: str, password: str, address: str = "here", *, there: bool = True) -> asyncio.Task[bool]:
-        check: Coroutine[Any, Any, bool] = self.logins.check(name, password.encode(), address, lambda: there)
-        task = self.loop.create_task(check)
+        task = self.loop.create_task(self._is_let_in(Attempt(name, password.encode(), address), there))
         self.tasks.append(task)
         await self.settle()
         return task
+
+    async def _is_let_in(self, attempt: Attempt, there: bool) -> bool:
+        return isinstance(await self.logins.check(attempt, lambda: there), Identity)
 
     async def done(self) -> str:
         """The check that was begun first is; whose it was."""
@@ -114,7 +118,7 @@ def test_a_flood_of_wrong_passwords_keeps_nobody_waiting(now: list[float]) -> No
         while not ann.done():
             await stage.done()
         assert ann.result()
-        assert len(stage.logins._waiting_suspects["ann", "there"]) > 90
+        assert len(stage.logins.passwords._waiting_suspects["ann", "there"]) > 90
 
     run(now, play)
 
@@ -136,7 +140,7 @@ def test_suspects_take_turns(now: list[float]) -> None:
 
 def test_names_that_are_made_up_take_nobodys_time_and_are_refused_as_late_as_others(now: list[float]) -> None:
     async def play(stage: Stage) -> None:
-        nobody = [await stage.come(f"x{number}", "guess") for number in range(100)]
+        nobody = [await stage.come(f"x{number}", "guess", f"at {number}") for number in range(100)]
         ann = await stage.come("ann", "wrong")
         assert stage.threads.names == ["ann"]
         await stage.done()
@@ -176,14 +180,102 @@ def test_who_guessed_is_a_suspect_for_a_while_only(now: list[float]) -> None:
     async def play(stage: Stage) -> None:
         await stage.come("ann", "wrong")
         await stage.done()
-        assert stage.logins._suspected(("ann", "here"))
+        assert stage.logins.passwords._suspected(("ann", "here"))
         now[0] += SUSPECT_S
-        assert not stage.logins._suspected(("ann", "here"))
+        assert not stage.logins.passwords._suspected(("ann", "here"))
         await stage.come("ann", "wrong")
         await stage.done()
-        assert stage.logins._suspected(("ann", "here"))
+        assert stage.logins.passwords._suspected(("ann", "here"))
         await stage.come("ann", "ann")
         await stage.done()
-        assert not stage.logins._suspected(("ann", "here"))
+        assert not stage.logins.passwords._suspected(("ann", "here"))
 
     run(now, play)
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------------
+
+
+async def fail(stage: Stage, count: int, address: str = "there") -> None:
+    for number in range(count):
+        await stage.come(f"x{number}", "guess", address)
+
+
+def test_an_address_of_which_many_have_failed_waits_for_its_turn(now: list[float]) -> None:
+    async def play(stage: Stage) -> None:
+        await fail(stage, FREE)
+        bob, elsewhere = await stage.come("bob", "bob", "there"), await stage.come("ann", "ann", "here")
+        assert stage.threads.names == ["ann"]
+        now[0] += 0.5
+        await stage.settle()
+        assert stage.threads.names == ["ann", "bob"]
+        while stage.threads.begun:
+            await stage.done()
+        assert elsewhere.result()
+        assert bob.result()
+        later = await stage.come("bob", "other", "there")  # who was let in from there waits for nobody
+        assert stage.threads.names == ["bob"]
+        await stage.done()
+        assert not later.done()
+
+    run(now, play)
+
+
+def test_turns_are_further_apart_with_each_failure_and_who_comes_too_early_is_not_checked(now: list[float]) -> None:
+    async def play(stage: Stage) -> None:
+        await fail(stage, FREE)
+        for _ in range(5):
+            stage.logins._guessers.failed("there", now[0])
+        early = await stage.come("bob", "bob", "there")
+        assert not stage.threads.begun
+        now[0] += REFUSED_S
+        await stage.settle()
+        assert early.done()
+        assert not early.result()
+        assert stage.logins.failed["too_many"] > 0
+        now[0] += FORGIVEN_S
+        forgiven = await stage.come("bob", "bob", "there")
+        await stage.done()
+        assert forgiven.result()
+
+    run(now, play)
+
+
+def test_many_that_come_with_the_right_password_are_not_slowed(now: list[float]) -> None:
+    async def play(stage: Stage) -> None:
+        everybody = [await stage.come("ann", "ann", "there") for _ in range(200)]
+        while stage.threads.begun:
+            await stage.done()
+        assert all(one.result() for one in everybody)
+        assert not stage.logins.failed
+
+    run(now, play)
+
+
+def test_turns_of_those_who_come_at_once_follow_each_other() -> None:
+    guessers = Guessers()
+    told = [guessers.failed("a", 0.0) for _ in range(FREE + 2)]
+    assert told == [False] * (FREE - 1) + [True, False, False]
+    waits = [guessers.turn("a", 10.0) for _ in range(5)]
+    assert waits == [0.0, 2.0, 4.0, 6.0, 6.0]  # two seconds apart; who would wait longer gets no turn
+    assert waits[-1] > WAIT_MAX_S
+
+
+def test_the_table_of_addresses_has_an_end() -> None:
+    guessers = Guessers()
+    for number in range(ADDRESSES_MAX + 50):
+        for _ in range(FREE if number == 0 else 1):
+            guessers.failed(f"a{number}", float(number))
+    assert len(guessers._records) == ADDRESSES_MAX
+    assert not guessers.turn("a0", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("10.0.0.7", "10.0.0.7"), ("::ffff:10.0.0.7", "10.0.0.7"), ("[2001:db8::1]", "2001:db8::/64"),
+        ("2001:db8::ffff:1", "2001:db8::/64"), ("fe80::1%eth0", "fe80::/64"), ("somewhere", "somewhere"),
+    ],
+)  # fmt: skip
+def test_of_an_ipv6_address_the_network_counts(address: str, network: str) -> None:
+    assert network_of(address) == network

@@ -39,7 +39,7 @@ class LettersPeer(BasePeer[Item]):
             request = ConnectRequest("letters", self.connection.listener)
             self.session = self.engine.broker.connect(request, self.connection, self.engine.now())
         elif item == b"w":
-            self.check_password("somebody", b"right", lambda right: self.write(b"yes" if right else b"no"))
+            self.check_password("somebody", b"right", lambda refusal: self.write(b"no" if refusal else b"yes"))
         self.write(bytes(item) if isinstance(item, bytes) else None)
 
     def last_word(self, reason: Reason, text: str) -> bytes:
@@ -64,7 +64,6 @@ def house() -> House:
 )
 def test_items_are_done_in_order_up_to_the_first_fault(house: House, said: bytes, heard: bytes) -> None:
     sock = Socket()
-    house.right_password = b"right"
     connection = house.accept(sock, peer=LettersPeer)
     sock.incoming.append(said)
     house.run()

@@ -139,7 +139,7 @@ def _reload(engine: Engine, listeners: list[Listener], admin: Admin) -> None:
     for topic in fresh.topics:
         engine.broker.declare_state(topic.filter, topic.key.text)
     engine.broker.set_policies(fresh.policies, engine.now(), fresh.trials)
-    engine.logins.users = Users(fresh.auth.users)
+    engine.logins.reload(Users(fresh.auth.users))
     engine.permissions.reload(engine.settings, engine.now())
     if engine.telemetry is not None:
         engine.telemetry.configured(engine.settings, fresh.policies_text)

@@ -88,7 +88,6 @@ class Handshake:
             raise connection_fault(ReplyCode.COMMAND_INVALID, f"mechanism {command.mechanism!r} is not offered here")
         peer.username = peer.connection.username = certified or login.user
         peer.connection.client = self._client
-        users = peer.engine.logins.users
         told = bool(able.get("authentication_failure_close"))
         if certified:
             if login != GUEST and login.user != certified:
@@ -97,17 +96,18 @@ class Handshake:
                 peer.user = certified
                 self._propose()
             return
-        says_who = len(users) and (login != GUEST or GUEST.user in users)
-        if not says_who and peer.listener.allows_anonymous(bool(users)):
+        logins = peer.engine.logins
+        says_who = logins.ask and (login != GUEST or logins.has(GUEST.user))
+        if not says_who and peer.listener.allows_anonymous(logins.ask):
             self._propose()  # no users are configured, or no user is named: the name is only a label
         else:
-            peer.check_password(login.user, login.password, lambda right: self._checked(right=right, told=told))
+            peer.check_password(login.user, login.password, lambda refusal: self._checked(refusal, told=told))
 
-    def _checked(self, *, right: bool, told: bool) -> None:
-        if right:
+    def _checked(self, text: str, *, told: bool) -> None:
+        if not text:
             self._propose()
         else:
-            self._refuse("unknown user or wrong password", told=told)
+            self._refuse(text, told=told)
 
     def _refuse(self, text: str, *, told: bool) -> None:
         peer = self._peer

@@ -4,7 +4,6 @@ from headway.server.connections.connection import Connection, Peer
 from headway.server.connections.connections import Connections
 from headway.server.connections.ends import End, Ends
 from headway.server.connections.linger import Lingering
-from headway.server.connections.logins import Logins
 from headway.server.connections.peer_progress import PieceBudget
 from headway.server.connections.pending_replies import PendingReplies
 from headway.server.connections.proxied import Announcement, Networks, client_of, is_trusted, shown
@@ -14,6 +13,6 @@ from headway.server.connections.turn_budget import BUDGET_WORK, ITEMS_MAX, SUBSC
 
 __all__ = [
     "Announcement", "BUDGET_WORK", "client_of", "Connection", "Connections", "End", "ended", "Ends", "is_trusted",
-    "ITEMS_MAX", "Lingering", "Logins", "Networks", "PartialPacket", "Peer", "PendingReplies", "PieceBudget",
+    "ITEMS_MAX", "Lingering", "Networks", "PartialPacket", "Peer", "PendingReplies", "PieceBudget",
     "Reassembly", "shown", "Steps", "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
 ]

@@ -38,7 +38,6 @@ from headway.server.connections import (
     Connections,
     Ends,
     Lingering,
-    Logins,
     PieceBudget,
     Reassembly,
 )
@@ -50,6 +49,7 @@ from headway.server.engine.supervision import Supervision
 from headway.server.engine.telemetry import Telemetry
 from headway.server.journal import JournalWriter
 from headway.server.journal import start as start_journal
+from headway.server.logins import Logins
 from headway.server.loop import Pulse, Repeating
 from headway.server.transport import Handshakes
 
@@ -295,11 +295,6 @@ class Engine:
         self._spilling.tidy()
         self._supervision.sweep()
         self.pulse.end("sweep", began)
-
-    async def check_password(self, username: str, password: bytes, connection: Connection) -> bool:
-        """Returns whether the password is right. This is slow on purpose."""
-        host = connection.address.rpartition(":")[0]
-        return await self.logins.check(username, password, host, lambda: connection.open)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine, and keeps a reference to its task until it is done."""

@@ -27,6 +27,8 @@ from headway.server.engine import Engine
 from headway.server.http.bodies import Refusal, json_answer
 from headway.server.http.stream_transport import USER as CERTIFIED
 from headway.server.http.transports import abort, is_gone
+from headway.server.logins import Attempt
+from headway.server.logins import Refusal as RefusedLogin
 
 log = logging.getLogger("headway")
 
@@ -109,17 +111,19 @@ class AccessControl:
                     raise _refused(request, "there is no such token")
             case "basic":
                 name, password = _basic(said)
-                if not await self._right(request, name, password):
-                    raise _refused(request, "unknown user or wrong password", name)
+                name = await self._checked(request, name, password)
             case _:
                 raise Refusal(401, "a login is by HTTP basic or with a bearer token")
         return name
 
-    async def _right(self, request: web.Request, name: str, password: bytes) -> bool:
+    async def _checked(self, request: web.Request, name: str, password: bytes) -> str:
+        """Returns the user of this name and password. Raises Refusal."""
         logins = self._engine.logins
-        if logins.users.remembers(name, password):
-            return True
-        return await logins.check(name, password, request.remote or "", lambda: not is_gone(request))
+        attempt = Attempt(name, password, request.remote or "")
+        found = logins.known(attempt) or await logins.check(attempt, lambda: not is_gone(request))
+        if isinstance(found, RefusedLogin):
+            raise _refused(request, found.text, name)
+        return found.user
 
     def _may(self, request: web.Request) -> None:
         auth, user, permissions = self._engine.settings.auth, request[USER], self._engine.permissions

@@ -52,7 +52,6 @@ class Greeting:
         username = certified or packet.username
         peer.connection.client, peer.connection.username = packet.client_id, username or ""
         peer.replies = Replies.to(packet)
-        users = peer.engine.logins.users
         if packet.auth_method is not None:
             self._deny(ReasonCode.BAD_AUTH_METHOD, f"authentication method {packet.auth_method!r} is not offered here")
         elif not packet.client_id and packet.version == 4 and not packet.clean_start:
@@ -69,21 +68,21 @@ class Greeting:
                 self._admit(packet)
             else:
                 self._deny(ReasonCode.NOT_AUTHORIZED, "this listener wants a user name and a password")
-        elif not len(users) and self._anonymous:
+        elif not peer.engine.logins.ask and self._anonymous:
             self._admit(packet)  # no users are configured, so the name is only a label
         else:
             password = packet.password or b""
-            peer.check_password(packet.username, password, lambda right: self._checked(packet, right=right))
+            peer.check_password(packet.username, password, lambda refusal: self._checked(packet, refusal))
 
     @property
     def _anonymous(self) -> bool:
-        return self._peer.listener.allows_anonymous(bool(self._peer.engine.logins.users))
+        return self._peer.listener.allows_anonymous(self._peer.engine.logins.ask)
 
-    def _checked(self, packet: Connect, *, right: bool) -> None:
-        if right:
-            self._admit(packet)
+    def _checked(self, packet: Connect, refusal: str) -> None:
+        if refusal:
+            self._deny(ReasonCode.BAD_USER_OR_PASSWORD, refusal)
         else:
-            self._deny(ReasonCode.BAD_USER_OR_PASSWORD, "wrong user name or password")
+            self._admit(packet)
 
     def _deny(self, code: int, text: str, fields: Fields | None = None, reason: Reason = Reason.NOT_AUTHORIZED) -> None:
         peer = self._peer

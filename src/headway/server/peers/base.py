@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused, moved
 from headway.core.message import Run
 from headway.server.connections import ITEMS_MAX, Connection, PartialPacket, PendingReplies, TurnBudget
+from headway.server.logins import Attempt, Identity, Refusal
 from headway.server.peers.states import CLOSED, GREETING, MOVES, OPEN, WAITING, ClientState
 from headway.server.transport import Buffer
 
@@ -264,24 +265,31 @@ class BasePeer(ABC, Generic[Item]):
         if frame is not None:
             self.connection.out += frame
 
-    def check_password(self, username: str, password: bytes, done: Callable[[bool], None]) -> None:
-        """Calls ``done`` with whether the password is right: at once if it is remembered, else after a check in a
-        thread. Items that came meanwhile are handled after that. If the connection ends first, nothing is called."""
-        if self.engine.logins.users.remembers(username, password):
-            self.user = username
-            done(True)
+    def check_password(self, username: str, password: bytes, done: Callable[[str], None]) -> None:
+        """Calls ``done`` with why the client is refused, empty if it is not: at once if this login is remembered, else
+        after a check beside the loop. Items that came meanwhile are handled after that. If the connection ends first,
+        nothing is called."""
+        connection = self.connection
+        attempt = Attempt(
+            username, password, connection.address.rpartition(":")[0], connection.client, connection.listener
+        )
+        known = self.engine.logins.known(attempt)
+        if known is not None:
+            self.user = known.user
+            done("")
             return
         self.become(WAITING)
-        self.connection.pause_reading("password")
-        self.engine.spawn(self._check(username, password, done))
+        connection.pause_reading("password")
+        self.engine.spawn(self._check(attempt, done))
 
-    async def _check(self, username: str, password: bytes, done: Callable[[bool], None]) -> None:
-        right = await self.engine.check_password(username, password, self.connection)
-        if self.connection.open:
-            self.user = username if right else ""
+    async def _check(self, attempt: Attempt, done: Callable[[str], None]) -> None:
+        connection = self.connection
+        found = await self.engine.logins.check(attempt, lambda: connection.open)
+        if connection.open:
+            self.user = found.user if isinstance(found, Identity) else ""
             self.become(GREETING)
-            self.connection.resume_reading("password")
-            done(right)
+            connection.resume_reading("password")
+            done(found.text if isinstance(found, Refusal) else "")
             self.go_on()
 
     def note_limit(self, error: Refused) -> None:

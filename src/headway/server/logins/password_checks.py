@@ -1,13 +1,10 @@
-"""Logins: whose password is checked next. A flood of wrong passwords must not keep the right ones waiting.
+"""Password checks: whose password is checked next. A flood of wrong passwords must not keep the right ones waiting.
 
-Theory of operation. A login that was right before is recognised at once (``auth.Users.remembers``). All others wait for
-a check, by *caller*: the user name together with the address it comes from. A caller whose last check failed is
-*suspect*. Suspects share one thread, take turns, and get it only while no other caller waits. So guessing slows down
-the guesser alone.
+Theory of operation. Logins wait for a check by *caller*: the user name together with the address it comes from. A
+caller whose last check failed is *suspect*. Suspects share one thread, take turns, and get it only while no other
+caller waits. So guessing slows down the guesser alone.
 
 Rules:
-- A refusal takes at least ``REFUSED_S``, whether the user exists or not. A user that does not exist costs no check, so
-  made-up names cost no time. (How long a refusal takes tells which users exist only while checks are queued up.)
 - When a thousand clients come with one password, one is checked; the others are recognised when it is their turn.
 - A client that is gone by its turn is passed over.
 """
@@ -24,7 +21,6 @@ from headway.server.config import Users
 
 CHECKS_AT_ONCE = 2
 SUSPECTS_AT_ONCE = 1
-REFUSED_S = 0.5
 SUSPECT_S = 60.0
 SUSPECTS_MAX = 10_000
 
@@ -38,7 +34,7 @@ class _Try(NamedTuple):
     answer: asyncio.Future[bool]
 
 
-class Logins:
+class PasswordChecks:
     def __init__(self, users: Users, loop: asyncio.AbstractEventLoop) -> None:
         self.users = users
         self._loop = loop
@@ -55,18 +51,15 @@ class Logins:
 
     async def check(self, name: str, password: bytes, address: str, wanted: Callable[[], bool]) -> bool:
         """Returns whether the user exists and has this password. ``wanted`` says whether anybody still waits for it."""
-        began_s = self._loop.time()
-        if name in self.users:
-            one = _Try((name, address), password, wanted, self._loop.create_future())
-            if self._suspected(one.caller):
-                self._waiting_suspects.setdefault(one.caller, deque()).append(one)
-            else:
-                self._waiting.append(one)
-            self._next()
-            if await one.answer:
-                return True
-        await asyncio.sleep(began_s + REFUSED_S - self._loop.time())
-        return False
+        if name not in self.users:
+            return False
+        one = _Try((name, address), password, wanted, self._loop.create_future())
+        if self._suspected(one.caller):
+            self._waiting_suspects.setdefault(one.caller, deque()).append(one)
+        else:
+            self._waiting.append(one)
+        self._next()
+        return await one.answer
 
     def _next(self) -> None:
         """Begins checks while there are free threads and callers that wait for one."""

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from functools import cache
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "docs" / "GLOSSARY.md", ROOT / "docs" / "ARCHITECTURE.md"]
@@ -38,6 +39,7 @@ def is_there(path: str) -> bool:
     return any(one == path.rstrip("/") or one.endswith("/" + path.rstrip("/")) for one in PATHS)
 
 
+@cache
 def defined() -> set[str]:
     """Every class, function, attribute and variable of the sources."""
     found = set(dir(builtins))

@@ -9,6 +9,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 from tests.test_floors import FILES, FLOORS
@@ -29,6 +30,7 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield statement.lineno, value.value
 
 
+@cache
 def riddles() -> dict[str, list[str]]:
     """The docstrings with such an opener, by floor."""
     found: dict[str, list[str]] = {}

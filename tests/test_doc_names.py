@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
-from functools import cache
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "docs" / "GLOSSARY.md", ROOT / "docs" / "ARCHITECTURE.md"]

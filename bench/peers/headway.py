@@ -35,6 +35,9 @@ disk_path = "{folder}/spill"
 [[topic]]
 filter = "catchup/#"
 key = "topic"
+[[topic]]
+filter = "freshness/#"
+key = "topic"
 [[policy]]
 name = "default"
 [[policy.rule]]
@@ -56,7 +59,8 @@ path = "{folder}/journal"
         "pool.memory: what may wait in memory for slow consumers, all together, before it goes to disk. The default is "
         "a tenth of the host's memory.",
         "pool.disk is the default; disk_path is a folder of the bench.",
-        "topic: the latest record per key is kept for the catch-up, where a topic is a key. No other workload uses it.",
+        "topic: the latest record per key is kept for catchup and freshness, where a topic is a key. No other workload "
+        "uses it.",
         "policy: as the default, which loses nothing and only tells; after 1 s and not 30 s, as a run takes seconds.",
         "persistent, restart, beside and stall: [journal] path in that folder too, all else of it the default (each "
         "group of records is synced before it is confirmed); pool.disk 8GB, for what waits in a queue is in the "

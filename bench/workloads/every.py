@@ -6,6 +6,7 @@ from bench.workloads.catchup import Catchup
 from bench.workloads.fanout import Fanout
 from bench.workloads.filters import Filters
 from bench.workloads.footprint import Footprint
+from bench.workloads.freshness import Freshness
 from bench.workloads.isolation import Isolation
 from bench.workloads.journal_overhead import JournalOverhead
 from bench.workloads.latency import Latency
@@ -19,6 +20,6 @@ EVERY: dict[str, Workload] = {
     workload.name: workload
     for workload in (
         Fanout(), Isolation(), Latency(), Footprint(), Catchup(), Filters(), Workqueue(), Persistent(), Restart(),
-        JournalOverhead(), Stall(),
+        JournalOverhead(), Stall(), Freshness(),
     )
 }  # fmt: skip

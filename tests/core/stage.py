@@ -60,9 +60,15 @@ def documented(row: str) -> str:
 
 
 class Socket(PretendedOutlet):
-    """Takes all there is room for."""
+    """Takes all there is room for. The client reads what it drains."""
 
-    __slots__ = ("state",)
+    __slots__ = ("fresh", "state")
+
+    def freshen(self) -> None:
+        self.fresh = True
+
+    def seen_bytes(self) -> int:
+        return self.drained
 
     def peer(self) -> PeerState:
         return self.state
@@ -94,6 +100,7 @@ class Client:
     def connect(self) -> None:
         """Raises :class:`Refused`."""
         self.outlet = Socket(self.stage.now, self.buffer, Random(0), 0.0, self._took)
+        self.outlet.fresh = False
         self.outlet.state = PeerState(window_closed=self.reads == STUCK)
         self.session: Session = self.stage.broker.connect(self.request, self.outlet, self.stage.now)
         self._frames: list[tuple[int, Item]] = []

@@ -26,9 +26,9 @@ VERDICT: dict[str, Any] = {
 }  # fmt: skip
 CONSUMER: dict[str, Any] = {
     "client": "display/7", "filter": "flights/#", "listener": "mqtt", "protocol": "mqtt 5", "connected": True,
-    "state": "slow", "lag_records": 12_408, "lag_bytes": 1_600_000, "lag_age_ms": 31_200, "drain_rate": 0.0,
-    "offered_rate": 51_000.0, "blocked_ms": 31_200, "credit_exhausted_ms": 0, "ack_age_ms": 0, "in_flight": 20,
-    "held_bytes": 1_500_000, "delivered_records": 5, "delivered_bytes": 640,
+    "state": "slow", "lag_records": 12_408, "lag_bytes": 1_600_000, "lag_age_ms": 31_200, "view_age_ms": 35_400,
+    "drain_rate": 0.0, "offered_rate": 51_000.0, "blocked_ms": 31_200, "credit_exhausted_ms": 0, "ack_age_ms": 0,
+    "in_flight": 20, "held_bytes": 1_500_000, "delivered_records": 5, "delivered_bytes": 640,
     "gap_records": {"discarded": 40, "expired": 2},
     "slow": True, "slow_count": 1, "policy": "market data", "producer_stall_ms": 1500, "last_verdict": VERDICT,
 }  # fmt: skip

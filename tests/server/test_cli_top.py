@@ -25,9 +25,9 @@ def test_top_once(broker: Canned) -> None:
     assert "pool global: memory ████████ 95 B of 100 B, peak 99 B" in ran.out
     (slow,) = [line for line in ran.out.splitlines() if line.startswith("display/7")]
     columns = re.split(r"\s{2,}", slow)
-    assert columns[:7] == ["display/7", "flights/#", "slow", "12,408", "31.2 s", "1.5 MB", "·"]
-    assert columns[7:13] == ["51 kB/s", "31.2 s", "·", "20", "42", "1.5 s"]
-    assert columns[13].strip() == "50 d 12 h ago: disconnect, blocked (over-subscription)"
+    assert columns[:8] == ["display/7", "flights/#", "slow", "12,408", "31.2 s", "35.4 s", "1.5 MB", "·"]
+    assert columns[8:14] == ["51 kB/s", "31.2 s", "·", "20", "42", "1.5 s"]
+    assert columns[14].strip() == "50 d 12 h ago: disconnect, blocked (over-subscription)"
     assert ran.out.index("display/7") < ran.out.index("healthy")
     (feed,) = [line for line in ran.out.splitlines() if line.startswith("feed")]
     waits = "not read now: memory is used up"

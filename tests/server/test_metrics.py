@@ -25,6 +25,10 @@ def test_a_blocked_consumer_is_told_in_seconds() -> None:
     assert series(blocked_ms=1500)["headway_consumer_blocked_seconds"][1] == 1.5
 
 
+def test_how_old_what_a_consumer_sees_is_is_told_in_seconds() -> None:
+    assert series(view_age_ms=2500)["headway_consumer_view_age_seconds"][1] == 2.5
+
+
 def test_the_old_name_still_works_and_its_help_text_names_the_new_one() -> None:
     text, value = series(blocked_ms=1500)["headway_consumer_blocked_ms"]
     assert value == 1500

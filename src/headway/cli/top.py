@@ -173,7 +173,8 @@ def _verdict(verdict: Any) -> Text:
 
 CONSUMER: tuple[Column, ...] = (
     ("CONSUMER", "client", _text), ("FILTER", "filter", _text), ("STATE", "state", _state),
-    ("LAG", "lag_records", figures.count), ("AGE", "lag_age_ms", figures.millis), ("HOLDS", "held_bytes", figures.size),
+    ("LAG", "lag_records", figures.count), ("AGE", "lag_age_ms", figures.millis),
+    ("SEES", "view_age_ms", figures.millis), ("HOLDS", "held_bytes", figures.size),
     ("DRAIN", "drain_rate", figures.rate),
 )  # fmt: skip
 CONSUMER_WIDE: tuple[Column, ...] = (

@@ -38,7 +38,7 @@ MOVES = {
 
 
 class Conflation:
-    __slots__ = ("mode", "owed_bytes", "owed_records", "state", "upto")
+    __slots__ = ("mode", "owed_bytes", "owed_records", "sent_s", "state", "upto")
 
     def __init__(self) -> None:
         self.mode = EVERY_RECORD
@@ -50,6 +50,8 @@ class Conflation:
         self.owed_records = 0
         """Records that came to the lane while conflating, and are not yet sent or reported as a gap."""
         self.owed_bytes = 0
+        self.sent_s: float | None = None
+        """When the last record was published that a pass sent; None: none has sent one since conflation began."""
 
     def _become(self, mode: Mode) -> None:
         self.mode = moved(MOVES, self.mode, mode)
@@ -65,6 +67,7 @@ class Conflation:
         self._become(DUE if cursor.number < cursor.lane.count else RESTING)
         self._update_upto(subscription)
         self.upto = max(self.upto, upto)
+        self.sent_s = None
         oldest = cursor.oldest_time()
         subscription.current_s = now if oldest is None else oldest
         cursor.detach()

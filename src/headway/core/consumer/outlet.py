@@ -53,9 +53,17 @@ class Outlet(ABC):
     def wait_writable(self) -> None:
         """Asks to be called once when there is room again."""
 
+    def freshen(self) -> None:  # noqa: B027
+        """Lets only few bytes wait below here, from now on, where no client gets less by that: records that wait in a
+        lane or a state can still be replaced by newer ones. Called often."""
+
     @abstractmethod
     def peer(self) -> PeerState:
         """Returns what the transport knows about a peer that does not read. Called only for a verdict."""
+
+    def seen_bytes(self) -> int:
+        """Returns how many of the taken bytes the client has read, about."""
+        return self.taken_bytes
 
     def pace(self, now: float) -> Pace:
         """Returns how the client takes bytes. Asked at each look at a consumer that lags."""

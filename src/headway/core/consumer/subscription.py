@@ -15,7 +15,7 @@ from headway.core.consumer.channel import Channel, Window
 from headway.core.consumer.conflation import EVERY_RECORD, Conflation
 from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
 from headway.core.consumer.options import SubscribeRequest
-from headway.core.consumer.progress import Backfill, BackfillSource, Counters, Skip, Volume
+from headway.core.consumer.progress import Backfill, BackfillSource, Counters, Skip, ViewAge, Volume
 from headway.core.consumer.reader import LANE_READER, Reader
 from headway.core.log import Cursor, OutOfOrderProgress, StatePass
 from headway.core.message import Gap
@@ -58,6 +58,7 @@ class Subscription:
         "start_sequence",
         "stop_number",
         "tab_bytes",
+        "view",
         "window",
     )  # fmt: skip
 
@@ -101,6 +102,8 @@ class Subscription:
         """The time when the consumer was last caught up, or asked for older records. Its lag is no older than this."""
         self.skips: list[Skip] = []
 
+        self.view: ViewAge | None = None
+        """Estimates how old the records are that its client reads now; None: it has not lagged."""
         self.gap: Gap | None = None
         """Skipped records that are not announced to the consumer yet."""
 
@@ -177,6 +180,27 @@ class Subscription:
     def oldest_time(self) -> float | None:
         """Returns the time since when records wait for it; None if none do."""
         return self.reader.oldest_time(self)
+
+    def next_time(self) -> float | None:
+        """Returns when the record was published that is sent next, as far as that is known; None if none waits."""
+        sent_s = self.conflation.sent_s
+        if self.conflating and sent_s is not None:
+            return sent_s if self.has_more else None
+        return self.oldest_time()
+
+    def note_view(self) -> None:
+        """Notes what its client will read when it has read all that was taken."""
+        next_s, outlet = self.next_time(), self.session.outlet
+        if next_s is not None:
+            if self.view is None:
+                self.view = ViewAge()
+            self.view.note(outlet.taken_bytes + len(outlet.out), next_s)
+
+    def view_age_s(self, now: float) -> float:
+        """Returns how old the records are that its client reads now, about; 0 while it is away."""
+        if self.view is None or not self.session.connected:
+            return 0.0
+        return self.view.seconds(self.session.outlet.seen_bytes(), self.next_time(), now)
 
     def stop_timers(self) -> None:
         stop(self.lease)

@@ -62,6 +62,7 @@ def render(subscription: Subscription, now: float, lost: Losses) -> bool:
         return False
     conflation = subscription.conflation
     if conflation.mode is not EVERY_RECORD:
+        subscription.session.outlet.freshen()
         conflation.go_on(subscription)
     if subscription.backfills:
         return _render_backfill(subscription, now, lost)
@@ -109,6 +110,7 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> bo
         if not backfill.retained and record.sequence > backfill.since:
             # The conflating cursor has passed this record in the lane; here it is delivered.
             subscription.conflation.settle(subscription, subscription.counters.written_bytes - before)
+            subscription.conflation.sent_s = record.time_s
     return True
 
 

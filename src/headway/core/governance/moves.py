@@ -34,6 +34,7 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
     queue = queue_behind(subscription)
     if cursor.chunk is None or (queue is not None and not queue.members.all_slow):
         return
+    subscription.session.outlet.freshen()
     which = action.which
     if which is Which.OLDEST and queue is not None:
         kept, waiting = action.records_kept(subscription.prefetch), queue.backlog

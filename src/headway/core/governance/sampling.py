@@ -22,6 +22,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     oldest_unacked_s = subscription.oldest_unacknowledged_s()
     job_since_s = pace.stands_since_s if subscription.reader.reads_itself else oldest_unacked_s
     patience_s, starved_since_s = subscription.patience_s, subscription.credit_exhausted_since_s
+    subscription.note_view()
     used_bytes = session.holdings.gating_bytes + _state_share(subscription)
     figures = Figures(
         position_bytes=position_bytes,

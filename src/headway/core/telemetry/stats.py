@@ -37,6 +37,8 @@ class ConsumerStats(msgspec.Struct, frozen=True):
     lag_records: int
     lag_bytes: int
     lag_age_ms: int
+    view_age_ms: int
+    """How old the records are that its client reads now, about: what the buffers of both sides hold counts, too."""
     drain_rate: float
     offered_rate: float
     blocked_ms: int
@@ -208,6 +210,7 @@ def consumer(broker: StatsSource, subscription: Subscription, now: float, shares
         listener=session.listener, protocol=session.protocol, connected=session.connected,
         state=state_of(subscription),
         lag_records=sample.lag_records, lag_bytes=sample.lag_bytes, lag_age_ms=_ms(sample.lag_age),
+        view_age_ms=_ms(subscription.view_age_s(now)),
         drain_rate=sample.drain_rate, offered_rate=sample.offered_rate, blocked_ms=_ms(sample.blocked_time),
         credit_exhausted_ms=_ms(sample.credit_exhausted_time),
         ack_age_ms=_ms(now - unacked_s) if unacked_s is not None else 0,

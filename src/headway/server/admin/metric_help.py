@@ -69,6 +69,7 @@ HELP = {
     "consumer_held_bytes": "Consumer's share of the bytes held for all consumers; the shares add up",
     "consumer_blocked_seconds": "Time for which the consumer's socket has taken nothing while records wait for it",
     "consumer_blocked_ms": "Deprecated: use headway_consumer_blocked_seconds",
+    "consumer_view_age_seconds": "Age of the records that the consumer's client reads now, as estimated",
     "consumer_slow": "1 while a policy rule holds the consumer to be slow",
     # Each of the longest queues
     "queue_records": "Records that wait in the queue",

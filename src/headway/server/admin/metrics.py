@@ -209,11 +209,12 @@ def verdict_family(counts: Mapping[tuple[Cause | None, ActionKind, bool], int]) 
 
 
 def consumer_families(consumers: Iterable[stats.ConsumerStats]) -> Iterator[Metric]:
-    names = ("lag_records", "lag_bytes", "held_bytes", "blocked_seconds", "blocked_ms", "slow")
+    names = ("lag_records", "lag_bytes", "held_bytes", "blocked_seconds", "blocked_ms", "slow", "view_age_seconds")
     families = [_gauge(f"consumer_{name}", labels=["client", "filter", "consumer"]) for name in names]
     for one in consumers:
         labels = [label(one.client), label(one.filter), label(one.consumer)]
-        figures = (one.lag_records, one.lag_bytes, one.held_bytes, one.blocked_ms / 1000, one.blocked_ms, one.slow)
+        figures = (one.lag_records, one.lag_bytes, one.held_bytes, one.blocked_ms / 1000, one.blocked_ms, one.slow,
+                   one.view_age_ms / 1000)  # fmt: skip
         for family, figure in zip(families, figures, strict=True):
             family.add_metric(labels, float(figure))
     return iter(families)

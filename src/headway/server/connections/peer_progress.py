@@ -69,7 +69,7 @@ class TcpInfo:
 
     __slots__ = (
         "acked_bytes", "complete", "heard_ms", "probes", "resent_bytes", "retransmits", "segment", "sent_bytes",
-        "window",
+        "unsent_bytes", "window",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket) -> None:
@@ -79,11 +79,12 @@ class TcpInfo:
         self.complete = len(info) == _INFO_BYTES
         self.heard_ms = 0
         """Milliseconds since the last acknowledgement came."""
-        self.segment = self.acked_bytes = self.sent_bytes = self.resent_bytes = self.window = 0
+        self.segment = self.acked_bytes = self.sent_bytes = self.resent_bytes = self.window = self.unsent_bytes = 0
         if self.complete:
             (self.segment,) = struct.unpack_from("=I", info, 16)
             (self.heard_ms,) = struct.unpack_from("=I", info, 56)
             (self.acked_bytes,) = struct.unpack_from("=Q", info, 120)
+            (self.unsent_bytes,) = struct.unpack_from("=I", info, 144)
             self.sent_bytes, self.resent_bytes = struct.unpack_from("=QQ", info, 200)
             (self.window,) = struct.unpack_from("=I", info, 228)
 
@@ -135,6 +136,7 @@ class PeerProgress:
         "_small_since_bytes",
         "_usual",
         "_usual_bytes",
+        "_widest",
         "moved_s",
     )
 
@@ -154,6 +156,8 @@ class PeerProgress:
         self._lossy = False
         self._resends = False
         """Bytes were sent again more than once since its last step."""
+        self._widest = 0
+        """The widest window that was seen: the room of a buffer in which nothing is unread."""
 
     def look(self, info: TcpInfo, now: float, stands_since_s: float) -> None:
         """Takes in what the kernel knows now. ``stands_since_s``: when our kernel last took bytes, or bytes began to
@@ -168,6 +172,7 @@ class PeerProgress:
         if info.retransmits >= RESENT_TRIES:
             self._resends = True
         self._acked_bytes, self._looked_s = info.acked_bytes, now
+        self._widest = max(self._widest, info.window)
         self._count_losses(info, now)
 
     def _count_losses(self, info: TcpInfo, now: float) -> None:
@@ -218,6 +223,11 @@ class PeerProgress:
     def has_pace(self) -> bool:
         """Tells whether the peer is known to pause between its steps."""
         return self.usual_pause_s >= LUMPS_S
+
+    def unread_bytes(self, info: TcpInfo) -> int:
+        """Returns how much the peer's kernel holds that its application has not read, as its window tells. While that
+        kernel still widens a new connection's window, it tells too little."""
+        return min(info.acked_bytes, max(0, self._widest - info.window))
 
     def lump_bytes(self) -> float:
         """Returns how much the peer may have read since its last step."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from math import inf
 from typing import Protocol
 
@@ -25,7 +27,13 @@ from headway.server.connections.peer_progress import (
     TcpInfo,
 )
 from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
+from headway.server.connections.steadiness import Steadiness
 from headway.server.transport import Buffer, ByteStream, StreamError, lost
+
+FRUGAL_BYTES = 4096
+"""Our kernel takes no more for a steady peer while it has so much that it cannot send yet."""
+SYSTEMS_BYTES = 0
+"""Stands for the system's own limit (net.ipv4.tcp_notsent_lowat), by default none."""
 
 
 class OutletHost(Protocol):
@@ -39,8 +47,8 @@ class OutletHost(Protocol):
 
 class SocketOutlet(Outlet):
     __slots__ = (
-        "_fine_bytes", "_fine_since_s", "_fine_until_s", "_progress", "_writing", "host", "open", "sock", "state",
-        "stream",
+        "_fine_bytes", "_fine_since_s", "_fine_until_s", "_frugal", "_progress", "_steadiness", "_writing", "host",
+        "open", "sock", "state", "stream",
     )  # fmt: skip
 
     def __init__(self, host: OutletHost, stream: ByteStream, now: float) -> None:
@@ -61,6 +69,10 @@ class SocketOutlet(Outlet):
         """So many bytes are still to be sent in small pieces; see peer_progress.py."""
         self._progress: PeerProgress | None = None
         """Measures how the peer takes bytes; None: none of its consumers has lagged yet."""
+        self._steadiness: Steadiness | None = None
+        """Finds out whether the peer reads steadily; None: nobody wants fresh records."""
+        self._frugal = False
+        """Whether our kernel takes little that it cannot send at once."""
 
     def _become(self, state: ConnectionState) -> None:
         self.state = moved(MOVES, self.state, state)
@@ -153,6 +165,18 @@ class SocketOutlet(Outlet):
         self._count_unsent(self.stream.unsent)
         self.wait_writable()
 
+    def freshen(self) -> None:
+        if self._steadiness is None:
+            self._steadiness = Steadiness()
+
+    def _be_frugal(self, frugal: bool) -> None:
+        if frugal is not self._frugal:
+            self._frugal = frugal
+            with suppress(OSError):  # the connection may be over
+                self.sock.setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, FRUGAL_BYTES if frugal else SYSTEMS_BYTES
+                )
+
     def _may_write(self) -> bool:
         """Sends what is unsent. Returns whether there is room for more."""
         stream = self.stream
@@ -188,6 +212,9 @@ class SocketOutlet(Outlet):
             self._progress = PeerProgress()
         progress = self._progress
         progress.look(info, now, self.progress_s)
+        if self._steadiness is not None:
+            self._steadiness.look(now, info.acked_bytes, info.unsent_bytes)
+            self._be_frugal(self._steadiness.steady)
         since = self.blocked_since_s
         if since is not None and now - since > STILL_S and not progress.has_pace:
             if self._fine_bytes <= 0:
@@ -197,6 +224,17 @@ class SocketOutlet(Outlet):
         if since is None:
             return Pace(None, progress.usual_pause_s, unacknowledged_bytes)
         return Pace(since, progress.usual_pause_s, unacknowledged_bytes, progress.lump_bytes())
+
+    def seen_bytes(self) -> int:
+        """Asks the kernel. What the peer's window has lost of its width lies in the peer's buffer, unread."""
+        try:
+            info = TcpInfo(self.sock)
+        except OSError:
+            return super().seen_bytes()
+        if not info.complete:
+            return super().seen_bytes()
+        unread_bytes = 0 if self._progress is None else self._progress.unread_bytes(info)
+        return max(0, self.stream.acknowledged(info.acked_bytes) - unread_bytes)
 
     def peer(self) -> PeerState:
         """Asks the kernel whether the far side acknowledges what it gets, and whether its window is (nearly) closed."""

@@ -3,5 +3,6 @@
 from headway.core.consumer.progress.backfill import Backfill, BackfillSource
 from headway.core.consumer.progress.counters import Counters, Volume
 from headway.core.consumer.progress.skip import Predicate, Skip
+from headway.core.consumer.progress.view_age import ViewAge
 
-__all__ = ["Backfill", "BackfillSource", "Counters", "Predicate", "Skip", "Volume"]
+__all__ = ["Backfill", "BackfillSource", "Counters", "Predicate", "Skip", "ViewAge", "Volume"]

@@ -80,6 +80,17 @@ def foretold(spark: SparkSession, lake: Path, policies: Mapping[str, str], out: 
     return found
 
 
+def last_rows(lake: Path) -> dict[str, dict[str, Any]]:
+    """The last sample of each client."""
+    return {row["client"]: row for row in sorted(rows(lake, "consumer_samples"), key=lambda row: row["seq"])}
+
+
+def not_taken(row: dict[str, Any]) -> int:
+    """Records that were meant for a consumer and that it did not take. A reader is not as quick in both runs on a
+    machine that is busy."""
+    return int(row["offered_records"] - row["drained_records"])
+
+
 def near(foretold_s: float, real_s: float) -> bool:
     return abs(foretold_s - real_s) <= max(TOLERANCE_S, TOLERANCE_SHARE * real_s)
 
@@ -118,10 +129,13 @@ def test_what_the_lab_foretells_is_what_the_broker_does(
     for client, (action, at) in happened.items():
         when = told[client]["at"]
         assert near(when, at), f"{client}: {action} foretold for {when:.2f} s, was at {at:.2f} s"
-    last = {row["client"]: row for row in sorted(rows(real, "consumer_samples"), key=lambda row: row["seq"])}
+    ends, ends_recorded = last_rows(real), last_rows(recorded)
     for client in ("trim-stuck", "trim-slow"):
-        lost, foretold_lost = last[client]["skipped_records"], told[client]["records_lost"]
-        assert abs(lost - foretold_lost) <= 0.2 * lost, f"{client}: {foretold_lost} lost foretold, {lost} were"
+        lost, foretold_lost = ends[client]["skipped_records"], told[client]["records_lost"]
+        unlike = not_taken(ends_recorded[client]) - not_taken(ends[client])
+        assert abs(foretold_lost - lost - unlike) <= 0.2 * lost, (
+            f"{client}: {foretold_lost} lost foretold, {lost} were; it took {unlike} more where it was for real"
+        )
 
 
 def test_what_was_cut_in_the_recording_is_foretold_as_well(

@@ -77,8 +77,8 @@ class Peer(Protocol):
 
 class Connection(SocketOutlet):
     __slots__ = (
-        "_read_due", "address", "admitted", "client", "heard_s", "listener", "opened_s", "partial_bytes", "peer_side",
-        "pool", "read_bytes", "reading_paused_by", "reassembly", "unsent_bytes", "username",
+        "_begun", "_read_due", "address", "admitted", "client", "heard_s", "listener", "opened_s", "partial_bytes",
+        "peer_side", "pool", "read_bytes", "reading_paused_by", "reassembly", "unsent_bytes", "username",
     )  # fmt: skip
     host: Host
 
@@ -102,6 +102,8 @@ class Connection(SocketOutlet):
         checked), ``replies`` (it does not read its answers), ``journal`` (the journal does not have its session yet),
         ``turn`` (it has sent more than its budget for this turn), ``memory`` (its packet needs more memory than there
         is for now)."""
+        self._begun = False
+        """Whether the client has said anything."""
         self._read_due = False
         """Whether the loop will read what is pending in the stream."""
         self.unsent_bytes = 0
@@ -148,10 +150,12 @@ class Connection(SocketOutlet):
         if not data:
             self.close(Reason.CLIENT_GONE)
             return
-        if self.heard_s == self.opened_s and is_tls(data):
-            self.host.protocol_errors += 1
-            self.close(Reason.PROTOCOL_ERROR, unwanted_tls(self.listener))
-            return
+        if not self._begun:
+            self._begun = True
+            if is_tls(data):
+                self.host.protocol_errors += 1
+                self.close(Reason.PROTOCOL_ERROR, unwanted_tls(self.listener))
+                return
         self.heard_s = began = self.host.pulse.begin()
         self._hand(data)
         self.host.pulse.end("read", began, self)

@@ -11,14 +11,14 @@ from bench.peers.nats import NatsServer
 from bench.peers.peer import Peer
 from bench.peers.rabbitmq import Rabbitmq
 from bench.peers.redis import Redis
-from bench.peers.web import HeadwayWeb, MosquittoWeb, NatsServerWeb
+from bench.peers.web import HeadwayWeb, MosquittoWeb, NatsServerWeb, RabbitmqWeb
 from bench.peers.with_tls import HeadwayTls, MosquittoTls, NatsTlsServer
 
 EVERY: dict[str, Peer] = {
     peer.name: peer
     for peer in (
         Limit(), Headway(), HeadwayAmqp(), NatsServer(), Redis(), Mosquitto(), Rabbitmq(), Activemq(),
-        HeadwayWeb(), MosquittoWeb(), NatsServerWeb(),
+        HeadwayWeb(), MosquittoWeb(), NatsServerWeb(), RabbitmqWeb(),
         HeadwayTls(), NatsTlsServer(), MosquittoTls(),
     )
 }  # fmt: skip

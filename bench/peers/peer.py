@@ -29,12 +29,13 @@ FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Instance(NamedTuple):
-    """One broker's folder, its port, and two more ports that it may need."""
+    """One broker's folder, its port, and more ports that it may need."""
 
     folder: Path
     port: int
     second_port: int
     third_port: int
+    fourth_port: int
 
 
 class Peer(ABC):
@@ -103,10 +104,12 @@ class Peer(ABC):
 
     def settings(self) -> str:
         """Returns the configuration in full, and the command."""
-        instance = Instance(Path("FOLDER"), 1, 2, 3)
+        instance = Instance(Path("FOLDER"), 1, 2, 3, 4)
         command = " ".join("PORT" if word == "1" else word for word in self.command(instance))
         parts = [f"$ {command}"]
-        names = {"folder": "FOLDER", "port": "PORT", "second_port": "PORT2", "third_port": "PORT3"}
+        names = {
+            "folder": "FOLDER", "port": "PORT", "second_port": "PORT2", "third_port": "PORT3", "fourth_port": "PORT4",
+        }  # fmt: skip
         if self.config:
             parts.append(self.config.format(**names).strip())
         if (durable := self.durable().config) != self.config:
@@ -150,7 +153,7 @@ def again(running: Running) -> Iterator[Running]:
 def start(peer: Peer) -> Iterator[Running]:
     """Runs the peer on free ports of the loopback, its data in a temporary folder; ends it after the block."""
     with tempfile.TemporaryDirectory(prefix=f"bench-{peer.name}-", ignore_cleanup_errors=True) as folder:
-        instance = Instance(Path(folder), *free_ports(3))
+        instance = Instance(Path(folder), *free_ports(4))
         peer.prepare(instance)
         began = time.monotonic()
         with RunningProcess(peer.command(instance), instance.folder / "log", peer.env(instance)) as process:

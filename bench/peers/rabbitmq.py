@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.peers.peer import FOLDERS, Instance, Peer
 from bench.wires.amqp import Amqp, AmqpQueue
 from bench.wires.durable import AmqpDurable
+from bench.wires.wire import Wire
 
 BIN = Path("/usr/lib/rabbitmq/bin")
 """The programs that the wrapper in /usr/sbin runs, after it has become the user rabbitmq."""
@@ -19,16 +20,16 @@ START = 'epmd -address 127.0.0.1 -port "$ERL_EPMD_PORT" & exec "$0"'
 class Rabbitmq(Peer):
     name, title, program = "rabbitmq", "RabbitMQ", "rabbitmq-server"
     install = "apt-get install -y rabbitmq-server"
-    wire = Amqp()
-    queue_wire = AmqpQueue()
-    durable_wire = AmqpDurable()
+    wire: Wire = Amqp()
+    queue_wire: AmqpQueue | None = AmqpQueue()
+    durable_wire: AmqpDurable | None = AmqpDurable()
     config_name = "rabbitmq.conf"
     config = """
 listeners.tcp.1 = 127.0.0.1:{port}
 tcp_listen_options.nodelay = true
 log.console.level = error
 """
-    why = (
+    why: Sequence[str] = (
         "Transient messages, exclusive auto-delete queues, no acknowledgements, no confirms: nothing waits for a disk.",
         "The work queue: transient messages in a queue that is not durable, of its default type (classic).",
         "persistent and restart: persistent messages in durable queues of the default type (classic), on the same file "

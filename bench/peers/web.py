@@ -8,6 +8,7 @@ from bench.peers.headway import Headway
 from bench.peers.mosquitto import Mosquitto
 from bench.peers.nats import NatsServer
 from bench.peers.peer import Instance
+from bench.peers.rabbitmq import Rabbitmq
 from bench.wires.web import MqttWeb, NatsWeb
 
 WHY = "As without WebSocket, and a listener more: subscribers are on this one, publishers on the plain one."
@@ -17,6 +18,7 @@ class HeadwayWeb(Headway):
     name, title = "headway-ws", "Headway (WebSocket)"
     wire: MqttWeb = MqttWeb()
     conflating_wire = None
+    only_when_named = True
     config = (
         Headway.config.replace("{port}", "{third_port}")
         + '[listeners.web]\nurl = "ws://127.0.0.1:{port}"\nconnections_max = 20_000\n'
@@ -31,6 +33,7 @@ class HeadwayWeb(Headway):
 class MosquittoWeb(Mosquitto):
     name, title = "mosquitto-ws", "mosquitto (WebSocket)"
     wire: MqttWeb = MqttWeb()
+    only_when_named = True
     config = Mosquitto.config.replace("{port}", "{third_port}") + "listener {port} 127.0.0.1\nprotocol websockets\n"
     why: Sequence[str] = (WHY,)
 
@@ -45,6 +48,7 @@ class MosquittoWeb(Mosquitto):
 class NatsServerWeb(NatsServer):
     name, title = "nats-ws", "NATS (WebSocket)"
     wire: NatsWeb = NatsWeb()
+    only_when_named = True
     config = (
         NatsServer.config.replace("{port}", "{third_port}")
         + 'websocket {{\n  host: "127.0.0.1"\n  port: {port}\n  no_tls: true\n}}\n'
@@ -54,3 +58,25 @@ class NatsServerWeb(NatsServer):
     def prepare(self, instance: Instance) -> None:
         super().prepare(instance)
         self.wire.plain_port = instance.third_port
+
+
+class RabbitmqWeb(Rabbitmq):
+    name, title = "rabbitmq-ws", "RabbitMQ (WebSocket)"
+    wire: MqttWeb = MqttWeb()
+    queue_wire = None
+    durable_wire = None
+    only_when_named = True
+    config = """
+listeners.tcp = none
+mqtt.listeners.tcp.1 = 127.0.0.1:{fourth_port}
+web_mqtt.tcp.ip = 127.0.0.1
+web_mqtt.tcp.port = {port}
+web_mqtt.ws_path = /mqtt
+log.console.level = error
+"""
+    why: Sequence[str] = ("Its plug-in rabbitmq_web_mqtt; publishers are on MQTT's plain listener.",)
+
+    def prepare(self, instance: Instance) -> None:
+        super().prepare(instance)
+        (instance.folder / "plugins").write_text("[rabbitmq_web_mqtt].\n")
+        self.wire.plain_port = instance.fourth_port

@@ -10,15 +10,18 @@ from typing import Any
 from bench.wires.mqtt import Mqtt
 from bench.wires.nats import Nats
 
+RECORD_BYTES = 16 * 1024
+
 
 class TlsSocket(ssl.SSLSocket):
     """A TLS socket that the driver can use like a plain one."""
 
     def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
-        """Reads as many records as have come and the buffer has room for. Raises BlockingIOError."""
+        """Reads as many records as have come and the buffer has room for. Raises BlockingIOError. A record is not read
+        in part: the kernel would not tell of the rest."""
         view, got = memoryview(buffer), 0
         try:
-            while got < len(view):
+            while not got or len(view) - got >= RECORD_BYTES:
                 count = super().recv_into(view[got:])
                 if not count:
                     return got

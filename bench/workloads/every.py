@@ -15,11 +15,12 @@ from bench.workloads.restart import Restart
 from bench.workloads.stall import Stall
 from bench.workloads.workload import Workload
 from bench.workloads.workqueue import Workqueue
+from bench.workloads.wrapped import Wrapped
 
 EVERY: dict[str, Workload] = {
     workload.name: workload
     for workload in (
         Fanout(), Isolation(), Latency(), Footprint(), Catchup(), Filters(), Workqueue(), Persistent(), Restart(),
-        JournalOverhead(), Stall(), Freshness(),
+        JournalOverhead(), Stall(), Freshness(), Wrapped(),
     )
 }  # fmt: skip

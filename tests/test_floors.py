@@ -47,8 +47,8 @@ NAMES_A_PROTOCOL = {
 
 ROOMS = {
     "core": [
-        "base", "message", "selector", "log", "permission", "policy", "consumer", "receipts", "delivery", "routing",
-        "queue", "clients", "governance", "telemetry",
+        "base", "message", "selector", "log", "permission", "allowance", "policy", "consumer", "receipts", "delivery",
+        "routing", "queue", "clients", "governance", "telemetry",
     ],
     "server": [
         "protocols", "config", "loop", "journal", "recorded", "offline", "logins", "transport", "connections",

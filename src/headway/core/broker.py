@@ -7,8 +7,10 @@ seconds. After each of these it takes the effects and carries them out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 
+from headway.core.allowance import Allowance
 from headway.core.base import Reason
 from headway.core.clients import (
     Admission,
@@ -267,6 +269,12 @@ class Broker:
     def set_permissions(self, rights_of: RightsOf, now: float) -> None:
         """Gives all sessions their rights (a reload), and ends at once what is not allowed any more."""
         self._revoking.apply(rights_of, now)
+
+    def set_allowances(self, allowance_of: Callable[[Session], Allowance | None]) -> None:
+        """Counts what each session takes up for its user, after the limits of users have changed (a reload)."""
+        for session in list(self.registry.sessions.values()):
+            if not session.ended:
+                session.charge(allowance_of(session))
 
     def set_trials(self, trials: tuple[Policy, ...]) -> None:
         """Sets the policies that judge consumers beside those in force. Consumers get them at the next look at them."""

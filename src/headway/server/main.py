@@ -129,7 +129,8 @@ def _reload(engine: Engine, listeners: list[Listener], admin: Admin) -> None:
         return
     old = with_tls_of(fresh, engine.settings)
     engine.settings = replace(
-        old, policies=fresh.policies, trials=fresh.trials, auth=fresh.auth, permissions=fresh.permissions
+        old, policies=fresh.policies, trials=fresh.trials, auth=fresh.auth, permissions=fresh.permissions,
+        limits=fresh.limits,
     )
     for listener in listeners:
         listener.renew(certificates.get(tls_of(listener.name)))
@@ -141,6 +142,7 @@ def _reload(engine: Engine, listeners: list[Listener], admin: Admin) -> None:
     engine.broker.set_policies(fresh.policies, engine.now(), fresh.trials)
     engine.logins.reload(Users(fresh.auth.users))
     engine.permissions.reload(engine.settings, engine.now())
+    engine.take_limits()
     if engine.telemetry is not None:
         engine.telemetry.configured(engine.settings, fresh.policies_text)
     later = [

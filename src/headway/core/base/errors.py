@@ -27,6 +27,7 @@ class Reason(StrEnum):
     NOT_AUTHORIZED = "not_authorized"
     TOO_MANY_CONNECTIONS = "too_many_connections"
     TOO_MANY_SUBSCRIPTIONS = "too_many_subscriptions"
+    USER_LIMIT = "user_limit"
     TOO_MANY_QUEUES = "too_many_queues"
     NOT_FOUND = "not_found"
     RESOURCE_LOCKED = "resource_locked"

@@ -57,6 +57,9 @@ class Admission:
             credit=min(request.credit, limits.in_flight_max),
         )  # fmt: skip
         old = registry.sessions.get(request.client)
+        if request.allowance is not None:
+            replaced = old is not None and old.connected and old.allowance is request.allowance
+            request.allowance.check_connection(leaving=replaced)
         if old is None and len(registry.sessions) >= registry.sessions_max:
             raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
         if old is not None:
@@ -77,11 +80,13 @@ class Admission:
             registry.numbers[session.number] = session
             session.connect(outlet)
             session.settle_tab()
-            self._metadata.session(session)
-            return session
-        self._resume(old, request, outlet, now)
-        self._metadata.session(old)
-        return old
+        else:
+            session = old
+            self._resume(old, request, outlet, now)
+        self._metadata.session(session)
+        if session.allowance is not None:
+            registry.keep_to_rate(session, session.allowance, now)
+        return session
 
     def restore(self, client: str, terms: SessionTerms, now: float) -> Session:
         """Restores a session from the journal, or updates it if it is there already."""
@@ -209,6 +214,7 @@ class Admission:
         session.become(SessionLife.ENDED)
         session.stop_timers()
         self._metadata.session_ended(session)
+        session.charge(None)
         registry.deferred.begin(self._clear_up(session, reason), now)
         if registry.sessions.get(session.client) is session:
             del registry.sessions[session.client]

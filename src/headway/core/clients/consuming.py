@@ -41,6 +41,8 @@ class Consuming(Acks, ABC):
         if len(session.subscriptions) >= limit:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} consumers")
         session.tab.check(cost(request))
+        if session.allowance is not None:
+            session.allowance.check_subscription()
         if queue.members.exclusive is not None or (exclusive and queue.members.any_consumer):
             raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer, and one is to be the only one")
         subscription = self._join(session, channel, queue, request, prefetch, now)
@@ -89,7 +91,7 @@ class Consuming(Acks, ABC):
         channel.closed = True
         for member in channel.members:
             member.let_flow(False)
-            session.subscriptions.pop(member.request.key, None)
+            session.drop(member)
             queue = queue_behind(member)
             if queue is not None and queue.members.exclusive is member:
                 queue.members.exclusive = None

@@ -41,8 +41,7 @@ class Ending:
         session.caught_up(subscription)
         for table in (feed.waiting, feed.resting, feed.subscriptions):
             table.pop(subscription, None)
-        if session.subscriptions.get(subscription.request.key) is subscription:
-            del session.subscriptions[subscription.request.key]
+        session.drop(subscription)
         registry.watched.pop(subscription, None)
         registry.totals.count_consumers(feed.key.filter, -1)
         if subscription.case.slow:

@@ -21,7 +21,7 @@ class Intake:
     def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
         taken = self._publishing.publish(session, runs, now)
         if session is not None:
-            self._tell(session, now)
+            self._published(session, now)
         return taken
 
     @property
@@ -55,27 +55,31 @@ class Intake:
     def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
         """Publishes these runs, from the first on, until ``work_max`` is used up."""
         some = self._publishing.publish_some(session, runs, now, work_max)
-        if some.refused is None:
-            self._tell(session, now)
+        if some.refused is None or session.allowance is not None:
+            self._published(session, now)
         return some
 
     def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> PublishedSlice:
         """Publishes a slice of a run to its exchange, from record ``start`` on."""
         done = self._publishing.publish_slice(session, run, now, start)
-        self._tell(session, now)
+        self._published(session, now)
         return done
 
     def publish_to(self, session: Session | None, run: Run, now: float) -> Published:
         """Publishes a run to its exchange (``run.exchange``)."""
         published = self._publishing.publish_to(session, run, now)
         if session is not None:
-            self._tell(session, now)
+            self._published(session, now)
         return published
 
     def takes_at_once(self, run: Run, now: float) -> bool:
         """Tells whether some consumer could get the run at once."""
         return self._publishing.takes_at_once(run, now)
 
-    def _tell(self, session: Session, now: float) -> None:
+    def _published(self, session: Session, now: float) -> None:
+        """Tells operators if the publisher has to wait now, because others do not keep up. One that has published more
+        than its user may a second waits, too."""
         if session.paused_by and session.paused_since_s == now:
             self.advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
+        if session.allowance is not None:
+            self._registry.spend(session, session.allowance, now)

@@ -206,7 +206,7 @@ class Queues(Consuming):
         members = list(queue.members)
         for member in members:
             if not member.session.ended:  # an ended session ends its subscriptions itself
-                member.session.subscriptions.pop(member.request.key, None)
+                member.session.drop(member)
         self._registry.deferred.begin(self._end_members(members), now)
         return waiting
 

@@ -89,6 +89,8 @@ class Subscribing:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} subscriptions")
         if old is None:
             session.tab.check(cost(request))
+            if session.allowance is not None:
+                session.allowance.check_subscription()
         policy = self._policy(session, request, filter)
         accepts = _acceptance(request, filter, session.number if request.no_local else 0)
         self._check_start(request.options, filter)
@@ -198,7 +200,7 @@ class Subscribing:
         feed = subscription.feed
         subscription.tab_bytes = cost(subscription.request)
         subscription.session.tab.add(SUBSCRIPTIONS, subscription.tab_bytes)
-        subscription.session.subscriptions[subscription.request.key] = subscription
+        subscription.session.put(subscription)
         feed.subscriptions[subscription] = None
         self._registry.totals.count_consumers(feed.key.filter, 1)
         if self._registry.observer is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headway.core.allowance import Allowance
 from headway.core.base import PacketIds, Reason, Timer, moved, stop
 from headway.core.consumer.channel import MQTT_ID_MAX, Channel
 from headway.core.consumer.life import AWAY, CONNECTED, GIVEN_UP, SESSION_MOVES, SessionLife
@@ -58,6 +59,8 @@ class ConnectRequest(msgspec.Struct, frozen=True):
     will: Will | None = None
     rights: Rights | None = None
     """The client's rights; None: it may do everything."""
+    allowance: Allowance | None = None
+    """The allowance of the client's user; None: it has no limits."""
 
 
 BEHIND_MAX = 16
@@ -70,30 +73,44 @@ class Holdings:
     The sums are exact for a client with few subscriptions. They lag for a client with ten thousand, because a look
     visits only some of them."""
 
-    __slots__ = ("_known", "disk_bytes", "gating_bytes")
+    __slots__ = ("_known", "allowance", "disk_bytes", "gating_bytes")
 
     def __init__(self) -> None:
         self._known: dict[object, tuple[int, int]] = {}
         self.gating_bytes = 0
         self.disk_bytes = 0
         """The part of ``gating_bytes`` that is on disk."""
+        self.allowance: Allowance | None = None
+        """Where the bytes are counted for the client's user, too."""
+
+    def charge(self, allowance: Allowance | None) -> None:
+        """Counts the bytes for another user."""
+        if self.allowance is not None:
+            self.allowance.hold(-self.gating_bytes, -self.disk_bytes)
+        self.allowance = allowance
+        if allowance is not None:
+            allowance.hold(self.gating_bytes, self.disk_bytes)
 
     def note(self, holder: object, gating_bytes: int, spilled_bytes: int) -> None:
         """Notes the bytes that one holder holds of its lane. ``spilled_bytes`` of the lane are on disk."""
         gating, disk = self._known.pop(holder, (0, 0))
-        self.gating_bytes -= gating
-        self.disk_bytes -= disk
+        more_gating, more_disk = -gating, -disk
         if gating_bytes:
             disk = min(gating_bytes, spilled_bytes)
             self._known[holder] = gating_bytes, disk
-            self.gating_bytes += gating_bytes
-            self.disk_bytes += disk
+            more_gating += gating_bytes
+            more_disk += disk
+        self.gating_bytes += more_gating
+        self.disk_bytes += more_disk
+        if self.allowance is not None:
+            self.allowance.hold(more_gating, more_disk)
 
 
 class Session:
     """One client."""
 
     __slots__ = (
+        "allowance",
         "channel",
         "client",
         "durable",
@@ -127,6 +144,8 @@ class Session:
         "refused_records",
         "rest",
         "rights",
+        "spent_bytes",
+        "spent_records",
         "stalled_s",
         "starved",
         "subscriptions",
@@ -190,6 +209,10 @@ class Session:
         self.last_reason: Reason | None = None
         self.rights: Rights | None = None
         """The client's rights; None: it may do everything. Only ``grant`` sets it."""
+        self.allowance: Allowance | None = None
+        """The allowance of the client's user; None: it has no limits. Only ``charge`` sets it."""
+        self.spent_records = self.spent_bytes = 0
+        """Those of ``published_records`` and ``published_bytes`` that are counted in the allowance."""
         self.adopt(request, now)
 
     def become(self, life: SessionLife) -> None:
@@ -206,12 +229,16 @@ class Session:
 
     def connect(self, outlet: Outlet) -> None:
         self.become(CONNECTED)
+        if self.allowance is not None:
+            self.allowance.connections += not self.connected
         self.outlet = outlet
 
     def disconnect(self, now: float) -> None:
         """Notes that the connection is gone. A session that was given up, or has ended, stays so."""
         if self.life is CONNECTED:
             self.become(AWAY)
+        if self.allowance is not None:
+            self.allowance.connections -= self.connected
         self.outlet = NO_OUTLET
         self.gone_since_s = now
 
@@ -232,6 +259,7 @@ class Session:
         self.pending_will: Will | None = None
         """A will to be published when its delay is over, unless the client comes back before."""
         self.grant(request.rights)
+        self.charge(request.allowance)
 
     def grant(self, rights: Rights | None) -> None:
         """Replaces the client's rights, and forgets the answers of the old ones."""
@@ -240,6 +268,34 @@ class Session:
         self.rights = rights
         if rights is not None:
             rights.tab = self.tab
+
+    def charge(self, allowance: Allowance | None) -> None:
+        """Counts what the client takes up for another user, or for none."""
+        old = self.allowance
+        if allowance is old:
+            return
+        if old is not None:
+            old.connections -= self.connected
+            old.subscriptions -= len(self.subscriptions)
+        if allowance is not None:
+            allowance.connections += self.connected
+            allowance.subscriptions += len(self.subscriptions)
+        self.allowance = allowance
+        self.holdings.charge(allowance)
+        self.spent_records, self.spent_bytes = self.published_records, self.published_bytes
+
+    def put(self, subscription: Subscription) -> None:
+        """Puts a subscription into the table, under a key that is free or its own."""
+        if self.allowance is not None:
+            self.allowance.subscriptions += subscription.request.key not in self.subscriptions
+        self.subscriptions[subscription.request.key] = subscription
+
+    def drop(self, subscription: Subscription) -> None:
+        """Takes a subscription out of the table, if it is there; its key is free then."""
+        if self.subscriptions.get(subscription.request.key) is subscription:
+            del self.subscriptions[subscription.request.key]
+            if self.allowance is not None:
+                self.allowance.subscriptions -= 1
 
     def fell_behind(self, subscription: Subscription) -> None:
         self.lagging[subscription] = self.ready[subscription] = None

@@ -127,18 +127,21 @@ def _most_first(
             lanes.rest(lane, now + REST_S)
 
 
-def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float) -> tuple[int, int] | None:
+def beyond_share(
+    pool: Pool, lags: Iterable[tuple[int, int]], now: float, share: float | None = None
+) -> tuple[int, int] | None:
     """Returns (used, limit) if one client's lags are more than it may hold (AMPS calls this ClientMaxCapacity), even
     with room left in the pool.
 
     ``lags`` has for each lag the bytes of the lane that it holds, and the bytes that the lane has on disk. A lag
     that is over the client's share of the memory is written to disk. So the limit is a share of the disk, or a share
-    of the memory if the pool cannot spill."""
+    of the memory if the pool cannot spill. ``share``: another than the pool's."""
+    share = pool.client_share if share is None else share
     if pool.can_spill(now):
-        limit = int(pool.disk_limit * pool.client_share)
+        limit = int(pool.disk_limit * share)
         used = sum(min(gating, spilled) for gating, spilled in lags)
     else:
-        limit = int(pool.memory_limit * pool.client_share)
+        limit = int(pool.memory_limit * share)
         used = sum(gating for gating, _ in lags)
     return (used, limit) if used > limit else None
 
@@ -249,9 +252,27 @@ def is_late(subscription: Subscription, now: float) -> bool:
 
 def over_share(pool: Pool, subscription: Subscription, now: float) -> tuple[int, int] | None:
     """Returns (used, limit) if the consumer's client takes up more than its share and has had time to take it."""
+    holdings = subscription.session.holdings
+    over = beyond_share(pool, [(holdings.gating_bytes, holdings.disk_bytes)], now)
+    return over if over is not None and _had_time(subscription, now) else None
+
+
+def over_share_of_user(pool: Pool, subscription: Subscription, now: float) -> tuple[int, int] | None:
+    """Returns (used, limit) if all clients of the consumer's user take up more than that user may, and this one has had
+    time to take it. A client that holds less than most of them is left alone."""
     session = subscription.session
-    over = beyond_share(pool, [(session.holdings.gating_bytes, session.holdings.disk_bytes)], now)
-    if over is None:
+    allowance = session.allowance
+    if allowance is None or allowance.limits.pool_share is None:
         return None
+    used = allowance.gating_bytes, allowance.disk_bytes
+    over = beyond_share(pool, [used], now, allowance.limits.pool_share)
+    if over is None or session.holdings.gating_bytes * max(1, allowance.connections) < allowance.gating_bytes:
+        return None
+    return over if _had_time(subscription, now) else None
+
+
+def _had_time(subscription: Subscription, now: float) -> bool:
+    """Tells whether the consumer, or another of its client, should have taken what it holds by now."""
+    session = subscription.session
     late = subscription in session.lagging and is_late(subscription, now)
-    return over if late or any(is_late(other, now) for other in session.some_behind()) else None
+    return late or any(is_late(other, now) for other in session.some_behind())

@@ -81,11 +81,18 @@ class Relief:
 
     def _over_share(self, subscription: Subscription, now: float) -> bool:
         """Evicts the consumer of a client that holds more of lanes than its share, even with room in the pool."""
-        over = pressure.over_share(subscription.session.pool, subscription, now)
+        pool, allowance = subscription.session.pool, None
+        over = pressure.over_share(pool, subscription, now)
+        if over is None:
+            over, allowance = pressure.over_share_of_user(pool, subscription, now), subscription.session.allowance
         if over is None or not pressure.gives_way(subscription):
             return False
         used, limit = over
         why = f"it holds more than one client's share of the pool ({format_size(used)} of {format_size(limit)})"
+        if allowance is not None:
+            why = (f"the clients of user {allowance.user} hold more of the pool than {allowance.limits.name} permits "
+                   f"({format_size(used)} of {format_size(limit)})")  # fmt: skip
+            allowance.evicted()
         reading = Reading("pool_share", used / max(1, limit), ">", 1.0)
         self.evict(subscription, Reason.CLIENT_SHARE, why, (reading,), now)
         return True

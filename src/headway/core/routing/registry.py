@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
+from headway.core.allowance import Allowance, Allowances
 from headway.core.base import DeferredWork, Reason, Timers, WorkSteps, format_size
 from headway.core.consumer import ArchiveIndex, Effect, Feed, Pause, Resume, Session, Subscription
 from headway.core.log import Lane, Ledger, NoLedger, Pool, Tab
@@ -60,8 +62,9 @@ class Choice(NamedTuple):
     policy: Policy
 
 
-Holdup = Feed | Lane | Pool | Ledger
-"""An object that can hold up publishers: a feed with a gate, a closed lane, a full pool, a journal that is behind."""
+Holdup = Feed | Lane | Pool | Ledger | Allowance
+"""An object that can hold up publishers: a feed with a gate, a closed lane, a full pool, a journal that is behind, a
+user's allowance that is used up for now."""
 RESUME_WORK = 4
 """The work of resuming one publisher."""
 
@@ -72,6 +75,8 @@ def pause_reason(by: object) -> str:
         return "consumers cannot keep up"
     if isinstance(by, Lane):
         return f"records that consumers do not take use up their room ({format_size(by.memory_bytes)} of memory)"
+    if isinstance(by, Allowance):
+        return by.wait_reason
     return "memory is used up" if isinstance(by, Pool) else "the journal cannot follow"
 
 
@@ -141,6 +146,7 @@ class Registry:
         """The recorded topics; None if there is no journal."""
         self._last_choice: Choice | None = None
         """The members of one queue, which has thousands of names, ask for their policy one after the other."""
+        self.allowances = Allowances()
         self.totals = Totals()
         self.wall_offset_s = 0.0
         """Epoch seconds minus the broker's clock."""
@@ -228,6 +234,31 @@ class Registry:
             self.effects.append(Pause(session, session.outlet, pause_reason(by)))
         session.paused_by[by] = None
         self.paused.setdefault(by, {})[session] = None
+
+    def spend(self, session: Session, allowance: Allowance, now: float) -> None:
+        """Counts what the client has published since the last call, and has it wait if its user may publish no more."""
+        records, size = session.published_records, session.published_bytes
+        allowance.spend(records - session.spent_records, size - session.spent_bytes, now)
+        session.spent_records, session.spent_bytes = records, size
+        self.keep_to_rate(session, allowance, now)
+
+    def keep_to_rate(self, session: Session, allowance: Allowance, now: float) -> None:
+        """Has the publisher wait if its user has published as much as it may for now."""
+        wait_s = allowance.wait_s(now)
+        if wait_s > 0 and session.connected:
+            if allowance not in session.paused_by:
+                allowance.waits()
+            self.pause(session, allowance, now)
+            if allowance.timer is None or not allowance.timer.waits:
+                allowance.timer = self.timers.at(now + wait_s, partial(self._paid, allowance))
+
+    def _paid(self, allowance: Allowance, now: float) -> None:
+        """Lets publishers go on if what their user has published is paid for; others may have published meanwhile."""
+        wait_s = allowance.wait_s(now)
+        if wait_s > 0:
+            allowance.timer = self.timers.at(now + wait_s, partial(self._paid, allowance))
+        else:
+            self.resume(allowance, now)
 
     def ungate(self, feed: Feed, now: float) -> None:
         """Resumes publishers that a gate held up, after a gate was opened or a queue got another consumer."""

@@ -24,6 +24,7 @@ HELP = {
     "protocol_errors": "Connections closed because the client broke its protocol",
     "connections_ended": "Connections that ended, by reason",
     "logins_failed": "Logins that failed: wrong, or not checked because too many from that address had failed",
+    "user_limits_reached": "Times that a user reached a limit: connections, subscriptions, publish_rate, pool_share",
     "denied": "Requests that no permission allowed, by operation; of publishes, the records",
     "plugin_failures": "Exceptions raised by a plugged-in meter or action",
     "receipts_asked": "Records whose publishers asked for a receipt",

@@ -176,12 +176,13 @@ class AmqpPeer(BasePeer[Item]):
             name, self.connection.listener, credit=self.listener.in_flight_max, username=self.username,
             protocol=f"amqp-{self.version.name}",
             rights=self.engine.permissions.rights(self.user, name, certified=bool(self.connection.stream.user)),
+            allowance=self.engine.allowances.of(self.user),
         )  # fmt: skip
         try:
             self.session = self.engine.broker.connect(request, self.connection, self.engine.now())
         except Refused as error:
             self.engine.refused(self.connection, str(error))
-            if error.reason is Reason.NOT_AUTHORIZED:
+            if error.reason in (Reason.NOT_AUTHORIZED, Reason.USER_LIMIT):
                 text = f"access to vhost '/' refused: {error}"
                 self.end_with(write_close_connection(self.version, ReplyCode.NOT_ALLOWED, text), error.reason, text)
                 return

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
+from headway.core.allowance import UserLimits
 from headway.core.base import ConfigError, format_duration, format_share, format_size
 from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Permission
@@ -34,6 +35,7 @@ from headway.server.config.settings import (
     AuthTable,
     FileTables,
     HistorySettings,
+    LimitTable,
     PermissionTable,
     PoolSettings,
     PoolTable,
@@ -99,8 +101,8 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
     written["topic"] = [*written["topic"], *of_views]
     settings = Settings(
         server=file.server, listeners=file.listeners, auth=auth,
-        permissions=tuple(map(_permission, file.permission)), pools=pools, flap=file.flap,
-        retained=file.retained, telemetry=file.telemetry, journal=file.journal, history=_history(file),
+        permissions=tuple(map(_permission, file.permission)), limits=tuple(_user_limits(file.limit)), pools=pools,
+        flap=file.flap, retained=file.retained, telemetry=file.telemetry, journal=file.journal, history=_history(file),
         topics=topics_of(file.views.values(), file.topic), views=file.views, tables=file.tables, policies=policies,
         trials=trials, source=source, policies_text=msgspec.json.encode(written).decode(), text=text,
     )  # fmt: skip
@@ -176,6 +178,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     yield from _bad_admin(settings)
     yield from _bad_rights(settings)
     yield from _bad_permissions(settings)
+    yield from _bad_limits(settings)
     yield from _bad_pools(settings)
     flap = settings.flap
     if flap.base_s > flap.max_s:
@@ -229,6 +232,20 @@ def _permission(table: PermissionTable) -> Permission:
         table.user, table.group, tuple(table.connect), tuple(table.publish), tuple(table.subscribe),
         tuple(table.declares), tuple(table.admin),
     )  # fmt: skip
+
+
+def _user_limits(tables: Sequence[LimitTable]) -> Iterator[UserLimits]:
+    for number, table in enumerate(tables, 1):
+        yield UserLimits(name=f"limit[{number}]", **table.model_dump())
+
+
+def _bad_limits(settings: Settings) -> Iterator[str]:
+    for limits in settings.limits:
+        if limits.user is not None and limits.group is not None:
+            yield f"{limits.name}: it is for a user or for a group, not for both: write two"
+        if msgspec.structs.replace(limits, user=None, group=None) == UserLimits(limits.name):
+            kinds = ", ".join(name for name in UserLimits.__struct_fields__ if name not in ("name", "user", "group"))
+            yield f"{limits.name}: it limits nothing: add one of {kinds}"
 
 
 def _bad_permissions(settings: Settings) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from headway.core.allowance import UserLimits
 from headway.core.message import compile_key
 from headway.core.permission import Permission
 from headway.core.policy import Policy
@@ -198,6 +199,20 @@ class PermissionTable(Table):
     admin: list[Annotated[str, one_of("read", "change")]] = Field(default_factory=list)
 
 
+class LimitTable(Table):
+    """``[[limit]]``: limits of a user, of each user of a group, or of each user."""
+
+    user: Name | None = None
+    group: Name | None = None
+    connections: Annotated[int | None, count(0, 1_000_000)] = None
+    subscriptions: Annotated[int | None, count(0, 1_000_000)] = None
+    publish_rate: Annotated[int | None, count(1, 1_000_000_000)] = None
+    """Records a second."""
+    publish_bytes: Annotated[int | None, size(1, 1 << 40)] = None
+    """Bytes a second."""
+    pool_share: Share | None = None
+
+
 class FlapTable(Table):
     """``[flap]``"""
 
@@ -310,6 +325,7 @@ class FileTables(Table):
     listeners: dict[Name, ListenerTable] = Field(default_factory=dict)
     auth: AuthTable = AuthTable()
     permission: list[PermissionTable] = Field(default_factory=list)
+    limit: list[LimitTable] = Field(default_factory=list)
     pool: PoolTable = Field(default_factory=PoolTable)
     flap: FlapTable = FlapTable()
     retained: RetainedTable = RetainedTable()
@@ -356,6 +372,8 @@ class Settings:
     auth: AuthTable
     permissions: tuple[Permission, ...]
     """In the order of the file. If there is one, whatever none of them allows is denied."""
+    limits: tuple[UserLimits, ...]
+    """In the order of the file. The first that is for a user is its limit."""
     pools: dict[str, PoolSettings]
     """Pools by listener; ``""`` is the global one. The keys are those of ``core.routing.Registry.pools``."""
     flap: FlapTable

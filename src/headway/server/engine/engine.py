@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from math import inf
 from typing import Any
 
+from headway.core.allowance import Allowance
 from headway.core.base import ProtocolError, Reason
 from headway.core.clients import WriterOutlet
 from headway.core.consumer import (
@@ -79,6 +80,7 @@ class Engine:
         self.pulse = Pulse()
         self.ends = Ends()
         self.permissions = PermissionsInForce(settings, self.broker)
+        self.allowances = self.broker.registry.allowances
         self.connections_refused = 0
         self.protocol_errors = 0
         self._limited_s = -LIMITED_EVERY_S
@@ -91,6 +93,7 @@ class Engine:
                                        lambda: time.time() - time.monotonic(), repair=repair)  # fmt: skip
             self.journal.pulse = self.pulse
             self.permissions.begin(self.now())
+        self.take_limits()
         self.history = open_history(settings.history, self.broker.verdicts, self.ends, loop, self.now)
         self._recorders = [one for one in (self.telemetry, self.history) if one is not None]
         self._spilling = Spilling(settings, self.broker, self.journal, loop, lambda: self.now(), self.pulse,
@@ -295,6 +298,19 @@ class Engine:
         self._spilling.tidy()
         self._supervision.sweep()
         self.pulse.end("sweep", began)
+
+    def take_limits(self) -> None:
+        """Puts the limits of users that the settings have in force, also for who is connected."""
+        if self.allowances.take(self.settings.limits, self.settings.auth.groups):
+            self.broker.set_allowances(self._allowance_of)
+
+    def _allowance_of(self, session: Session) -> Allowance | None:
+        outlet = session.outlet
+        if isinstance(outlet, Connection):
+            return self.allowances.of(outlet.peer_side.user)
+        if session.allowance is not None:
+            return self.allowances.of(session.allowance.user)
+        return self.allowances.of(session.rights.user if session.rights is not None else "")
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine, and keeps a reference to its task until it is done."""

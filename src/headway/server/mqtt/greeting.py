@@ -30,7 +30,7 @@ RECEIVE_MAX = 1024
 NO_LIMIT = 65_535
 """The limit for clients that cannot be told one: all ids there are. Each takes one bit (packet_ids.py). Not reading the
 client would be no way out, because its releases come behind its publishes."""
-QUOTAS = {Reason.FLAPPING, Reason.TOO_MANY_SUBSCRIPTIONS, Reason.CLIENT_MEMORY}
+QUOTAS = {Reason.FLAPPING, Reason.TOO_MANY_SUBSCRIPTIONS, Reason.CLIENT_MEMORY, Reason.USER_LIMIT}
 
 
 class Greeting:
@@ -102,6 +102,7 @@ class Greeting:
             packet.max_packet_bytes or 2**62, peer.user or packet.username,
             "mqtt5" if packet.version == 5 else "mqtt3.1.1", _will(packet),
             peer.engine.permissions.rights(peer.user, client, certified=bool(peer.connection.stream.user)),
+            peer.engine.allowances.of(peer.user),
         )  # fmt: skip
         durable = peer.engine.broker.is_kept(client)
         try:

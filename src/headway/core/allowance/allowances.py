@@ -1,0 +1,56 @@
+"""Allowances: those of all users. The first limit of the configuration that is for a user is its limit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from headway.core.allowance.allowance import Allowance
+from headway.core.allowance.user_limits import UserLimits
+
+UNUSED_MAX = 1_000
+"""Allowances of users who are not there are forgotten when there are so many more than at the last look."""
+
+
+class Allowances:
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        """How often a limit was reached, by limit."""
+        self._limits: tuple[UserLimits, ...] = ()
+        self._groups: dict[str, frozenset[str]] = {}
+        self._known: dict[str, Allowance] = {}
+        self._forget_at = UNUSED_MAX
+
+    def take(self, limits: Sequence[UserLimits], groups: Mapping[str, Sequence[str]]) -> bool:
+        """Takes the limits of a configuration. Returns whether clients may have other allowances now."""
+        before = bool(self._limits)
+        self._limits = tuple(limits)
+        self._groups = {name: frozenset(members) for name, members in groups.items()}
+        return before or bool(self._limits)
+
+    def of(self, user: str, groups: Collection[str] = ()) -> Allowance | None:
+        """Returns the allowance of a user; None: it has no limits, or is nobody whose name was checked. ``groups``:
+        those that it has besides the configuration's."""
+        limits = self._limits_of(user, groups) if user and self._limits else None
+        if limits is None:
+            return None
+        known = self._known.get(user)
+        if known is None:
+            if len(self._known) >= self._forget_at:
+                self._known = {name: one for name, one in self._known.items() if not one.unused}
+                self._forget_at = len(self._known) + UNUSED_MAX
+            known = self._known[user] = Allowance(user, limits, self.counts)
+        known.limits = limits
+        return known
+
+    def _limits_of(self, user: str, groups: Collection[str]) -> UserLimits | None:
+        for limits in self._limits:
+            if limits.user is not None:
+                applies = limits.user == user
+            elif limits.group is not None:
+                applies = limits.group in groups or user in self._groups.get(limits.group, ())
+            else:
+                applies = True
+            if applies:
+                return limits
+        return None

@@ -1,0 +1,209 @@
+"""Limits per user: what all clients of one user may take up together."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.stage import STUCK, Client, Stage
+from tests.core.test_tab import connect, disconnect
+
+from headway.core.allowance import Allowance, Allowances, UserLimits
+from headway.core.base.errors import Reason, Refused
+
+SMALL = {"memory": "2MB", "disk": "0B", "free": "100KB"}
+
+
+def given(stage: Stage, *limits: UserLimits, groups: dict[str, list[str]] | None = None) -> Allowances:
+    allowances = stage.broker.registry.allowances
+    allowances.take(limits, groups or {})
+    return allowances
+
+
+def of_user(stage: Stage, client: Client, user: str) -> Allowance:
+    allowance = stage.broker.registry.allowances.of(user)
+    assert allowance is not None
+    client.session.charge(allowance)
+    return allowance
+
+
+# -- whose limit -------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_limit_that_is_for_a_user_is_its_limit() -> None:
+    allowances = Allowances()
+    assert not allowances.take((), {})
+    assert allowances.of("ann") is None
+    assert allowances.take(
+        [
+            UserLimits("limit[1]", user="ann", connections=1), UserLimits("limit[2]", group="desks", connections=2),
+            UserLimits("limit[3]", connections=3),
+        ],
+        {"desks": ["ann", "bob"]},
+    )  # fmt: skip
+    found = {name: allowances.of(name, groups) for name, groups in
+             (("ann", ()), ("bob", ()), ("carl", ()), ("dan", ("desks",)))}  # fmt: skip
+    assert {name: one.limits.connections for name, one in found.items() if one} == {
+        "ann": 1, "bob": 2, "carl": 3, "dan": 2
+    }  # fmt: skip
+    assert allowances.of("") is None
+    assert allowances.of("ann") is found["ann"]
+    assert allowances.take((), {})  # those who had limits have to be told
+
+
+def test_users_who_are_gone_are_forgotten() -> None:
+    allowances = Allowances()
+    allowances.take([UserLimits("limit[1]", connections=1)], {})
+    here = allowances.of("here")
+    assert here is not None
+    here.connections = 1
+    for number in range(10_000):
+        allowances.of(f"u{number}")
+    assert len(allowances._known) < 2_500
+    assert allowances.of("here") is here
+
+
+# -- connections and subscriptions -------------------------------------------------------------------------------------
+
+
+def test_connections_of_a_user_are_limited_together_and_a_session_that_is_taken_over_gives_way() -> None:
+    stage = Stage()
+    ann = given(stage, UserLimits("limit[1]", connections=2)).of("ann")
+    first = connect(stage, "a", allowance=ann, expiry_s=60.0)
+    connect(stage, "b", allowance=ann)
+    with pytest.raises(Refused, match=r"user ann has 2 connections, and limit\[1\]\.connections permits 2") as caught:
+        connect(stage, "c", allowance=ann)
+    assert caught.value.reason is Reason.USER_LIMIT
+    assert stage.broker.registry.allowances.counts == {"connections": 1}
+    assert connect(stage, "a", allowance=ann, expiry_s=60.0) is first
+    assert ann is not None
+    assert ann.connections == 2
+    connect(stage, "d")  # a client without limits
+    disconnect(stage, first)
+    assert ann.connections == 1  # its session stays, and is no connection
+    connect(stage, "c", allowance=ann)
+    with pytest.raises(Refused):
+        connect(stage, "a", allowance=ann, expiry_s=60.0)
+
+
+def test_subscriptions_count_until_they_end_whichever_way() -> None:
+    stage = Stage()
+    given(stage, UserLimits("limit[1]", subscriptions=3))
+    one, two = stage.client("one", expiry_s=60.0), stage.client("two")
+    one.subscribe("t/0")
+    ann = of_user(stage, one, "ann")
+    of_user(stage, two, "ann")
+    assert ann.subscriptions == 1
+    two.subscribe("t/1")
+    two.subscribe("t/2")
+    two.subscribe("t/2", 1)  # another in its place
+    for client in (one, two):
+        with pytest.raises(Refused, match=r"user ann has 3 subscriptions, and limit\[1\]\.subscriptions permits 3"):
+            client.subscribe("t/3")
+    stage.broker.unsubscribe(two.session, "t/1", stage.now)
+    one.subscribe("t/3")
+    assert ann.subscriptions == 3
+    two.leave()
+    assert ann.subscriptions == 2  # at once, although it is cleared up over the turns to come
+    stage.turn()
+    assert ann.subscriptions == 2
+    one.leave()
+    assert (ann.subscriptions, ann.connections) == (2, 0)  # its session stays
+    assert not ann.unused
+    stage.broker.registry.timers.run(stage.now + 61)
+    stage.turn()
+    assert (ann.subscriptions, ann.connections) == (0, 0)
+
+
+# -- publishing --------------------------------------------------------------------------------------------------------
+
+
+def test_who_publishes_more_than_its_user_may_waits_until_it_is_paid_for() -> None:
+    stage = Stage()
+    given(stage, UserLimits("limit[1]", publish_rate=100))
+    reader, fast = stage.consumer("reader", "t"), stage.client("fast")
+    of_user(stage, fast, "ann")
+    sent = 0
+    for _ in stage.steps(10.0):
+        sent += 20 * fast.publish("t", sent, 20)
+    assert 100 * 10 <= sent <= 100 * 10 + 100 + 20  # one second may have been saved, and one read goes beyond
+    assert len(reader.seen) == sent
+    assert stage.broker.registry.allowances.counts["publish_rate"] > 10
+    assert not stage.told("fast_producer")  # nobody is slow because of it
+
+
+def test_another_connection_of_that_user_waits_too_and_others_do_not() -> None:
+    stage = Stage()
+    given(stage, UserLimits("limit[1]", user="ann", publish_bytes=10_000))
+    fast, other, free = (stage.client(name) for name in ("fast", "other", "free"))
+    ann = of_user(stage, fast, "ann")
+    fast.publish("t", 0, 300)  # 30 kB: three seconds, of which one was saved
+    stage.turn()
+    assert fast.paused
+    assert list(fast.session.paused_by) == [ann]
+    of_user(stage, other, "ann")
+    other.publish("t", 0)
+    stage.turn()
+    assert other.paused
+    again = stage.broker.connect(fast.request, fast.outlet, stage.now)
+    assert again is not None
+    free.publish("t", 0, 1000)
+    stage.turn()
+    assert not free.paused
+    stage.run(3.2)
+    assert not other.paused
+
+
+def test_who_comes_back_does_not_get_more() -> None:
+    stage = Stage()
+    given(stage, UserLimits("limit[1]", publish_rate=10))
+    fast = stage.client("fast")
+    ann = of_user(stage, fast, "ann")
+    fast.publish("t", 0, 100)
+    fast.leave()
+    session = connect(stage, "fast", allowance=ann)
+    assert list(session.paused_by) == [ann]
+    assert ann.wait_reason == "user ann may publish 10 records a second (limit[1])"
+
+
+def test_a_reload_takes_limits_away_and_gives_others() -> None:
+    stage = Stage()
+    given(stage, UserLimits("limit[1]", publish_rate=10))
+    client = stage.client("fast")
+    of_user(stage, client, "ann")
+    client.subscribe("x")
+    client.publish("t", 0, 1000)
+    given(stage)
+    stage.broker.set_allowances(lambda session: stage.broker.registry.allowances.of("ann"))
+    assert client.session.allowance is None
+    stage.turn()
+    assert not client.paused
+    allowances = given(stage, UserLimits("limit[1]", subscriptions=1))
+    stage.broker.set_allowances(lambda session: allowances.of("ann") if session is client.session else None)
+    ann = allowances.of("ann")
+    assert ann is client.session.allowance
+    assert ann is not None
+    assert (ann.connections, ann.subscriptions) == (1, 1)
+    with pytest.raises(Refused):
+        client.subscribe("y")
+
+
+# -- the share of the pool ---------------------------------------------------------------------------------------------
+
+
+def test_clients_that_hold_more_than_their_users_share_together_are_evicted() -> None:
+    stage = Stage(**SMALL)
+    given(stage, UserLimits("limit[1]", user="ann", pool_share=0.2))
+    stuck = [stage.consumer(f"s{number}", f"t/{number}", reads=STUCK) for number in range(3)]
+    free = stage.consumer("free", "t/9", reads=STUCK)
+    for client in stuck:
+        of_user(stage, client, "ann")
+    publisher = stage.client("publisher")
+    for number in (0, 1, 2, 9):
+        publisher.publish(f"t/{number}", 0, 180, size=1000)
+    stage.run(12.0)
+    assert any(not client.connected for client in stuck)
+    assert free.connected
+    gone = next(client for client in stuck if not client.connected)
+    assert gone.goodbye is not None
+    assert "the clients of user ann hold more of the pool than limit[1] permits" in gone.goodbye.reason
+    assert stage.broker.registry.allowances.counts["pool_share"] >= 1
+    assert sum(client.connected for client in stuck) >= 1  # no more than it takes

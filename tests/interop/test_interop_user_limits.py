@@ -1,0 +1,121 @@
+"""Limits per user, with real clients: each is told which limit it is, in its protocol's words."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pika
+import pika.exceptions
+import pytest
+from tests.interop.amqp_pika import Pika
+from tests.interop.conftest import BrokerFactory
+from tests.interop.pahos import Paho
+from tests.interop.permitted import SECRET
+from tests.interop.process import BrokerProcess
+from tests.interop.waiting import until
+
+from headway.server.config.auth import hash_password
+
+USERS = "[auth.users]\n" + "".join(f'{name} = "{hash_password(SECRET)}"\n' for name in ("ann", "bob", "root"))
+LISTENERS = """
+[listeners.mqtt]
+url = "mqtt://127.0.0.1:0"
+[listeners.amqp]
+url = "amqp://127.0.0.1:0"
+"""
+LIMITS = """
+[[limit]]
+user = "ann"
+connections = 3
+subscriptions = 2
+[[limit]]
+user = "bob"
+publish_rate = 200
+"""
+
+
+@pytest.fixture(scope="module")
+def limited(start: BrokerFactory) -> BrokerProcess:
+    broker = start(LISTENERS + USERS + LIMITS)
+    broker.login = f"root:{SECRET}"
+    return broker
+
+
+def paho(broker: BrokerProcess, user: str, client: str, version: int = 5) -> Paho:
+    return Paho(broker.ports["mqtt"], client, version, user=(user, SECRET))
+
+
+def rabbit(broker: BrokerProcess, user: str) -> Pika:
+    return Pika(broker.ports["amqp"], credentials=pika.PlainCredentials(user, SECRET))
+
+
+def test_connections_and_subscriptions_of_a_user_over_all_protocols(limited: BrokerProcess) -> None:
+    first, second = paho(limited, "ann", "a1"), paho(limited, "ann", "a2", 4)
+    third = rabbit(limited, "ann")
+    for version in (4, 5):
+        refused = paho(limited, "ann", "a3", version)
+        assert refused.connack.value == {5: 0x97, 4: 0x88}[version]  # paho has 3.1.1's 3 as 0x88
+        if version == 5:
+            said = refused.connect_properties.ReasonString
+            assert said == (
+                "user ann has 3 connections, and limit[1].connections permits 3: close one, or have that limit raised"
+            )
+        refused.close()
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match=r"limit\[1\]\.connections permits 3") as caught:
+        rabbit(limited, "ann")
+    assert caught.value.reply_code == 530
+    assert [code.value for code in first.subscribe([("a", 0), ("b", 0), ("c", 0)])] == [0, 0, 0x97]
+    assert [code.value for code in second.subscribe([("a", 0)])] == [0x80]
+    queue = third.channel.queue_declare("", exclusive=True).method.queue
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"limit\[1\]\.subscriptions permits 2") as closed:
+        third.channel.basic_consume(queue, lambda *_: None)
+    assert closed.value.reply_code == 506
+    other = paho(limited, "bob", "b1")
+    assert other.connack.value == 0
+    for client in (first, other, third):
+        client.close()
+    until(lambda: paho_is_let_in(limited), what="room for another connection")
+    second.close()
+    _, page = limited.call("/metrics")
+    assert b'headway_user_limits_reached_total{limit="connections"}' in page
+
+
+def paho_is_let_in(broker: BrokerProcess) -> bool:
+    client = paho(broker, "ann", "a4")
+    client.close()
+    return bool(client.connack.value == 0)
+
+
+@pytest.mark.parametrize("protocol", ["mqtt", "amqp"])
+def test_a_publisher_waits_and_loses_nothing(limited: BrokerProcess, protocol: str) -> None:
+    """At least as long as the rate says; a limit from above would be a measurement."""
+    reader = paho(limited, "root", f"reader-{protocol}")
+    reader.subscribe(f"rate/{protocol}", 1)
+    began = time.monotonic()
+    if protocol == "mqtt":
+        writer = paho(limited, "bob", "b2")
+        for number in range(600):
+            writer.client.publish(f"rate/{protocol}", b"%d" % number, 1)
+        until(lambda: limited.publisher("b2").get("waits_for", "") != "", what="the publisher waits")
+        assert "user bob may publish 200 records a second (limit[2])" in str(limited.publisher("b2"))
+    else:
+        rabbit_writer = rabbit(limited, "bob")
+        for number in range(600):
+            rabbit_writer.out.basic_publish("amq.topic", f"rate.{protocol}", b"%d" % number)
+    got = reader.wait(600, 60)
+    assert time.monotonic() - began > 1.5  # three seconds, of which one was saved
+    assert [message.payload for message in got] == [b"%d" % number for number in range(600)]
+    reader.close()
+
+
+def test_a_reload_lifts_a_limit(start: BrokerFactory) -> None:
+    broker = start(LISTENERS + USERS + LIMITS)
+    broker.login = f"root:{SECRET}"
+    first = paho(broker, "ann", "a1")
+    assert [code.value for code in first.subscribe([("a", 0), ("b", 0), ("c", 0)])] == [0, 0, 0x97]
+    broker.write(LISTENERS + USERS + LIMITS.replace("subscriptions = 2", "subscriptions = 3"))
+    broker.signal(signal.SIGHUP)
+    until(lambda: first.subscribe([("c", 0)])[0].value == 0, what="the limit is lifted")
+    assert [code.value for code in first.subscribe([("d", 0)])] == [0x97]
+    first.close()

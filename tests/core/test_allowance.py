@@ -8,6 +8,7 @@ from tests.core.test_tab import connect, disconnect
 
 from headway.core.allowance import Allowance, Allowances, UserLimits
 from headway.core.base.errors import Reason, Refused
+from headway.core.permission import Identity
 
 SMALL = {"memory": "2MB", "disk": "0B", "free": "100KB"}
 
@@ -19,7 +20,7 @@ def given(stage: Stage, *limits: UserLimits, groups: dict[str, list[str]] | None
 
 
 def of_user(stage: Stage, client: Client, user: str) -> Allowance:
-    allowance = stage.broker.registry.allowances.of(user)
+    allowance = stage.broker.registry.allowances.of(Identity(user))
     assert allowance is not None
     client.session.charge(allowance)
     return allowance
@@ -31,7 +32,7 @@ def of_user(stage: Stage, client: Client, user: str) -> Allowance:
 def test_the_first_limit_that_is_for_a_user_is_its_limit() -> None:
     allowances = Allowances()
     assert not allowances.take((), {})
-    assert allowances.of("ann") is None
+    assert allowances.of(Identity("ann")) is None
     assert allowances.take(
         [
             UserLimits("limit[1]", user="ann", connections=1), UserLimits("limit[2]", group="desks", connections=2),
@@ -39,26 +40,26 @@ def test_the_first_limit_that_is_for_a_user_is_its_limit() -> None:
         ],
         {"desks": ["ann", "bob"]},
     )  # fmt: skip
-    found = {name: allowances.of(name, groups) for name, groups in
+    found = {name: allowances.of(Identity(name, groups)) for name, groups in
              (("ann", ()), ("bob", ()), ("carl", ()), ("dan", ("desks",)))}  # fmt: skip
     assert {name: one.limits.connections for name, one in found.items() if one} == {
         "ann": 1, "bob": 2, "carl": 3, "dan": 2
     }  # fmt: skip
-    assert allowances.of("") is None
-    assert allowances.of("ann") is found["ann"]
+    assert allowances.of(Identity("")) is None
+    assert allowances.of(Identity("ann")) is found["ann"]
     assert allowances.take((), {})  # those who had limits have to be told
 
 
 def test_users_who_are_gone_are_forgotten() -> None:
     allowances = Allowances()
     allowances.take([UserLimits("limit[1]", connections=1)], {})
-    here = allowances.of("here")
+    here = allowances.of(Identity("here"))
     assert here is not None
     here.connections = 1
     for number in range(10_000):
-        allowances.of(f"u{number}")
+        allowances.of(Identity(f"u{number}"))
     assert len(allowances._known) < 2_500
-    assert allowances.of("here") is here
+    assert allowances.of(Identity("here")) is here
 
 
 # -- connections and subscriptions -------------------------------------------------------------------------------------
@@ -66,14 +67,14 @@ def test_users_who_are_gone_are_forgotten() -> None:
 
 def test_connections_of_a_user_are_limited_together_and_a_session_that_is_taken_over_gives_way() -> None:
     stage = Stage()
-    ann = given(stage, UserLimits("limit[1]", connections=2)).of("ann")
-    first = connect(stage, "a", allowance=ann, expiry_s=60.0)
+    ann = given(stage, UserLimits("limit[1]", connections=2)).of(Identity("ann"))
+    first = connect(stage, "a", allowance=ann, clean_start=False, expiry_s=60.0)
     connect(stage, "b", allowance=ann)
     with pytest.raises(Refused, match=r"user ann has 2 connections, and limit\[1\]\.connections permits 2") as caught:
         connect(stage, "c", allowance=ann)
     assert caught.value.reason is Reason.USER_LIMIT
     assert stage.broker.registry.allowances.counts == {"connections": 1}
-    assert connect(stage, "a", allowance=ann, expiry_s=60.0) is first
+    assert connect(stage, "a", allowance=ann, clean_start=False, expiry_s=60.0) is first
     assert ann is not None
     assert ann.connections == 2
     connect(stage, "d")  # a client without limits
@@ -81,7 +82,7 @@ def test_connections_of_a_user_are_limited_together_and_a_session_that_is_taken_
     assert ann.connections == 1  # its session stays, and is no connection
     connect(stage, "c", allowance=ann)
     with pytest.raises(Refused):
-        connect(stage, "a", allowance=ann, expiry_s=60.0)
+        connect(stage, "a", allowance=ann, clean_start=False, expiry_s=60.0)
 
 
 def test_subscriptions_count_until_they_end_whichever_way() -> None:
@@ -172,13 +173,13 @@ def test_a_reload_takes_limits_away_and_gives_others() -> None:
     client.subscribe("x")
     client.publish("t", 0, 1000)
     given(stage)
-    stage.broker.set_allowances(lambda session: stage.broker.registry.allowances.of("ann"))
+    stage.broker.set_allowances(lambda _: stage.broker.registry.allowances.of(Identity("ann")), stage.now)
     assert client.session.allowance is None
     stage.turn()
     assert not client.paused
     allowances = given(stage, UserLimits("limit[1]", subscriptions=1))
-    stage.broker.set_allowances(lambda session: allowances.of("ann") if session is client.session else None)
-    ann = allowances.of("ann")
+    ann = allowances.of(Identity("ann"))
+    stage.broker.set_allowances(lambda session: ann if session is client.session else None, stage.now)
     assert ann is client.session.allowance
     assert ann is not None
     assert (ann.connections, ann.subscriptions) == (1, 1)

@@ -12,6 +12,7 @@ from headway.core.log.tab import RIGHTS, Tab
 from headway.core.message.topics import matches
 from headway.core.permission.denials import Denial, Denials
 from headway.core.permission.grants import fill
+from headway.core.permission.identity import Identity
 from headway.core.permission.permissions import Permissions
 from headway.core.permission.rights import ANSWERS_MAX, Rights
 from headway.core.permission.rule import Operation, Permission
@@ -27,7 +28,7 @@ RULES = (
 
 def rights(user: str, client: str = "c", rules: tuple[Permission, ...] = RULES, denials: Denials | None = None
            ) -> Rights:
-    return Permissions(rules, GROUPS, denials).rights(user, client)
+    return Permissions(rules, GROUPS, denials).rights(Identity(user), client)
 
 
 @pytest.mark.parametrize(
@@ -96,34 +97,34 @@ def test_who_has_no_permission_may_not_connect() -> None:
 
 def test_admin() -> None:
     rules = Permissions((*RULES, Permission(user="reader", admin=("read",))), GROUPS)
-    assert rules.admin("ops", "read")
-    assert rules.admin("ops", "change")
-    assert rules.admin("reader", "read")
-    assert not rules.admin("reader", "change")
-    assert not rules.admin("alice", "read")
-    assert not rules.admin("", "read")
+    assert rules.admin(Identity("ops"), "read")
+    assert rules.admin(Identity("ops"), "change")
+    assert rules.admin(Identity("reader"), "read")
+    assert not rules.admin(Identity("reader"), "change")
+    assert not rules.admin(Identity("alice"), "read")
+    assert not rules.admin(Identity(""), "read")
 
 
 def test_users_that_are_gone_have_nothing_of_their_name_s() -> None:
     rules = Permissions(RULES, GROUPS)
-    assert rules.rights("alice", "c").may_publish("orders/alice/1")
+    assert rules.rights(Identity("alice"), "c").may_publish("orders/alice/1")
     rules.forget_users(["alice"])
-    gone = rules.rights("alice", "c")
+    gone = rules.rights(Identity("alice"), "c")
     assert not gone.applies
     assert not gone.may_publish("orders/alice/1")
     assert not gone.may(Operation.SUBSCRIBE, "public/a")
-    assert rules.rights("bob", "c").may_publish("orders/bob/1")
+    assert rules.rights(Identity("bob"), "c").may_publish("orders/bob/1")
 
 
 def test_a_user_whose_certificate_has_the_name_of_one_that_is_gone_stays() -> None:
     rules = Permissions(RULES, GROUPS)
     rules.forget_users(["alice", "ops"])
-    stays = rules.rights("alice", "c", certified=True)
+    stays = rules.rights(Identity("alice", elsewhere=True), "c")
     assert stays.applies
-    assert stays.certified
+    assert stays.identity.elsewhere
     assert stays.may_publish("orders/alice/1")
-    assert not rules.rights("alice", "c").applies, "and a password still does not bring it back"
-    assert [rules.admin("ops", "read", certified=certified) for certified in (True, False)] == [True, False]
+    assert not rules.rights(Identity("alice"), "c").applies, "and a password still does not bring it back"
+    assert [rules.admin(Identity("ops", elsewhere=elsewhere), "read") for elsewhere in (True, False)] == [True, False]
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

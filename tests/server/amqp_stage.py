@@ -17,14 +17,14 @@ from pamqp.commands import Basic, Channel, Connection, Queue
 from tests.server.pretended import CRASHES, Loop, Socket
 
 from headway.core.base.errors import Reason
+from headway.core.permission import Identity
 from headway.core.queue.queue import Queue as CoreQueue
 from headway.core.telemetry import stats
 from headway.server.amqp.peer import AmqpPeer
-from headway.server.config.auth import Users
 from headway.server.config.reading import parse_settings
 from headway.server.connections.connection import Connection as ServerConnection
 from headway.server.engine.engine import Engine
-from headway.server.logins import Attempt, Identity, Logins, Refusal
+from headway.server.logins import Attempt, Logins, Refusal
 from headway.server.loop.pulse import Pulse
 from headway.server.transport import PlainStream
 
@@ -67,7 +67,7 @@ class House(Engine):
         self.pulse = Pulse(self.now)
         self.broker.registry.wall_offset_s = WALL_S
         self.logins.close()
-        self.logins = PromptLogins(Users({}), self.pretended)  # type: ignore[arg-type]
+        self.logins = PromptLogins(self.settings.auth, self.pretended)  # type: ignore[arg-type]
         self.blamed: list[str] = []
         """The log of protocol errors and refusals."""
         self._ports = count(1)

@@ -81,7 +81,7 @@ def test_every_key_of_the_config_is_listed_with_its_default() -> None:
     missing = []
     for section, field in FileTables.model_fields.items():
         table = field.annotation
-        if section in ("listeners", "topic", "views", "tables", "permission"):
+        if section in ("listeners", "topic", "views", "tables", "permission", "limit"):
             table = table.__args__[-1]  # type: ignore[union-attr]
         for name, key in table.model_fields.items():  # type: ignore[union-attr]
             written = key.alias or name

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from headway.core.permission import Identity
 from headway.server.config.auth import Users
-from headway.server.logins import Attempt, Identity, Logins
+from headway.server.config.auth.tables import AuthTable
+from headway.server.logins import Attempt, Logins
 from headway.server.logins.guessers import ADDRESSES_MAX, FORGIVEN_S, FREE, WAIT_MAX_S, Guessers, network_of
 from headway.server.logins.logins import REFUSED_S
 from headway.server.logins.password_checks import SUSPECT_S
@@ -48,7 +50,8 @@ class Threads:
 class Stage:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.logins = Logins(Checked(), loop)
+        self.logins = Logins(AuthTable(), loop)
+        self.logins.passwords.users = Checked()
         self.logins.close()
         self.threads = self.logins.passwords._threads = Threads()  # type: ignore[assignment]
         self.tasks: list[asyncio.Task[bool]] = []

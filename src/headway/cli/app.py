@@ -292,9 +292,11 @@ app.command(short_help="What was decided lately: last night's verdicts.")(verdic
 def passwd(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The user's name.", show_default=False)],
     token: Annotated[bool, typer.Option("--token", help="A token of the admin API, for [auth.tokens].")] = False,
+    scram: Annotated[bool, typer.Option("--scram", help="A hash for logins by SCRAM-SHA-256, too.")] = False,
 ) -> None:
     """Make a user's line for [auth.users]. Asks for the password, or reads one line when it is not typed.
 
+    With --scram, the hash is one by which the user can also log in with SCRAM-SHA-256, which sends no password.
     With --token, a line for [auth.tokens]; the token itself is printed on stderr, once.
 
     \b
@@ -318,7 +320,7 @@ def passwd(
         raise ConfigError("the password is empty")
     if len(password.encode()) > PASSWORD_BYTES_MAX:
         raise ConfigError(f"the password is longer than {PASSWORD_BYTES_MAX} bytes")
-    typer.echo(f'{toml_key(name)} = "{hash_password(password)}"')
+    typer.echo(f'{toml_key(name)} = "{hash_password(password, scram_able=scram)}"')
 
 
 @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

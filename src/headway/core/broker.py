@@ -270,11 +270,14 @@ class Broker:
         """Gives all sessions their rights (a reload), and ends at once what is not allowed any more."""
         self._revoking.apply(rights_of, now)
 
-    def set_allowances(self, allowance_of: Callable[[Session], Allowance | None]) -> None:
-        """Counts what each session takes up for its user, after the limits of users have changed (a reload)."""
+    def set_allowances(self, allowance_of: Callable[[Session], Allowance | None], now: float) -> None:
+        """Counts what each session takes up for its user, after the limits of users have changed (a reload). Publishers
+        that wait for the old ones go on."""
         for session in list(self.registry.sessions.values()):
             if not session.ended:
                 session.charge(allowance_of(session))
+        for by in [by for by in self.registry.paused if isinstance(by, Allowance)]:
+            self.registry.resume(by, now)
 
     def set_trials(self, trials: tuple[Policy, ...]) -> None:
         """Sets the policies that judge consumers beside those in force. Consumers get them at the next look at them."""

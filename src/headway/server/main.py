@@ -20,7 +20,6 @@ from headway.server.config import (
     ADMIN_TLS,
     Settings,
     TlsContext,
-    Users,
     doubtful_certificates,
     load_all_tls,
     load_settings,
@@ -140,7 +139,7 @@ def _reload(engine: Engine, listeners: list[Listener], admin: Admin) -> None:
     for topic in fresh.topics:
         engine.broker.declare_state(topic.filter, topic.key.text)
     engine.broker.set_policies(fresh.policies, engine.now(), fresh.trials)
-    engine.logins.reload(Users(fresh.auth.users))
+    engine.logins.reload(fresh.auth)
     engine.permissions.reload(engine.settings, engine.now())
     engine.take_limits()
     if engine.telemetry is not None:

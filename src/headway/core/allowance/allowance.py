@@ -45,6 +45,11 @@ class Allowance:
         """Whether no client of this user is there."""
         return not self.connections and not self.subscriptions and not self.gating_bytes
 
+    def take(self, limits: UserLimits) -> None:
+        """Takes limits. What was published under others is not held against the user."""
+        if limits != self.limits:
+            self.limits, self._paid_s = limits, 0.0
+
     def check_connection(self, *, leaving: int) -> None:
         """Raises :class:`Refused` if there is no room for one more connection; ``leaving`` give way to it."""
         most, here = self.limits.connections, self.connections - leaving

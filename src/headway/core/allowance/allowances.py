@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from headway.core.allowance.allowance import Allowance
 from headway.core.allowance.user_limits import UserLimits
+from headway.core.permission import Identity
 
 UNUSED_MAX = 1_000
 """Allowances of users who are not there are forgotten when there are so many more than at the last look."""
@@ -28,10 +29,10 @@ class Allowances:
         self._groups = {name: frozenset(members) for name, members in groups.items()}
         return before or bool(self._limits)
 
-    def of(self, user: str, groups: Collection[str] = ()) -> Allowance | None:
-        """Returns the allowance of a user; None: it has no limits, or is nobody whose name was checked. ``groups``:
-        those that it has besides the configuration's."""
-        limits = self._limits_of(user, groups) if user and self._limits else None
+    def of(self, identity: Identity) -> Allowance | None:
+        """Returns the allowance of a user; None: it has no limits, or is nobody whose name was checked."""
+        user = identity.user
+        limits = self._limits_of(identity) if user and self._limits else None
         if limits is None:
             return None
         known = self._known.get(user)
@@ -40,15 +41,16 @@ class Allowances:
                 self._known = {name: one for name, one in self._known.items() if not one.unused}
                 self._forget_at = len(self._known) + UNUSED_MAX
             known = self._known[user] = Allowance(user, limits, self.counts)
-        known.limits = limits
+        known.take(limits)
         return known
 
-    def _limits_of(self, user: str, groups: Collection[str]) -> UserLimits | None:
+    def _limits_of(self, identity: Identity) -> UserLimits | None:
+        user = identity.user
         for limits in self._limits:
             if limits.user is not None:
                 applies = limits.user == user
             elif limits.group is not None:
-                applies = limits.group in groups or user in self._groups.get(limits.group, ())
+                applies = limits.group in identity.groups or user in self._groups.get(limits.group, ())
             else:
                 applies = True
             if applies:

@@ -2,10 +2,12 @@
 
 from headway.core.permission.denials import Denial, Denials
 from headway.core.permission.grants import FilterSet, fill
+from headway.core.permission.identity import NOBODY, Identity
 from headway.core.permission.permissions import Permissions
 from headway.core.permission.rights import Rights
 from headway.core.permission.rule import EXCHANGES, QUEUES, Operation, Permission
 
 __all__ = [
-    "Denial", "Denials", "EXCHANGES", "fill", "FilterSet", "Operation", "Permission", "Permissions", "QUEUES", "Rights",
+    "Denial", "Denials", "EXCHANGES", "fill", "FilterSet", "Identity", "NOBODY", "Operation", "Permission",
+    "Permissions", "QUEUES", "Rights",
 ]

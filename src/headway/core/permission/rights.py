@@ -15,6 +15,7 @@ from headway.core.log import RIGHTS, Tab
 from headway.core.message import matches
 from headway.core.permission.denials import Denial, Denials
 from headway.core.permission.grants import NOTHING, FilterSet, Grants
+from headway.core.permission.identity import Identity
 from headway.core.permission.rule import EXCHANGES, QUEUES, Operation
 
 ANSWERS_MAX = 1_000
@@ -32,16 +33,10 @@ _VERBS = {
 class Rights:
     """The rights of one client. ``tab``: where its answers are counted."""
 
-    __slots__ = ("_answers", "_denials", "_grants", "_own", "_publish", "_told", "certified", "client", "size", "tab",
-                 "user")  # fmt: skip
+    __slots__ = ("_answers", "_denials", "_grants", "_own", "_publish", "_told", "client", "identity", "size", "tab")
 
-    def __init__(
-        self, user: str, client: str, grants: Grants, denials: Denials, *, certified: bool = False
-    ) -> None:
-        self.user = user
-        """Empty: the client gave no name that was checked."""
-        self.certified = certified
-        """Whether a certificate has the name. Its user need not be one of the config's."""
+    def __init__(self, identity: Identity, client: str, grants: Grants, denials: Denials) -> None:
+        self.identity = identity
         self.client = client
         self.tab: Tab | None = None
         self.size = 0
@@ -53,6 +48,11 @@ class Rights:
         """Answers by topic."""
         self._answers: dict[tuple[Operation, str], bool] = {}
         self._told: set[Operation] = set()
+
+    @property
+    def user(self) -> str:
+        """The client's user; empty: it gave no name that was checked."""
+        return self.identity.user
 
     @property
     def applies(self) -> bool:

@@ -121,6 +121,8 @@ class Metrics:
         yield _by(_counter("tls_handshakes", labels=["result"]), ended)
         yield _by(_counter("connections_ended", labels=["reason"]), engine.ends.counts)
         yield _by(_counter("logins_failed", labels=["why"]), engine.logins.failed)
+        if engine.logins.hook is not None:
+            yield _by(_counter("hook_answers", labels=["answer"]), engine.logins.hook.answers)
         yield _by(_counter("user_limits_reached", labels=["limit"]), engine.allowances.counts)
         yield _by(_counter("denied", labels=["operation"]), engine.permissions.counts)
         yield _by(_counter("plugin_failures", labels=["plugin"]), engine.broker.governor.plugged.failures)

@@ -6,13 +6,16 @@ nothing that it has sent is handled.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pamqp import base, commands
 
 from headway.core.base import Reason, moved
+from headway.core.permission import Identity
 from headway.server.amqp.faults import connection_fault
 from headway.server.amqp.states import HANDSHAKE_MOVES, Expected
+from headway.server.logins import SCRAM, Refusal, Scram, ScramError
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import FRAME_BYTES_MIN
 from headway.wire.amqp.login import EXTERNAL, MECHANISMS, Login, read_login
@@ -21,6 +24,7 @@ from headway.wire.amqp.versions import OFFERED, Version
 
 if TYPE_CHECKING:
     from headway.server.amqp.ports import ClientSide
+    from headway.server.connections import Connection
 
 CHANNEL_MAX = 2047
 FRAME_BYTES_MAX = 131_072
@@ -31,11 +35,15 @@ GUEST = Login("guest", b"guest")
 
 
 class Handshake:
-    __slots__ = ("_client", "_expected", "_peer")
+    __slots__ = ("_client", "_expected", "_peer", "_scram", "_told")
 
     def __init__(self, peer: ClientSide) -> None:
         self._peer = peer
         self._client = ""
+        self._scram: Scram | None = None
+        """The conversation that goes on."""
+        self._told = False
+        """Whether the client understands a refusal in words."""
         self._expected = Expected.HEADER
         """Set by ``_expect`` alone."""
 
@@ -52,8 +60,10 @@ class Handshake:
             return
         peer.version = version
         self._expect(Expected.START_OK)
-        mechanisms = f"{MECHANISMS} {EXTERNAL}" if peer.connection.stream.user else MECHANISMS
-        peer.write(write_start(version, mechanisms))
+        more = [EXTERNAL] if peer.connection.stream.user else []
+        if peer.engine.logins.scram() is not None:
+            more.append(SCRAM)
+        peer.write(write_start(version, " ".join([MECHANISMS, *more])))
 
     def handle(self, command: base.Frame) -> None:
         if command.name != self._expected:
@@ -61,6 +71,8 @@ class Handshake:
         match command:
             case commands.Connection.StartOk():
                 self._start(command)
+            case commands.Connection.SecureOk():
+                self._prove(_raw(command.response))
             case commands.Connection.TuneOk():
                 self._tune(command)
             case commands.Connection.Open():
@@ -81,19 +93,22 @@ class Handshake:
         name = about.get("connection_name")
         if isinstance(name, str) and name.isprintable():
             self._client = name[:NAME_CHARS_MAX]
+        self._told = bool(able.get("authentication_failure_close"))
         certified = peer.connection.stream.user
+        if command.mechanism == SCRAM and not certified and (scram := peer.engine.logins.scram()) is not None:
+            self._converse(scram, _raw(command.response))
+            return
         external = bool(certified) and command.mechanism == EXTERNAL
         login = Login(certified, b"") if external else read_login(command.mechanism, command.response)
         if login is None:
             raise connection_fault(ReplyCode.COMMAND_INVALID, f"mechanism {command.mechanism!r} is not offered here")
         peer.username = peer.connection.username = certified or login.user
         peer.connection.client = self._client
-        told = bool(able.get("authentication_failure_close"))
         if certified:
             if login != GUEST and login.user != certified:
-                self._refuse("the user name is not that of the client's certificate", told=told)
+                self._refuse("the user name is not that of the client's certificate")
             else:
-                peer.user = certified
+                peer.identity = Identity(certified, elsewhere=True)
                 self._propose()
             return
         logins = peer.engine.logins
@@ -101,19 +116,56 @@ class Handshake:
         if not says_who and peer.listener.allows_anonymous(logins.ask):
             self._propose()  # no users are configured, or no user is named: the name is only a label
         else:
-            peer.check_password(login.user, login.password, lambda refusal: self._checked(refusal, told=told))
+            peer.check_password(login.user, login.password, self._checked)
 
-    def _checked(self, text: str, *, told: bool) -> None:
-        if not text:
+    def _checked(self, refusal: Refusal | None) -> None:
+        if refusal is None:
             self._propose()
         else:
-            self._refuse(text, told=told)
+            self._refuse(refusal.text)
 
-    def _refuse(self, text: str, *, told: bool) -> None:
+    def _refuse(self, text: str) -> None:
         peer = self._peer
         peer.engine.refused(peer.connection, text)
-        word = write_close_connection(peer.version, ReplyCode.ACCESS_REFUSED, text) if told else b""
+        word = write_close_connection(peer.version, ReplyCode.ACCESS_REFUSED, text) if self._told else b""
         peer.end_with(word, Reason.NOT_AUTHORIZED, text)
+
+    # -- SCRAM ------------------------------------------------------------------------------------------------------
+
+    def _converse(self, scram: Scram, message: bytes) -> None:
+        """Answers the first message of SCRAM."""
+        peer = self._peer
+        try:
+            answer = scram.first(message)
+        except ScramError as error:
+            self._refuse(str(error))
+            return
+        peer.username = peer.connection.username = scram.name
+        peer.connection.client = self._client
+        self._scram = scram
+        self._challenge(answer)
+
+    def _prove(self, message: bytes) -> None:
+        """Checks the last message of SCRAM. The answer shows that the server knows the password, too; AMQP has no place
+        for it but one more challenge, to which the client's response is empty."""
+        peer, scram, self._scram = self._peer, self._scram, None
+        if scram is None:
+            self._propose()
+        else:
+            proof = peer.engine.logins.check_proof(scram, message, peer.host, partial(_is_open, peer.connection))
+            peer.wait_for(proof, self._proved)
+
+    def _proved(self, proof: tuple[Identity | Refusal, bytes]) -> None:
+        found, answer = proof
+        refusal = self._peer.take(found)
+        if refusal is not None:
+            self._refuse(refusal.text)
+        else:
+            self._challenge(answer)
+
+    def _challenge(self, message: bytes) -> None:
+        self._expect(Expected.SECURE_OK)
+        self._peer.say(0, commands.Connection.Secure(message.decode()))
 
     # -- limits and vhost -------------------------------------------------------------------------------------------
 
@@ -144,3 +196,11 @@ class Handshake:
             number += 1
             name = f"{wanted}#{number}"
         return name
+
+
+def _raw(response: str | bytes | None) -> bytes:
+    return response.encode() if isinstance(response, str) else response or b""
+
+
+def _is_open(connection: Connection) -> bool:
+    return connection.open

@@ -175,8 +175,8 @@ class AmqpPeer(BasePeer[Item]):
         request = ConnectRequest(
             name, self.connection.listener, credit=self.listener.in_flight_max, username=self.username,
             protocol=f"amqp-{self.version.name}",
-            rights=self.engine.permissions.rights(self.user, name, certified=bool(self.connection.stream.user)),
-            allowance=self.engine.allowances.of(self.user),
+            rights=self.engine.permissions.rights(self.identity, name),
+            allowance=self.engine.allowances.of(self.identity),
         )  # fmt: skip
         try:
             self.session = self.engine.broker.connect(request, self.connection, self.engine.now())

@@ -11,13 +11,15 @@ class Expected(StrEnum):
 
     HEADER = "the protocol header"
     START_OK = "Connection.StartOk"
+    SECURE_OK = "Connection.SecureOk"
     TUNE_OK = "Connection.TuneOk"
     OPEN = "Connection.Open"
 
 
 HANDSHAKE_MOVES = {
     Expected.HEADER: {Expected.START_OK},
-    Expected.START_OK: {Expected.TUNE_OK},
+    Expected.START_OK: {Expected.SECURE_OK, Expected.TUNE_OK},
+    Expected.SECURE_OK: {Expected.SECURE_OK, Expected.TUNE_OK},
     Expected.TUNE_OK: {Expected.OPEN},
     Expected.OPEN: set[Expected](),
 }

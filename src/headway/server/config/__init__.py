@@ -2,7 +2,18 @@
 
 from headway.server.config import host_limits
 from headway.server.config.assembly import make_broker
-from headway.server.config.auth import PASSWORD_BYTES_MAX, Users, digest_of, hash_password, new_token
+from headway.server.config.auth import (
+    PASSWORD_BYTES_MAX,
+    SCRAM_ITERATIONS,
+    ScramKeys,
+    Users,
+    digest_of,
+    hash_password,
+    new_token,
+    saslprep,
+)
+from headway.server.config.auth.hook import HookTable
+from headway.server.config.auth.tables import AuthTable
 from headway.server.config.description import describe, describe_permissions, remarks
 from headway.server.config.fields import Keep
 from headway.server.config.linter import lint, uncovered_finding
@@ -27,14 +38,15 @@ from headway.server.config.tls.files import (
     tls_of,
     with_tls_of,
 )
-from headway.server.config.tls.users import certificates_are_logins
+from headway.server.config.tls.users import users_are_elsewhere
 from headway.server.config.views import tables_of
 
 __all__ = [
-    "ADMIN_TLS", "bad_certificates", "certificates_are_logins", "default_text", "describe", "describe_permissions",
-    "digest_of", "doubtful_certificates", "hash_password", "HistorySettings", "host_limits", "JournalTable", "Keep",
+    "ADMIN_TLS", "AuthTable", "bad_certificates", "default_text", "describe", "describe_permissions",
+    "digest_of", "doubtful_certificates", "hash_password", "HistorySettings", "HookTable", "host_limits",
+    "JournalTable", "Keep",
     "lint", "ListenerTable", "load_all_tls", "load_settings", "load_tls", "make_broker", "new_token",
     "parse_settings", "PASSWORD_BYTES_MAX", "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of",
-    "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TopicTable", "uncovered_finding", "Users", "ViewTable",
-    "with_tls_of",
+    "saslprep", "SCRAM_ITERATIONS", "ScramKeys", "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TopicTable",
+    "uncovered_finding", "Users", "users_are_elsewhere", "ViewTable", "with_tls_of",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.core.base import format_count, format_duration, format_share, format_size
-from headway.core.permission import Operation, Permissions
+from headway.core.permission import Identity, Operation, Permissions
 from headway.core.policy import Rule
 from headway.server.config import host_limits
 from headway.server.config.plugins import plugins_of
@@ -22,7 +22,7 @@ def remarks(settings: Settings) -> list[str]:
         files = format_count(granted)
         lines.append(f"connections_max adds up to {format_count(wanted)}, and `ulimit -Hn` allows {files} open files")
     for name, listener in settings.listeners.items():
-        anonymous = listener.allows_anonymous(bool(settings.auth.users))
+        anonymous = listener.allows_anonymous(settings.auth.checks_names)
         if anonymous and not listener.url.loopback:
             lines.append(f"listeners.{name}: {listener.url} lets anyone who can reach it in without a name")
     for pool in settings.pools.values():
@@ -38,7 +38,7 @@ def describe(settings: Settings) -> str:
     """Returns a short table of the settings, for the start and for `headway check`."""
     rows: list[tuple[str, str]] = []
     for name, listener in settings.listeners.items():
-        access = "anonymous allowed" if listener.allows_anonymous(bool(settings.auth.users)) else "users only"
+        access = "anonymous allowed" if listener.allows_anonymous(settings.auth.checks_names) else "users only"
         limits = f"packets to {format_size(listener.packet_bytes_max)}"
         connections = f"{format_count(listener.connections_max)} connections"
         pages = ""
@@ -112,7 +112,7 @@ def describe_permissions(settings: Settings) -> str:
 
 
 def _deeds(rules: Permissions, user: str) -> str:
-    grants = rules.grants(user)
+    grants = rules.grants(Identity(user))
     if not grants.applies:
         return "not connect"
     deeds = []

@@ -300,6 +300,20 @@ def _admin(value: object) -> Url | None:
     return parse_url(value, "https" if secure else "http", 9883)
 
 
+def _hook(value: object) -> str:
+    example = 'a URL such as "http://127.0.0.1:8080/login"'
+    text = value if isinstance(value, str) and value.isprintable() and " " not in value else ""
+    try:
+        parts = urlsplit(text)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        right = right and parts.username is None and not parts.fragment
+    except ValueError:
+        right = False
+    if not right:
+        raise ConfigError(f"{shown(value)} is not {example}")
+    return text
+
+
 Name = Annotated[str, _reads(_name)]
 Identifier = Annotated[str, _reads(_identifier)]
 Column = Annotated[str, _reads(_column)]
@@ -320,5 +334,6 @@ Keep_ = Annotated[Keep, _reads(_keep)]
 Network_ = Annotated[Network, _reads(_network)]
 WebPath = Annotated[str, _reads(_web_path)]
 Origin = Annotated[str, _reads(_origin)]
+HookUrl = Annotated[str, _reads(_hook)]
 AdminUrl = Annotated[Url | None, _reads(_admin)]
 ListenerUrl = Annotated[Url, _reads(_listener)]

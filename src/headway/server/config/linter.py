@@ -11,7 +11,7 @@ from headway.server.config.findings import Finding, Lines
 from headway.server.config.reachability import contradiction, marks_nobody, too_late
 from headway.server.config.settings import Settings
 from headway.server.config.tls.files import doubtful_certificates
-from headway.server.config.tls.users import certificates_are_logins, known_users
+from headway.server.config.tls.users import known_users, users_are_elsewhere
 from headway.server.config.wildcards import meant
 from headway.server.config.writable import folders, why_not_writable
 
@@ -148,7 +148,7 @@ def _permission_faults(settings: Settings, rule: Permission, known: list[str]) -
         yield "group", f'there is no group "{rule.group}" in [auth.groups], so it applies to nobody'
     if not any(rule.filters(operation) for operation in Operation):
         yield "", "it gives nothing: add publish, subscribe, declare, connect or admin"
-    others = rule.user is None and rule.group is None and certificates_are_logins(settings)
+    others = rule.user is None and rule.group is None and users_are_elsewhere(settings)
     whom = [rule.user] if rule.user else settings.auth.groups.get(rule.group, []) if rule.group else known
     for operation in _WITH_FILTERS:
         for filter in rule.filters(operation):

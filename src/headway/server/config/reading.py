@@ -27,16 +27,14 @@ from headway.core.permission import Permission
 from headway.core.policy import Policy, parse_policies, parse_trials
 from headway.server.config import host_limits
 from headway.server.config.auth import read_password_file
+from headway.server.config.auth.tables import AuthTable, LimitTable, PermissionTable
 from headway.server.config.errors import in_plain_words
 from headway.server.config.fields import Url, shown
 from headway.server.config.plugins import look_for_plugins
 from headway.server.config.settings import (
     DISK_BYTES,
-    AuthTable,
     FileTables,
     HistorySettings,
-    LimitTable,
-    PermissionTable,
     PoolSettings,
     PoolTable,
     Settings,
@@ -219,8 +217,8 @@ def _bad_rights(settings: Settings) -> Iterator[str]:
         if name in auth.users:
             yield f"auth.tokens.{name}: is the name of a user, too: give the token another"
     tls = settings.server.tls
-    if tls is not None and tls.names_users:
-        return  # certificates name users that are nowhere else
+    if auth.vouched or (tls is not None and tls.names_users):
+        return  # there may be users that are nowhere else
     for right in ("read", "change"):
         for name in getattr(auth.admin, right) or ():
             if name not in auth.users and name not in auth.tokens:
@@ -298,7 +296,7 @@ def _bad_listeners(settings: Settings) -> Iterator[str]:
                 yield f"{where}.url: {url} is taken by {other}, {theirs}"
         taken[url.port].append((f"{where}.url", url))
         yield from _bad_tls(where, "url", url, listener.tls)
-        known = bool(settings.auth.users) or listener.logs_in
+        known = settings.auth.checks_names or listener.logs_in
         if listener.allow_anonymous_given is None and not url.loopback and not known:
             yield (
                 f"{where}: {url} can be reached from other machines and nobody would have to log in: add [auth.users] "
@@ -306,7 +304,7 @@ def _bad_listeners(settings: Settings) -> Iterator[str]:
                 f"[{where}.tls]), or write allow_anonymous = true if that is what you want"
             )
         by_certificate = listener.tls is not None and listener.tls.names_users
-        if listener.allow_anonymous_given is False and not settings.auth.users and not by_certificate:
+        if listener.allow_anonymous_given is False and not settings.auth.checks_names and not by_certificate:
             yield f"{where}.allow_anonymous: false, and there are no [auth.users]: nobody could connect"
         of_websocket = {"path": listener.path_given, "origins": listener.origins, "compression": listener.compression}
         for key, given in of_websocket.items():

@@ -17,14 +17,13 @@ from headway.core.message import compile_key
 from headway.core.permission import Permission
 from headway.core.policy import Policy
 from headway.server.config import host_limits
+from headway.server.config.auth.tables import AuthTable, LimitTable, PermissionTable
 from headway.server.config.fields import (
     LOOPBACK,
     AdminUrl,
     Column,
-    Digest,
     Filter,
     Fsync,
-    Hash,
     Identifier,
     Keep,
     Keep_,
@@ -147,70 +146,6 @@ class ListenerTable(Table):
         if self.allow_anonymous_given is None and self.logs_in:
             return False
         return not users and self.url.loopback if self.allow_anonymous_given is None else self.allow_anonymous_given
-
-
-class AdminTable(Table):
-    """``[auth.admin]``: the rights of users and tokens at the admin API."""
-
-    read: list[Name] | None = None
-    """Names that may read; None: all of them."""
-    change: list[Name] = Field(default_factory=list)
-    """Names that may change, and read."""
-
-
-class AuthTable(Table):
-    """``[auth]``"""
-
-    users: dict[Name, Hash] = Field(default_factory=dict)
-    """Users by name, once the settings are read with those of the password file."""
-    password_file: Path_ | None = None
-    """Users in lines ``NAME:HASH``, as ``mosquitto_passwd`` writes them."""
-    tokens: dict[Name, Digest] = Field(default_factory=dict)
-    """Tokens of the admin API, as digests."""
-    admin: AdminTable = AdminTable()
-    groups: dict[Name, list[Name]] = Field(default_factory=dict)
-    """Users and tokens by group, for permissions."""
-
-    @property
-    def asks(self) -> bool:
-        """Whether the admin API asks for a login."""
-        return bool(self.users or self.tokens)
-
-    def may(self, name: str, *, change: bool) -> bool:
-        """Returns whether a user or a token may read, or change, at the admin API."""
-        return self.names(name, change=change) or (not change and self.admin.read is None)
-
-    def names(self, name: str, *, change: bool) -> bool:
-        """Returns whether ``[auth.admin]`` gives a user or a token this right by name."""
-        return name in self.admin.change or (not change and name in (self.admin.read or ()))
-
-
-class PermissionTable(Table):
-    """``[[permission]]``: what a user, a group, or everybody may do. In filters ``%u`` is the user's name, and ``%c``
-    the client id."""
-
-    user: Name | None = None
-    group: Name | None = None
-    connect: list[Filter] = Field(default_factory=list)
-    """Filters for client ids; empty: any."""
-    publish: list[Filter] = Field(default_factory=list)
-    subscribe: list[Filter] = Field(default_factory=list)
-    declares: list[Filter] = Field(default_factory=list, alias="declare")
-    admin: list[Annotated[str, one_of("read", "change")]] = Field(default_factory=list)
-
-
-class LimitTable(Table):
-    """``[[limit]]``: limits of a user, of each user of a group, or of each user."""
-
-    user: Name | None = None
-    group: Name | None = None
-    connections: Annotated[int | None, count(0, 1_000_000)] = None
-    subscriptions: Annotated[int | None, count(0, 1_000_000)] = None
-    publish_rate: Annotated[int | None, count(1, 1_000_000_000)] = None
-    """Records a second."""
-    publish_bytes: Annotated[int | None, size(1, 1 << 40)] = None
-    """Bytes a second."""
-    pool_share: Share | None = None
 
 
 class FlapTable(Table):

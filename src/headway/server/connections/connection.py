@@ -22,6 +22,7 @@ from headway.server.transport import Buffer, ByteStream, StreamError, is_tls, lo
 
 if TYPE_CHECKING:
     from headway.core.consumer import CloseChannel, Session, Subscription
+    from headway.core.permission import Identity
     from headway.server.loop import Pulse
 
 log = logging.getLogger("headway")
@@ -54,7 +55,7 @@ class Peer(Protocol):
     """The protocol's side of a connection."""
 
     session: Session | None
-    user: str
+    identity: Identity
     keep_alive_s: float
 
     def received(self, data: bytes) -> bool:

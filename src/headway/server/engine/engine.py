@@ -31,7 +31,8 @@ from headway.core.consumer import (
     Session,
     Spill,
 )
-from headway.server.config import Settings, Users, make_broker
+from headway.core.permission import Identity
+from headway.server.config import Settings, make_broker
 from headway.server.connections import (
     BUDGET_WORK,
     TURN_WORK,
@@ -71,7 +72,7 @@ class Engine:
         self.started_s = time.monotonic()
         self.broker = make_broker(settings)
         self.broker.registry.wall_offset_s = time.time() - time.monotonic()
-        self.logins = Logins(Users(settings.auth.users), loop)
+        self.logins = Logins(settings.auth, loop)
         self.connections = Connections()
         self.lingering = Lingering(loop)
         self.handshakes = Handshakes(loop)
@@ -302,15 +303,15 @@ class Engine:
     def take_limits(self) -> None:
         """Puts the limits of users that the settings have in force, also for who is connected."""
         if self.allowances.take(self.settings.limits, self.settings.auth.groups):
-            self.broker.set_allowances(self._allowance_of)
+            self.broker.set_allowances(self._allowance_of, self.now())
 
     def _allowance_of(self, session: Session) -> Allowance | None:
         outlet = session.outlet
         if isinstance(outlet, Connection):
-            return self.allowances.of(outlet.peer_side.user)
-        if session.allowance is not None:
-            return self.allowances.of(session.allowance.user)
-        return self.allowances.of(session.rights.user if session.rights is not None else "")
+            return self.allowances.of(outlet.peer_side.identity)
+        if session.rights is not None:
+            return self.allowances.of(session.rights.identity)
+        return self.allowances.of(Identity(session.allowance.user)) if session.allowance is not None else None
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine, and keeps a reference to its task until it is done."""

@@ -16,8 +16,8 @@ from headway.core.base import History
 from headway.core.broker import Broker
 from headway.core.clients import WriterOutlet
 from headway.core.consumer import Session
-from headway.core.permission import Denial, Denials, Operation, Permissions, Rights
-from headway.server.config import Settings, certificates_are_logins
+from headway.core.permission import Denial, Denials, Identity, Operation, Permissions, Rights
+from headway.server.config import Settings, users_are_elsewhere
 from headway.server.connections import Connection
 
 log = logging.getLogger("headway")
@@ -67,7 +67,7 @@ class PermissionsInForce:
 
     def _take(self, settings: Settings) -> None:
         rules = settings.permissions
-        self._may_be_certified = certificates_are_logins(settings)
+        self._may_be_elsewhere = users_are_elsewhere(settings)
         self._rules = Permissions(rules, settings.auth.groups, self._denials) if rules else None
 
     # -- questions --------------------------------------------------------------------------------------------------
@@ -77,13 +77,13 @@ class PermissionsInForce:
         """Whether there are permissions; if not, everybody may do everything."""
         return self._rules is not None
 
-    def rights(self, user: str, client: str, *, certified: bool) -> Rights | None:
-        """Returns the rights of a client; None: it may do everything. ``certified``: its certificate has the name."""
-        return None if self._rules is None else self._rules.rights(user, client, certified=certified)
+    def rights(self, identity: Identity, client: str) -> Rights | None:
+        """Returns the rights of a client; None: it may do everything."""
+        return None if self._rules is None else self._rules.rights(identity, client)
 
-    def may_admin(self, user: str, word: str, *, certified: bool) -> bool:
+    def may_admin(self, identity: Identity, word: str) -> bool:
         """Returns whether a permission lets a user ``read`` or ``change`` at the admin API."""
-        return self._rules is not None and self._rules.admin(user, word, certified=certified)
+        return self._rules is not None and self._rules.admin(identity, word)
 
     def deny_admin(self, user: str, word: str) -> None:
         self._denials.add(Operation.ADMIN)
@@ -91,13 +91,13 @@ class PermissionsInForce:
     def _rights_of(self, session: Session) -> Rights | None:
         outlet = session.outlet
         if isinstance(outlet, Connection):
-            return self.rights(outlet.peer_side.user, session.client, certified=bool(outlet.stream.user))
+            return self.rights(outlet.peer_side.identity, session.client)
         if session.rights is not None:
-            return self.rights(session.rights.user, session.client, certified=session.rights.certified)
+            return self.rights(session.rights.identity, session.client)
         if isinstance(outlet, WriterOutlet):
             return None  # it goes on with a batch that was begun before there were permissions
         # The journal does not know what showed its name. Nobody but its user can come back for it.
-        return self.rights(session.username or "", session.client, certified=self._may_be_certified)
+        return self.rights(Identity(session.username or "", elsewhere=self._may_be_elsewhere), session.client)
 
     # -- denials ----------------------------------------------------------------------------------------------------
 

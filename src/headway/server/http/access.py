@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from headway.core.permission import NOBODY, Identity
 from headway.server.config import digest_of
 from headway.server.engine import Engine
 from headway.server.http.bodies import Refusal, json_answer
@@ -38,6 +39,7 @@ IDLE_S = 30.0
 UNREAD_S = 60.0
 USER = web.RequestKey("user", str)
 """The user of a request; empty if there are no users."""
+IDENTITY = web.RequestKey("identity", Identity)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _READING = ("GET", "HEAD")
 _ONLY_ASKING = ("/v1/preview",)
@@ -82,7 +84,8 @@ class AccessControl:
         self._silent.discard(request.protocol)
         try:
             _no_web_pages(request)
-            request[USER] = await self._user(request)
+            request[IDENTITY] = await self._identity(request)
+            request[USER] = request[IDENTITY].user
             self._may(request)
             response = await handler(request)
         except Refusal as no:
@@ -93,13 +96,13 @@ class AccessControl:
             await _send(request, response)
         return response
 
-    async def _user(self, request: web.Request) -> str:
-        """Returns the user of a request. Raises Refusal."""
+    async def _identity(self, request: web.Request) -> Identity:
+        """Returns who makes a request. Raises Refusal."""
         auth = self._engine.settings.auth
         if certified := _certified(request):
-            return certified
+            return Identity(certified, elsewhere=True)
         if not auth.asks:
-            return ""
+            return NOBODY
         kind, _, said = request.headers.get("Authorization", "").strip().partition(" ")
         match kind.lower():
             case "":
@@ -109,34 +112,34 @@ class AccessControl:
                 name = next((name for name, kept in auth.tokens.items() if kept == digest), None)
                 if name is None:
                     raise _refused(request, "there is no such token")
+                return Identity(name)
             case "basic":
                 name, password = _basic(said)
-                name = await self._checked(request, name, password)
+                return await self._checked(request, name, password)
             case _:
                 raise Refusal(401, "a login is by HTTP basic or with a bearer token")
-        return name
 
-    async def _checked(self, request: web.Request, name: str, password: bytes) -> str:
+    async def _checked(self, request: web.Request, name: str, password: bytes) -> Identity:
         """Returns the user of this name and password. Raises Refusal."""
         logins = self._engine.logins
         attempt = Attempt(name, password, request.remote or "")
         found = logins.known(attempt) or await logins.check(attempt, lambda: not is_gone(request))
         if isinstance(found, RefusedLogin):
             raise _refused(request, found.text, name)
-        return found.user
+        return found
 
     def _may(self, request: web.Request) -> None:
         auth, user, permissions = self._engine.settings.auth, request[USER], self._engine.permissions
         change = request.method not in _READING and request.path not in _ONLY_ASKING
         if permissions.given:
             word = "change" if change else "read"
-            permitted = permissions.may_admin(user, word, certified=is_certified(request))
+            permitted = permissions.may_admin(request[IDENTITY], word)
             if permitted or request.path.startswith(DATA) or auth.names(user, change=change):
                 return
             permissions.deny_admin(user, word)
             who = user or "a client without a user name"
             raise Refusal(403, f'{who} may not {word} here: a [[permission]] with admin = ["{word}"] says who may')
-        if not auth.asks and not is_certified(request):
+        if not auth.asks and not request[IDENTITY].elsewhere:
             return
         if not auth.may(user, change=change):
             right = "change" if change else "read"
@@ -183,11 +186,6 @@ def _certified(request: web.Request) -> str:
     """Returns the user whose certificate the client has shown; empty: none."""
     user: str = "" if request.transport is None else request.transport.get_extra_info(CERTIFIED, "")
     return user
-
-
-def is_certified(request: web.Request) -> bool:
-    """Returns whether the request's user is the one of the client's certificate."""
-    return bool(_certified(request))
 
 
 def _basic(said: str) -> tuple[str, bytes]:

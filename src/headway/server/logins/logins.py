@@ -12,12 +12,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
-from headway.server.config import Users
+from headway.core.permission import Identity
+from headway.server.config import AuthTable, Users
+from headway.server.logins.attempt import Attempt, Refusal
 from headway.server.logins.guessers import WAIT_MAX_S, Guessers
-from headway.server.logins.identity import Attempt, Identity, Refusal
+from headway.server.logins.hook import Hook
 from headway.server.logins.password_checks import Caller, PasswordChecks
+from headway.server.logins.scram import Scram, ScramError
 
 log = logging.getLogger("headway")
 
@@ -27,10 +31,12 @@ WRONG = Refusal("wrong user name or password")
 
 
 class Logins:
-    def __init__(self, users: Users, loop: asyncio.AbstractEventLoop) -> None:
-        self.passwords = PasswordChecks(users, loop)
+    def __init__(self, auth: AuthTable, loop: asyncio.AbstractEventLoop) -> None:
+        self.passwords = PasswordChecks(Users(auth.users), loop)
+        self.hook = None if auth.hook is None else Hook(auth.hook, loop)
         self.failed: Counter[str] = Counter()
-        """Logins that failed: ``wrong``; ``too_many``: not checked, because too many from that address had failed."""
+        """Logins that failed: ``wrong``; ``away``: nobody was there to check it; ``too_many``: not checked, because too
+        many from that address had failed."""
         self._loop = loop
         self._guessers = Guessers()
         self._trusted: dict[Caller, None] = {}
@@ -38,15 +44,22 @@ class Logins:
 
     def close(self) -> None:
         self.passwords.close()
+        if self.hook is not None:
+            self.hook.close()
 
-    def reload(self, users: Users) -> None:
-        """Takes other users."""
-        self.passwords.users = users
+    def reload(self, auth: AuthTable) -> None:
+        """Takes other users, and another hook."""
+        self.passwords.users = Users(auth.users)
+        old = self.hook
+        if auth.hook != (None if old is None else old.table):
+            self.hook = None if auth.hook is None else Hook(auth.hook, self._loop)
+            if old is not None:
+                old.close()
 
     @property
     def ask(self) -> bool:
         """Whether names are checked; if not, a name is only a label."""
-        return bool(len(self.passwords.users))
+        return bool(len(self.passwords.users)) or self.hook is not None
 
     def has(self, name: str) -> bool:
         """Returns whether there is a user of this name."""
@@ -56,33 +69,67 @@ class Logins:
         """Returns who it is, if this very login was right before. Fast."""
         if self.passwords.users.remembers(attempt.name, attempt.password):
             return Identity(attempt.name)
+        if self.hook is not None and attempt.name not in self.passwords.users:
+            return self.hook.remembers(attempt)
         return None
+
+    def scram(self) -> Scram | None:
+        """Returns a new conversation by SCRAM; None: no user can log in by it."""
+        return Scram(self.passwords.users) if self.passwords.users.by_scram else None
+
+    async def check_proof(
+        self, scram: Scram, message: bytes, address: str, wanted: Callable[[], bool]
+    ) -> tuple[Identity | Refusal, bytes]:
+        """Returns who it is that ends a conversation by SCRAM with this message, and the answer to it."""
+        answer = b""
+
+        async def prove() -> Identity | Refusal:
+            nonlocal answer
+            try:
+                answer = scram.final(message)
+            except ScramError as error:
+                return Refusal(str(error))
+            return Identity(scram.name)
+
+        found = await self._in_turn((scram.name, address), prove, wanted)
+        return found, answer
 
     async def check(self, attempt: Attempt, wanted: Callable[[], bool]) -> Identity | Refusal:
         """Returns who it is. ``wanted`` says whether anybody still waits for the answer."""
+        return await self._in_turn((attempt.name, attempt.address), partial(self._find, attempt, wanted), wanted)
+
+    async def _in_turn(
+        self, caller: Caller, find: Callable[[], Awaitable[Identity | Refusal]], wanted: Callable[[], bool]
+    ) -> Identity | Refusal:
+        """Returns what ``find`` finds, when it is the turn of the caller's address, and as late as a refusal has to
+        be."""
         began_s = self._loop.time()
-        caller = attempt.name, attempt.address
         if caller not in self._trusted:
-            wait_s = self._guessers.turn(attempt.address, began_s)
+            wait_s = self._guessers.turn(caller[1], began_s)
             if wait_s > WAIT_MAX_S:
                 self.failed["too_many"] += 1
                 await asyncio.sleep(REFUSED_S)
                 return Refusal(f"too many logins from this address have failed: try again in {wait_s:.0f} s")
             if wait_s:
                 await asyncio.sleep(wait_s)
-        found = await self._find(attempt, wanted)
+        found = await find()
         if isinstance(found, Identity):
             self._trust(caller)
             return found
-        if wanted():
+        if found.away:
+            self.failed["away"] += 1
+        elif wanted():
             self._distrust(caller)
         await asyncio.sleep(began_s + REFUSED_S - self._loop.time())
         return found
 
     async def _find(self, attempt: Attempt, wanted: Callable[[], bool]) -> Identity | Refusal:
-        if await self.passwords.check(attempt.name, attempt.password, attempt.address, wanted):
-            return Identity(attempt.name)
-        return WRONG
+        """Asks one source after the other. The config has the only word on its own users."""
+        if attempt.name in self.passwords.users:
+            right = await self.passwords.check(attempt.name, attempt.password, attempt.address, wanted)
+            return Identity(attempt.name) if right else WRONG
+        found = await self.hook.ask(attempt) if self.hook is not None else None
+        return found or WRONG
 
     def _trust(self, caller: Caller) -> None:
         self._trusted.pop(caller, None)

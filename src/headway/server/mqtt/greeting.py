@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 from headway.core.base import Reason, Refused
 from headway.core.consumer import ConnectRequest, Session, Will
 from headway.core.message import Record
+from headway.core.permission import Identity
+from headway.server.logins import SCRAM, Refusal, Scram, ScramError
+from headway.server.mqtt.conversation import Conversation, Proof
 from headway.server.peers import OPEN, WAITING
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import NEVER, Connect
@@ -34,16 +37,20 @@ QUOTAS = {Reason.FLAPPING, Reason.TOO_MANY_SUBSCRIPTIONS, Reason.CLIENT_MEMORY, 
 
 
 class Greeting:
-    __slots__ = ("_due", "_peer")
+    __slots__ = ("_due", "_peer", "_proof", "conversation")
 
     def __init__(self, peer: Greeted) -> None:
         self._peer = peer
         self._due: tuple[int, bytes] | None = None
         """CONNACK, and the commit that it waits for."""
+        self._proof = b""
+        """The server's last message of the authentication, which CONNACK carries."""
+        self.conversation = Conversation(peer)
 
     def over(self) -> None:
         """Drops the peer when the connection has ended."""
         self._due = None
+        self.conversation.over()
         del self._peer
 
     def begin(self, packet: Connect) -> None:
@@ -52,7 +59,8 @@ class Greeting:
         username = certified or packet.username
         peer.connection.client, peer.connection.username = packet.client_id, username or ""
         peer.replies = Replies.to(packet)
-        if packet.auth_method is not None:
+        scram = peer.engine.logins.scram() if packet.auth_method == SCRAM and not certified else None
+        if packet.auth_method is not None and scram is None:
             self._deny(ReasonCode.BAD_AUTH_METHOD, f"authentication method {packet.auth_method!r} is not offered here")
         elif not packet.client_id and packet.version == 4 and not packet.clean_start:
             self._deny(ReasonCode.CLIENT_ID_NOT_VALID, "a session to be kept needs a client id")
@@ -60,8 +68,10 @@ class Greeting:
             self._deny(ReasonCode.CLIENT_ID_NOT_VALID, f"a client id may have {CLIENT_ID_BYTES_MAX} bytes")
         elif certified and packet.username not in (None, certified):
             self._deny(ReasonCode.NOT_AUTHORIZED, "the user name is not that of the client's certificate")
+        elif scram is not None:
+            self._converse(packet, scram)
         elif certified:
-            peer.user = certified
+            peer.identity = Identity(certified, elsewhere=True)
             self._admit(packet)
         elif packet.username is None:
             if self._anonymous:
@@ -78,9 +88,31 @@ class Greeting:
     def _anonymous(self) -> bool:
         return self._peer.listener.allows_anonymous(self._peer.engine.logins.ask)
 
-    def _checked(self, packet: Connect, refusal: str) -> None:
+    def _checked(self, packet: Connect, refusal: Refusal | None) -> None:
+        if refusal is None:
+            self._admit(packet)
+        else:
+            code = ReasonCode.SERVER_UNAVAILABLE if refusal.away else ReasonCode.BAD_USER_OR_PASSWORD
+            self._deny(code, refusal.text)
+
+    def _converse(self, packet: Connect, scram: Scram) -> None:
+        """Begins the authentication that CONNECT asks for."""
+        try:
+            self.conversation.begin(scram, packet.auth_data or b"", lambda proof: self._proved(packet, proof))
+        except ScramError as error:
+            self._deny(ReasonCode.NOT_AUTHORIZED, str(error))
+            return
+        self._peer.connection.username = scram.name
+
+    def _proved(self, packet: Connect, proof: Proof) -> None:
+        """Lets the client in if it has shown that it knows the password."""
+        found, self._proof = proof
+        refused = self._peer.take(found)
+        refusal = refused.text if refused is not None else ""
+        if not refusal and packet.username not in (None, self._peer.identity.user):
+            refusal = "the user name is not that of the authentication"
         if refusal:
-            self._deny(ReasonCode.BAD_USER_OR_PASSWORD, refusal)
+            self._deny(ReasonCode.NOT_AUTHORIZED, refusal)
         else:
             self._admit(packet)
 
@@ -99,10 +131,10 @@ class Greeting:
         expiry = inf if packet.session_expiry_s == NEVER else float(packet.session_expiry_s)
         request = ConnectRequest(
             client, peer.connection.listener, packet.clean_start, expiry, packet.receive_max,
-            packet.max_packet_bytes or 2**62, peer.user or packet.username,
+            packet.max_packet_bytes or 2**62, peer.identity.user or packet.username,
             "mqtt5" if packet.version == 5 else "mqtt3.1.1", _will(packet),
-            peer.engine.permissions.rights(peer.user, client, certified=bool(peer.connection.stream.user)),
-            peer.engine.allowances.of(peer.user),
+            peer.engine.permissions.rights(peer.identity, client),
+            peer.engine.allowances.of(peer.identity),
         )  # fmt: skip
         durable = peer.engine.broker.is_kept(client)
         try:
@@ -181,6 +213,8 @@ class Greeting:
             topic_alias_max=TOPIC_ALIAS_MAX,
             server_keep_alive=int(peer.keep_alive_s) if packet.keep_alive_s > peer.keep_alive_s else None,
             response_info="response" if packet.request_response_info else None,
+            auth_method=SCRAM if self._proof else None,
+            auth_data=self._proof or None,
             reason_string=peer.engine.broker.deletion_notice(session.client),
         )
 

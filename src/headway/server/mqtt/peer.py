@@ -104,15 +104,14 @@ class MqttPeer(BasePeer[Item]):
                 self.budget.begin(self._subscribe(item))
             case Unsubscribe():
                 self.budget.begin(self._unsubscribe(item))
-            case PingReq():
+            case PingReq() if self.session is not None:
                 self.write(self.replies.pingresp())
             case DisconnectPacket():
                 self._on_disconnect(item)
             case Connect():
                 self._greeting.begin(item)
             case Auth():
-                text = "AUTH came, but no authentication method was agreed on"
-                raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
+                self._greeting.conversation.on_auth(item)
             case _:
                 raise ProtocolError(f"{type(item).__name__} is not for a client to send", reason=Reason.PROTOCOL_ERROR)
 

@@ -16,15 +16,16 @@ Rules:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused, moved
 from headway.core.message import Run
+from headway.core.permission import NOBODY, Identity
 from headway.server.connections import ITEMS_MAX, Connection, PartialPacket, PendingReplies, TurnBudget
-from headway.server.logins import Attempt, Identity, Refusal
+from headway.server.logins import Attempt, Refusal
 from headway.server.peers.states import CLOSED, GREETING, MOVES, OPEN, WAITING, ClientState
 from headway.server.transport import Buffer
 
@@ -38,14 +39,15 @@ READS_PER_POOL = 4
 READ_BYTES_MIN = 4096
 
 Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 class BasePeer(ABC, Generic[Item]):
     """One client's protocol state. ``session`` is None until the client is let in."""
 
     __slots__ = (
-        "_held", "_lanes", "budget", "connection", "decoder", "engine", "handles", "keep_alive_s", "listener",
-        "pending_replies", "session", "state", "user",
+        "_held", "_lanes", "budget", "connection", "decoder", "engine", "handles", "identity", "keep_alive_s",
+        "listener", "pending_replies", "session", "state",
     )  # fmt: skip
 
     publishes: ClassVar[frozenset[type]] = frozenset({Run})
@@ -61,8 +63,8 @@ class BasePeer(ABC, Generic[Item]):
         self.listener = listener
         self.decoder = decoder
         self.session: Session | None = None
-        self.user = ""
-        """The user that the client is, as was checked; empty: it gave no name, or one that is only a label."""
+        self.identity = NOBODY
+        """The client's identity, as was checked; a name that is only a label is nobody's."""
         self.keep_alive_s = inf
         self.pending_replies = PendingReplies(connection, engine.journal)
         """Replies to what the client publishes."""
@@ -186,7 +188,8 @@ class BasePeer(ABC, Generic[Item]):
 
     @property
     def granted(self) -> Session:
-        assert self.session is not None
+        if self.session is None:
+            raise ProtocolError("the client has not logged in", reason=Reason.PROTOCOL_ERROR)
         return self.session
 
     @property
@@ -268,32 +271,52 @@ class BasePeer(ABC, Generic[Item]):
         if frame is not None:
             self.connection.out += frame
 
-    def check_password(self, username: str, password: bytes, done: Callable[[str], None]) -> None:
-        """Calls ``done`` with why the client is refused, empty if it is not: at once if this login is remembered, else
+    def check_password(self, username: str, password: bytes, done: Callable[[Refusal | None], None]) -> None:
+        """Calls ``done`` with why the client is refused, None if it is not: at once if this login is remembered, else
         after a check beside the loop. Items that came meanwhile are handled after that. If the connection ends first,
         nothing is called."""
-        connection = self.connection
-        attempt = Attempt(
-            username, password, connection.address.rpartition(":")[0], connection.client, connection.listener
-        )
-        known = self.engine.logins.known(attempt)
+        connection, logins = self.connection, self.engine.logins
+        attempt = Attempt(username, password, self.host, connection.client, connection.listener)
+        known = logins.known(attempt)
         if known is not None:
-            self.user = known.user
-            done("")
-            return
-        self.become(WAITING)
-        connection.pause_reading("password")
-        self.engine.spawn(self._check(attempt, done))
+            self.identity = known
+            done(None)
+        else:
+            self.wait_for(logins.check(attempt, lambda: connection.open), lambda found: done(self.take(found)))
 
-    async def _check(self, attempt: Attempt, done: Callable[[str], None]) -> None:
-        connection = self.connection
-        found = await self.engine.logins.check(attempt, lambda: connection.open)
-        if connection.open:
-            self.user = found.user if isinstance(found, Identity) else ""
+    def wait_for(self, answer: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
+        """Calls ``done`` with the answer. Until then the client is neither handled nor read. If the connection ends
+        first, nothing is called."""
+        self.become(WAITING)
+        self.connection.pause_reading("password")
+        self.engine.spawn(self._wait_for(answer, done))
+
+    async def _wait_for(self, answer: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
+        found = await answer
+        if self.connection.open:
             self.become(GREETING)
-            connection.resume_reading("password")
-            done(found.text if isinstance(found, Refusal) else "")
+            self.connection.resume_reading("password")
+            done(found)
             self.go_on()
+
+    async def answer(self, answer: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
+        """Calls ``done`` with the answer, while the client goes on. If the connection ends first, nothing is called."""
+        found = await answer
+        if self.connection.open:
+            done(found)
+
+    def take(self, found: Identity | Refusal) -> Refusal | None:
+        """Takes the identity that was found. Returns why the client is refused; None: it is not."""
+        if isinstance(found, Refusal):
+            self.identity = NOBODY
+            return found
+        self.identity = found
+        return None
+
+    @property
+    def host(self) -> str:
+        """The client's address without its port."""
+        return self.connection.address.rpartition(":")[0]
 
     def note_limit(self, error: Refused) -> None:
         """Logs a refusal for want of memory."""

@@ -20,7 +20,7 @@ from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Operation, Rights
 from headway.core.policy import DecisionKind
 from headway.server.engine import Engine
-from headway.server.http import USER, Quota, Refusal, is_certified, json_answer, read_json
+from headway.server.http import IDENTITY, USER, Quota, Refusal, json_answer, read_json
 from headway.server.journal import RecordedTopic
 from headway.server.loop import Repeating
 from headway.server.recorded import NotRecorded, deleted, earliest, filters_of, latest
@@ -85,7 +85,7 @@ class CursorHandlers:
     def _may(self, request: web.Request) -> Rights | None:
         """Returns what the user may do as this cursor. Raises Refusal if the cursor is not for this user."""
         name = request.match_info["name"]
-        rights = self._engine.permissions.rights(request[USER], name, certified=is_certified(request))
+        rights = self._engine.permissions.rights(request[IDENTITY], name)
         if rights is not None and not rights.may(Operation.DECLARE, f"$cursor/{name}"):
             raise Refusal(403, rights.text(Operation.DECLARE, f"$cursor/{name}"))
         return rights

@@ -22,7 +22,7 @@ from headway.core.base import ConfigError, Refused
 from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Operation
 from headway.server.engine import Engine
-from headway.server.http import USER, Refusal, abort, is_certified, is_gone, json_answer
+from headway.server.http import IDENTITY, Refusal, abort, is_gone, json_answer
 from headway.server.recorded import (
     PROGRESS_BYTES,
     NotRecorded,
@@ -193,12 +193,12 @@ class RecordHandlers:
 
     def _check(self, request: web.Request, filter: str) -> None:
         """Raises Refused if the user may not read this."""
-        rights = self._engine.permissions.rights(request[USER], "", certified=is_certified(request))
+        rights = self._engine.permissions.rights(request[IDENTITY], "")
         if rights is not None:
             rights.check(Operation.SUBSCRIBE, filter)
 
     def _readable(self, request: web.Request, recorded: Iterable[str]) -> list[str]:
-        rights = self._engine.permissions.rights(request[USER], "", certified=is_certified(request))
+        rights = self._engine.permissions.rights(request[IDENTITY], "")
         return [filter for filter in recorded if rights is None or rights.covers(Operation.SUBSCRIBE, filter)]
 
 

@@ -20,7 +20,7 @@ from aiohttp import web
 from headway.core.clients import PROTOCOL, WriterBatch, WriterOutlet
 from headway.core.permission import Operation
 from headway.server.engine import Engine
-from headway.server.http import USER, Quota, Refusal, is_certified, json_answer, read_body, read_json
+from headway.server.http import IDENTITY, USER, Quota, Refusal, json_answer, read_body, read_json
 from headway.server.loop import Repeating
 from headway.server.streams.publication import AskRights, Publication
 from headway.store.journal import REAL
@@ -101,7 +101,7 @@ class WriterHandlers:
             data = await read_body(request, PART_BYTES_MAX, PART_S)
             run = self._engine.loop.run_in_executor
             rows, topics = await run(self._threads, self._checked, data)
-            rights = self._engine.permissions.rights(request[USER], name, certified=is_certified(request))
+            rights = self._engine.permissions.rights(request[IDENTITY], name)
             for topic in topics if rights is not None else ():
                 if rights is not None and not rights.may_publish(topic):
                     raise Refusal(403, rights.text(Operation.PUBLISH, topic))
@@ -121,8 +121,7 @@ class WriterHandlers:
     async def _publish(self, request: web.Request) -> web.Response:
         name, number = self._heard(request), int(request.match_info["number"])
         wish = await read_json(request, BatchRequest)
-        certified = is_certified(request)
-        ask_rights = partial(self._engine.permissions.rights, request[USER], name, certified=certified)
+        ask_rights = partial(self._engine.permissions.rights, request[IDENTITY], name)
         publication = await self._publication(name, number, tuple(dict.fromkeys(wish.parts)), ask_rights)
         if publication is None:
             return json_answer({"batch": number, "done": True, "rows": 0, "refused": ""})
@@ -153,7 +152,7 @@ class WriterHandlers:
             raise Refusal(404, NO_JOURNAL)
         if not is_name(name):
             raise Refusal(400, f"{name!r} cannot be a writer's name: letters, digits and . _ -, at most 128")
-        rights = self._engine.permissions.rights(request[USER], name, certified=is_certified(request))
+        rights = self._engine.permissions.rights(request[IDENTITY], name)
         if rights is not None and not rights.may(Operation.DECLARE, f"$writer/{name}"):
             raise Refusal(403, rights.text(Operation.DECLARE, f"$writer/{name}"))
         session = self._engine.broker.registry.sessions.get(name)

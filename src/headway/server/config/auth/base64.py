@@ -10,6 +10,11 @@ def encode(raw: bytes) -> str:
     return b64encode(raw).decode().rstrip("=")
 
 
+def encode_padded(raw: bytes) -> str:
+    """Returns the base64 of ``raw``."""
+    return b64encode(raw).decode()
+
+
 def decode(text: str) -> bytes:
     """Returns the bytes of a base64 text. Raises binascii.Error."""
     text = text.rstrip("=")

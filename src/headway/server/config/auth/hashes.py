@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headway.core.base import ConfigError
-from headway.server.config.auth import mosquitto, scrypt
+from headway.server.config.auth import mosquitto, scram, scrypt
 
 PASSWORD_BYTES_MAX = 65_535
 """The longest password that MQTT can carry."""
@@ -24,15 +24,16 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
+    scram.PREFIX: _Kind(scram.check, scram.verify),
     scrypt.PREFIX: _Kind(scrypt.check, scrypt.verify),
     mosquitto.PBKDF2: _Kind(mosquitto.check_pbkdf2, mosquitto.verify_pbkdf2),
     mosquitto.SHA512: _Kind(mosquitto.check_sha512, mosquitto.verify_sha512),
 }
 
 
-def hash_password(password: str | bytes) -> str:
-    """Returns a new hash for ``[auth.users]`` or a password file."""
-    return scrypt.make(_raw(password))
+def hash_password(password: str | bytes, *, scram_able: bool = False) -> str:
+    """Returns a new hash for ``[auth.users]`` or a password file; ``scram_able``: for logins by SCRAM, too."""
+    return scram.make(_raw(password)) if scram_able else scrypt.make(_raw(password))
 
 
 def verify_password(password: str | bytes, hashed: str) -> bool:

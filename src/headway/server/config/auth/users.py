@@ -6,6 +6,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 
+from headway.server.config.auth import scram
 from headway.server.config.auth.hashes import verify_password
 
 
@@ -19,12 +20,19 @@ class Users:
         self._hashes = dict(hashes)
         self._key = secrets.token_bytes(32)
         self._seen: dict[str, bytes] = {}
+        self.by_scram = any(hashed.startswith(scram.PREFIX) for hashed in self._hashes.values())
+        """Whether some user can log in by SCRAM."""
 
     def __len__(self) -> int:
         return len(self._hashes)
 
     def __contains__(self, name: str) -> bool:
         return name in self._hashes
+
+    def scram_keys(self, name: str) -> scram.ScramKeys | None:
+        """Returns the keys by which a user logs in by SCRAM; None: it cannot."""
+        hashed = self._hashes.get(name, "")
+        return scram.keys_of(hashed) if hashed.startswith(scram.PREFIX) else None
 
     def remembers(self, name: str, password: bytes) -> bool:
         """Returns whether this pair was right before. Fast; if False, :meth:`check` has to decide."""

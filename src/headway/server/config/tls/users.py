@@ -1,4 +1,4 @@
-"""Users and certificates: whom a config knows by name."""
+"""Users: whom a config knows by name, and whether there may be others."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ def certificates_are_logins(settings: Settings) -> bool:
     return any(table.names_users for _, table, _ in tls_tables(settings))
 
 
+def users_are_elsewhere(settings: Settings) -> bool:
+    """Returns whether there may be users whose names stand nowhere in the config."""
+    return certificates_are_logins(settings) or settings.auth.vouched
+
+
 def known_users(settings: Settings) -> list[str]:
-    """Returns the names of users and tokens. Where certificates are logins, the names that permissions and groups have
-    may be those of certificates, which stand nowhere else."""
+    """Returns the names of users and tokens. Where there may be others, the names that permissions and
+    groups have may be theirs."""
     auth = settings.auth
     names = [*auth.users, *auth.tokens]
-    if certificates_are_logins(settings):
+    if users_are_elsewhere(settings):
         names += [rule.user for rule in settings.permissions if rule.user is not None]
         names += [member for members in auth.groups.values() for member in members]
     return list(dict.fromkeys(names))

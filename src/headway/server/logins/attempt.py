@@ -1,4 +1,4 @@
-"""Identities: what a client says of itself, and who it is found to be."""
+"""Attempts to log in, and refusals."""
 
 from __future__ import annotations
 
@@ -18,17 +18,9 @@ class Attempt(NamedTuple):
     """Empty at the admin API."""
 
 
-class Identity(NamedTuple):
-    """A user, as was checked."""
-
-    user: str
-    groups: tuple[str, ...] = ()
-    """Groups besides those of the config."""
-    expires_s: float | None = None
-    """When it stops being that (epoch seconds); None: never."""
-
-
 class Refusal(NamedTuple):
     """A login that failed, and why, in the words that the client is told."""
 
     text: str
+    away: bool = False
+    """Whether nobody was there to check it, so that it is no wrong guess."""

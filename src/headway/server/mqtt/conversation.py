@@ -1,0 +1,102 @@
+"""The conversation of MQTT 5's enhanced authentication (4.12), by SCRAM-SHA-256: that of CONNECT, and those by which a
+client shows again, later, that it is still its user.
+
+While a client has not shown who it is, it may send nothing but AUTH and DISCONNECT. Later everything else goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headway.core.base import ProtocolError, Reason
+from headway.core.permission import Identity
+from headway.server.logins import SCRAM, Refusal, Scram, ScramError
+from headway.wire.mqtt.codes import ReasonCode
+from headway.wire.mqtt.packets import Auth
+
+if TYPE_CHECKING:
+    from headway.server.connections import Connection
+    from headway.server.mqtt.ports import Greeted
+
+Proof = tuple[Identity | Refusal, bytes]
+
+
+class Conversation:
+    __slots__ = ("_checking", "_peer", "_proved", "_scram", "agreed")
+
+    def __init__(self, peer: Greeted) -> None:
+        self._peer = peer
+        self._scram: Scram | None = None
+        """The conversation that goes on."""
+        self._proved: Callable[[Proof], None] | None = None
+        self._checking = False
+        self.agreed = False
+        """Whether CONNECT named the method, so that AUTH may come."""
+
+    def over(self) -> None:
+        """Drops the peer when the connection has ended."""
+        self._proved = None
+        del self._peer
+
+    def begin(self, scram: Scram, message: bytes, proved: Callable[[Proof], None]) -> None:
+        """Answers the client's first message. Calls ``proved`` once the last one is checked. Raises ScramError."""
+        answer = scram.first(message)
+        self._scram, self._proved, self.agreed = scram, proved, True
+        self._peer.write(self._peer.replies.auth(ReasonCode.CONTINUE_AUTHENTICATION, SCRAM, answer))
+
+    def on_auth(self, packet: Auth) -> None:
+        """Handles AUTH. Raises ProtocolError."""
+        if not self.agreed or packet.method != SCRAM:
+            text = "AUTH came, but no authentication method was agreed on" if not self.agreed else (
+                f"AUTH names another method than CONNECT, {SCRAM}"
+            )  # fmt: skip
+            raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
+        message = packet.data or b""
+        if packet.code == ReasonCode.REAUTHENTICATE:
+            self._again(message)
+            return
+        scram, self._scram = self._scram, None
+        if scram is None or self._proved is None:
+            text = "AUTH goes on with an authentication that has not begun"
+            raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
+        peer = self._peer
+        proof = peer.engine.logins.check_proof(scram, message, peer.host, partial(_is_open, peer.connection))
+        if peer.session is None:
+            peer.wait_for(proof, self._proved)
+        else:
+            self._checking = True
+            peer.engine.spawn(peer.answer(proof, self._proved))
+
+    def _again(self, message: bytes) -> None:
+        """Answers the first message of a client that is let in already."""
+        peer = self._peer
+        scram = peer.engine.logins.scram()
+        if peer.session is None or self._scram is not None or self._checking:
+            text = "AUTH begins an authentication before the last one has ended"
+            raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
+        try:
+            if scram is None:
+                raise ScramError("no user can log in by SCRAM any more")
+            self.begin(scram, message, self._still)
+        except ScramError as error:
+            peer.connection.close_gracefully(Reason.NOT_AUTHORIZED, str(error))
+
+    def _still(self, proof: Proof) -> None:
+        """Tells a client that it is still its user, or ends its connection."""
+        self._checking = False
+        peer, (found, answer) = self._peer, proof
+        if isinstance(found, Refusal):
+            peer.engine.refused(peer.connection, found.text)
+            peer.connection.close_gracefully(Reason.NOT_AUTHORIZED, found.text)
+        elif found.user != peer.identity.user:
+            text = f"the client is {peer.identity.user}, and may not become {found.user}"
+            peer.connection.close_gracefully(Reason.NOT_AUTHORIZED, text)
+        else:
+            peer.write(peer.replies.auth(ReasonCode.SUCCESS, SCRAM, answer))
+            peer.connection.out_soon()
+
+
+def _is_open(connection: Connection) -> bool:
+    return connection.open

@@ -155,6 +155,13 @@ def test_passwd_makes_a_line_that_the_config_takes(name: str) -> None:
     assert verify_password("correct horse", users[name])
 
 
+def test_passwd_makes_a_line_for_scram() -> None:
+    ran = Ran("passwd", "--scram", "alice", stdin="correct horse\n")
+    (hashed,) = parse_settings("[auth.users]\n" + ran.out).auth.users.values()
+    assert hashed.startswith("SCRAM-SHA-256$15000:")
+    assert verify_password("correct horse", hashed)
+
+
 def test_passwd_makes_a_token_and_shows_it_once() -> None:
     ran = Ran("passwd", "--token", "scraper")
     assert ran.code == 0

@@ -123,6 +123,7 @@ def _reload(engine: Engine, listeners: list[Listener], admin: Admin) -> None:
     try:
         fresh = load_settings(source)
         certificates = load_all_tls(fresh)
+        engine.logins.reload(fresh.auth)
     except (ConfigError, OSError) as error:
         log.error("reload: nothing was changed: %s", error)
         return
@@ -139,7 +140,6 @@ def _reload(engine: Engine, listeners: list[Listener], admin: Admin) -> None:
     for topic in fresh.topics:
         engine.broker.declare_state(topic.filter, topic.key.text)
     engine.broker.set_policies(fresh.policies, engine.now(), fresh.trials)
-    engine.logins.reload(fresh.auth)
     engine.permissions.reload(engine.settings, engine.now())
     engine.take_limits()
     if engine.telemetry is not None:

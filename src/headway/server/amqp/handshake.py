@@ -15,7 +15,7 @@ from headway.core.base import Reason, moved
 from headway.core.permission import Identity
 from headway.server.amqp.faults import connection_fault
 from headway.server.amqp.states import HANDSHAKE_MOVES, Expected
-from headway.server.logins import SCRAM, Refusal, Scram, ScramError
+from headway.server.logins import SCRAM, Attempt, Refusal, Scram, ScramError
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import FRAME_BYTES_MIN
 from headway.wire.amqp.login import EXTERNAL, MECHANISMS, Login, read_login
@@ -129,6 +129,29 @@ class Handshake:
         peer.engine.refused(peer.connection, text)
         word = write_close_connection(peer.version, ReplyCode.ACCESS_REFUSED, text) if self._told else b""
         peer.end_with(word, Reason.NOT_AUTHORIZED, text)
+
+    def renew(self, secret: str | bytes | None) -> None:
+        """Takes a new token in the place of the one that the client came in by; any other secret changes nothing."""
+        peer = self._peer
+        connection, token = peer.connection, _raw(secret)
+        if peer.identity.until_s is None or not peer.engine.logins.is_token(token):
+            peer.say(0, commands.Connection.UpdateSecretOk())
+            return
+        attempt = Attempt(peer.username, token, peer.host, connection.client, connection.listener)
+        found = peer.engine.logins.check(attempt, partial(_is_open, connection))
+        peer.engine.spawn(peer.answer(found, self._renewed))
+
+    def _renewed(self, found: Identity | Refusal) -> None:
+        """Lets the connection go on for as long as the new token is valid, or ends it."""
+        peer = self._peer
+        if isinstance(found, Identity) and found.user == peer.identity.user:
+            peer.engine.ends_with(peer.connection, found)
+            peer.say(0, commands.Connection.UpdateSecretOk())
+            peer.connection.out_soon()
+        else:
+            text = found.text if isinstance(found, Refusal) else "the new token is of another user"
+            self._told = True
+            self._refuse(text)
 
     # -- SCRAM ------------------------------------------------------------------------------------------------------
 

@@ -159,7 +159,7 @@ class AmqpPeer(BasePeer[Item]):
         elif self.state is not OPEN:
             self._handshake.handle(command)
         elif isinstance(command, commands.Connection.UpdateSecret):
-            self.say(0, commands.Connection.UpdateSecretOk())
+            self._handshake.renew(command.new_secret)
         else:
             raise connection_fault(ReplyCode.COMMAND_INVALID, f"{command.name} is not expected now")
 
@@ -173,8 +173,8 @@ class AmqpPeer(BasePeer[Item]):
         """Begins the session at the end of the handshake. Raises ProtocolError."""
         self.connection.client = name
         request = ConnectRequest(
-            name, self.connection.listener, credit=self.listener.in_flight_max, username=self.username,
-            protocol=f"amqp-{self.version.name}",
+            name, self.connection.listener, credit=self.listener.in_flight_max,
+            username=self.identity.user or self.username, protocol=f"amqp-{self.version.name}",
             rights=self.engine.permissions.rights(self.identity, name),
             allowance=self.engine.allowances.of(self.identity),
         )  # fmt: skip

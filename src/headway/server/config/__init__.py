@@ -13,6 +13,7 @@ from headway.server.config.auth import (
     saslprep,
 )
 from headway.server.config.auth.hook import HookTable
+from headway.server.config.auth.jwt import JwtTable
 from headway.server.config.auth.tables import AuthTable
 from headway.server.config.description import describe, describe_permissions, remarks
 from headway.server.config.fields import Keep
@@ -44,7 +45,7 @@ from headway.server.config.views import tables_of
 __all__ = [
     "ADMIN_TLS", "AuthTable", "bad_certificates", "default_text", "describe", "describe_permissions",
     "digest_of", "doubtful_certificates", "hash_password", "HistorySettings", "HookTable", "host_limits",
-    "JournalTable", "Keep",
+    "JournalTable", "JwtTable", "Keep",
     "lint", "ListenerTable", "load_all_tls", "load_settings", "load_tls", "make_broker", "new_token",
     "parse_settings", "PASSWORD_BYTES_MAX", "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of",
     "saslprep", "SCRAM_ITERATIONS", "ScramKeys", "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TopicTable",

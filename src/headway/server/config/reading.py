@@ -27,6 +27,7 @@ from headway.core.permission import Permission
 from headway.core.policy import Policy, parse_policies, parse_trials
 from headway.server.config import host_limits
 from headway.server.config.auth import read_password_file
+from headway.server.config.auth.jwt import bad_jwt
 from headway.server.config.auth.tables import AuthTable, LimitTable, PermissionTable
 from headway.server.config.errors import in_plain_words
 from headway.server.config.fields import Url, shown
@@ -213,6 +214,8 @@ def _bad_topics(settings: Settings, topics: Sequence[TopicTable]) -> Iterator[st
 
 def _bad_rights(settings: Settings) -> Iterator[str]:
     auth = settings.auth
+    if auth.jwt is not None:
+        yield from bad_jwt(auth.jwt)
     for name in auth.tokens:
         if name in auth.users:
             yield f"auth.tokens.{name}: is the name of a user, too: give the token another"

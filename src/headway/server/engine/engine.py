@@ -106,6 +106,8 @@ class Engine:
         """Connections with more to do than one turn allows, in the order of their turns."""
         self.work_left = TURN_WORK
         """Work that all connections together may still ask for in this turn."""
+        self._expiries: dict[Connection, asyncio.TimerHandle] = {}
+        """Connections that end with their clients' tokens."""
         self._turn_due = False
         self._read_s: float | None = None
         """Time of the first read of this turn; None: nothing was read."""
@@ -268,15 +270,29 @@ class Engine:
 
     def connected(self, connection: Connection) -> None:
         connection.admitted = True
+        self.ends_with(connection, connection.peer_side.identity)
         self.look_at(connection)
         self.turn_soon()
 
     def closed(self, connection: Connection, reason: Reason, text: str) -> None:
         self.connections.remove(connection)
         self._busy.pop(connection, None)
+        if (expiry := self._expiries.pop(connection, None)) is not None:
+            expiry.cancel()
         now = self.now()
         self.ends.put(connection, reason, text, now, now + self.broker.registry.wall_offset_s)
         self.turn_soon()
+
+    def ends_with(self, connection: Connection, identity: Identity) -> None:
+        """Ends the connection when its client's identity does."""
+        if (expiry := self._expiries.pop(connection, None)) is not None:
+            expiry.cancel()
+        if identity.until_s is not None:
+            text = "the token by which the client came in has expired"
+            left_s = max(0.0, identity.until_s - time.time())
+            self._expiries[connection] = self.loop.call_later(
+                left_s, connection.close_gracefully, Reason.NOT_AUTHORIZED, text
+            )
 
     def refused(self, connection: Connection, text: str) -> None:
         self.connections_refused += 1

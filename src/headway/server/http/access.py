@@ -107,6 +107,8 @@ class AccessControl:
         match kind.lower():
             case "":
                 raise Refusal(401, "this broker has users: say who you are, by HTTP basic or with a bearer token")
+            case "bearer" if self._engine.logins.is_token(said.strip().encode(errors="surrogateescape")):
+                return await self._checked(request, "", said.strip().encode())
             case "bearer":
                 digest = digest_of(said.strip())
                 name = next((name for name, kept in auth.tokens.items() if kept == digest), None)

@@ -66,8 +66,9 @@ class Hook:
         self._allowed: OrderedDict[bytes, _Remembered] = OrderedDict()
         self._was_away = False
 
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    def close(self, *, cancel: bool = True) -> None:
+        """Ends the threads; those who wait for an answer get it, unless ``cancel``."""
+        self._threads.shutdown(wait=False, cancel_futures=cancel)
 
     def remembers(self, attempt: Attempt) -> Identity | None:
         """Returns who it is, if this very login was allowed of late. Fast."""

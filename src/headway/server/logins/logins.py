@@ -11,29 +11,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from headway.core.permission import Identity
-from headway.server.config import AuthTable, Users
+from headway.server.config import AuthTable, JwtTable, Users
 from headway.server.logins.attempt import Attempt, Refusal
 from headway.server.logins.guessers import WAIT_MAX_S, Guessers
 from headway.server.logins.hook import Hook
 from headway.server.logins.password_checks import Caller, PasswordChecks
 from headway.server.logins.scram import Scram, ScramError
 
+if TYPE_CHECKING:
+    from headway.server.logins.tokens import Tokens
+
 log = logging.getLogger("headway")
 
 REFUSED_S = 0.5
+TOKEN_BYTES_MAX = 16 * 1024
+_TOKEN = re.compile(rb"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 TRUSTED_MAX = 10_000
 WRONG = Refusal("wrong user name or password")
 
 
 class Logins:
     def __init__(self, auth: AuthTable, loop: asyncio.AbstractEventLoop) -> None:
+        """Raises ConfigError if the keys of tokens cannot be used."""
         self.passwords = PasswordChecks(Users(auth.users), loop)
         self.hook = None if auth.hook is None else Hook(auth.hook, loop)
+        self.tokens = _tokens(auth.jwt, loop)
         self.failed: Counter[str] = Counter()
         """Logins that failed: ``wrong``; ``away``: nobody was there to check it; ``too_many``: not checked, because too
         many from that address had failed."""
@@ -46,20 +55,33 @@ class Logins:
         self.passwords.close()
         if self.hook is not None:
             self.hook.close()
+        if self.tokens is not None:
+            self.tokens.close()
 
     def reload(self, auth: AuthTable) -> None:
-        """Takes other users, and another hook."""
+        """Takes other users, tokens by other keys, and another hook. Raises ConfigError if the keys cannot be used, and
+        changes nothing then."""
+        tokens = _tokens(auth.jwt, self._loop)
+        if self.tokens is not None:
+            self.tokens.close(cancel=False)
+        self.tokens = tokens
         self.passwords.users = Users(auth.users)
         old = self.hook
         if auth.hook != (None if old is None else old.table):
             self.hook = None if auth.hook is None else Hook(auth.hook, self._loop)
             if old is not None:
-                old.close()
+                old.close(cancel=False)
 
     @property
     def ask(self) -> bool:
         """Whether names are checked; if not, a name is only a label."""
-        return bool(len(self.passwords.users)) or self.hook is not None
+        return bool(len(self.passwords.users)) or self.hook is not None or self.tokens is not None
+
+    def is_token(self, password: bytes | None) -> bool:
+        """Returns whether a password is to be read as a token."""
+        if self.tokens is None or password is None or len(password) > TOKEN_BYTES_MAX:
+            return False
+        return _TOKEN.fullmatch(password) is not None
 
     def has(self, name: str) -> bool:
         """Returns whether there is a user of this name."""
@@ -67,6 +89,8 @@ class Logins:
 
     def known(self, attempt: Attempt) -> Identity | None:
         """Returns who it is, if this very login was right before. Fast."""
+        if self.is_token(attempt.password):
+            return None
         if self.passwords.users.remembers(attempt.name, attempt.password):
             return Identity(attempt.name)
         if self.hook is not None and attempt.name not in self.passwords.users:
@@ -125,6 +149,8 @@ class Logins:
 
     async def _find(self, attempt: Attempt, wanted: Callable[[], bool]) -> Identity | Refusal:
         """Asks one source after the other. The config has the only word on its own users."""
+        if self.tokens is not None and self.is_token(attempt.password):
+            return await self.tokens.check(attempt)
         if attempt.name in self.passwords.users:
             right = await self.passwords.check(attempt.name, attempt.password, attempt.address, wanted)
             return Identity(attempt.name) if right else WRONG
@@ -142,3 +168,12 @@ class Logins:
         self._trusted.pop(caller, None)
         if self._guessers.failed(caller[1], self._loop.time()):
             log.warning("logins from %s are slowed: too many have failed of late", caller[1])
+
+
+def _tokens(table: JwtTable | None, loop: asyncio.AbstractEventLoop) -> Tokens | None:
+    """Returns what verifies tokens; None: there are none. Raises ConfigError."""
+    if table is None:
+        return None
+    from headway.server.logins.tokens import Tokens  # only where it is used, for its libraries are large
+
+    return Tokens(table, loop)

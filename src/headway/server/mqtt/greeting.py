@@ -73,7 +73,7 @@ class Greeting:
         elif certified:
             peer.identity = Identity(certified, elsewhere=True)
             self._admit(packet)
-        elif packet.username is None:
+        elif packet.username is None and not peer.engine.logins.is_token(packet.password):
             if self._anonymous:
                 self._admit(packet)
             else:
@@ -82,7 +82,7 @@ class Greeting:
             self._admit(packet)  # no users are configured, so the name is only a label
         else:
             password = packet.password or b""
-            peer.check_password(packet.username, password, lambda refusal: self._checked(packet, refusal))
+            peer.check_password(packet.username or "", password, lambda refusal: self._checked(packet, refusal))
 
     @property
     def _anonymous(self) -> bool:

@@ -279,7 +279,7 @@ class BasePeer(ABC, Generic[Item]):
         attempt = Attempt(username, password, self.host, connection.client, connection.listener)
         known = logins.known(attempt)
         if known is not None:
-            self.identity = known
+            self.take(known)
             done(None)
         else:
             self.wait_for(logins.check(attempt, lambda: connection.open), lambda found: done(self.take(found)))
@@ -311,6 +311,7 @@ class BasePeer(ABC, Generic[Item]):
             self.identity = NOBODY
             return found
         self.identity = found
+        self.connection.username = found.user
         return None
 
     @property

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from headway.server.config.auth.hook import HookTable
+from headway.server.config.auth.jwt import JwtTable
 from headway.server.config.fields import Digest, Filter, Hash, Name, Path_, Share, Table, count, one_of, size
 
 
@@ -32,11 +33,12 @@ class AuthTable(Table):
     groups: dict[Name, list[Name]] = Field(default_factory=dict)
     """Users and tokens by group, for permissions."""
     hook: HookTable | None = None
+    jwt: JwtTable | None = None
 
     @property
     def vouched(self) -> bool:
         """Whether something else than the config may know users."""
-        return self.hook is not None
+        return self.hook is not None or self.jwt is not None
 
     @property
     def checks_names(self) -> bool:

@@ -1,0 +1,163 @@
+"""Tokens: JSON Web Tokens (RFC 7519) that a client sends as its password.
+
+Rules:
+- A token counts only if its signature is by one of the keys, with that key's own algorithm: what the token says of
+  algorithms is never followed, so neither ``none`` nor a secret made of a public key gets anywhere.
+- ``exp`` must be there and in the future, ``nbf`` in the past; ``iss`` and ``aud`` must be those of the config.
+- The token says who it is. The user name that a client gives beside it counts for nothing.
+- Tokens are verified, and keys are fetched, in a thread of their own. Keys are fetched again after ``refresh_s``, and
+  for a key that is not known, but not more often than every ``AGAIN_S``. Where that fails, the old keys stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
+from math import inf
+from urllib.request import Request
+
+import jwt
+from jwt.exceptions import (
+    ExpiredSignatureError,
+    ImmatureSignatureError,
+    InvalidAudienceError,
+    InvalidIssuerError,
+    InvalidSignatureError,
+    MissingRequiredClaimError,
+    PyJWTError,
+)
+
+from headway.core.base import ConfigError
+from headway.core.permission import Identity
+from headway.server.config import JwtTable
+from headway.server.logins.asking import open_url
+from headway.server.logins.attempt import Attempt, Refusal
+from headway.server.logins.jwks import Jwk, read_jwks
+from headway.store.toml import read_text
+
+log = logging.getLogger("headway")
+
+KEYS_BYTES_MAX = 1024 * 1024
+GROUPS_MAX = 100
+NAME_CHARS_MAX = 200
+AGAIN_S = 30.0
+"""Least time between two requests for keys."""
+TRIED_MAX = 10
+"""Keys that are tried for a token that does not say by which it was signed."""
+AWAY = Refusal("the keys by which tokens are verified cannot be had: try again later", away=True)
+_WORDS: dict[type[PyJWTError], str] = {
+    ExpiredSignatureError: "the token has expired",
+    ImmatureSignatureError: "the token is not valid yet",
+    InvalidAudienceError: "the token is for another audience",
+    InvalidIssuerError: "the token is by another issuer",
+    InvalidSignatureError: "the token's signature is wrong",
+    MissingRequiredClaimError: "the token lacks a claim",
+}
+
+
+class Tokens:
+    def __init__(self, table: JwtTable, loop: asyncio.AbstractEventLoop) -> None:
+        """Raises ConfigError if the file with the keys cannot be used."""
+        self.table = table
+        self._loop = loop
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headway-token")
+        self._keys: list[Jwk] = []
+        self._fetched_s = self._tried_s = -inf
+        if table.path is not None:
+            try:
+                self._keys = read_jwks(read_text(table.path))
+            except ConfigError as error:
+                raise ConfigError(f"auth.jwt.keys_file: {table.path}: {error}") from None
+            self._fetched_s = inf  # until the next reload
+
+    def close(self, *, cancel: bool = True) -> None:
+        """Ends the thread; those who wait for an answer get it, unless ``cancel``."""
+        self._thread.shutdown(wait=False, cancel_futures=cancel)
+
+    async def check(self, attempt: Attempt) -> Identity | Refusal:
+        """Returns who the token says it is."""
+        return await self._loop.run_in_executor(self._thread, self.verify, attempt.password)
+
+    # -- in the thread ------------------------------------------------------------------------------------------------
+
+    def verify(self, token: bytes) -> Identity | Refusal:
+        """Returns who the token says it is. Slow if keys have to be fetched: not for the loop's thread."""
+        try:
+            key_id = jwt.get_unverified_header(token).get("kid")
+        except (PyJWTError, ValueError):
+            return Refusal("the token cannot be read")
+        keys = self._keys_for(key_id)
+        if not keys:
+            return Refusal("the token was signed with a key that is not known") if self._keys else AWAY
+        refusal = Refusal("the token's signature is wrong")
+        for one in keys[:TRIED_MAX]:
+            try:
+                return self._identity(self._claims(token, one))
+            except InvalidSignatureError:
+                continue
+            except PyJWTError as error:
+                refusal = Refusal(_WORDS.get(type(error), "the token cannot be used"))
+                if not isinstance(error, jwt.InvalidAlgorithmError):
+                    break
+            except ConfigError as error:
+                return Refusal(str(error))
+        return refusal
+
+    def _claims(self, token: bytes, one: Jwk) -> dict[str, object]:
+        """Returns the claims of a token that this key has signed. Raises PyJWTError."""
+        table = self.table
+        claims: dict[str, object] = jwt.decode(
+            token, one.key, algorithms=[one.algorithm], audience=table.audience, issuer=table.issuer,
+            leeway=table.leeway_s, options={
+                "require": ["exp", *(["iss"] if table.issuer else []), *(["aud"] if table.audience else [])],
+                "verify_aud": table.audience is not None,
+            },
+        )  # fmt: skip
+        return claims
+
+    def _identity(self, claims: dict[str, object]) -> Identity:
+        """Returns the identity that claims describe. Raises ConfigError."""
+        table = self.table
+        name = claims.get(table.user)
+        if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
+            raise ConfigError(f"the token has no user in its claim {table.user!r}")
+        groups = claims.get(table.groups, ()) if table.groups is not None else ()
+        if isinstance(groups, str):
+            groups = groups.split()
+        if not isinstance(groups, list | tuple) or not all(isinstance(group, str) for group in groups):
+            raise ConfigError(f"the token's claim {table.groups!r} is no list of groups")
+        until_s = claims["exp"]
+        assert isinstance(until_s, int | float)
+        ends_s = float(until_s) + table.leeway_s if table.disconnect else None
+        return Identity(name, tuple(groups[:GROUPS_MAX]), elsewhere=True, until_s=ends_s)
+
+    def _keys_for(self, key_id: object) -> list[Jwk]:
+        """Returns the keys that may have signed a token."""
+        now, found = time.monotonic(), self._named(key_id)
+        if self.table.keys_url is not None and (not found or now - self._fetched_s > self.table.refresh_s):
+            self._fetch(self.table.keys_url, now)
+            found = self._named(key_id)
+        return found
+
+    def _named(self, key_id: object) -> list[Jwk]:
+        algorithms = self.table.algorithms
+        return [
+            one for one in self._keys if one.algorithm in algorithms and (key_id is None or one.id in (key_id, ""))
+        ]
+
+    def _fetch(self, url: str, now: float) -> None:
+        """Fetches the keys, if that was not tried just now."""
+        if now - self._tried_s < AGAIN_S:
+            return
+        self._tried_s = now
+        try:
+            with open_url(Request(url), timeout=self.table.timeout_s) as response:
+                text = response.read(KEYS_BYTES_MAX + 1)
+            if len(text) > KEYS_BYTES_MAX:
+                raise ConfigError("is too large to be a JWKS")
+            self._keys, self._fetched_s = read_jwks(text), now
+        except (OSError, ValueError, HTTPException, ConfigError) as error:
+            log.error("auth.jwt: %s: no keys were fetched, and the old ones stay: %s", url, error)

@@ -69,8 +69,8 @@ BESIDE = {
         "plugged_condition", "policy", "rule", "rule_state", "table", "trial", "verdict",
     },
     "core.consumer": {
-        "channel", "conflation", "effects", "feed", "life", "observing", "options", "outlet", "poll", "reader",
-        "session", "shared_reader", "subscription",
+        "channel", "conflation", "effects", "feed", "life", "observing", "option_table", "options", "outlet", "poll",
+        "reader", "session", "shared_reader", "subscription",
     },
     "core.clients": {
         "admission", "consuming", "ending", "intake", "object_names", "polls", "queue_feeds", "queues", "restoring",

@@ -18,6 +18,7 @@ from headway.core.consumer.effects import (
 from headway.core.consumer.feed import Feed, FeedKey
 from headway.core.consumer.life import ENDED, GIVEN_UP, PAUSED, REPLACED, Life, SessionLife
 from headway.core.consumer.observing import Observer, Shares
+from headway.core.consumer.option_table import OPTIONS, PREFIX, Use, known_names, read_options
 from headway.core.consumer.options import NO_OPTIONS, QueueTerms, SubscribeRequest, SubscriptionOptions, parse_options
 from headway.core.consumer.outlet import Outlet, Pace, PeerState
 from headway.core.consumer.poll import ArchiveIndex, ArchiveLag, ConnectionlessOutlet, Poll
@@ -29,10 +30,10 @@ from headway.core.consumer.subscription import Subscription
 
 __all__ = [
     "ArchiveIndex", "ArchiveLag", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation",
-    "ConnectionlessOutlet", "ConnectRequest", "DeadLetter", "Delivery", "Disconnect", "Effect", "ENDED", "EVERY_RECORD",
-    "Feed", "FeedKey", "GIVEN_UP", "Life", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer", "Outlet", "Pace",
-    "parse_options", "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate", "QueueMember", "QueueTerms",
-    "Reader",
-    "REPLACED", "RESTING", "Resume", "Revoked", "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill",
-    "SubscribeRequest", "Subscription", "SubscriptionOptions", "Will", "Window",
+    "ConnectionlessOutlet", "ConnectRequest", "DeadLetter", "Delivery", "Disconnect", "Effect", "ENDED",
+    "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "known_names", "Life", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer",
+    "OPTIONS", "Outlet", "Pace", "parse_options", "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate",
+    "PREFIX", "QueueMember", "QueueTerms", "read_options", "Reader", "REPLACED", "RESTING", "Resume", "Revoked",
+    "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription",
+    "SubscriptionOptions", "Use", "Will", "Window",
 ]

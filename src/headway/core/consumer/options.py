@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Iterable
 
 import msgspec
 
-from headway.core.base import Reason, Refused, parse_duration
+from headway.core.consumer.option_table import Use, read_options, start_time
 from headway.core.message import Dialect, Envelope
 
 
@@ -35,47 +35,18 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     def start_time(self, now_s: float) -> float | None:
         """Returns the time to start from, in seconds since 1970, or None if ``start`` is not a time. ``now_s`` is the
         time now."""
-        if self.start in ("end", "earliest") or self.start.isdecimal():
-            return None
-        if self.start.startswith("-"):
-            return now_s - parse_duration(self.start[1:])
-        when = datetime.fromisoformat(self.start)
-        return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+        return start_time(self.start, now_s)
 
 
-_FROM = "end, earliest, an offset, a time such as 2026-01-31T12:00:00Z, or how long ago, such as -5m"
 NO_OPTIONS = SubscriptionOptions()
-DURATIONS = ("conflate", "lease", "patience")
-_TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
 
-def parse_options(pairs: list[tuple[str, str]]) -> SubscriptionOptions:
-    """Returns the options that name-value pairs say. Other names are the client's own and are ignored.
+def parse_options(pairs: Iterable[tuple[str, str]], use: Use = Use.SUBSCRIPTION) -> SubscriptionOptions:
+    """Returns the options that name-value pairs say (option_table.py).
 
     Raises :class:`Refused` with the name of the option and what it takes."""
-    found: dict[str, object] = {}
-    for name, value in pairs:
-        try:
-            if name in DURATIONS:
-                found[name + "_s"] = parse_duration(value)
-            elif name in ("snapshot", "offsets", "expiries"):
-                found[name] = _flag(value)
-            elif name == "from":
-                SubscriptionOptions(start=value).start_time(0.0)
-                found["start"] = value
-            elif name in ("policy", "key", "selector"):
-                found[name] = value
-        except Exception as error:
-            takes = dict.fromkeys(DURATIONS, "a duration such as 500ms") | {"from": _FROM}
-            text = f"option {name}={value!r}: takes {takes.get(name, 'true or false')}"
-            raise Refused(Reason.PROTOCOL_ERROR, text) from error
+    found = read_options(pairs, use)
     return msgspec.convert(found, SubscriptionOptions) if found else NO_OPTIONS
-
-
-def _flag(value: str) -> bool:
-    if value.lower() not in _TRUE | _FALSE:
-        raise ValueError(value)
-    return value.lower() in _TRUE
 
 
 class SubscribeRequest(msgspec.Struct, frozen=True):

@@ -7,11 +7,18 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from pamqp import commands
 
-from headway.core.base import Reason, Refused, format_duration
-from headway.core.consumer import NO_LIMIT, SubscribeRequest, Subscription, SubscriptionOptions, parse_options
+from headway.core.base import format_duration
+from headway.core.consumer import (
+    NO_LIMIT,
+    PREFIX,
+    SubscribeRequest,
+    Subscription,
+    SubscriptionOptions,
+    Use,
+    parse_options,
+)
 from headway.core.queue import Queue
 from headway.server.amqp.arguments import read_terms
 from headway.server.amqp.declaring import DIALECT, queue_name
@@ -25,10 +32,6 @@ from headway.wire.amqp.replies import write_get_ok
 if TYPE_CHECKING:
     from headway.server.amqp.ports import ChannelSide
 
-FOR_TOPICS = ("conflate", "snapshot", "from", "selector", "lease", "offsets", "expiries")
-"""Options that make no sense for queues."""
-FOR_QUEUES = ("policy", "patience")
-PREFIX = "x-headway-"
 log = logging.getLogger("headway")
 
 
@@ -76,20 +79,15 @@ def _fresh_tag(channel: ChannelSide) -> str:
 
 
 def _options(arguments: dict[str, Any] | None) -> SubscriptionOptions:
-    """Reads a consumer's options: a policy, and patience. ``x-headway-`` may stand before their names. Raises
-    :class:`Refused`."""
-    pairs = []
-    for argument, value in (arguments or {}).items():
-        name = argument.removeprefix(PREFIX)
-        if isinstance(value, str) or name != argument or name == "patience":
-            pairs.append((name, value if isinstance(value, str) else repr(value)))
-        if name != argument and name not in FOR_QUEUES and name not in FOR_TOPICS:
-            known = ", ".join(PREFIX + option for option in FOR_QUEUES)
-            raise Refused(Reason.PRECONDITION_FAILED, f"there is no {argument}; there is: {known}")
-    for name, _ in pairs:
-        if name in FOR_TOPICS:
-            raise Refused(Reason.PRECONDITION_FAILED, f"{name} is for subscriptions to topics, not for queues")
-    return msgspec.structs.replace(parse_options(pairs), key=None)
+    """Reads a consumer's options. ``x-headway-`` may stand before their names. Raises :class:`Refused`.
+
+    Other arguments are of other brokers or the client's own. So a name without the prefix is an option only with a text
+    as its value, but for ``patience``: a bare number would be taken for milliseconds."""
+    pairs = [
+        (name, value if isinstance(value, str) else repr(value)) for name, value in (arguments or {}).items()
+        if isinstance(value, str) or name.startswith(PREFIX) or name == "patience"
+    ]  # fmt: skip
+    return parse_options(pairs, Use.QUEUE)
 
 
 def _log_patience(channel: ChannelSide, subscription: Subscription) -> None:

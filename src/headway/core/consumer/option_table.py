@@ -1,0 +1,196 @@
+"""The options that clients can say, in one table: name, meaning, and for what it is. All protocols read it.
+
+MQTT carries options as user properties of SUBSCRIBE, AMQP as arguments of ``basic.consume`` with ``x-headway-`` before
+their names, HTTP as parameters of the query. Rules:
+
+- ``x-headway-`` may stand before any name; what begins with it is meant for the broker, so it has to be an option.
+- Other names are the client's own and are ignored, unless one is close to an option's: a slip of the finger, another
+  case, or an option's name with something behind it (``conflate_ms``). Such a name is refused, with the one that was
+  probably meant: an option that is misspelt would else be ignored in silence.
+- An option that is there, but not for what the client asks (a queue, a query), is refused, and the text says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from headway.core.base import Reason, Refused, parse_duration
+
+PREFIX = "x-headway-"
+COUNT_MAX = 1_000_000_000
+_SHORT_CHARS = 3
+_LONG_CHARS = 7
+_SEPARATORS = "_-."
+
+
+class Use(StrEnum):
+    """The requests that options are for."""
+
+    SUBSCRIPTION = "subscriptions to topics"
+    QUEUE = "consumers of queues"
+    QUERY = "queries of the state"
+
+
+class Option(NamedTuple):
+    """One row of the table."""
+
+    field: str
+    """The field of the parsed options."""
+    read: Callable[[str], object]
+    """Reads a value. Raises any error if it is none."""
+    takes: str
+    uses: frozenset[Use]
+    instead: str = ""
+    """The reason why a consumer of a queue has not this option, or its other way to the same."""
+
+
+def start_time(text: str, now_s: float) -> float | None:
+    """Returns the time that a value of ``from`` means, in seconds since 1970; None if it is no time."""
+    if text in ("end", "earliest") or text.isdecimal():
+        return None
+    if text.startswith("-"):
+        return now_s - parse_duration(text[1:])
+    when = datetime.fromisoformat(text)
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+def _start(text: str) -> str:
+    start_time(text, 0.0)
+    return text
+
+
+_TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in _TRUE | _FALSE:
+        raise ValueError(text)
+    return text.lower() in _TRUE
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(COUNT_MAX)) or int(text) > COUNT_MAX:
+        raise ValueError(text)
+    return int(text)
+
+
+_DURATION, _TEXT, _TRUTH = "a duration such as 500ms", "a text", "true or false"
+_FROM = "end, earliest, an offset, a time such as 2026-01-31T12:00:00Z, or how long ago, such as -5m"
+_TOPICS = frozenset({Use.SUBSCRIPTION})
+_CONSUMERS = frozenset({Use.SUBSCRIPTION, Use.QUEUE})
+_QUERIES = frozenset({Use.QUERY})
+_EACH_ONCE = "each record of a queue is for one consumer, in turn"
+
+OPTIONS: Mapping[str, Option] = {
+    "conflate": Option(
+        "conflate_s", parse_duration, _DURATION, _TOPICS,
+        f"{_EACH_ONCE}, so a newer record cannot take the place of an older one",
+    ),
+    "snapshot": Option(
+        "snapshot", _flag, _TRUTH, _TOPICS,
+        f"{_EACH_ONCE}, and the state would reach only the first of them; GET /v1/state/FILTER answers everybody",
+    ),
+    "key": Option("key", str, _TEXT, _TOPICS, "a queue is neither conflated nor has it a state"),
+    "selector": Option(
+        "selector", str, _TEXT, _TOPICS | _QUERIES,
+        f"{_EACH_ONCE}, and one that no consumer selects would wait for ever; bind with a narrower key or with headers",
+    ),
+    "policy": Option("policy", str, _TEXT, _CONSUMERS),
+    "from": Option("start", _start, _FROM, _TOPICS, "a binding takes from as its argument"),
+    "offsets": Option("offsets", _flag, _TRUTH, _TOPICS, "the delivery tag numbers deliveries"),
+    "expiries": Option("expiries", _flag, _TRUTH, _TOPICS, "records that expire in a queue are dead letters"),
+    "lease": Option(
+        "lease_s", parse_duration, _DURATION, _TOPICS,
+        "a consumer of a queue ends with its channel, and an unused queue after x-expires",
+    ),
+    "patience": Option("patience_s", parse_duration, _DURATION, _CONSUMERS),
+    "where": Option("selector", str, _TEXT, _QUERIES),
+    "order_by": Option("order_by", str, _TEXT, _QUERIES),
+    "top": Option("top", _count, "a number from 0 on", _QUERIES),
+    "skip": Option("skip", _count, "a number from 0 on", _QUERIES),
+}  # fmt: skip
+
+
+def read_options(pairs: Iterable[tuple[str, str]], use: Use, *, strict: bool = False) -> dict[str, object]:
+    """Returns the values of the options that the pairs say, by field. ``strict``: other names are refused, too.
+
+    Raises :class:`Refused`, which says what is wrong with which name."""
+    found: dict[str, object] = {}
+    for said, value in pairs:
+        name = said.removeprefix(PREFIX)
+        option = OPTIONS.get(name)
+        if option is None:
+            _ignore_or_refuse(said, use, strict=strict)
+            continue
+        if use not in option.uses:
+            raise _refused(_elsewhere(name, option, use))
+        try:
+            found[option.field] = option.read(value)
+        except Exception as error:
+            shown = value if len(value) <= 100 else value[:99] + "…"
+            raise _refused(f"option {name}={shown!r}: takes {option.takes}") from error
+    return found
+
+
+def known_names(use: Use) -> list[str]:
+    """Returns the names of the options for this use."""
+    return [name for name, option in OPTIONS.items() if use in option.uses]
+
+
+def nearest_option(said: str, among: Iterable[str]) -> str | None:
+    """Returns the option that a name is probably a slip of; None: it is not close to any."""
+    name = said.lower().removeprefix(PREFIX).removeprefix("headway-")
+    if name in among:
+        return name
+    for option in among:
+        if name.startswith(option) and name[len(option) : len(option) + 1] in _SEPARATORS:
+            return option
+    close = [(_slips(name, option), option) for option in among]
+    return next((option for slips, option in sorted(close) if slips <= _allowed(option)), None)
+
+
+def _ignore_or_refuse(said: str, use: Use, *, strict: bool) -> None:
+    """Raises Refused if a name that is no option's was meant for one."""
+    meant, own = nearest_option(said, known_names(use)), said.startswith(PREFIX)
+    if meant is None and not own and not strict:
+        return
+    prefix = PREFIX if own else ""
+    shown = said if len(said) <= 100 else said[:99] + "…"
+    names = ", ".join(prefix + name for name in known_names(use))
+    guess = f"; did you mean {prefix}{meant}?" if meant else ""
+    raise _refused(f"there is no {ascii(shown)[1:-1]}{guess}; there is: {names}")
+
+
+def _elsewhere(name: str, option: Option, use: Use) -> str:
+    """Says why an option is not for this use."""
+    theirs = " and ".join(sorted(option.uses))
+    why = f": {option.instead}" if use is Use.QUEUE and option.instead else ""
+    return f"option {name} is for {theirs}, not for {use}{why}"
+
+
+def _refused(text: str) -> Refused:
+    return Refused(Reason.PROTOCOL_ERROR, text)
+
+
+def _allowed(option: str) -> int:
+    """Returns how many slips still make a name close to an option's."""
+    return 0 if len(option) <= _SHORT_CHARS else 1 if len(option) < _LONG_CHARS else 2
+
+
+def _slips(one: str, other: str) -> int:
+    """Returns the number of letters that are missing, too many, wrong, or swapped with their neighbour."""
+    if abs(len(one) - len(other)) > 2:
+        return 3
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        older, before, row = before, row, [i]
+        for j, wanted in enumerate(other, 1):
+            best = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != wanted))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == wanted:
+                best = min(best, older[j - 2] + 1)
+            row.append(best)
+    return row[-1]

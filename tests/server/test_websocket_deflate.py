@@ -102,6 +102,23 @@ def test_the_same_bytes_are_compressed_once_for_all() -> None:
     assert 0 < pool.memory_bytes <= KEPT_BYTES
 
 
+def test_a_new_client_gets_it_in_small_pieces_and_compressed_too() -> None:
+    """The records that are there when it subscribes, say."""
+    deflate, _, _ = shared()
+    lane = TEXT_BYTES * 1000
+    for room in (1 << 40, 500):
+        stream, kernel, answer = opened(deflate)
+        kernel.room = room
+        taken = stream.send_pieces(lane, 1024)
+        while stream.unsent or taken < len(lane):
+            kernel.room = 1 << 40
+            stream.flush()
+            taken += stream.send_pieces(lane[taken:], 1024)
+        assert plain(kernel.wire) == lane
+        assert len(kernel.wire) < len(lane) / 10
+        assert stream.acknowledged(len(answer) + len(kernel.wire)) == len(lane)
+
+
 def test_bytes_that_look_alike_are_not_taken_for_the_same() -> None:
     deflate, _, _ = shared()
     one, other = bytearray(TEXT_BYTES * 100), bytearray(TEXT_BYTES * 100)

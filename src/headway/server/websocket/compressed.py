@@ -38,10 +38,20 @@ class CompressedStream(WebSocketStream):
             self._decoder = FrameDecoder(Inflater())
 
     def send(self, views: Sequence[Buffer]) -> int:
+        return self._send(_joined(views), 0) if self._agreed else super().send(views)
+
+    def send_pieces(self, data: Buffer, piece_bytes: int) -> int:
         if not self._agreed:
-            return super().send(views)
-        data = _joined(views)
-        taken = super().send([data[: self._owed]]) if self._owed else 0  # a frame in clear that is not whole
+            return super().send_pieces(data, piece_bytes)
+        try:
+            return self._send(_joined([data]), piece_bytes)
+        except BlockingIOError:
+            return 0
+
+    def _send(self, data: bytes, piece_bytes: int) -> int:
+        """``piece_bytes``: the peer's kernel frees bytes in pieces of this size; 0: as it likes. Raises
+        BlockingIOError."""
+        taken = self._send_clear(data[: self._owed], piece_bytes) if self._owed else 0  # of a frame that is not whole
         if self.unsent:
             self._flush_own()
         if self.unsent or self._owed:
@@ -52,13 +62,12 @@ class CompressedStream(WebSocketStream):
             piece = data[taken : taken + PIECE_BYTES]
             frame = self._shared.frame(piece) if len(piece) >= PIECE_BYTES_MIN else None
             if frame is not None:
-                self._own = frame
                 self._overhead_bytes -= len(piece)
                 taken += len(piece)
-                self._flush_own()
+                self._send_frame(frame, piece_bytes)
             else:
                 try:
-                    count = super().send([piece])
+                    count = self._send_clear(piece, piece_bytes)
                 except BlockingIOError:
                     if not taken:
                         raise
@@ -69,6 +78,17 @@ class CompressedStream(WebSocketStream):
             if self.unsent:
                 return taken
         return taken
+
+    def _send_clear(self, data: bytes, piece_bytes: int) -> int:
+        return super().send_pieces(data, piece_bytes) if piece_bytes else super().send([data])
+
+    def _send_frame(self, frame: bytes, piece_bytes: int) -> None:
+        if piece_bytes:
+            sent = self._below.send_pieces(frame, piece_bytes)
+            self._overhead_bytes += sent
+            frame = frame[sent:]
+        self._own = frame
+        self._flush_own()
 
 
 def _joined(views: Sequence[Buffer]) -> bytes:

@@ -86,6 +86,10 @@ class Peer(ABC):
         """Returns the peer as set up for ``durable_wire``; without a ``journal``, so that nothing is kept."""
         return self
 
+    def compressing(self) -> Peer | None:
+        """Returns the peer with messages compressed; None: it cannot do that."""
+        return None
+
     def durable_port(self, instance: Instance) -> int:
         """Returns the port on which ``durable_wire`` is spoken."""
         return instance.port

@@ -7,11 +7,18 @@ from collections.abc import Sequence
 from bench.peers.headway import Headway
 from bench.peers.mosquitto import Mosquitto
 from bench.peers.nats import NatsServer
-from bench.peers.peer import Instance
+from bench.peers.peer import Instance, Peer
 from bench.peers.rabbitmq import Rabbitmq
 from bench.wires.web import MqttWeb, NatsWeb
 
 WHY = "As without WebSocket, and a listener more: subscribers are on this one, publishers on the plain one."
+
+
+def deflated(peer: HeadwayWeb | NatsServerWeb | RabbitmqWeb) -> Peer:
+    """Gives a peer's subscribers a wire that offers compression."""
+    peer.wire = type(peer.wire)()
+    peer.wire.deflated = True
+    return peer
 
 
 class HeadwayWeb(Headway):
@@ -24,6 +31,11 @@ class HeadwayWeb(Headway):
         + '[listeners.web]\nurl = "ws://127.0.0.1:{port}"\nconnections_max = 20_000\n'
     )
     why: Sequence[str] = (WHY,)
+
+    def compressing(self) -> Peer:
+        peer = HeadwayWeb()
+        peer.config += "compression = true\n"
+        return deflated(peer)
 
     def prepare(self, instance: Instance) -> None:
         super().prepare(instance)
@@ -55,6 +67,11 @@ class NatsServerWeb(NatsServer):
     )
     why: Sequence[str] = (WHY,)
 
+    def compressing(self) -> Peer:
+        peer = NatsServerWeb()
+        peer.config = peer.config.replace("no_tls: true", "no_tls: true\n  compression: true")
+        return deflated(peer)
+
     def prepare(self, instance: Instance) -> None:
         super().prepare(instance)
         self.wire.plain_port = instance.third_port
@@ -75,6 +92,11 @@ web_mqtt.ws_path = /mqtt
 log.console.level = error
 """
     why: Sequence[str] = ("Its plug-in rabbitmq_web_mqtt; publishers are on MQTT's plain listener.",)
+
+    def compressing(self) -> Peer:
+        peer = RabbitmqWeb()
+        peer.config += "web_mqtt.ws_opts.compress = true\n"
+        return deflated(peer)
 
     def prepare(self, instance: Instance) -> None:
         super().prepare(instance)

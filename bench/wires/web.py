@@ -8,27 +8,40 @@ from __future__ import annotations
 
 import json
 import socket
+import zlib
 
 from bench.errors import PeerFailed
 from bench.wires.mqtt import Mqtt
 from bench.wires.nats import OPTIONS, Nats
 from bench.wires.packets import connect, encode_subscribe
-from bench.wires.websocket import frame, upgrade
+from bench.wires.websocket import COMPRESSED, DEFLATE, TAIL, frame, upgrade
 from bench.wires.wire import HOST, Levels, dial, joined, take
 
 PUBLISHERS = ("publisher", "measure-out")
 
 
-class MqttWeb(Mqtt):
+class Web:
+    """What the wires in a WebSocket have in common."""
+
     slack_bytes = 16
     plain_port = 0
     """The port of the same broker's listener without WebSocket."""
+    deflated = False
+    """Whether subscribers take compressed messages."""
+    answer = ""
+    """The head of the last answer to a subscriber's request."""
 
+    def upgraded(self, port: int, path: str, subprotocol: str) -> socket.socket:
+        sock = dial(port)
+        self.answer = upgrade(sock, path, HOST, subprotocol, *((DEFLATE,) if self.deflated else ()))
+        return sock
+
+
+class MqttWeb(Web, Mqtt):
     def open(self, port: int, name: str) -> socket.socket:
         if name in PUBLISHERS:
             return super().open(self.plain_port, name)
-        sock = dial(port)
-        upgrade(sock, "/mqtt", HOST, "mqtt")
+        sock = self.upgraded(port, "/mqtt", "mqtt")
         sock.sendall(frame(connect(name, self.version)))
         if (answer := take_frame(sock))[3] != 0:
             raise PeerFailed(f"CONNACK says {answer[3]:#04x}")
@@ -40,16 +53,11 @@ class MqttWeb(Mqtt):
             raise PeerFailed(f"SUBACK says {answer[-1]:#04x}")
 
 
-class NatsWeb(Nats):
-    slack_bytes = 16
-    plain_port = 0
-    """The port of the same broker's listener without WebSocket."""
-
+class NatsWeb(Web, Nats):
     def open(self, port: int, name: str) -> socket.socket:
         if name in PUBLISHERS:
             return super().open(self.plain_port, name)
-        sock = dial(port)
-        upgrade(sock, "/", HOST, "")
+        sock = self.upgraded(port, "/", "")
         take_frame(sock)
         sock.sendall(frame(b"CONNECT " + json.dumps(OPTIONS | {"name": name}).encode() + b"\r\nPING\r\n"))
         take_pong(sock)
@@ -62,10 +70,11 @@ class NatsWeb(Nats):
 
 def take_frame(sock: socket.socket) -> bytes:
     """Reads the payload of one frame."""
-    size = take(sock, 2)[1]
+    first, size = take(sock, 2)
     if size > 125:
         size = int.from_bytes(take(sock, 2 if size == 126 else 8), "big")
-    return take(sock, size)
+    payload = take(sock, size)
+    return zlib.decompressobj(-15).decompress(payload + TAIL) if first & COMPRESSED else payload
 
 
 def take_pong(sock: socket.socket) -> None:

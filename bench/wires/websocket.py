@@ -59,16 +59,20 @@ def upgrade(sock: socket.socket, path: str, host: str, subprotocol: str, *header
 DEFLATE = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits"
 """The offer that browsers make."""
 COMPRESSED = 0x40
+TAIL = b"\x00\x00\xff\xff"
+"""The end of a compressed message that is not sent."""
 
 
 class Frames:
-    """Reads a server's frames. ``payload``: bytes of messages that are complete. ``deflated``: messages may be
-    compressed, each by itself."""
+    """Reads a server's frames. ``payload``: bytes of messages that are complete."""
 
-    def __init__(self, *, deflated: bool = False) -> None:
+    def __init__(self, answer: str = "") -> None:
+        """``answer``: the head of the server's answer, which says whether and how messages may be compressed."""
         self._rest = b""
         self._message = b""
-        self._deflated = deflated
+        self._deflated = "permessage-deflate" in answer
+        self._each_by_itself = "server_no_context_takeover" in answer
+        self._inflate = zlib.decompressobj(-15)
         self._is_compressed = False
         self.payload = b""
         self.control: list[tuple[int, bytes]] = []
@@ -99,7 +103,9 @@ class Frames:
         if not self._is_compressed:
             return self._message
         self.compressed += 1
-        return zlib.decompressobj(-15).decompress(self._message + b"\x00\x00\xff\xff")
+        if self._each_by_itself:
+            self._inflate = zlib.decompressobj(-15)
+        return self._inflate.decompress(self._message + TAIL)
 
     def _one(self) -> tuple[int, bytes] | None:
         rest = self._rest

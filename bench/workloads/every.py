@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench.workloads.catchup import Catchup
+from bench.workloads.compression import Compression
 from bench.workloads.fanout import Fanout
 from bench.workloads.filters import Filters
 from bench.workloads.footprint import Footprint
@@ -21,6 +22,6 @@ EVERY: dict[str, Workload] = {
     workload.name: workload
     for workload in (
         Fanout(), Isolation(), Latency(), Footprint(), Catchup(), Filters(), Workqueue(), Persistent(), Restart(),
-        JournalOverhead(), Stall(), Freshness(), Wrapped(),
+        JournalOverhead(), Stall(), Freshness(), Wrapped(), Compression(),
     )
 }  # fmt: skip

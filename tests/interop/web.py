@@ -14,8 +14,7 @@ class WebRaw(Raw):
     frames: Frames
 
     def opened(self, port: int) -> None:
-        head = upgrade(self.sock, "/mqtt", f"127.0.0.1:{port}", "mqtt", *self.offers)
-        self.frames = Frames(deflated="permessage-deflate" in head)
+        self.frames = Frames(upgrade(self.sock, "/mqtt", f"127.0.0.1:{port}", "mqtt", *self.offers))
 
     def send(self, data: bytes) -> None:
         self.sock.sendall(frame(data))

@@ -60,8 +60,8 @@ class Peer(ABC):
     version_arguments: Sequence[str] = ("--version",)
     warm_up_s = 0.5
     """The time for which it is warmed up before a measurement."""
-    only_when_named = False
-    """Whether it is left out of a session that names no peers."""
+    inside = ""
+    """What the protocol is carried in: tls, websocket. Such a peer is left out of a session that names none."""
     is_limit = False
     is_ours = False
 

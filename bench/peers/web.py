@@ -25,7 +25,7 @@ class HeadwayWeb(Headway):
     name, title = "headway-ws", "Headway (WebSocket)"
     wire: MqttWeb = MqttWeb()
     conflating_wire = None
-    only_when_named = True
+    inside = "websocket"
     config = (
         Headway.config.replace("{port}", "{third_port}")
         + '[listeners.web]\nurl = "ws://127.0.0.1:{port}"\nconnections_max = 20_000\n'
@@ -45,7 +45,7 @@ class HeadwayWeb(Headway):
 class MosquittoWeb(Mosquitto):
     name, title = "mosquitto-ws", "mosquitto (WebSocket)"
     wire: MqttWeb = MqttWeb()
-    only_when_named = True
+    inside = "websocket"
     config = Mosquitto.config.replace("{port}", "{third_port}") + "listener {port} 127.0.0.1\nprotocol websockets\n"
     why: Sequence[str] = (WHY,)
 
@@ -60,7 +60,7 @@ class MosquittoWeb(Mosquitto):
 class NatsServerWeb(NatsServer):
     name, title = "nats-ws", "NATS (WebSocket)"
     wire: NatsWeb = NatsWeb()
-    only_when_named = True
+    inside = "websocket"
     config = (
         NatsServer.config.replace("{port}", "{third_port}")
         + 'websocket {{\n  host: "127.0.0.1"\n  port: {port}\n  no_tls: true\n}}\n'
@@ -82,7 +82,7 @@ class RabbitmqWeb(Rabbitmq):
     wire: MqttWeb = MqttWeb()
     queue_wire = None
     durable_wire = None
-    only_when_named = True
+    inside = "websocket"
     config = """
 listeners.tcp = none
 mqtt.listeners.tcp.1 = 127.0.0.1:{fourth_port}

@@ -27,7 +27,7 @@ certificate = "{folder}/certs/server.pem"
 key = "{folder}/certs/server-key.pem"
 """
     why: Sequence[str] = WHY
-    only_when_named = True
+    inside = "tls"
 
     def prepare(self, instance: Instance) -> None:
         make_certificates(instance.folder / "certs")
@@ -42,7 +42,7 @@ certfile {folder}/certs/server.pem
 keyfile {folder}/certs/server-key.pem
 """
     why: Sequence[str] = WHY
-    only_when_named = True
+    inside = "tls"
 
     def tuned(self, workload: str) -> Peer:
         return self
@@ -61,7 +61,7 @@ class NatsTlsServer(NatsServer):
 tls {{ cert_file: "{folder}/certs/server.pem", key_file: "{folder}/certs/server-key.pem" }}
 """
     why: Sequence[str] = WHY
-    only_when_named = True
+    inside = "tls"
 
     def prepare(self, instance: Instance) -> None:
         make_certificates(instance.folder / "certs")

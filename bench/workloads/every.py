@@ -22,6 +22,7 @@ EVERY: dict[str, Workload] = {
     workload.name: workload
     for workload in (
         Fanout(), Isolation(), Latency(), Footprint(), Catchup(), Filters(), Workqueue(), Persistent(), Restart(),
-        JournalOverhead(), Stall(), Freshness(), Wrapped(), Compression(),
+        JournalOverhead(), Stall(), Freshness(),
+        Wrapped("tls", "TLS"), Wrapped("websocket", "a WebSocket"), Compression(),
     )
 }  # fmt: skip

@@ -61,7 +61,7 @@ class Peer(ABC):
     warm_up_s = 0.5
     """The time for which it is warmed up before a measurement."""
     inside = ""
-    """What the protocol is carried in: tls, websocket. Such a peer is left out of a session that names none."""
+    """The carrier of its protocol: tls, websocket. Such a peer is left out of a session that names none."""
     is_limit = False
     is_ours = False
 

@@ -21,7 +21,7 @@ PUBLISHERS = ("publisher", "measure-out")
 
 
 class Web:
-    """What the wires in a WebSocket have in common."""
+    """The common part of the wires in a WebSocket."""
 
     slack_bytes = 16
     plain_port = 0

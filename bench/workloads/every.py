@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bench.workloads.carried.compression import Compression
+from bench.workloads.carried.wrapped import Wrapped
 from bench.workloads.catchup import Catchup
-from bench.workloads.compression import Compression
 from bench.workloads.fanout import Fanout
 from bench.workloads.filters import Filters
 from bench.workloads.footprint import Footprint
@@ -16,7 +17,6 @@ from bench.workloads.restart import Restart
 from bench.workloads.stall import Stall
 from bench.workloads.workload import Workload
 from bench.workloads.workqueue import Workqueue
-from bench.workloads.wrapped import Wrapped
 
 EVERY: dict[str, Workload] = {
     workload.name: workload

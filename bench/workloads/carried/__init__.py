@@ -1,0 +1,1 @@
+"""Workloads of protocols that are carried in something else: TLS, a WebSocket."""

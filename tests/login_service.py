@@ -58,7 +58,9 @@ def login_service(answer: Callable[[Asked], tuple[int, str]]) -> Iterator[LoginS
         service.url = f"http://127.0.0.1:{server.server_address[1]}/login"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield service
-        service.held.set()
-        server.shutdown()
-        thread.join()
+        try:
+            yield service
+        finally:
+            service.held.set()
+            server.shutdown()
+            thread.join()

@@ -200,3 +200,12 @@ def test_whatever_an_allowed_subscription_matches_is_matched_by_a_granted_filter
         assert asked.may_publish(topic) is by_some
         if asked.may(Operation.SUBSCRIBE, filter) and matches(filter, topic):
             assert by_some
+
+
+def test_groups_that_something_else_names_count_beside_those_of_the_config() -> None:
+    rules = Permissions(RULES, GROUPS)
+    named = Identity("carol", ("desks", "others"), elsewhere=True)
+    assert rules.rights(named, "c").may_publish("orders/carol/1")
+    assert not rules.rights(Identity("carol"), "c").may_publish("orders/carol/1")
+    assert not rules.rights(Identity("carol", ("others",)), "c").may_publish("orders/carol/1")
+    assert not rules.rights(Identity("", ("desks",)), "c").may_publish("orders//1")

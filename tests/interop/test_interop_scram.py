@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pika
@@ -21,6 +26,7 @@ from headway.server.config.auth import hash_password
 from headway.wire.mqtt.packets import Auth, ConnAck, Connect
 
 METHOD = "SCRAM-SHA-256"
+NODE_MODULES = Path("/usr/share/nodejs")
 CONFIG = f"""
 [listeners.mqtt]
 url = "mqtt://127.0.0.1:0"
@@ -148,6 +154,18 @@ def test_the_same_password_is_taken_in_clear(house: BrokerProcess) -> None:
         assert client.connack.value == 0
         client.close()
         Pika(house.ports["amqp"], credentials=pika.PlainCredentials(user, "secret")).close()
+
+
+@pytest.mark.skipif(
+    shutil.which("node") is None or not (NODE_MODULES / "mqtt").exists(), reason="node and mqtt.js are not installed"
+)
+@pytest.mark.parametrize(("password", "expected"), [("secret", [True, [0, 0x87]]), ("wrong", 0x87)])
+def test_mqtt_js_shows_that_it_knows_the_password(house: BrokerProcess, password: str, expected: object) -> None:
+    script = Path(__file__).parent / "browser" / "scram.js"
+    command = ["node", str(script), f"mqtt://127.0.0.1:{house.ports['mqtt']}", "ann", password]
+    env = {**os.environ, "NODE_PATH": str(NODE_MODULES)}
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert json.loads(ran.stdout or "null") == expected, ran.stdout + ran.stderr
 
 
 # -- AMQP --------------------------------------------------------------------------------------------------------------

@@ -126,3 +126,37 @@ def test_mistakes(table: str, error: str) -> None:
     with pytest.raises(ConfigError) as found:
         parse_settings("[[permission]]\n" + table)
     assert error in str(found.value)
+
+
+def limit_warnings(tables: str, auth: str = AUTH) -> list[str]:
+    found = lint(parse_settings(auth + tables))
+    return [f"{one.line}: {one.key}: {one.text}" for one in found if one.key.startswith("limit")]
+
+
+@pytest.mark.parametrize(
+    ("tables", "warning"),
+    [
+        ('[[limit]]\nuser = "dora"\nconnections = 1', '8: limit[1].user: "dora" is neither in [auth.users] nor in'),
+        ('[[limit]]\ngroup = "dsks"\nconnections = 1', '8: limit[1].group: there is no group "dsks" in [auth.groups]'),
+        (
+            '[[limit]]\nconnections = 1\n[[limit]]\nuser = "bob"\nconnections = 2',
+            "9: limit[2]: it limits nobody, because limit[1] comes first and is for every user: put that last",
+        ),
+    ],
+)
+def test_limits_that_never_apply(tables: str, warning: str) -> None:
+    (found,) = limit_warnings(tables)
+    assert found.startswith(warning)
+
+
+def test_limits_need_users() -> None:
+    (found,) = limit_warnings("[[limit]]\nconnections = 1", auth="")
+    assert found.startswith("1: limit: there are no users whose names are checked")
+
+
+def test_a_login_service_may_know_users_and_groups_that_the_config_does_not() -> None:
+    hook = '[auth.hook]\nurl = "http://127.0.0.1/login"\n' + AUTH
+    limits = '[[limit]]\nuser = "dora"\nconnections = 1\n[[limit]]\ngroup = "x"\nconnections = 1'
+    assert not limit_warnings(limits, hook)
+    found = lint(parse_settings(hook + ADMIN + '[[permission]]\ngroup = "x"\npublish = ["of/%u"]\n'))
+    assert [one for one in found if one.key.startswith("permission")] == []

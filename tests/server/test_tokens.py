@@ -182,9 +182,11 @@ def serving() -> Iterator[Keys]:
         keys.url = f"http://127.0.0.1:{server.server_address[1]}/keys"
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield keys
-        server.shutdown()
-        thread.join()
+        try:
+            yield keys
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_keys_are_fetched_once_and_again_for_one_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:

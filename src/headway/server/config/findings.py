@@ -26,7 +26,7 @@ class Lines:
     def __init__(self, text: str) -> None:
         self._found: dict[tuple[str, int, int, str], int] = {}
         """By table, its number, the number of the rule (0: none), and the key (empty: the header)."""
-        table, numbers, rule, quotes = "", {"policy": 0, "trial": 0, "topic": 0, "permission": 0}, 0, ""
+        table, numbers, rule, quotes = "", {"policy": 0, "trial": 0, "topic": 0, "permission": 0, "limit": 0}, 0, ""
         for number, line in enumerate(text.splitlines(), 1):
             if quotes:
                 quotes = "" if quotes in line else quotes
@@ -59,6 +59,9 @@ class Lines:
 
     def permission(self, permission: int, key: str = "") -> int | None:
         return self._first(("permission", permission, 0, key), ("permission", permission, 0, ""))
+
+    def limit(self, limit: int, key: str = "") -> int | None:
+        return self._first(("limit", limit, 0, key), ("limit", limit, 0, ""))
 
     def key(self, table: str, key: str = "") -> int | None:
         return self._first((table, 0, 0, key), (table, 0, 0, ""))

@@ -29,7 +29,7 @@ def lint(settings: Settings) -> list[Finding]:
     lines = Lines(settings.text)
     found = [
         *_rules(settings, lines), *_shadowed(settings, lines), *_uncovered(settings, lines),
-        *_filters(settings, lines), *_permissions(settings, lines), *_paths(settings, lines),
+        *_filters(settings, lines), *_permissions(settings, lines), *_limits(settings, lines), *_paths(settings, lines),
         *_certificates(settings, lines), *_in_clear(settings, lines),
     ]  # fmt: skip
     return sorted(dict.fromkeys(found), key=lambda one: (one.line is None, one.line or 0))
@@ -140,15 +140,34 @@ def _permissions(settings: Settings, lines: Lines) -> Iterator[Finding]:
         yield Finding("permission", text, lines.permission(1))
 
 
+def _limits(settings: Settings, lines: Lines) -> Iterator[Finding]:
+    known, for_all = known_users(settings), 0
+    for number, one in enumerate(settings.limits, 1):
+        if one.user is not None and one.user not in known and not users_are_elsewhere(settings):
+            text = f'"{one.user}" is neither in [auth.users] nor in [auth.tokens], so it limits nobody'
+            yield Finding(f"{one.name}.user", text, lines.limit(number, "user"))
+        if one.group is not None and one.group not in settings.auth.groups and not settings.auth.vouched:
+            text = f'there is no group "{one.group}" in [auth.groups], so it limits nobody'
+            yield Finding(f"{one.name}.group", text, lines.limit(number, "group"))
+        if for_all:
+            text = f"it limits nobody, because limit[{for_all}] comes first and is for every user: put that last"
+            yield Finding(one.name, text, lines.limit(number))
+        elif one.user is None and one.group is None:
+            for_all = number
+    if settings.limits and not known and not users_are_elsewhere(settings):
+        text = "there are no users whose names are checked, so nobody has limits: add [auth.users]"
+        yield Finding("limit", text, lines.limit(1))
+
+
 def _permission_faults(settings: Settings, rule: Permission, known: list[str]) -> Iterator[tuple[str, str]]:
     """Yields the key of a fault, and what is wrong there."""
     if rule.user is not None and rule.user not in known:
         yield "user", f'"{rule.user}" is neither in [auth.users] nor in [auth.tokens], so it applies to nobody'
-    if rule.group is not None and rule.group not in settings.auth.groups:
+    if rule.group is not None and rule.group not in settings.auth.groups and not settings.auth.vouched:
         yield "group", f'there is no group "{rule.group}" in [auth.groups], so it applies to nobody'
     if not any(rule.filters(operation) for operation in Operation):
         yield "", "it gives nothing: add publish, subscribe, declare, connect or admin"
-    others = rule.user is None and rule.group is None and users_are_elsewhere(settings)
+    others = settings.auth.vouched if rule.group else rule.user is None and users_are_elsewhere(settings)
     whom = [rule.user] if rule.user else settings.auth.groups.get(rule.group, []) if rule.group else known
     for operation in _WITH_FILTERS:
         for filter in rule.filters(operation):
@@ -224,7 +243,7 @@ def _in_clear(settings: Settings, lines: Lines) -> Iterator[Finding]:
     """Finds listeners beyond this machine to which passwords are sent in clear."""
     for name, listener in settings.listeners.items():
         url = listener.url
-        if settings.auth.users and not url.loopback and not url.secure:
+        if settings.auth.checks_names and not url.loopback and not url.secure:
             text = f"{url}: passwords go over the network in clear: use {url.scheme}s:// (see `headway certs`)"
             yield Finding(f"listeners.{name}.url", text, lines.key(f"listeners.{name}", "url"))
 

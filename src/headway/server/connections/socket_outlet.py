@@ -170,12 +170,14 @@ class SocketOutlet(Outlet):
             self._steadiness = Steadiness()
 
     def _be_frugal(self, frugal: bool) -> None:
+        """Keeps little in our kernel, or as much as there is room for. Then records leave it as soon as they come, and
+        the peer's kernel grows its buffer for many small segments; so they are joined here (Nagle)."""
         if frugal is not self._frugal:
             self._frugal = frugal
+            unsent_bytes = FRUGAL_BYTES if frugal else SYSTEMS_BYTES
             with suppress(OSError):  # the connection may be over
-                self.sock.setsockopt(
-                    socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, FRUGAL_BYTES if frugal else SYSTEMS_BYTES
-                )
+                self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes)
+                self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not frugal)
 
     def _may_write(self) -> bool:
         """Sends what is unsent. Returns whether there is room for more."""
@@ -213,7 +215,8 @@ class SocketOutlet(Outlet):
         progress = self._progress
         progress.look(info, now, self.progress_s)
         if self._steadiness is not None:
-            self._steadiness.look(now, info.acked_bytes, info.unsent_bytes)
+            unsent_bytes = 0 if self._fine_bytes > 0 else info.unsent_bytes  # its buffer holds less of small pieces
+            self._steadiness.look(now, info.acked_bytes, unsent_bytes)
             self._be_frugal(self._steadiness.steady)
         since = self.blocked_since_s
         if since is not None and now - since > STILL_S and not progress.has_pace:

@@ -17,7 +17,7 @@ from headway.core.log import Pool
 from headway.server.transport import Buffer, PlainStream, StreamError
 from headway.server.websocket import Rules, WebSocketStream
 from headway.server.websocket.decoder import FRAMES_MAX
-from headway.server.websocket.stream import FRAME_BYTES
+from headway.server.websocket.stream import FRAME_BYTES, SLOW_FRAME_BYTES
 
 RULES = Rules(("/mqtt", "/"), None, {"mqtt": "mqtt"})
 FILLER = b"\xd0\x00"
@@ -128,6 +128,17 @@ def offer(stream: WebSocketStream, views: Sequence[Buffer]) -> int:
 
 
 # -- out --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("room", "small"), [(10_000, True), (60_000, False)])
+def test_small_frames_are_for_those_who_take_little_at_a_time(room: int, small: bool) -> None:
+    stream, kernel, _ = opened(room)
+    data = bytes(3 * FRAME_BYTES)
+    taken = offer(stream, [data])
+    assert 0 < taken < FRAME_BYTES, "the frame is not whole"
+    kernel.room = 1 << 40
+    offer(stream, [data[taken:]])
+    assert (max(frames(kernel).sizes[1:]) <= SLOW_FRAME_BYTES) is small
 
 
 @given(

@@ -9,7 +9,8 @@ filled with the next bytes of the stream, whatever they are.
 
 Rules:
 - Frames have ``FRAME_BYTES`` at most, and no more than this is ever owed. A browser hands out a frame when it is whole,
-  so a consumer that did not take the last frames whole gets its records in smaller steps (``SLOW_FRAME_BYTES``).
+  so a consumer that did not take the last frames whole gets its records in smaller steps (``SLOW_FRAME_BYTES``),
+  unless the kernel took about as much as it has room for: then the consumer has read all that came before.
 - Where no bytes follow (the cursor has moved, or the connection ends) the frame is filled up with packets that say
   nothing (``Codec.filler``).
 - Control frames go between frames. Only the last ping is answered, so that one Pong waits at most.
@@ -33,6 +34,8 @@ from headway.server.websocket.handshake import Accepted, Refusal, Request, Reque
 
 FRAME_BYTES = 64 * 1024
 SLOW_FRAME_BYTES = 16 * 1024
+ALL_READ_SHARE = 0.75
+"""A kernel that takes this share of its room at once had sent nearly all before."""
 FRAMES_MAX = 64
 """Frames of one ``send``: as much as a pump sends."""
 UNCOUNTED_BYTES = 1024
@@ -266,7 +269,7 @@ class WebSocketStream(ByteStream):
 
     def _account(self, sent: int, lead: int, sizes: Sequence[int]) -> int:
         """Notes that so many bytes of ``_framed`` were sent. Returns how many of them were given to ``send``."""
-        self._frame_bytes = SLOW_FRAME_BYTES
+        self._frame_bytes = FRAME_BYTES if sent >= ALL_READ_SHARE * self._room_bytes else SLOW_FRAME_BYTES
         taken = min(sent, lead)
         self._owed -= taken
         sent -= taken

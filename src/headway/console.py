@@ -11,6 +11,7 @@ def printable(text: object) -> str:
 
 
 def many(count: float, noun: str) -> str:
-    """``1 batch``, ``3 batches``, ``0 queues``."""
-    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + ("es" if noun[-1] in "shx" else "s")
+    """``1 batch``, ``3 batches``, ``0 queues``, ``2 keys``."""
+    ies = noun.endswith("y") and noun[-2] not in "aeou"
+    plural = noun[:-1] + "ies" if ies else noun + ("es" if noun[-1] in "shx" else "s")
     return f"{format_count(count)} {noun if count == 1 else plural}"

@@ -83,6 +83,10 @@ class AdminClient:
             raise self._stranger()
         return answer
 
+    def state(self, filter: str, query: dict[str, str]) -> dict[str, Any]:
+        """Asks for the state of a keyed topic, as one object."""
+        return self._ask(f"/v1/state/{quote(filter, safe='')}?{urlencode(query)}")
+
     def _open(self, path: str) -> HTTPResponse:
         """Opens an answer, to be read and closed."""
         try:

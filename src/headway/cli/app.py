@@ -20,6 +20,7 @@ from headway.cli.export import export
 from headway.cli.journal import journal
 from headway.cli.lab import lab
 from headway.cli.pipeline import pipeline
+from headway.cli.state import query
 from headway.cli.top import draw, take, watch
 from headway.cli.verdicts import verdicts
 from headway.cli.why import near, tell
@@ -64,6 +65,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.
 app.add_typer(journal, name="journal", short_help="What a journal has, whether it is sound, making it smaller.")
 app.command(short_help="Make certificates for trying out TLS.")(certs)
 app.command(short_help="Take recorded records out: Parquet or JSON lines.")(export)
+app.command(short_help="The latest record per key: filtered, ordered, live.")(query)
 app.add_typer(pipeline, name="pipeline", short_help="What telemetry says of slow consumers; views of topics.")
 app.add_typer(lab, name="lab", short_help="What other policies would have done with recorded traffic.")
 
@@ -93,6 +95,7 @@ def headway(
       headway top                       consumers by lag
       headway why CLIENT                what was decided about a client, and why
       headway verdicts --since 8h       what happened last night
+      headway query 'flights/#'         the latest record per key
       headway export TOPIC -o x.parquet what is recorded of a topic; headway journal looks into the files
 
     `headway COMMAND --help` has examples of each. Exit codes: 0 all is well, 1 nothing found, 2 something to put right.

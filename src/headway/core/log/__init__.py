@@ -19,6 +19,7 @@ from headway.core.log.out_of_order import OutOfOrderProgress
 from headway.core.log.pool import DISK_RETRY_S, GRACE_S, HIGH_WATER, Pool
 from headway.core.log.retained import Retained
 from headway.core.log.state import State, StatePass
+from headway.core.log.state_reading import StateReading
 from headway.core.log.tab import (
     ANSWERS,
     CONSUMER_BYTES,
@@ -47,6 +48,6 @@ __all__ = [
     "DISK_RETRY_S", "DurablePosition", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER", "JournaledRun", "Lane",
     "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NoLedger", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress",
     "Pool", "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "Retained", "RIGHTS", "SELECTOR_BYTES",
-    "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StatePass", "SUBSCRIPTION_BYTES",
-    "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
+    "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StatePass", "StateReading",
+    "SUBSCRIPTION_BYTES",    "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -14,6 +14,7 @@ record is lost or doubled between the snapshot and the live records.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from headway.core.base import WorkSteps
 from headway.core.log.pool import Pool
@@ -42,6 +43,15 @@ class StateEntry:
         self.passes: list[StatePass] | None = None
 
 
+class WholeReader(Protocol):
+    """A reader of the whole state (state_reading.py)."""
+
+    def leaves(self, entry: StateEntry) -> None:
+        """Is told of an entry before it is unlinked."""
+
+    def give_up(self, why: str) -> None: ...
+
+
 class State:
     """The latest record per (topic, key) of the topics that match ``filter``."""
 
@@ -59,14 +69,24 @@ class State:
         self.evicted_records = 0
         self.seeking: dict[StatePass, None] = {}
         """The passes that still search for their first entry."""
+        self.readings: dict[WholeReader, None] = {}
+        """The readings of all of it that go on (state_reading.py)."""
         self.readers = 0
         """The number of subscriptions that may read this state."""
         self._entries: dict[tuple[str, str | None], StateEntry] = {}
-        self._ends = StateEntry(("", None), None)
+        self.ends = StateEntry(("", None), None)
         """The sentinel: its ``after`` is the oldest entry, its ``before`` the newest."""
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def oldest(self) -> StateEntry:
+        return self.ends.after
+
+    @property
+    def newest(self) -> StateEntry:
+        return self.ends.before
 
     def put(self, record: Record) -> int:
         """Makes ``record`` the latest of its key. Returns by how many bytes the state grew; this may be negative.
@@ -80,7 +100,7 @@ class State:
             grown -= _size(old.record)
             self._unlink(old)
         entry = StateEntry(key, record)
-        ends = self._ends
+        ends = self.ends
         newest = ends.before
         newest.after = entry
         entry.before = newest
@@ -96,6 +116,8 @@ class State:
     def close(self) -> WorkSteps:
         """Closes the state, which has no readers any more. The returned steps unlink the entries, which refer to each
         other."""
+        for reading in list(self.readings):
+            reading.give_up("the state is not kept any more")
         self.pool.add_state(-self.bytes)
         self.bytes = 0
         return self._forget()
@@ -105,7 +127,7 @@ class State:
             for _ in range(min(FORGET_ENTRIES, len(self._entries))):
                 self._unlink(self._entries.popitem()[1])
             yield FORGET_WORK
-        del self._ends.before, self._ends.after
+        del self.ends.before, self.ends.after
 
     def _evict(self, entry: StateEntry) -> int:
         """Removes a key. Each pass that was still to read its record counts it as missed."""
@@ -128,6 +150,9 @@ class State:
         return None if entry is None else entry.record
 
     def _unlink(self, entry: StateEntry) -> None:
+        if self.readings:
+            for reading in list(self.readings):
+                reading.leaves(entry)
         before, after = entry.before, entry.after
         before.after = after
         after.before = before
@@ -140,14 +165,14 @@ class State:
     def check(self) -> None:
         """Asserts the invariants. It visits every entry."""
         size = entries = last = 0
-        entry = self._ends.after
+        entry = self.ends.after
         while entry.record is not None:
             assert entry.after.before is entry
             assert entry.record.sequence > last, "the state is in order"
             assert self._entries[entry.key] is entry
             size, entries, last = size + _size(entry.record), entries + 1, entry.record.sequence
             entry = entry.after
-        assert entry is self._ends
+        assert entry is self.ends
         assert entries == len(self._entries)
         assert size == self.bytes, f"{self.bytes} bytes counted, {size} there"
 
@@ -168,7 +193,7 @@ class StatePass:
         self.accept = accept
         self.missed = 0
         """The number of records that were evicted before this pass reached them."""
-        self.at = state._ends
+        self.at = state.ends
         self._begin()
 
     def _begin(self) -> None:
@@ -176,7 +201,7 @@ class StatePass:
         if self.after:
             self.state.seeking[self] = None
         else:
-            self._move_to(self.state._ends.after)
+            self._move_to(self.state.ends.after)
 
     def _seek(self) -> bool:
         """Searches some steps backwards. Returns whether the first entry is found."""
@@ -196,7 +221,7 @@ class StatePass:
 
     def _move_to(self, entry: StateEntry) -> None:
         self.at = entry
-        if entry is self.state._ends:  # the sentinel is never unlinked; ``extend`` finds the next entry
+        if entry is self.state.ends:  # the sentinel is never unlinked; ``extend`` finds the next entry
             return
         if entry.passes is None:
             entry.passes = []
@@ -227,7 +252,7 @@ class StatePass:
 
     def extend(self, upto: int) -> None:
         """Moves the end of the pass, so that it also reads the records that came meanwhile."""
-        if self.at is self.state._ends and self not in self.state.seeking:
+        if self.at is self.state.ends and self not in self.state.seeking:
             self.after = self.upto
             self._begin()
         self.upto = max(self.upto, upto)
@@ -235,7 +260,7 @@ class StatePass:
     def close(self) -> None:
         self._leave()
         self.state.seeking.pop(self, None)
-        self.at = self.state._ends
+        self.at = self.state.ends
         self.upto = -1
 
 

@@ -21,7 +21,7 @@ from headway.server.config import TlsContext, parse_settings
 from headway.server.engine import Engine
 from headway.server.http import IDLE_S, AccessControl, HttpsListener, Refusal, json_answer, read_text
 from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
-from headway.server.streams import CursorHandlers, RecordHandlers, WriterHandlers
+from headway.server.streams import CursorHandlers, RecordHandlers, StateHandlers, WriterHandlers
 from headway.server.transport import bound
 
 LAST_ANSWERS_S = 0.1
@@ -57,6 +57,7 @@ class Admin:
         self._records = RecordHandlers(engine)
         self._cursors = CursorHandlers(engine)
         self._writers = WriterHandlers(engine)
+        self._app.add_routes(StateHandlers(engine).routes())
         self._app.add_routes([*self._records.routes(), *self._cursors.routes(), *self._writers.routes()])
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S,
                                      keepalive_timeout=IDLE_S, logger=_log)  # fmt: skip

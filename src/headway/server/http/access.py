@@ -43,7 +43,7 @@ IDENTITY = web.RequestKey("identity", Identity)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _READING = ("GET", "HEAD")
 _ONLY_ASKING = ("/v1/preview",)
-DATA = ("/v1/topics", "/v1/cursors/", "/v1/writers/")
+DATA = ("/v1/topics", "/v1/state/", "/v1/cursors/", "/v1/writers/")
 """Where paths begin at which programs read and publish records."""
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 

@@ -1,7 +1,7 @@
 """Recorded topics: ranges of offsets, reading them in order, and writing them as JSON lines."""
 
 from headway.server.recorded.filters import NotRecorded, filters_of
-from headway.server.recorded.json_lines import PROGRESS_BYTES, to_json_lines
+from headway.server.recorded.json_lines import PROGRESS_BYTES, records_of, to_json_lines
 from headway.server.recorded.offset_range import (
     OffsetGone,
     OffsetRange,
@@ -27,5 +27,5 @@ from headway.server.recorded.parts import (
 __all__ = [
     "deleted", "earliest", "filters_of", "latest", "limited_stop", "NotRecorded", "OffsetGone", "OffsetRange",
     "parse_position", "parse_range_request", "parse_start", "parse_stop", "PROGRESS_BYTES", "RangeRequest",
-    "read_parts", "RecordedStream", "resolve_range", "RunPart", "Timestamp", "to_json_lines", "Trimmed",
+    "read_parts", "RecordedStream", "records_of", "resolve_range", "RunPart", "Timestamp", "to_json_lines", "Trimmed",
 ]

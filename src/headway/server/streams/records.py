@@ -207,7 +207,7 @@ class RecordHandlers:
 
 def _begin(wanted: ReadRequest) -> Begun:
     """Raises Refusal."""
-    if wanted.asked.format == "arrow" and not _has_arrow():
+    if wanted.asked.format == "arrow" and not has_arrow():
         raise Refusal(501, NO_ARROW)
     tries_left = TRIES_MAX
     while True:
@@ -258,7 +258,7 @@ def _arrow(found: Iterable[RunPart], range: OffsetRange, stop: int) -> Iterator[
     yield start + (records.stream_part(columns.batch()) if len(columns) else b"") + records.STREAM_END
 
 
-def _has_arrow() -> bool:
+def has_arrow() -> bool:
     try:
         import headway.store.records  # noqa: F401  it may take a while the first time
     except ModuleNotFoundError as error:

@@ -1,0 +1,214 @@
+"""The state over HTTP: ``GET /v1/state/FILTER``, the latest record per key as of one offset, a page of it in an order.
+
+Theory of operation. A query goes on in steps of bounded work (core/clients/state_query.py), and the loop goes on
+between two of them, so a query of a million keys holds up nobody. What is found is sent as soon as there is a chunk of
+it, and the next is looked for when the client has taken that. An answer that cannot be finished is broken off, so it
+never looks like a whole one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from aiohttp import web
+
+from headway.core.base import Reason, Refused
+from headway.core.clients import NoState, StateQuery, StateRequest
+from headway.core.consumer import Use, read_options
+from headway.core.message import BadTopic, Record, validate_filter
+from headway.core.permission import Operation
+from headway.server.engine import Engine
+from headway.server.http import IDENTITY, Refusal, abort, is_gone
+from headway.server.recorded import RunPart, records_of
+from headway.server.streams.records import ARROW, JSON_LINES, NO_ARROW, UNREAD_S, has_arrow
+
+log = logging.getLogger("headway")
+
+JSON = "application/json"
+FORMATS = {"json": JSON, "jsonl": JSON_LINES, "arrow": ARROW}
+QUERIES_MAX = 16
+CHUNK_BYTES = 64 * 1024
+_encode = msgspec.json.Encoder().encode
+
+
+class StateHandlers:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._running = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/v1/state/{filter:.+}", self._state)]
+
+    async def _state(self, request: web.Request) -> web.StreamResponse:
+        if self._running >= QUERIES_MAX:
+            raise Refusal(503, f"{QUERIES_MAX} queries are being answered already; try again later")
+        self._running += 1
+        try:
+            return await self._answer(request)
+        finally:
+            self._running -= 1
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        format, asked = _format(request), self._asked(request)
+        if format == "arrow" and not await self._engine.loop.run_in_executor(None, has_arrow):
+            raise Refusal(501, NO_ARROW)
+        query, version = self._begun(request, asked), self._engine.permissions.version
+        answer = _Answer(query, asked, format, self._engine.broker.registry.wall_offset_s)
+        response = web.StreamResponse(headers=answer.headers() | {"Content-Type": FORMATS[format]})
+        response.enable_chunked_encoding()
+        steps = query.steps()
+        try:
+            await response.prepare(request)
+            chunk = bytearray(answer.start())
+            for found in steps if request.method != "HEAD" else ():
+                chunk += answer.more(found)
+                if len(chunk) >= CHUNK_BYTES:
+                    await _write(response, chunk)
+                    chunk = bytearray()
+                await asyncio.sleep(0)
+                if is_gone(request):
+                    return response
+                if self._engine.permissions.version != version:
+                    version = self._engine.permissions.version
+                    self._check(request, asked.filter)
+            if query.given_up:
+                log.warning("the state of %s: the answer ends too early: %s", asked.filter, query.given_up)
+                abort(request)
+                return response
+            if request.method != "HEAD":
+                await _write(response, chunk + answer.end())
+            await response.write_eof()
+        except ConnectionError:
+            pass  # the client is gone
+        except TimeoutError:
+            log.info("the state of %s: broken off, for its client read nothing for %g s", asked.filter, UNREAD_S)
+            abort(request)
+        except Refused as refused:  # a reload has revoked it
+            log.info("the state of %s: the answer ends here: %s", asked.filter, refused)
+            abort(request)
+        finally:
+            steps.close()
+        return response
+
+    def _asked(self, request: web.Request) -> StateRequest:
+        """Raises Refusal."""
+        filter = request.match_info["filter"]
+        try:
+            validate_filter(filter)
+            self._check(request, filter)
+            pairs = [(name, value) for name, value in request.query.items() if name != "format"]
+            names = [name for name, _ in pairs]
+            if len(set(names)) < len(names) or {"where", "selector"} <= set(names):
+                raise Refusal(400, "each option once; where and selector are the same")
+            return msgspec.convert({"filter": filter} | read_options(pairs, Use.QUERY, strict=True), StateRequest)
+        except Refused as refused:
+            raise Refusal(403 if refused.reason is Reason.NOT_AUTHORIZED else 400, str(refused)) from None
+        except BadTopic as error:
+            raise Refusal(400, str(error)) from None
+
+    def _begun(self, request: web.Request, asked: StateRequest) -> StateQuery:
+        """Raises Refusal."""
+        registry = self._engine.broker.registry
+        try:
+            return StateQuery(asked, registry)
+        except Refused as refused:
+            raise Refusal(400, str(refused)) from None
+        except NoState as error:
+            rights = self._engine.permissions.rights(request[IDENTITY], "")
+            states = [state.filter for state in registry.router.states if state.declared]
+            readable = [name for name in states if rights is None or rights.covers(Operation.SUBSCRIBE, name)]
+            raise Refusal(404, str(error), keyed=readable) from None
+
+    def _check(self, request: web.Request, filter: str) -> None:
+        """Raises Refused if the user may not read this."""
+        rights = self._engine.permissions.rights(request[IDENTITY], "")
+        if rights is not None:
+            rights.check(Operation.SUBSCRIBE, filter)
+
+
+class _Answer:
+    """The bytes of one answer."""
+
+    def __init__(self, query: StateQuery, asked: StateRequest, format: str, wall_offset_s: float) -> None:
+        self._query = query
+        self._asked = asked
+        self._format = format
+        self._wall_offset_s = wall_offset_s
+        self._records = 0
+
+    def headers(self) -> dict[str, str]:
+        query = self._query
+        return {
+            "Headway-Offset": str(query.as_of), "Headway-Keys": str(len(query.state)),
+            "Headway-Evicted-Keys": str(query.evicted_records),
+        }  # fmt: skip
+
+    def start(self) -> bytes:
+        query = self._query
+        if self._format == "json":
+            head = {
+                "filter": self._asked.filter, "offset": query.as_of, "keys": len(query.state),
+                "evicted_keys": query.evicted_records,
+            }  # fmt: skip
+            return _encode(head)[:-1] + b',"records":['
+        if self._format == "arrow":
+            from headway.store.records import stream_start
+
+            return stream_start({"headway.offset": str(query.as_of)})
+        return b""
+
+    def more(self, found: list[Record]) -> bytes:
+        """Returns the bytes of the next records."""
+        if not found:
+            return b""
+        if self._format == "arrow":
+            return self._batch(found)
+        lines = [_encode(one) for part in self._parts(found) for one in records_of(part)]
+        first, self._records = not self._records, self._records + len(lines)
+        if self._format == "json":
+            return (b"" if first else b",") + b",".join(lines)
+        return b"\n".join(lines) + b"\n"
+
+    def end(self) -> bytes:
+        if self._format == "json":
+            return _encode({"looked_at": self._query.looked_at}).replace(b"{", b"],", 1)
+        if self._format == "arrow":
+            from headway.store.records import STREAM_END
+
+            return STREAM_END
+        return b""
+
+    def _parts(self, found: Iterable[Record]) -> Iterator[RunPart]:
+        for record in found:
+            sequence, time_us = record.sequence, int((record.time_s + self._wall_offset_s) * 1e6)
+            yield RunPart(sequence, sequence, record.run(), time_us, self._query.key_of, 0)
+
+    def _batch(self, found: Iterable[Record]) -> bytes:
+        from headway.store.records import Columns, stream_part
+
+        columns = Columns()
+        for part in self._parts(found):
+            assert part.run is not None
+            columns.add(part.run, part.first, part.time_us, part.keys)
+        return bytes(stream_part(columns.batch()))
+
+
+async def _write(response: web.StreamResponse, chunk: bytes | bytearray) -> None:
+    if chunk:
+        async with asyncio.timeout(UNREAD_S):
+            await response.write(bytes(chunk))
+
+
+def _format(request: web.Request) -> str:
+    """Returns the format that the client asks for, by name or by ``Accept``. Raises Refusal."""
+    said = request.query.get("format")
+    if said is not None:
+        if said not in FORMATS:
+            raise Refusal(400, f"format={said[:40]!a}: there are {', '.join(FORMATS)}")
+        return said
+    accepted = [part.partition(";")[0].strip().lower() for part in request.headers.get("Accept", "").split(",")]
+    found = [format for one in accepted for format, kind in FORMATS.items() if kind == one]
+    return found[0] if found else "json"

@@ -1,0 +1,163 @@
+"""The state over HTTP: the latest record per key, filtered, ordered, a page of it, in each format."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import io
+import json
+import os
+import subprocess
+import sys
+import urllib.parse
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from tests.interop.conftest import BrokerFactory
+from tests.interop.pahos import paho
+from tests.interop.permitted import SECRET, config, permission
+from tests.interop.permitted import paho as login
+from tests.interop.process import BrokerProcess
+from tests.interop.waiting import PATIENCE_S
+
+TOPIC = '[[topic]]\nfilter = "flights/#"\nkey = "/tailnum"\n'
+LISTENER = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.body)
+        return found
+
+    @property
+    def delays(self) -> list[int]:
+        assert self.status == 200, self.body
+        return [json.loads(one["payload"])["delay"] for one in self.json["records"]]
+
+
+def ask(broker: BrokerProcess, filter: str, query: dict[str, object], **headers: str) -> Answer:
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(broker.admin).netloc, timeout=PATIENCE_S)
+    path = f"/v1/state/{urllib.parse.quote(filter)}?{urllib.parse.urlencode(query)}"
+    connection.request("GET", path, headers=headers)
+    with connection.getresponse() as answer:
+        return Answer(answer.status, dict(answer.headers), answer.read())
+
+
+@pytest.fixture(scope="module")
+def keyed(start: BrokerFactory) -> BrokerProcess:
+    broker = start(LISTENER + TOPIC)
+    with paho(broker.ports["mqtt"], "publisher") as client:
+        for number in [*range(200), 7]:
+            carrier = "ua" if number % 2 else "dl"
+            payload = {"tailnum": f"N{number}", "delay": (number * 37) % 200, "carrier": carrier}
+            client.publish(f"flights/{carrier}", json.dumps(payload).encode(), 1)
+    return broker
+
+
+def test_a_page_in_an_order(keyed: BrokerProcess) -> None:
+    wanted = sorted(((number * 37) % 200 for number in range(1, 200, 2)), reverse=True)
+    where = "carrier = 'ua' AND delay > 10"
+    answer = ask(keyed, "flights/#", {"where": where, "order_by": "/delay DESC", "top": 20, "skip": 5})
+    assert answer.delays == wanted[5:25]
+    assert (answer.json["offset"], answer.json["keys"], answer.json["evicted_keys"]) == (201, 200, 0)
+    assert answer.headers["Headway-Offset"] == "201"
+    assert ask(keyed, "flights/ua", {"order_by": "/delay", "top": 3}).delays == wanted[::-1][:3]
+    assert ask(keyed, "flights/ua", {"order_by": "offset DESC", "top": 1}).delays == [7 * 37 % 200]
+
+
+def test_all_of_it_in_each_format(keyed: BrokerProcess) -> None:
+    whole = ask(keyed, "flights/#", {}).json["records"]
+    assert {one["key"] for one in whole} == {f"N{number}" for number in range(200)}
+    offsets = [one["offset"] for one in whole]
+    assert offsets == sorted(offsets)
+    by_name: dict[str, object] = {"format": "jsonl"}
+    for answer in (ask(keyed, "flights/#", by_name), ask(keyed, "flights/#", {}, Accept="application/x-ndjson")):
+        assert [json.loads(line) for line in answer.body.splitlines()] == whole
+    arrow = ask(keyed, "flights/#", {}, Accept="text/html, application/vnd.apache.arrow.stream;q=0.9")
+    with pa.ipc.open_stream(io.BytesIO(arrow.body)) as reader:
+        table = reader.read_all()
+    assert table.column("offset").to_pylist() == offsets
+    assert [payload.decode() for payload in table.column("payload").to_pylist()] == [one["payload"] for one in whole]
+    assert reader.schema.metadata[b"headway.offset"] == b"201"
+
+
+@pytest.mark.parametrize(
+    ("filter", "query", "status", "words"),
+    [
+        ("flights/#", {"orderby": "/x"}, 400, "there is no orderby; did you mean order_by?"),
+        ("flights/#", {"desk": "7"}, 400, "there is no desk; there is: selector, where, "),
+        ("flights/#", {"top": "-1"}, 400, "option top='-1': takes a number from 0 on"),
+        ("flights/#", {"conflate": "1s"}, 400, "option conflate is for subscriptions to topics"),
+        ("flights/#", {"where": "delay = ;"}, 400, "selector, character 9"),
+        ("flights/#", {"where": "(" * 2000}, 400, "selector, character"),
+        ("flights/#", {"where": "a = 1", "selector": "a = 1"}, 400, "each option once"),
+        ("flights/#", {"order_by": "delay", "top": 1}, 400, "is none of: a JSON pointer such as /delay"),
+        ("flights/#", {"order_by": "/delay"}, 400, "a page of at most 10,000 records: say top"),
+        ("flights/#", {"format": "xml"}, 400, "format='xml': there are json, jsonl, arrow"),
+        ("flights/#/x", {}, 400, "'#' must be the whole of the last level"),
+        ("trains/#", {}, 404, "trains/# has no state: no keyed [[topic]] covers it"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_clear_error(
+    keyed: BrokerProcess, filter: str, query: dict[str, object], status: int, words: str
+) -> None:
+    answer = ask(keyed, filter, query)
+    assert (answer.status, words in answer.json["error"]) == (status, True), answer.body
+
+
+def headway(broker: BrokerProcess, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from headway.cli import main; main()", "query", *words, "--admin", broker.admin]
+    environment = os.environ | {"COLUMNS": "100"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
+
+
+def test_in_the_terminal(keyed: BrokerProcess) -> None:
+    words = ("flights/#", "--where", "delay > 15", "--order-by", "/delay DESC", "--top", "3")
+    shown = headway(keyed, *words)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    heading, *rows, foot = shown.stdout.splitlines()
+    assert heading.split() == ["TOPIC", "KEY", "tailnum", "delay", "carrier"]
+    assert [row.split()[3] for row in rows] == ["199", "198", "197"]
+    assert foot.strip() == "3 records of 200 keys, as of offset 201"
+    lines = headway(keyed, *words, "--format", "jsonl").stdout.splitlines()
+    assert [json.loads(json.loads(line)["payload"])["delay"] for line in lines] == [199, 198, 197]
+    assert len(json.loads(headway(keyed, *words, "--format", "json").stdout)["records"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("flights/#", "--where", "delay > 1000"), 1, ""),
+        (("flights/#", "--where", "delay = ;"), 2, "headway: selector, character 9"),
+        (("flights/#", "--order-by", "delay"), 2, "is none of: a JSON pointer such as /delay"),
+        (("trains/#",), 2, "headway: trains/# has no state: no keyed [[topic]] covers it"),
+        (("flights/#", "--format", "xml"), 2, "headway: --format xml: there are table, json, jsonl"),
+        (("flights/#", "--format", "json", "--watch"), 2, "headway: --watch draws a table: without --format json"),
+    ],
+)
+def test_in_the_terminal_a_mistake_is_one_line(
+    keyed: BrokerProcess, words: tuple[str, ...], code: int, said: str
+) -> None:
+    shown = headway(keyed, *words)
+    assert (shown.returncode, said in shown.stderr, shown.stderr.count("\n")) == (code, True, int(bool(said)))
+
+
+def test_who_may_not_subscribe_may_not_query(start: BrokerFactory) -> None:
+    broker = start(config(permission("alice", publish=["flights/#"], subscribe=["flights/ua"]), more=TOPIC))
+    with closing(login(broker, "alice")) as client:
+        client.publish("flights/ua", b'{"tailnum": "N1", "delay": 3}', 1)
+    alice = f"Basic {_basic('alice')}"
+    assert ask(broker, "flights/ua", {}, Authorization=alice).delays == [3]
+    answer = ask(broker, "flights/#", {}, Authorization=alice)
+    assert (answer.status, "alice may not subscribe to 'flights/#'" in answer.json["error"]) == (403, True)
+
+
+def _basic(user: str) -> str:
+    return base64.b64encode(f"{user}:{SECRET}".encode()).decode()

@@ -69,14 +69,15 @@ BESIDE = {
         "plugged_condition", "policy", "rule", "rule_state", "table", "trial", "verdict",
     },
     "core.consumer": {
-        "channel", "conflation", "effects", "feed", "life", "observing", "option_table", "options", "outlet", "poll",
+        "channel", "conflation", "effects", "feed", "held_rights", "life", "observing", "option_table", "options",
+        "outlet", "poll",
         "reader", "session", "shared_reader", "subscription",
     },
     "core.clients": {
         "admission", "consuming", "ending", "intake", "object_names", "polls", "queue_feeds", "queues", "restoring",
-        "revoking", "starts", "state_query", "subscribing", "terms", "writers",
+    "revoking", "session_round", "starts", "state_query", "subscribing", "terms", "writers",
     },
-    "server": {"listener", "main"}, "server.journal": set[str](),
+    "server": {"listener", "main", "reloading"}, "server.journal": set[str](),
     "store": {"atomic_write", "lake", "records", "rows", "schema", "slots", "spill", "staged", "toml"},
     "store.journal": {"journal", "stream"},
 }  # fmt: skip

@@ -7,7 +7,7 @@ seconds. After each of these it takes the effects and carries them out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 
 from headway.core.allowance import Allowance
@@ -36,11 +36,10 @@ from headway.core.consumer import (
     Subscription,
 )
 from headway.core.delivery import Fanout, last_of_half_sent, note_in_flight
-from headway.core.governance import LATE_S, SWEEP_S, Governor, Turn, pressure
-from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle, State
-from headway.core.message import Dialect, Run, compile_key
+from headway.core.governance import LATE_S, SWEEP_S, Governor, NewPolicies, Turn, pressure
+from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle
+from headway.core.message import Dialect, Run
 from headway.core.policy import FlapControl, Policy, VerdictBook, minds_acks
-from headway.core.queue import queue_of
 from headway.core.routing import (
     Advisories,
     Limits,
@@ -77,6 +76,7 @@ class Broker:
         self._receipt_replies = ReceiptReplies(self.registry, self._publishing, advisories)
         self._turn = Turn(self.registry, self.fanout, self.queues, self.governor, self._receipt_replies)
         self._revoking = Revoking(self.registry, self._admission, ending, self.queues, metadata)
+        self._new_policies = NewPolicies(self.registry, self.governor, self._subscribing.starts)
 
     @property
     def verdicts(self) -> VerdictBook:
@@ -250,25 +250,26 @@ class Broker:
     # -- configuration ----------------------------------------------------------------------------------------------
 
     def declare_state(self, filter: str, key: str) -> None:
-        """Begins a state: the latest record per key of these topics."""
-        if not any(s.declared and s.filter == filter and s.key.text == key for s in self.registry.router.states):
-            pool = self.registry.pools[""]
-            self.registry.router.add_state(State(filter, compile_key(key), pool, declared=True))
+        """Begins a state, at the start: the latest record per key of these topics."""
+        self._new_policies.declare(filter, key)
+
+    def declare_states(self, states: Iterable[tuple[str, str]], now: float) -> None:
+        """Begins the states that a reload has added: the filter and the key of each."""
+        self._new_policies.declare_more(states, now)
 
     def set_policies(self, policies: tuple[Policy, ...], now: float, trials: tuple[Policy, ...] = ()) -> None:
-        """Replaces all policies and trials (a reload). Rules that stay the same keep their state."""
-        self.registry.policies = policies
+        """Replaces all policies and trials (a reload). Rules that stay the same keep their state. A consumer is judged
+        by its new policy from the next look at it on; policies that are as before change nothing."""
         self.set_trials(trials)
-        for queue in self.registry.router.queues.values():
-            queue_of(queue).placeholder.dismiss()
-        for session in self.registry.sessions.values():
-            for subscription in session.subscriptions.values():
-                self.governor.change_policy(subscription, now)
-                self._subscribing.starts.give_state(subscription)
+        if policies != self.registry.policies:
+            self.registry.policies = policies
+            self.registry.policies_version += 1
+            self._new_policies.apply(now)
 
-    def set_permissions(self, rights_of: RightsOf, now: float) -> None:
-        """Gives all sessions their rights (a reload), and ends at once what is not allowed any more."""
-        self._revoking.apply(rights_of, now)
+    def set_permissions(self, rights_of: RightsOf, now: float, over: Callable[[], None] = lambda: None) -> None:
+        """Gives all sessions their rights (a reload), which hold for all that they ask for from now on. What stands and
+        is not allowed any more ends over the turns to come; then ``over`` is called."""
+        self._revoking.apply(rights_of, now, over)
 
     def set_allowances(self, allowance_of: Callable[[Session], Allowance | None], now: float) -> None:
         """Counts what each session takes up for its user, after the limits of users have changed (a reload). Publishers
@@ -280,5 +281,8 @@ class Broker:
             self.registry.resume(by, now)
 
     def set_trials(self, trials: tuple[Policy, ...]) -> None:
-        """Sets the policies that judge consumers beside those in force. Consumers get them at the next look at them."""
-        self.registry.trials, self.registry.trials_mind_acks = trials, minds_acks(trials)
+        """Sets the policies that judge consumers beside those in force. Consumers get them at the next look at them.
+        Verdicts of trials that are no more are forgotten."""
+        if trials != self.registry.trials:
+            self.registry.trials, self.registry.trials_mind_acks = trials, minds_acks(trials)
+            self.governor.trials.keep_only(trials)

@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import uvloop
@@ -16,19 +15,11 @@ import uvloop
 from headway import __version__
 from headway.core.base import ConfigError
 from headway.server.admin import Admin
-from headway.server.config import (
-    ADMIN_TLS,
-    Settings,
-    TlsContext,
-    doubtful_certificates,
-    load_all_tls,
-    load_settings,
-    tls_of,
-    with_tls_of,
-)
+from headway.server.config import ADMIN_TLS, Settings, TlsContext, doubtful_certificates, load_all_tls, tls_of
 from headway.server.engine import Engine
 from headway.server.listener import Listener
 from headway.server.loop import Collector, raise_file_limit
+from headway.server.reloading import Reloading
 from headway.store.atomic_write import atomic_write
 
 log = logging.getLogger("headway")
@@ -75,7 +66,7 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    loop.add_signal_handler(signal.SIGHUP, _reload, engine, listeners, admin)
+    loop.add_signal_handler(signal.SIGHUP, Reloading(engine, listeners, admin).ask)
     _announce(listeners, admin, ready_file)
     await stopped.wait()
     log.info("stopping")
@@ -111,51 +102,3 @@ def _announce(listeners: list[Listener], admin: Admin, ready_file: Path | None) 
             partial.write_text(json.dumps({"listeners": urls, "admin": admin.url, "pid": os.getpid()}))
     also = f", admin {admin.url}" if admin.url else ""
     print(f"headway {__version__} listening on {', '.join(urls.values())}{also}", flush=True)
-
-
-def _reload(engine: Engine, listeners: list[Listener], admin: Admin) -> None:
-    """Reloads the config (SIGHUP). Policies, keyed topics, users, permissions, and certificates of new connections
-    change at once; the log names what needs a restart."""
-    source = engine.settings.source
-    if source is None:
-        log.info("reload: there is no file to read, the embedded default is in use")
-        return
-    try:
-        fresh = load_settings(source)
-        certificates = load_all_tls(fresh)
-        engine.logins.reload(fresh.auth)
-    except (ConfigError, OSError) as error:
-        log.error("reload: nothing was changed: %s", error)
-        return
-    old = with_tls_of(fresh, engine.settings)
-    engine.settings = replace(
-        old, policies=fresh.policies, trials=fresh.trials, auth=fresh.auth, permissions=fresh.permissions,
-        limits=fresh.limits,
-    )
-    for listener in listeners:
-        listener.renew(certificates.get(tls_of(listener.name)))
-    admin.renew(certificates.get(ADMIN_TLS))
-    for where, key, text in doubtful_certificates(fresh):
-        log.warning("%s.%s: %s", where, key, text)
-    for topic in fresh.topics:
-        engine.broker.declare_state(topic.filter, topic.key.text)
-    engine.broker.set_policies(fresh.policies, engine.now(), fresh.trials)
-    engine.permissions.reload(engine.settings, engine.now())
-    engine.take_limits()
-    if engine.telemetry is not None:
-        engine.telemetry.configured(engine.settings, fresh.policies_text)
-    later = [
-        f"[{table}]" for table in ("server", "listeners", "pools", "flap", "retained", "telemetry", "journal",
-                                       "history")
-        if getattr(fresh, table) != getattr(old, table)
-    ]  # fmt: skip
-    if not {topic.filter for topic in old.topics} <= {topic.filter for topic in fresh.topics}:
-        later.append("removed [[topic]] tables")
-    if {topic.filter: topic.keep for topic in old.topics if topic.keep} != {
-        topic.filter: topic.keep for topic in fresh.topics if topic.keep
-    }:  # fmt: skip
-        later.append("[[topic]] keep")
-    wait = f"; effective only after a restart: {', '.join(later)}" if later else ""
-    log.info("reload: %d policies, %d users and %d permissions are in force%s", len(fresh.policies),
-             len(fresh.auth.users), len(fresh.permissions), wait)
-    engine.turn_soon()

@@ -1,6 +1,6 @@
 """Words, units and small tools that every room uses."""
 
-from headway.core.base.deferred import DELIVERY_WORK, END_WORK, DeferredWork, WorkSteps
+from headway.core.base.deferred import DELIVERY_WORK, END_WORK, ROUNDS_WORK_MAX, DeferredWork, WorkSteps
 from headway.core.base.errors import Cause, ConfigError, HeadwayError, ProtocolError, Reason, Refused
 from headway.core.base.history import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, History
 from headway.core.base.names import Names, unknown
@@ -26,6 +26,6 @@ __all__ = [
     "Cause", "ConfigError", "DeferredWork", "DELIVERY_WORK", "END_WORK", "ENTRIES_MAX", "format_count",
     "format_duration", "format_rate", "format_share", "format_size", "HeadwayError", "History", "IllegalMove", "moved",
     "Names", "NAMES_MAX", "PacketIds", "parse_count", "parse_duration", "parse_number", "parse_rate", "parse_share",
-    "parse_size", "PER_NAME_MAX", "ProtocolError", "Ranking", "Reason", "Refused", "stop", "Timer", "Timers", "unknown",
-    "WorkSteps",
+    "parse_size", "PER_NAME_MAX", "ProtocolError", "Ranking", "Reason", "Refused", "ROUNDS_WORK_MAX", "stop", "Timer",
+    "Timers", "unknown", "WorkSteps",
 ]

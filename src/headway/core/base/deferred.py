@@ -6,7 +6,8 @@ client waits for that, so the loop can go on meanwhile. Such a command does at o
 step. The first steps run at once, as far as the turn's share goes, so nearly every command is done in its turn.
 
 Rules:
-- All deferred work together has one share of each turn. It is done in the order in which it was begun.
+- All deferred work together has one share of each turn. It is done in the order in which it was begun. A round through
+  all sessions, after a reload, has a share of its own (``Registry.rounds``), so that nothing waits for its end.
 - A step reads the time from ``now``, which may be later than the time at which its command began.
 """
 
@@ -17,6 +18,8 @@ from collections.abc import Iterator
 
 DEFERRED_WORK_MAX = 4096
 """The work of one turn, in the server's units (server/connections/turn_budget.py)."""
+ROUNDS_WORK_MAX = 2048
+"""The work of one turn for rounds through all sessions."""
 END_WORK = 16
 """The work of ending one subscription."""
 DELIVERY_WORK = 2
@@ -27,14 +30,15 @@ WorkSteps = Iterator[int]
 
 
 class DeferredWork:
-    __slots__ = ("_left", "begun", "now")
+    __slots__ = ("_left", "_share", "begun", "now")
 
-    def __init__(self) -> None:
+    def __init__(self, share: int = DEFERRED_WORK_MAX) -> None:
+        """``share`` is the work of one turn."""
         self.now = 0.0
         """The time of the step that runs now."""
         self.begun: deque[WorkSteps] = deque()
         """The work that is not done, the oldest first."""
-        self._left = DEFERRED_WORK_MAX
+        self._share = self._left = share
 
     def begin(self, steps: WorkSteps, now: float) -> None:
         """Queues the steps, and runs steps until the turn's share is used up. Later turns run the rest."""
@@ -43,7 +47,7 @@ class DeferredWork:
 
     def turn(self, now: float) -> None:
         """Runs a new turn's share of steps."""
-        self._left = DEFERRED_WORK_MAX
+        self._left = self._share
         self._go_on(now)
 
     def _go_on(self, now: float) -> None:

@@ -22,6 +22,8 @@ from headway.core.permission import Rights
 from headway.core.policy import FlapControl
 from headway.core.routing import Publishing, Registry
 
+CLEARED_SOON_S = 1.0
+
 
 class Admission:
     """Moves sessions through their lives."""
@@ -64,6 +66,9 @@ class Admission:
             raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
         if old is not None:
             another = _is_of_another(old, request.rights)
+            if old.held.being_cleared and not request.clean_start:
+                text = "subscriptions that it may not have any more are being ended; come back in a moment"
+                raise Refused(Reason.TOO_MANY_CONNECTIONS, text, retry_after_s=CLEARED_SOON_S)
             self._take_over(old, request, now)
             # A client may always resume its own session, whose memory is counted already.
             useless = old.life is GIVEN_UP or old.protocol != request.protocol or old.expires_at() <= now
@@ -75,7 +80,7 @@ class Admission:
         if old is None:
             Tab(pool).check(Session.cost(request))
             registry.session_number += 1
-            session = Session(registry.session_number, request, pool, now)
+            session = Session(registry.session_number, request, pool, now, registry.rights)
             registry.sessions[request.client] = session
             registry.numbers[session.number] = session
             session.connect(outlet)
@@ -96,7 +101,8 @@ class Admission:
         session = registry.sessions.get(client)
         if session is None:
             registry.session_number += 1
-            session = Session(registry.session_number, request, registry.pool_of(terms.listener), now)
+            pool = registry.pool_of(terms.listener)
+            session = Session(registry.session_number, request, pool, now, registry.rights)
             registry.sessions[client] = registry.numbers[session.number] = session
         session.adopt(request, now)
         session.gone_since_s = now if terms.gone_s is None else terms.gone_s
@@ -120,7 +126,7 @@ class Admission:
         will = session.will
         session.will = None
         if will is not None and will.delay_s <= 0:
-            self._publish_will(will, now)
+            self._publish_will(session, will, now)
         else:
             session.pending_will = will  # published if the session ends now, forgotten if the client resumes it
 
@@ -224,7 +230,7 @@ class Admission:
             registry.ended_publishers.add(session)
         will, session.pending_will = session.pending_will, None
         if will is not None:
-            self._publish_will(will, now)
+            self._publish_will(session, will, now)
 
     def _clear_up(self, session: Session, reason: Reason) -> WorkSteps:
         """Ends the subscriptions and the channel of a session that has ended."""
@@ -243,18 +249,21 @@ class Admission:
         """Publishes the will now, or after its delay. It is forgotten if the client comes back before, and published
         early if the session ends before."""
         if will.delay_s <= 0 or session.ended:
-            self._publish_will(will, now)
+            self._publish_will(session, will, now)
             return
         session.pending_will = will
 
         def publish(when: float) -> None:
             session.pending_will = None
             session.settle_tab()
-            self._publish_will(will, when)
+            self._publish_will(session, will, when)
 
         session.will_due = self._registry.timers.move(session.will_due, now + will.delay_s, publish)
 
-    def _publish_will(self, will: Will, now: float) -> None:
+    def _publish_will(self, session: Session, will: Will, now: float) -> None:
+        """Publishes a will, unless its client may not publish there any more."""
+        if session.rights is not None and not session.rights.may_publish(will.record.topic):
+            return
         expires = None if will.lifetime_s is None else now + will.lifetime_s
         self._publishing.announce(msgspec.structs.replace(will.record, expires_s=expires), now)
 

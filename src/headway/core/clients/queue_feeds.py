@@ -60,6 +60,10 @@ class QueueFeeds:
         """Returns the dialect and the pool of a queue's lanes."""
         return self.homes[queue]
 
+    def bindings_of(self, queue: Queue) -> list[Binding]:
+        bound = self._bound.get(queue)
+        return [] if bound is None else list(bound.all)
+
     def named(self, name: str) -> Queue | None:
         found = self._router.queues.get(name)
         return None if found is None else queue_of(found)

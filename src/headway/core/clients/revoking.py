@@ -1,8 +1,13 @@
-"""Revoking: gives all clients the rights of new permissions, and ends at once what they may not have any more.
+"""Revoking: what clients may not have any more after a reload of the permissions.
+
+Theory of operation. A reload gives all clients their new rights at once (``RightsSource``): each question that a client
+asks from then on is answered by them. What stands is judged over the turns to come, one session after the other
+(``SessionRound``). A session is passed over if its rights have lost nothing since what stands was judged.
 
 Rules:
-- A subscription that is no longer allowed ends, with the deliveries that its client has not settled. A connected client
-  is disconnected and told why; one that is away is told when it comes back.
+- A session is judged as a whole. If something of it is denied, its client is disconnected and told why, or told when it
+  comes back if it is away. Then its subscriptions that are no longer allowed end, with the deliveries that it has not
+  settled, also over several turns; until they have, the session is not resumed.
 - A consumer of a queue is cancelled. Records that it has not settled stay in the queue, as when a client cancels.
 - An exclusive queue with a binding that its client may not make any more is deleted.
 - A client that may not connect any more is disconnected. Its session stays, for its own user, until it expires.
@@ -13,19 +18,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headway.core.base import Reason, Refused, stop
+from headway.core.base import DELIVERY_WORK, END_WORK, Reason, Refused, WorkSteps, stop
 from headway.core.clients.admission import Admission
 from headway.core.clients.durability import DurableMetadata
 from headway.core.clients.ending import Ending
 from headway.core.clients.object_names import check_binding, is_own, read_by
 from headway.core.clients.queues import Queues
-from headway.core.consumer import Revoked, Session, Subscription, Will
+from headway.core.clients.session_round import SessionRound
+from headway.core.consumer import Revoked, Session, Subscription
 from headway.core.delivery import lose
-from headway.core.permission import Operation, Rights
+from headway.core.permission import Grants, Operation, Rights
 from headway.core.queue import Queue, queue_of
-from headway.core.routing import Binding, Registry
+from headway.core.routing import Registry
 
 RightsOf = Callable[[Session], Rights | None]
+JUDGE_WORK = 3
+"""The work of judging one subscription or binding."""
+FILTERS_PER_WORK = 4
+"""How many filters of its rights are looked at in the time of one unit of work."""
+TEXTS_MAX = 16
+"""A client is told so many denials one by one, and how many more there are."""
+ALL = frozenset(Operation)
 
 
 class Revoking:
@@ -36,83 +49,128 @@ class Revoking:
         self._ending = ending
         self._queues = queues
         self._metadata = metadata
+        self.round = SessionRound(registry, self._visit, self._round_over)
+        self._less: dict[tuple[Grants, Grants], frozenset[Operation]] = {}
+        """The operations for which grants allow less than others, as far as this round has found out."""
+        self._on_round_over: Callable[[], None] = lambda: None
 
-    def apply(self, rights_of: RightsOf, now: float) -> None:
-        """Gives each session its rights, and ends what they do not allow."""
-        for session in list(self._registry.sessions.values()):
-            if not session.ended:
-                session.grant(rights_of(session))
-                if session.rights is not None:
-                    self._apply_to(session, session.rights, now)
-        for queue, bindings in self._bindings_of_exclusive().items():
-            self._check_bindings(queue, bindings, now)
+    def apply(self, rights_of: RightsOf, now: float, over: Callable[[], None] = lambda: None) -> None:
+        """Gives each session its rights, and ends what they do not allow. Calls ``over`` when all were judged."""
+        self._registry.rights.replace(rights_of)
+        self._on_round_over = over
+        self.round.begin(now)
 
-    def _apply_to(self, session: Session, rights: Rights, now: float) -> None:
-        self._forget_wills(session, rights)
+    def _round_over(self) -> None:
+        self._less.clear()
+        self._on_round_over()
+
+    def _visit(self, session: Session) -> WorkSteps:
+        rights, before = session.rights, session.held.judged_by
+        lost = frozenset[Operation]() if rights is None or rights is before else self._lost(rights, before)
+        if lost and rights is not None:
+            yield from self._judge(session, rights, lost)
+        # If another reload came meanwhile, nothing is known of what was judged first.
+        session.held.judged_by = rights if session.rights is rights else None
+
+    def _lost(self, rights: Rights, before: Rights | None) -> frozenset[Operation]:
+        if before is None:
+            return ALL
+        pair = rights.grants, before.grants
+        known = self._less.get(pair)
+        if known is None:
+            known = self._less[pair] = rights.grants.less_than(before.grants)
+        return known
+
+    def _judge(self, session: Session, rights: Rights, lost: frozenset[Operation]) -> WorkSteps:
+        """Judges all that a session has, and ends what is denied."""
+        if Operation.PUBLISH in lost:
+            self._forget_wills(session, rights)
         texts = _refusal(rights.check_connect)
-        for subscription in list(session.subscriptions.values()):
-            read = read_by(subscription)
-            if read is not None and not rights.may(Operation.SUBSCRIBE, read):
-                text = rights.text(Operation.SUBSCRIBE, read)
-                if subscription.reader.queue is None or subscription.reader.queue.ends_with_members:
-                    self._end(subscription, now)
+        denied: list[Subscription] = []
+        work = JUDGE_WORK + rights.breadth(Operation.SUBSCRIBE) // FILTERS_PER_WORK
+        for subscription in list(session.subscriptions.values()) if Operation.SUBSCRIBE in lost else ():
+            read = None if subscription.ended else read_by(subscription)
+            if read is not None and not rights.covers(Operation.SUBSCRIBE, read):
+                rights.may(Operation.SUBSCRIBE, read)  # counts the denial
+                text = rights.text(Operation.SUBSCRIBE, read) if len(texts) < TEXTS_MAX else ""
+                if not self._end_at_once(subscription, text):
                     texts.append(text)
-                elif subscription.request.polling:
-                    self._queues.cancel(subscription, now)
-                else:
-                    subscription.let_flow(False)
-                    self._registry.effects.append(Revoked(subscription, text))
-        if not texts:
+                    denied.append(subscription)
+                yield END_WORK
+            yield work
+        self._end(session, texts, denied)
+        if {Operation.SUBSCRIBE, Operation.PUBLISH} & lost:
+            yield from self._judge_bindings(session, work)
+
+    def _end_at_once(self, subscription: Subscription, text: str) -> bool:
+        """Cancels the consumer of a queue. Returns False for another subscription."""
+        if subscription.reader.queue is None or subscription.reader.queue.ends_with_members:
+            return False
+        if subscription.request.polling:
+            self._queues.cancel(subscription, self._registry.rounds.now)
+        else:
+            subscription.let_flow(False)
+            self._registry.effects.append(Revoked(subscription, text))
+        return True
+
+    def _end(self, session: Session, texts: list[str], denied: list[Subscription]) -> None:
+        """Disconnects a client if something was denied, and begins to end these subscriptions."""
+        if session.ended or not texts:
             return
-        text = "; ".join(texts)
+        now = self._registry.rounds.now
+        more = f"; and {len(texts) - TEXTS_MAX} more" if len(texts) > TEXTS_MAX else ""
+        text = "; ".join(texts[:TEXTS_MAX]) + more
+        if denied:
+            session.held.being_cleared = True
+            self._registry.deferred.begin(self._end_all(session, denied), now)
         if session.connected:
             self._admission.expel(session, Reason.NOT_AUTHORIZED, text, now)
         elif session.durable:
             self._metadata.deleted("client", session.client, Reason.NOT_AUTHORIZED, text)
 
-    def _end(self, subscription: Subscription, now: float) -> None:
-        """Ends a subscription. What was sent and not settled is not sent again to this client; what a group has sent to
+    def _end_all(self, session: Session, denied: list[Subscription]) -> WorkSteps:
+        """Ends subscriptions. What was sent and not settled is not sent again to this client; what a group has sent to
         it goes to the others."""
-        reader = subscription.reader.queue
-        if reader is not None:
-            queue_of(reader).unsettled.requeue_all(subscription, Reason.NOT_AUTHORIZED)
-        channel = subscription.channel
+        ending, channel = dict.fromkeys(denied), session.channel
+        for subscription in denied:
+            if subscription.reader.queue is not None and not subscription.ended:
+                queue_of(subscription.reader.queue).unsettled.requeue_all(subscription, Reason.NOT_AUTHORIZED)
+                yield END_WORK
         for delivery_id, delivery in list(channel.in_flight.items()):
-            if delivery.subscription is subscription and not delivery.released:
-                lose(subscription, delivery_id)
+            if delivery.subscription in ending and not delivery.released and delivery_id in channel.in_flight:
+                lose(delivery.subscription, delivery_id)
+                yield DELIVERY_WORK
         channel.replay = [delivery_id for delivery_id in channel.replay if delivery_id in channel.in_flight]
-        self._ending.end(subscription, Reason.NOT_AUTHORIZED, now)
+        for subscription in denied:
+            self._ending.end(subscription, Reason.NOT_AUTHORIZED, self._registry.deferred.now)
+            yield END_WORK
+        session.held.being_cleared = False
 
     def _forget_wills(self, session: Session, rights: Rights) -> None:
-        if _denied(rights, session.will):
+        if session.will is not None and not rights.may_publish(session.will.record.topic):
             session.will = None
-        if _denied(rights, session.pending_will):
+        if session.pending_will is not None and not rights.may_publish(session.pending_will.record.topic):
             session.pending_will = None
             stop(session.will_due)
         session.settle_tab()
 
-    def _bindings_of_exclusive(self) -> dict[Queue, list[Binding]]:
-        found: dict[Queue, list[Binding]] = {}
-        owned = {queue.name: queue_of(queue) for queues in self._registry.owned.values() for queue in queues}
-        if not owned:
-            return found
-        for exchange in self._registry.router.exchanges.by_name.values():
-            for binding in exchange.bindings.all:
-                if binding.destination.kind == "queue" and (queue := owned.get(binding.destination.name)) is not None:
-                    found.setdefault(queue, []).append(binding)
-        return found
+    def _judge_bindings(self, session: Session, work: int) -> WorkSteps:
+        """Deletes the exclusive queues of a client that have a binding which it may not make any more."""
+        for queue in map(queue_of, list(self._registry.owned.get(session, ()))):
+            for binding in self._queues.feeds.bindings_of(queue):
+                if queue.ended or session.ended or session.rights is None:
+                    break
+                source = self._registry.router.exchanges.by_name.get(binding.source)
+                try:
+                    if source is not None:
+                        check_binding(session.rights, binding, source, own=is_own(queue.name, queue.terms))
+                except Refused:
+                    self._delete(queue)
+                    yield END_WORK
+                yield work
 
-    def _check_bindings(self, queue: Queue, bindings: list[Binding], now: float) -> None:
-        rights = None if queue.owner is None or queue.owner.ended else queue.owner.rights
-        if rights is None:
-            return
-        exchanges, own = self._registry.router.exchanges.by_name, is_own(queue.name, queue.terms)
-        for binding in bindings:
-            try:
-                check_binding(rights, binding, exchanges[binding.source], own=own)
-            except Refused:
-                self._queues.delete(queue, now)
-                return
+    def _delete(self, queue: Queue) -> None:
+        self._queues.delete(queue, self._registry.rounds.now)
 
 
 def _refusal(check: Callable[[], None]) -> list[str]:
@@ -121,7 +179,3 @@ def _refusal(check: Callable[[], None]) -> list[str]:
     except Refused as refused:
         return [str(refused)]
     return []
-
-
-def _denied(rights: Rights, will: Will | None) -> bool:
-    return will is not None and not rights.may_publish(will.record.topic)

@@ -16,7 +16,6 @@ from headway.core.log import (
 from headway.core.message import (
     Gap,
     compile_key,
-    covers,
 )
 from headway.core.routing import RecordedTopics, Registry, seen_before
 
@@ -136,10 +135,11 @@ class Starts:
         if not (wanted or rules) or subscription.conflation.state is not None:
             return
         filter = subscription.feed.key.filter
-        states = self._registry.router.states
-        fitting = [s for s in states if covers(s.filter, filter) and (options.key is None or s.key.text == options.key)]
-        fitting.sort(key=lambda s: not s.declared)
-        state = next((s for s in fitting if s.declared or (wanted and s.filter == filter)), None)
+        fitting = (
+            state for state in self._registry.router.states_for(filter)
+            if (state.declared or wanted) and (options.key is None or state.key.text == options.key)
+        )  # fmt: skip
+        state = next(fitting, None)
         if state is None and not wanted:
             return  # the rules that need it are for topics with a state only
         if state is None:

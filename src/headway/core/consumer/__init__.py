@@ -16,6 +16,7 @@ from headway.core.consumer.effects import (
     Spill,
 )
 from headway.core.consumer.feed import Feed, FeedKey
+from headway.core.consumer.held_rights import RightsSource
 from headway.core.consumer.life import ENDED, GIVEN_UP, PAUSED, REPLACED, Life, SessionLife
 from headway.core.consumer.observing import Observer, Shares
 from headway.core.consumer.option_table import OPTIONS, PREFIX, Use, known_names, read_options
@@ -34,6 +35,6 @@ __all__ = [
     "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "known_names", "Life", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer",
     "OPTIONS", "Outlet", "Pace", "parse_options", "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate",
     "PREFIX", "QueueMember", "QueueTerms", "read_options", "Reader", "REPLACED", "RESTING", "Resume", "Revoked",
-    "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription",
-    "SubscriptionOptions", "Use", "Will", "Window",
+    "RightsSource", "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest",
+    "Subscription", "SubscriptionOptions", "Use", "Will", "Window",
 ]

@@ -13,6 +13,7 @@ import msgspec
 from headway.core.allowance import Allowance
 from headway.core.base import PacketIds, Reason, Timer, moved, stop
 from headway.core.consumer.channel import MQTT_ID_MAX, Channel
+from headway.core.consumer.held_rights import NO_SOURCE, HeldRights, RightsSource
 from headway.core.consumer.life import AWAY, CONNECTED, GIVEN_UP, SESSION_MOVES, SessionLife
 from headway.core.consumer.outlet import NO_OUTLET, Outlet
 from headway.core.consumer.subscription import Subscription
@@ -119,6 +120,7 @@ class Session:
         "gates",
         "gone_since_s",
         "half_sent",
+        "held",
         "held_back",
         "holdings",
         "incoming",
@@ -143,7 +145,6 @@ class Session:
         "ready",
         "refused_records",
         "rest",
-        "rights",
         "spent_bytes",
         "spent_records",
         "stalled_s",
@@ -155,7 +156,8 @@ class Session:
         "will_due",
     )  # fmt: skip
 
-    def __init__(self, number: int, request: ConnectRequest, pool: Pool, now: float) -> None:
+    def __init__(self, number: int, request: ConnectRequest, pool: Pool, now: float,
+                 source: RightsSource = NO_SOURCE) -> None:
         self.number = number
         self.client = request.client
         self.pool = pool
@@ -207,13 +209,13 @@ class Session:
         self.durable = False
         """Set if the session is in the journal and so outlives the process."""
         self.last_reason: Reason | None = None
-        self.rights: Rights | None = None
-        """The client's rights; None: it may do everything. Only ``grant`` sets it."""
+        self.held = HeldRights(source)
         self.allowance: Allowance | None = None
         """The allowance of the client's user; None: it has no limits. Only ``charge`` sets it."""
         self.spent_records = self.spent_bytes = 0
         """Those of ``published_records`` and ``published_bytes`` that are counted in the allowance."""
         self.adopt(request, now)
+        self.held.judged_by = request.rights
 
     def become(self, life: SessionLife) -> None:
         self.life = moved(SESSION_MOVES, self.life, life)
@@ -221,6 +223,11 @@ class Session:
     @property
     def ended(self) -> bool:
         return self.life is SessionLife.ENDED
+
+    @property
+    def rights(self) -> Rights | None:
+        """The client's rights; None: it may do everything."""
+        return self.held.of(self, self.tab)
 
     @property
     def connected(self) -> bool:
@@ -235,6 +242,7 @@ class Session:
 
     def disconnect(self, now: float) -> None:
         """Notes that the connection is gone. A session that was given up, or has ended, stays so."""
+        _ = self.rights  # who the client is, is known by its connection
         if self.life is CONNECTED:
             self.become(AWAY)
         if self.allowance is not None:
@@ -263,11 +271,7 @@ class Session:
 
     def grant(self, rights: Rights | None) -> None:
         """Replaces the client's rights, and forgets the answers of the old ones."""
-        if self.rights is not None:
-            self.rights.forget()
-        self.rights = rights
-        if rights is not None:
-            rights.tab = self.tab
+        self.held.grant(rights, self.tab)
 
     def charge(self, allowance: Allowance | None) -> None:
         """Counts what the client takes up for another user, or for none."""

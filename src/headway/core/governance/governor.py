@@ -120,6 +120,9 @@ class Governor:
                 self.relief.evict_unreadable(subscription, why_unreadable(error), now)
 
     def _look(self, subscription: Subscription, now: float, shares: Shares) -> None:
+        self.keep_policy_new(subscription, now)
+        if subscription.ended:
+            return
         case = subscription.case
         case.state.keep_up(self.late_s)
         case.state.keyed = subscription.keyed
@@ -185,14 +188,20 @@ class Governor:
             self._advisories.tell("told", verdict.client, now, filter=verdict.filter, action=verdict.action.word,
                                   text=move.text, details=move.details)  # fmt: skip
 
+    def keep_policy_new(self, subscription: Subscription, now: float) -> None:
+        """Applies the policy that a consumer has after a reload of other policies, if it was not done yet."""
+        if subscription.case.policies_version != self._registry.policies_version:
+            self.change_policy(subscription, now)
+
     def change_policy(self, subscription: Subscription, now: float) -> None:
-        """Applies the policy that a consumer has after the configuration was reloaded, if it is another one."""
+        """Applies the policy that covers a consumer now, if it is another one."""
         name = subscription.request.options.policy
         policy = self._registry.policy_named(name) if name is not None else None
         if policy is None:
             policy = self._registry.policy_of(subscription)
         case = subscription.case
         case.tried = None
+        case.policies_version = self._registry.policies_version
         if policy == case.policy:
             return
         case.state.keep_up(self.late_s)

@@ -49,6 +49,11 @@ class Trials:
         if self._registry.observer is not None:
             self._registry.observer.trial_verdict(verdict, subscription, policy)
 
+    def keep_only(self, trials: tuple[Policy, ...]) -> None:
+        """Forgets the verdicts of trials of other names."""
+        names = {trial.name for trial in trials}
+        self._books = {name: book for name, book in self._books.items() if name in names}
+
     # -- what they said ---------------------------------------------------------------------------------------------
 
     def made_by(self, trial: str) -> int:

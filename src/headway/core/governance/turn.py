@@ -41,6 +41,8 @@ class Turn:
         registry, fanout = self._registry, self._fanout
         if registry.deferred.begun:
             registry.deferred.turn(now)
+        if registry.rounds.begun:
+            registry.rounds.turn(now)
         if fanout.again or fanout.unfinished:
             fanout.go_on(now)
         dirty, registry.dirty = registry.dirty, {}
@@ -115,8 +117,8 @@ class Turn:
         """Tells whether another flush is needed at once."""
         registry = self._registry
         return bool(registry.dirty or registry.ready_queues or self._fanout.again or self._fanout.unfinished
-                    or registry.deferred.begun or registry.overdue.queues or registry.returning.queues
-                    or self._governor.sweeping or registry.receipts.due)
+                    or registry.deferred.begun or registry.rounds.begun or registry.overdue.queues
+                    or registry.returning.queues or self._governor.sweeping or registry.receipts.due)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
         """Runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. ``late_s`` is the longest

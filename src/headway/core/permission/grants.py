@@ -65,7 +65,7 @@ NOTHING = FilterSet(())
 class Grants:
     """The filters that one user has. Those with ``%c`` in them wait for the client id."""
 
-    __slots__ = ("applies", "open", "sets", "templates")
+    __slots__ = ("_filters", "applies", "sets", "templates")
 
     def __init__(self, user: str, rules: Iterable[Permission]) -> None:
         found: dict[Operation, list[str]] = {operation: [] for operation in Operation}
@@ -76,6 +76,7 @@ class Grants:
             for operation in Operation:
                 filled = [fill(filter, USER, user) for filter in rule.filters(operation)]
                 found[operation] += [filter for filter in filled if filter is not None]
+        self._filters = {operation: frozenset(filters) for operation, filters in found.items()}
         for operation, filters in found.items():
             self.applies = self.applies or bool(filters)
             if waiting := tuple(filter for filter in filters if CLIENT in filter):
@@ -84,6 +85,18 @@ class Grants:
             operation: FilterSet(filter for filter in filters if CLIENT not in filter)
             for operation, filters in found.items() if filters
         }  # fmt: skip
+
+    def same_as(self, other: Grants) -> bool:
+        return self is other or self._filters == other._filters
+
+    def less_than(self, before: Grants) -> frozenset[Operation]:
+        """Returns the operations for which something that ``before`` allowed may be denied now. Connecting is among
+        them wherever it is another matter than before: there a filter more allows less."""
+        less = {operation for operation in Operation if not before._filters[operation] <= self._filters[operation]}
+        connect = Operation.CONNECT
+        if before.applies != self.applies or before._filters[connect] != self._filters[connect]:
+            less.add(connect)
+        return frozenset(less)
 
     def of_client(self, client: str) -> dict[Operation, FilterSet]:
         """Returns the filters that only this client id brings."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from headway.core.permission.denials import Denials
 from headway.core.permission.grants import Grants
@@ -21,10 +21,23 @@ class Permissions:
         self, rules: Sequence[Permission], groups: Mapping[str, Sequence[str]], denials: Denials | None = None
     ) -> None:
         self._rules = tuple(rules)
-        self._groups = {name: frozenset(members) for name, members in groups.items()}
+        self._of_all: list[int] = []
+        """The numbers of the rules for everybody."""
+        self._of_user: dict[str, list[int]] = {}
+        self._of_group: dict[str, list[int]] = {}
+        for number, rule in enumerate(self._rules):
+            if rule.user is not None:
+                self._of_user.setdefault(rule.user, []).append(number)
+            elif rule.group is not None:
+                self._of_group.setdefault(rule.group, []).append(number)
+            else:
+                self._of_all.append(number)
+        for group, numbers in self._of_group.items():
+            for member in dict.fromkeys(groups.get(group, ())):
+                self._of_user.setdefault(member, []).extend(numbers)
         self._denials = denials or Denials()
         self._grants: dict[tuple[str, tuple[str, ...]], Grants] = {}
-        self._gone: frozenset[str] = frozenset()
+        self._gone: Collection[str] = ()
 
     def rights(self, identity: Identity, client: str) -> Rights:
         """Returns the rights of a client."""
@@ -39,8 +52,7 @@ class Permissions:
         if known is None:
             if len(self._grants) >= USERS_MAX:
                 self._grants.clear()
-            rules = [rule for rule in self._rules if self._applies(rule, identity)]
-            known = self._grants[key] = Grants(user, rules)
+            known = self._grants[key] = Grants(user, self._rules_for(identity))
         return known
 
     def admin(self, identity: Identity, word: str) -> bool:
@@ -48,15 +60,16 @@ class Permissions:
         granted = self.grants(identity).sets.get(Operation.ADMIN)
         return granted is not None and bool({word, "change"} & set(granted.filters))
 
-    def forget_users(self, gone: Iterable[str]) -> None:
+    def forget_users(self, gone: Collection[str]) -> None:
         """Grants nothing to users that are no more, whatever the rules say of their names. Those stay for
         whom something else vouches."""
-        self._gone = frozenset(gone)
+        self._gone = gone
 
-    def _applies(self, rule: Permission, identity: Identity) -> bool:
-        user = identity.user
-        if rule.user is not None:
-            return bool(user) and rule.user == user
-        if rule.group is not None:
-            return bool(user) and (rule.group in identity.groups or user in self._groups.get(rule.group, ()))
-        return True
+    def _rules_for(self, identity: Identity) -> list[Permission]:
+        """Returns the rules that apply to a user, in the order of the file."""
+        numbers = set(self._of_all)
+        if identity.user:
+            numbers.update(self._of_user.get(identity.user, ()))
+            for group in identity.groups:
+                numbers.update(self._of_group.get(group, ()))
+        return [self._rules[number] for number in sorted(numbers)]

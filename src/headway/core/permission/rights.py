@@ -33,7 +33,7 @@ _VERBS = {
 class Rights:
     """The rights of one client. ``tab``: where its answers are counted."""
 
-    __slots__ = ("_answers", "_denials", "_grants", "_own", "_publish", "_told", "client", "identity", "size", "tab")
+    __slots__ = ("_answers", "_denials", "_own", "_publish", "_told", "client", "grants", "identity", "size", "tab")
 
     def __init__(self, identity: Identity, client: str, grants: Grants, denials: Denials) -> None:
         self.identity = identity
@@ -41,13 +41,17 @@ class Rights:
         self.tab: Tab | None = None
         self.size = 0
         """Bytes of the remembered answers."""
-        self._grants = grants
+        self.grants = grants
         self._own = grants.of_client(client) if grants.templates else {}
         self._denials = denials
         self._publish: dict[str, bool] = {}
         """Answers by topic."""
         self._answers: dict[tuple[Operation, str], bool] = {}
         self._told: set[Operation] = set()
+
+    def same_as(self, other: Rights) -> bool:
+        """Tells whether the other rights allow the same, to the same client."""
+        return self.client == other.client and self.grants.same_as(other.grants)
 
     @property
     def user(self) -> str:
@@ -57,7 +61,7 @@ class Rights:
     @property
     def applies(self) -> bool:
         """Whether there is a permission for this user at all."""
-        return self._grants.applies
+        return self.grants.applies
 
     # -- questions --------------------------------------------------------------------------------------------------
 
@@ -106,6 +110,10 @@ class Rights:
             self._tell(Operation.CONNECT, self.client)
             raise self.refusal(Operation.CONNECT, self.client)
 
+    def breadth(self, operation: Operation) -> int:
+        """Returns how many filters are looked at to answer a question that was not asked before."""
+        return sum(len(some.filters) for some in self._sets(operation))
+
     # -- answers ----------------------------------------------------------------------------------------------------
 
     def refusal(self, operation: Operation, name: str) -> Refused:
@@ -116,7 +124,7 @@ class Rights:
         who = self.user or "a client without a user name"
         shown = name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "…"
         said = f"{who} may not {_VERBS[operation]} {shown!r}"
-        if operation is Operation.CONNECT and not self._grants.applies:
+        if operation is Operation.CONNECT and not self.grants.applies:
             return f"{who} may not connect: no [[permission]] is for this user"
         parts = []
         if operation is not Operation.CONNECT and operation is not Operation.ADMIN:
@@ -133,7 +141,7 @@ class Rights:
         self._count(-self.size)
 
     def _sets(self, operation: Operation) -> tuple[FilterSet, FilterSet]:
-        return self._grants.sets.get(operation, NOTHING), self._own.get(operation, NOTHING)
+        return self.grants.sets.get(operation, NOTHING), self._own.get(operation, NOTHING)
 
     def _allows(self, operation: Operation, name: str) -> bool:
         return any(some.allows(name) for some in self._sets(operation))
@@ -146,8 +154,8 @@ class Rights:
 
     def _may_connect(self) -> bool:
         filters = [filter for some in self._sets(Operation.CONNECT) for filter in some.filters]
-        if not filters and Operation.CONNECT not in self._grants.templates:
-            return self._grants.applies
+        if not filters and Operation.CONNECT not in self.grants.templates:
+            return self.grants.applies
         return any(matches(_ID + filter, _ID + self.client) for filter in filters)
 
     def _make_room(self, name: str) -> None:

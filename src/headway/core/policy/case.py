@@ -19,11 +19,13 @@ GAP_TOLD_EVERY_S = 1.0
 class Case:
     __slots__ = (
         "_gap_told", "_gap_told_s", "_offline_told", "blocked_publishers_s", "last_sample", "last_verdict", "meter",
-        "policy", "state", "trials", "tried",
+        "policies_version", "policy", "state", "trials", "tried",
     )  # fmt: skip
 
     def __init__(self, policy: Policy, meter: Meter) -> None:
         self.policy = policy
+        self.policies_version = 0
+        """The version of the broker's policies from which its own was chosen."""
         self.state = PolicyState(policy)
         self.meter = meter
         self.last_sample = IDLE

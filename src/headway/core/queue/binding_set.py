@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"""[^\s/,()'"]*""")
 
 
 class BindingSet:
-    __slots__ = ("_filters", "_names", "_own", "_texts")
+    __slots__ = ("_filters", "_names", "_own", "_texts", "all")
 
     def __init__(self, queue: str) -> None:
         self._own = queue
@@ -28,6 +28,7 @@ class BindingSet:
         self._texts: Counter[str] = Counter()
         """The number of bindings with each name."""
         self._filters: Counter[str] = Counter()
+        self.all: dict[Binding, None] = {}
 
     def __len__(self) -> int:
         """Returns the number of names."""
@@ -35,6 +36,10 @@ class BindingSet:
 
     def change(self, binding: Binding, seen: Binding, *, there: bool) -> None:
         """Adds a binding (``there``) or removes it. ``seen`` is the binding without the parts its exchange ignores."""
+        if there:
+            self.all[binding] = None
+        else:
+            self.all.pop(binding, None)
         text, names = binding_name(seen), self._names
         if _count(self._texts, text, there=there):
             at = bisect_left(names, text)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from headway.core.allowance import Allowance, Allowances
-from headway.core.base import DeferredWork, Reason, Timers, WorkSteps, format_size
-from headway.core.consumer import ArchiveIndex, Effect, Feed, Pause, Resume, Session, Subscription
+from headway.core.base import ROUNDS_WORK_MAX, DeferredWork, Reason, Timers, WorkSteps, format_size
+from headway.core.consumer import ArchiveIndex, Effect, Feed, Pause, Resume, RightsSource, Session, Subscription
 from headway.core.log import Lane, Ledger, NoLedger, Pool, Tab
 from headway.core.message import Record, Run
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
@@ -102,6 +102,7 @@ class Registry:
         self.pools = pools
         """By listener; ``""`` is the global pool, for listeners without a pool of their own."""
         self.policies = policies
+        self.policies_version = 0  # rises with each reload that brings other ones
         self.trials: tuple[Policy, ...] = ()
         """Policies that judge beside those in force, and change nothing."""
         self.trials_mind_acks = False
@@ -112,12 +113,12 @@ class Registry:
         self.timers = Timers()
         self.receipts = Receipts(self.timers)
         self.deferred = DeferredWork()
+        self.rounds = DeferredWork(ROUNDS_WORK_MAX)  # through all sessions, after a reload
+        self.rights = RightsSource()
         self.lateness = Lateness()
         self.effects: list[Effect] = []
-        self.overdue = Overdue()
-        """Queues with records to drop or to sort."""
-        self.returning = Overdue()
-        """Queues with requeued records to hand out."""
+        self.overdue = Overdue()  # queues with records to drop or to sort
+        self.returning = Overdue()  # queues with requeued records to hand out
         self.paused: dict[Holdup, dict[Session, None]] = {}
         """Publishers that are not read, by what holds them up."""
         self.dirty: dict[Feed, None] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headway.core.consumer import Feed, FeedKey
 from headway.core.log import State
-from headway.core.message import TOPICS, FilterTrie, routing_key_of, topic_of
+from headway.core.message import TOPICS, FilterTrie, covers, routing_key_of, topic_of
 from headway.core.routing.bindings import NO_HEADERS, Headers, hashable
 from headway.core.routing.exchange import Exchanges
 
@@ -47,7 +47,12 @@ class Route:
 class Router:
     def __init__(self) -> None:
         self.feeds: dict[FeedKey, Feed] = {}
-        self.states: list[State] = []
+        self.states: dict[State, None] = {}
+        self._declared: dict[State, int] = {}
+        """The states of the configuration, and the place of each in its order."""
+        self._declared_trie: FilterTrie[State] = FilterTrie()
+        self._by_filter: dict[str, dict[State, None]] = {}
+        """The states by their filters."""
         self.exchanges = Exchanges()
         self.queues: dict[str, SharedReader] = {}
         self.recorded_in: Callable[[str], str] = lambda _: ""
@@ -149,12 +154,33 @@ class Router:
             self._feed_trie.remove(feed.key.filter, feed)
             self.forget()
 
+    def declared_state(self, filter: str, key: str) -> State | None:
+        """Returns the state of the configuration that has this filter and key."""
+        return next((s for s in self._by_filter.get(filter, ()) if s.declared and s.key.text == key), None)
+
+    def states_for(self, filter: str) -> list[State]:
+        """Returns the states that have all records of a filter: those of the configuration, in its order, and then
+        those that were made for subscriptions of the same filter."""
+        as_topic = "/".join("\0" if level in ("+", "#") else level for level in filter.split("/"))
+        declared = [state for state in self._declared_trie.match(as_topic) if covers(state.filter, filter)]
+        declared.sort(key=self._declared.__getitem__)
+        return declared + [state for state in self._by_filter.get(filter, ()) if not state.declared]
+
     def add_state(self, state: State) -> None:
-        self.states.append(state)
+        self.states[state] = None
+        self._by_filter.setdefault(state.filter, {})[state] = None
+        if state.declared:
+            self._declared[state] = len(self._declared)
+            self._declared_trie.add(state.filter, state)
         self._state_trie.add(state.filter, state)
         self.forget()
 
     def remove_state(self, state: State) -> None:
-        self.states.remove(state)
+        """Removes a state that was made for subscriptions."""
+        del self.states[state]
+        of_filter = self._by_filter[state.filter]
+        del of_filter[state]
+        if not of_filter:
+            del self._by_filter[state.filter]
         self._state_trie.remove(state.filter, state)
         self.forget()

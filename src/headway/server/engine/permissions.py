@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -16,7 +18,7 @@ from headway.core.base import History
 from headway.core.broker import Broker
 from headway.core.clients import WriterOutlet
 from headway.core.consumer import Session
-from headway.core.permission import Denial, Denials, Identity, Operation, Permissions, Rights
+from headway.core.permission import Denial, Denials, Identity, Operation, Permission, Permissions, Rights
 from headway.server.config import Settings, users_are_elsewhere
 from headway.server.connections import Connection
 
@@ -44,6 +46,10 @@ class PermissionsInForce:
         self._requests: History[DeniedRequest] = History(PER_NAME_MAX, NAMES_MAX)
         self._rules: Permissions | None = None
         self._names = _names(settings)
+        self._gone: set[str] = set()
+        """Users and tokens that reloads removed, while some session may still be theirs."""
+        self._seen: set[str] = set()
+        """Those of them whose sessions were judged since the last reload."""
         self.version = 0
         """Rises with each reload."""
         self._take(settings)
@@ -54,21 +60,30 @@ class PermissionsInForce:
             self._broker.set_permissions(self._rights_of, now)
 
     def reload(self, settings: Settings, now: float) -> None:
-        """Puts the permissions of these settings in force, also for who is connected."""
+        """Puts the permissions of these settings in force, also for who is connected. Does nothing if they are as
+        before."""
         names = _names(settings)
         gone, self._names = self._names - names, names
+        if _wanted(settings) == self._wanted and not gone and not self._gone & names:
+            return
         was_open = self._rules is None
+        self._gone = (self._gone | gone) - names
+        self._seen = set()
         self.version += 1
         self._take(settings)
-        if self._rules is not None:
-            self._rules.forget_users(gone)
         if not was_open or self._rules is not None:
-            self._broker.set_permissions(self._rights_of, now)
+            self._broker.set_permissions(self._rights_of, now, partial(self._forget_gone, self.version))
 
     def _take(self, settings: Settings) -> None:
-        rules = settings.permissions
-        self._may_be_elsewhere = users_are_elsewhere(settings)
-        self._rules = Permissions(rules, settings.auth.groups, self._denials) if rules else None
+        rules, groups, self._may_be_elsewhere = self._wanted = _wanted(settings)
+        self._rules = Permissions(rules, groups, self._denials) if rules else None
+        if self._rules is not None:
+            self._rules.forget_users(self._gone)
+
+    def _forget_gone(self, version: int) -> None:
+        """Forgets the names of removed users that no session goes by any more, when all sessions were judged."""
+        if version == self.version:
+            self._gone &= self._seen
 
     # -- questions --------------------------------------------------------------------------------------------------
 
@@ -91,13 +106,17 @@ class PermissionsInForce:
     def _rights_of(self, session: Session) -> Rights | None:
         outlet = session.outlet
         if isinstance(outlet, Connection):
-            return self.rights(outlet.peer_side.identity, session.client)
-        if session.rights is not None:
-            return self.rights(session.rights.identity, session.client)
-        if isinstance(outlet, WriterOutlet):
+            identity = outlet.peer_side.identity
+        elif session.held.last is not None:
+            identity = session.held.last.identity
+        elif isinstance(outlet, WriterOutlet):
             return None  # it goes on with a batch that was begun before there were permissions
-        # The journal does not know what showed its name. Nobody but its user can come back for it.
-        return self.rights(Identity(session.username or "", elsewhere=self._may_be_elsewhere), session.client)
+        else:
+            # The journal does not know what showed its name. Nobody but its user can come back for it.
+            identity = Identity(session.username or "", elsewhere=self._may_be_elsewhere)
+        if identity.user in self._gone:
+            self._seen.add(identity.user)
+        return self.rights(identity, session.client)
 
     # -- denials ----------------------------------------------------------------------------------------------------
 
@@ -123,3 +142,8 @@ class PermissionsInForce:
 
 def _names(settings: Settings) -> frozenset[str]:
     return frozenset((*settings.auth.users, *settings.auth.tokens))
+
+
+def _wanted(settings: Settings) -> tuple[tuple[Permission, ...], Mapping[str, Sequence[str]], bool]:
+    """Returns what the rights of clients depend on."""
+    return settings.permissions, settings.auth.groups, users_are_elsewhere(settings)

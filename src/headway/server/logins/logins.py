@@ -59,13 +59,13 @@ class Logins:
             self.tokens.close()
 
     def reload(self, auth: AuthTable) -> None:
-        """Takes other users, tokens by other keys, and another hook. Raises ConfigError if the keys cannot be used, and
-        changes nothing then."""
+        """Takes other users, tokens by other keys, and another hook. Logins of users that are as before are remembered.
+        Raises ConfigError if the keys cannot be used, and changes nothing then."""
         tokens = _tokens(auth.jwt, self._loop)
         if self.tokens is not None:
             self.tokens.close(cancel=False)
         self.tokens = tokens
-        self.passwords.users = Users(auth.users)
+        self.passwords.replace_users(auth.users)
         old = self.hook
         if auth.hook != (None if old is None else old.table):
             self.hook = None if auth.hook is None else Hook(auth.hook, self._loop)

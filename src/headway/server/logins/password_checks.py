@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -45,6 +45,11 @@ class PasswordChecks:
         self._suspects: dict[Caller, float] = {}
         """When each suspect's last check failed, the earliest first."""
         self._running = self._running_suspects = 0
+
+    def replace_users(self, hashes: Mapping[str, str]) -> None:
+        """Replaces the users, after a reload."""
+        if dict(hashes) != self.users.hashes:
+            self.users = Users(hashes, self.users)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -92,10 +97,11 @@ class PasswordChecks:
     def _begin(self, one: _Try, suspect: bool) -> None:
         self._running += 1
         self._running_suspects += suspect
-        check = self._loop.run_in_executor(self._threads, self.users.check, one.caller[0], one.password)
-        check.add_done_callback(lambda done: self._done(one, suspect, done))
+        users = self.users
+        check = self._loop.run_in_executor(self._threads, users.check, one.caller[0], one.password)
+        check.add_done_callback(lambda done: self._done(one, suspect, users, done))
 
-    def _done(self, one: _Try, suspect: bool, done: asyncio.Future[bool]) -> None:
+    def _done(self, one: _Try, suspect: bool, users: Users, done: asyncio.Future[bool]) -> None:
         self._running -= 1
         self._running_suspects -= suspect
         right = not done.cancelled() and done.exception() is None and done.result()
@@ -108,7 +114,8 @@ class PasswordChecks:
             if (error := None if done.cancelled() else done.exception()) is not None:
                 one.answer.set_exception(error)
             else:
-                one.answer.set_result(right)
+                # A reload may have changed the password, or removed the user, meanwhile.
+                one.answer.set_result(right and self.users.same(one.caller[0], users))
         self._next()
 
     def _suspected(self, caller: Caller) -> bool:

@@ -16,22 +16,29 @@ class Users:
     :meth:`remembers` recognises an earlier login in a microsecond, so a thousand clients that reconnect at once are no
     problem. It remembers keyed digests that are worth nothing outside this process."""
 
-    def __init__(self, hashes: Mapping[str, str]) -> None:
-        self._hashes = dict(hashes)
-        self._key = secrets.token_bytes(32)
+    def __init__(self, hashes: Mapping[str, str], before: Users | None = None) -> None:
+        """``before``: the users before a reload. Logins of those that have the same hash still are remembered."""
+        self.hashes = dict(hashes)
+        self._key: bytes = secrets.token_bytes(32) if before is None else before._key
         self._seen: dict[str, bytes] = {}
-        self.by_scram = any(hashed.startswith(scram.PREFIX) for hashed in self._hashes.values())
+        if before is not None:
+            self._seen = {name: seen for name, seen in list(before._seen.items()) if self.same(name, before)}
+        self.by_scram = any(hashed.startswith(scram.PREFIX) for hashed in self.hashes.values())
         """Whether some user can log in by SCRAM."""
 
     def __len__(self) -> int:
-        return len(self._hashes)
+        return len(self.hashes)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._hashes
+        return name in self.hashes
+
+    def same(self, name: str, other: Users) -> bool:
+        """Returns whether a user is there in both, with the same hash."""
+        return name in self.hashes and self.hashes[name] == other.hashes.get(name)
 
     def scram_keys(self, name: str) -> scram.ScramKeys | None:
         """Returns the keys by which a user logs in by SCRAM; None: it cannot."""
-        hashed = self._hashes.get(name, "")
+        hashed = self.hashes.get(name, "")
         return scram.keys_of(hashed) if hashed.startswith(scram.PREFIX) else None
 
     def remembers(self, name: str, password: bytes) -> bool:
@@ -41,7 +48,7 @@ class Users:
 
     def check(self, name: str, password: bytes) -> bool:
         """Returns whether the user exists and the password is right. Slow: not for the loop's thread."""
-        hashed = self._hashes.get(name)
+        hashed = self.hashes.get(name)
         right = hashed is not None and verify_password(password, hashed)
         if right:
             self._seen[name] = self._digest(name, password)

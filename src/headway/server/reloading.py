@@ -1,0 +1,106 @@
+"""Reloading: reads the config again (SIGHUP), and puts in force what has changed and needs no restart.
+
+Theory of operation. A worker thread reads and checks the file, so the loop does not wait for it. What is asked for
+meanwhile is one more reading afterwards, however often it was asked. Then each section that has changed is put in force
+at once, and one that has not costs nothing. What changes for every client or consumer is done over the turns to come
+(``core/clients/session_round.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from headway.core.base import ConfigError
+from headway.server.admin import Admin
+from headway.server.config import (
+    ADMIN_TLS,
+    Settings,
+    TlsContext,
+    doubtful_certificates,
+    load_all_tls,
+    load_settings,
+    tls_of,
+    with_tls_of,
+)
+from headway.server.engine import Engine
+from headway.server.listener import Listener
+
+log = logging.getLogger("headway")
+
+LATER = ("server", "listeners", "pools", "flap", "retained", "telemetry", "journal", "history")
+"""Tables that take effect at the next start."""
+
+
+class Reloading:
+    def __init__(self, engine: Engine, listeners: list[Listener], admin: Admin) -> None:
+        self._engine = engine
+        self._listeners = listeners
+        self._admin = admin
+        self._asked = self._reading = False
+
+    def ask(self) -> None:
+        """Reads the file soon, or once more if it is being read."""
+        if self._engine.settings.source is None:
+            log.info("reload: there is no file to read, the embedded default is in use")
+            return
+        self._asked = True
+        if not self._reading:
+            self._reading = True
+            self._engine.spawn(self._read())
+
+    async def _read(self) -> None:
+        engine = self._engine
+        try:
+            while self._asked:
+                self._asked = False
+                try:
+                    read = await engine.loop.run_in_executor(None, _load, engine.settings.source)
+                    self._take(*read)
+                except (ConfigError, OSError) as error:
+                    log.error("reload: nothing was changed: %s", error)
+        finally:
+            self._reading = False
+
+    def _take(self, fresh: Settings, certificates: dict[str, TlsContext], doubts: list[str]) -> None:
+        """Puts new settings in force, and certificates for new connections; the log names what needs a restart.
+        Raises ConfigError, and changes nothing then."""
+        engine, now = self._engine, self._engine.now()
+        engine.logins.reload(fresh.auth)
+        old = with_tls_of(fresh, engine.settings)
+        engine.settings = replace(
+            old, policies=fresh.policies, trials=fresh.trials, auth=fresh.auth, permissions=fresh.permissions,
+            limits=fresh.limits,
+        )  # fmt: skip
+        for listener in self._listeners:
+            listener.renew(certificates.get(tls_of(listener.name)))
+        self._admin.renew(certificates.get(ADMIN_TLS))
+        for doubt in doubts:
+            log.warning("%s", doubt)
+        engine.permissions.reload(engine.settings, now)
+        engine.take_limits()
+        engine.broker.declare_states([(topic.filter, topic.key.text) for topic in fresh.topics], now)
+        engine.broker.set_policies(fresh.policies, now, fresh.trials)
+        if engine.telemetry is not None:
+            engine.telemetry.configured(engine.settings, fresh.policies_text)
+        later = [f"[{table}]" for table in LATER if getattr(fresh, table) != getattr(old, table)]
+        if not {topic.filter for topic in old.topics} <= {topic.filter for topic in fresh.topics}:
+            later.append("removed [[topic]] tables")
+        if _kept(old) != _kept(fresh):
+            later.append("[[topic]] keep")
+        wait = f"; effective only after a restart: {', '.join(later)}" if later else ""
+        log.info("reload: %d policies, %d users and %d permissions are in force%s", len(fresh.policies),
+                 len(fresh.auth.users), len(fresh.permissions), wait)
+        engine.turn_soon()
+
+
+def _load(source: Path | None) -> tuple[Settings, dict[str, TlsContext], list[str]]:
+    """Reads the file, the certificates that it names, and what is doubtful about these. Runs in a worker thread."""
+    fresh = load_settings(source)
+    doubts = [f"{where}.{key}: {text}" for where, key, text in doubtful_certificates(fresh)]
+    return fresh, load_all_tls(fresh), doubts
+
+
+def _kept(settings: Settings) -> dict[str, object]:
+    return {topic.filter: topic.keep for topic in settings.topics if topic.keep}

@@ -282,3 +282,32 @@ def test_the_table_of_addresses_has_an_end() -> None:
 )  # fmt: skip
 def test_of_an_ipv6_address_the_network_counts(address: str, network: str) -> None:
     assert network_of(address) == network
+
+
+def test_a_login_that_a_reload_overtakes_counts_by_what_is_in_force(now: list[float]) -> None:
+    async def play(stage: Stage) -> None:
+        left, stays = await stage.come("ann", "ann"), await stage.come("bob", "bob")
+        stage.logins.reload({"bob": "x", "carl": "x"})
+        assert await stage.done() == "ann"
+        assert await stage.done() == "bob"
+        now[0] += REFUSED_S
+        await stage.settle()
+        assert not left.result(), "there is no such user any more"
+        assert stays.result()
+
+    run(now, play)
+
+
+def test_a_reload_forgets_the_logins_of_those_who_have_changed(now: list[float]) -> None:
+    async def play(stage: Stage) -> None:
+        for name in ("ann", "bob"):
+            await stage.come(name, name)
+            await stage.done()
+        before = stage.logins.passwords.users
+        stage.logins.reload(dict.fromkeys(("ann", "bob", "carl", "dan"), "x"))
+        assert stage.logins.passwords.users is before, "nobody has changed"
+        stage.logins.reload({"ann": "y", "bob": "x"})
+        assert stage.logins.known(Attempt("bob", b"bob", "here")) is not None
+        assert stage.logins.known(Attempt("ann", b"ann", "here")) is None
+
+    run(now, play)

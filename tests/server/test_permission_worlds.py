@@ -2,12 +2,15 @@
 
 Seeded worlds: MQTT and AMQP clients of three users, and of none, on the real engine without sockets. They subscribe,
 publish, retain, leave wills, declare, bind, consume, poll, come back to kept sessions; and the operator reloads other
-permissions. The checker knows the permissions as the config has them, and has code of its own for all the rest.
+permissions. A reload goes through the sessions in slices, with clients at work in between: they publish by the new
+permissions alone, and what stands is judged when the last slice is done. The checker knows the permissions as the
+config has them, and has code of its own for all the rest.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import replace
 from itertools import count
 from random import Random
@@ -18,6 +21,7 @@ from bench.wires.packets import encode_ack, encode_connect, encode_publish, enco
 from pamqp.commands import Basic, Channel, Connection, Exchange, Queue
 from tests.server.amqp_stage import Client, Content, House, Socket, message, method
 
+from headway.core.base.deferred import DeferredWork, WorkSteps
 from headway.core.message.record import Properties, Run
 from headway.core.permission.rule import Permission
 from headway.server.config.auth import hash_password
@@ -62,6 +66,26 @@ def granted(rules: list[Permission], operation: str, user: str, client: str) -> 
 
 
 # -- the world ---------------------------------------------------------------------------------------------------------
+
+
+class Slices(DeferredWork):
+    """The rounds of reloads, which go on only as far as the world lets them."""
+
+    __slots__ = ("held",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: deque[WorkSteps] = deque()
+
+    def begin(self, steps: WorkSteps, now: float) -> None:
+        self.now = max(self.now, now)
+        self.held.append(steps)
+
+    def some(self, work: int, now: float) -> None:
+        self.begun, self.held = self.held, deque()
+        self._left = work
+        self._go_on(now)
+        self.held, self.begun = self.begun, deque()
 
 
 class Person:
@@ -166,6 +190,11 @@ class World:
         self.house = House(LISTENERS + AUTH + '[[permission]]\npublish = ["none"]\n')
         self.numbers = count()
         self.rules: list[Permission] = []
+        self.earlier: list[list[Permission]] = []
+        """The permissions before reloads whose round is not over."""
+        self.slices = self.house.broker.registry.rounds = Slices()
+        self.between = 0
+        """Deliveries that only earlier permissions allowed."""
         self.clients: dict[str, Person | Rabbit] = {}
         self.legit: dict[bytes, bool] = {}
         """Whether each payload was published by somebody who may."""
@@ -193,9 +222,13 @@ class World:
         assert name.startswith("$SYS/") or self.legit.get(text), f"{text!r} at {name} was never to be published"
         filters = granted(self.rules, operation, who.user, who.client)
         names = [name, name.replace(".", "/")] if queue else [name]
-        assert any(fits(filter, one) for filter in filters for one in names), (
-            f"{name} reached {who.client} of {who.user!r}, who may read {filters}"
+        if any(fits(filter, one) for filter in filters for one in names):
+            return
+        before = [filter for rules in self.earlier for filter in granted(rules, operation, who.user, who.client)]
+        assert any(fits(filter, one) for filter in before for one in names), (
+            f"{name} reached {who.client} of {who.user!r}, who may read {filters}, and before {before}"
         )
+        self.between += 1
 
     def look(self) -> None:
         """Everybody reads, until nothing more comes."""
@@ -209,6 +242,7 @@ class World:
     def reload(self) -> None:
         dice = self.dice
         self.look()
+        self.earlier.append(self.rules)
         self.rules = [
             Permission(user=dice.choice((None, *USERS)), publish=tuple(dice.sample(GRANTED, dice.randint(0, 4))),
                        subscribe=tuple(dice.sample(GRANTED, dice.randint(0, 4))),
@@ -221,11 +255,21 @@ class World:
         self.house.run()
         self.look()
 
+    def judge(self, work: int) -> None:
+        """A slice of the round."""
+        self.slices.some(work, self.house.now())
+        self.house.run()
+        self.look()
+        if not self.slices.held:
+            self.earlier.clear()
+
     # -- what happens -----------------------------------------------------------------------------------------------
 
     def step(self) -> None:
         dice = self.dice
         roll = dice.random()
+        if self.slices.held:
+            self.judge(dice.choice((0, 0, 1, 3, 10, 1_000_000)))
         if roll < 0.05:
             self.reload()
         elif roll < 0.2 or not self.clients:
@@ -308,6 +352,8 @@ def test_nothing_reaches_who_may_not_read_it(seed: int) -> None:
     world = World(seed)
     for _ in range(STEPS):
         world.step()
+    world.judge(1_000_000)
+    assert not world.earlier, "the round is over"
     world.house.stop()
 
 

@@ -369,9 +369,9 @@ WORLDS = {
 
 def all_worlds() -> dict[str, Setting]:
     """These, and those of other modules."""
-    from tests.soak import handshakes, memory
+    from tests.soak import handshakes, memory, reloads
 
-    return WORLDS | memory.WORLDS | handshakes.WORLDS
+    return WORLDS | memory.WORLDS | handshakes.WORLDS | reloads.WORLDS
 
 
 def main(names: list[str]) -> int:

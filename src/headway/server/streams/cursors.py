@@ -77,7 +77,7 @@ class CursorHandlers:
             await self._more(poll, found, wish)
             self._check(name)
             if self._engine.permissions.version != version:
-                self._may(request)
+                self._may_read(self._may(request), wish.topic)
             return json_answer(self._told(poll, found))
         except BadTopic as error:
             raise Refusal(400, str(error)) from None
@@ -89,6 +89,11 @@ class CursorHandlers:
         if rights is not None and not rights.may(Operation.DECLARE, f"$cursor/{name}"):
             raise Refusal(403, rights.text(Operation.DECLARE, f"$cursor/{name}"))
         return rights
+
+    def _may_read(self, rights: Rights | None, topic: str) -> None:
+        """Raises Refusal if a reload has revoked it; the cursor itself ends a moment later."""
+        if rights is not None and not rights.may(Operation.SUBSCRIBE, topic):
+            raise Refusal(403, rights.text(Operation.SUBSCRIBE, topic))
 
     async def _leave(self, request: web.Request) -> web.Response:
         self._may(request)

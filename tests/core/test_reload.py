@@ -17,6 +17,7 @@ from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session, Will
 from headway.core.message.record import Record
 from headway.core.permission.denials import Denials
+from headway.core.permission.identity import NOBODY
 from headway.core.permission.permissions import Permissions
 from headway.core.permission.rights import Rights
 from headway.core.permission.rule import Operation, Permission
@@ -60,7 +61,7 @@ class Guarded:
         self.stage.broker.set_permissions(self.rights_of, self.stage.now, partial(self.over.append, number))
 
     def rights_of(self, session: Session) -> Rights | None:
-        return self.permissions.rights("", session.client)
+        return self.permissions.rights(NOBODY, session.client)
 
     def client(self, name: str, filters: int = 0, **how: float) -> Client:
         client = self.stage.client(name, expiry_s=how.get("expiry_s", 0.0))

@@ -287,7 +287,7 @@ def test_of_an_ipv6_address_the_network_counts(address: str, network: str) -> No
 def test_a_login_that_a_reload_overtakes_counts_by_what_is_in_force(now: list[float]) -> None:
     async def play(stage: Stage) -> None:
         left, stays = await stage.come("ann", "ann"), await stage.come("bob", "bob")
-        stage.logins.reload({"bob": "x", "carl": "x"})
+        stage.logins.passwords.replace_users({"bob": "x", "carl": "x"})
         assert await stage.done() == "ann"
         assert await stage.done() == "bob"
         now[0] += REFUSED_S
@@ -304,9 +304,9 @@ def test_a_reload_forgets_the_logins_of_those_who_have_changed(now: list[float])
             await stage.come(name, name)
             await stage.done()
         before = stage.logins.passwords.users
-        stage.logins.reload(dict.fromkeys(("ann", "bob", "carl", "dan"), "x"))
+        stage.logins.passwords.replace_users(dict.fromkeys(("ann", "bob", "carl", "dan"), "x"))
         assert stage.logins.passwords.users is before, "nobody has changed"
-        stage.logins.reload({"ann": "y", "bob": "x"})
+        stage.logins.passwords.replace_users({"ann": "y", "bob": "x"})
         assert stage.logins.known(Attempt("bob", b"bob", "here")) is not None
         assert stage.logins.known(Attempt("ann", b"ann", "here")) is None
 

@@ -131,8 +131,7 @@ class Registry:
         """Queues whose names for policies have changed; other policies may govern their consumers."""
         self.came_back: dict[SharedReader | None, None] = {}
         """Queues to which records came back in this sweep."""
-        self.unused: dict[SharedReader, None] = {}
-        """Queues that a consumer left in this turn."""
+        self.unused: dict[SharedReader, None] = {}  # queues that a consumer left in this turn
         self.owned: dict[Session, dict[SharedReader, None]] = {}
         """Exclusive queues of each session, which end with it."""
         self.cuts: dict[tuple[object, ...], object] = {}

@@ -75,7 +75,7 @@ BESIDE = {
     },
     "core.clients": {
         "admission", "consuming", "ending", "intake", "object_names", "polls", "queue_feeds", "queues", "restoring",
-    "revoking", "session_round", "starts", "state_query", "subscribing", "terms", "writers",
+    "revoking", "starts", "state_query", "subscribing", "terms", "writers",
     },
     "server": {"listener", "main", "reloading"}, "server.journal": set[str](),
     "store": {"atomic_write", "lake", "records", "rows", "schema", "slots", "spill", "staged", "toml"},

@@ -25,7 +25,6 @@ from headway.core.clients.polls import POLLS_PROTOCOL, Polls
 from headway.core.clients.queues import Queues
 from headway.core.clients.restoring import Restoring
 from headway.core.clients.revoking import Revoking, RightsOf
-from headway.core.clients.session_round import SessionRound
 from headway.core.clients.starts import Starts
 from headway.core.clients.state_query import NoState, StateQuery, StateRequest
 from headway.core.clients.subscribing import Subscribing
@@ -35,6 +34,6 @@ __all__ = [
     "Admission", "check_binding", "check_exchange", "check_queue", "DurableMetadata", "DurableQueueTerms", "Ending",
     "Folding", "Intake", "is_own", "NoState", "Origin", "Polls", "POLLS_PROTOCOL", "PROTOCOL", "published_to",
     "queue_object", "Queues", "RecoveredChange", "RecoveredPosition", "Restoring", "Revoking", "RightsOf",
-    "SessionRound", "SessionTerms", "Starts", "StateQuery", "StateRequest", "Subscribing", "SubscriptionTerms",
+    "SessionTerms", "Starts", "StateQuery", "StateRequest", "Subscribing", "SubscriptionTerms",
     "WriterBatch", "WriterOutlet", "Writers",
 ]

@@ -24,12 +24,11 @@ from headway.core.clients.durability import DurableMetadata
 from headway.core.clients.ending import Ending
 from headway.core.clients.object_names import check_binding, is_own, read_by
 from headway.core.clients.queues import Queues
-from headway.core.clients.session_round import SessionRound
 from headway.core.consumer import Revoked, Session, Subscription
 from headway.core.delivery import lose
 from headway.core.permission import Grants, Operation, Rights
 from headway.core.queue import Queue, queue_of
-from headway.core.routing import Registry
+from headway.core.routing import Registry, SessionRound
 
 RightsOf = Callable[[Session], Rights | None]
 JUDGE_WORK = 3

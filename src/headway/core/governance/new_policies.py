@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headway.core.base import WorkSteps
-from headway.core.clients import SessionRound, Starts
+from headway.core.clients import Starts
 from headway.core.consumer import Session
 from headway.core.governance.governor import Governor
 from headway.core.log import State
 from headway.core.message import compile_key
-from headway.core.routing import Registry
+from headway.core.routing import Registry, SessionRound
 
 POLICY_WORK = 4
 """Work of choosing the policy of a consumer anew, and of finding its state."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from headway.core.base import WorkSteps
 from headway.core.consumer import Session
-from headway.core.routing import Registry
+from headway.core.routing.registry import Registry
 
 VISIT_WORK = 1
 """The work of a visit that finds nothing to do."""

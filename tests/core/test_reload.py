@@ -11,13 +11,14 @@ from tests.core.queues_stage import QueueStage
 from tests.core.stage import SHARED, STUCK, Client, Stage
 from tests.core.test_idle import steps
 
+from headway.core.allowance import Allowances, UserLimits
 from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.effects import Disconnect
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session, Will
 from headway.core.message.record import Record
 from headway.core.permission.denials import Denials
-from headway.core.permission.identity import NOBODY
+from headway.core.permission.identity import NOBODY, Identity
 from headway.core.permission.permissions import Permissions
 from headway.core.permission.rights import Rights
 from headway.core.permission.rule import Operation, Permission
@@ -121,7 +122,20 @@ def governed(subscriptions: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("reload", [narrowed, revoked, governed])
+def limited(subscriptions: int) -> list[int]:
+    """Limits for clients without subscriptions."""
+    stage = Stage()
+    clients = [stage.client(f"c{number}") for number in range(2 * subscriptions)]
+    allowances = stage.broker.registry.allowances
+    allowances.take((UserLimits("limit[1]", connections=100_000),), {})
+    ann = allowances.of(Identity("ann"))
+    assert ann is not None
+    found = lines(stage, lambda: stage.broker.set_allowances(lambda _: ann, stage.now))
+    assert ann.connections == len(clients) + 1, "the monitor's, too"
+    return found
+
+
+@pytest.mark.parametrize("reload", [narrowed, revoked, governed, limited])
 def test_a_reload_takes_many_turns_of_one_size(reload: Callable[[int], list[int]]) -> None:
     few, many = reload(FEW), reload(MANY)
     assert max(few) < LINES_A_TURN, few
@@ -282,6 +296,16 @@ def test_topics_that_a_reload_declares_have_a_state_for_whom_waits() -> None:
     subscriptions = [one for client in clients for one in client.session.subscriptions.values()]
     assert {None if one.conflation.state is None else one.conflation.state.filter for one in subscriptions} == {"t/#"}
     assert lines(stage, lambda: stage.broker.declare_states([("t/#", "topic")], stage.now))[0] < 100
+
+
+def test_limits_that_are_as_before_are_no_change() -> None:
+    allowances = Allowances()
+    limits, groups = (UserLimits("limit[1]", connections=1),), {"g": ["ann"]}
+    assert not allowances.take((), groups)
+    assert allowances.take(limits, groups)
+    assert not allowances.take(limits, {"g": ["ann"]})
+    assert allowances.take(limits, {"g": ["bob"]})
+    assert allowances.take((), {})
 
 
 def test_verdicts_of_trials_that_are_no_more_are_forgotten() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import inf
 
-from headway.core.allowance import Allowance
 from headway.core.base import Reason
 from headway.core.clients import (
     Admission,
@@ -42,9 +41,11 @@ from headway.core.message import Dialect, Run
 from headway.core.policy import FlapControl, Policy, VerdictBook, minds_acks
 from headway.core.routing import (
     Advisories,
+    AllowanceOf,
     Limits,
     Publishing,
     ReceiptReplies,
+    Recharging,
     RecordedTopics,
     Registry,
 )
@@ -76,6 +77,7 @@ class Broker:
         self._receipt_replies = ReceiptReplies(self.registry, self._publishing, advisories)
         self._turn = Turn(self.registry, self.fanout, self.queues, self.governor, self._receipt_replies)
         self._revoking = Revoking(self.registry, self._admission, ending, self.queues, metadata)
+        self._recharging = Recharging(self.registry)
         self._new_policies = NewPolicies(self.registry, self.governor, self._subscribing.starts)
 
     @property
@@ -271,14 +273,9 @@ class Broker:
         is not allowed any more ends over the turns to come; then ``over`` is called."""
         self._revoking.apply(rights_of, now, over)
 
-    def set_allowances(self, allowance_of: Callable[[Session], Allowance | None], now: float) -> None:
-        """Counts what each session takes up for its user, after the limits of users have changed (a reload). Publishers
-        that wait for the old ones go on."""
-        for session in list(self.registry.sessions.values()):
-            if not session.ended:
-                session.charge(allowance_of(session))
-        for by in [by for by in self.registry.paused if isinstance(by, Allowance)]:
-            self.registry.resume(by, now)
+    def set_allowances(self, allowance_of: AllowanceOf, now: float) -> None:
+        """Counts what each session takes up for its user, after the limits of users have changed (a reload)."""
+        self._recharging.apply(allowance_of, now)
 
     def set_trials(self, trials: tuple[Policy, ...]) -> None:
         """Sets the policies that judge consumers beside those in force. Consumers get them at the next look at them.

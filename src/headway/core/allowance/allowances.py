@@ -24,10 +24,10 @@ class Allowances:
 
     def take(self, limits: Sequence[UserLimits], groups: Mapping[str, Sequence[str]]) -> bool:
         """Takes the limits of a configuration. Returns whether clients may have other allowances now."""
-        before = bool(self._limits)
+        before = self._limits, self._groups
         self._limits = tuple(limits)
         self._groups = {name: frozenset(members) for name, members in groups.items()}
-        return before or bool(self._limits)
+        return bool(before[0] or limits) and before != (self._limits, self._groups)
 
     def of(self, identity: Identity) -> Allowance | None:
         """Returns the allowance of a user; None: it has no limits, or is nobody whose name was checked."""

@@ -6,14 +6,15 @@ from headway.core.routing.exchange import EXCHANGE_BYTES, PREDECLARED, Exchange,
 from headway.core.routing.overdue import DEAD_LETTER_WORK, REQUEUED_WORK, SORTED_WORK
 from headway.core.routing.publishing import Encoded, Published, PublishedRuns, PublishedSlice, Publishing, part_of
 from headway.core.routing.receipt_replies import ReceiptReplies
+from headway.core.routing.recharging import AllowanceOf, Recharging
 from headway.core.routing.registry import Limits, RecordedTopics, Registry, pause_reason
 from headway.core.routing.replay import Replay, seen_before
 from headway.core.routing.router import COPIES
 from headway.core.routing.session_round import SessionRound
 
 __all__ = [
-    "Advisories", "AmqTopic", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "Encoded", "Exchange",
-    "EXCHANGE_BYTES", "Exchanges", "frozen", "KINDS", "Limits", "part_of", "pause_reason", "PREDECLARED", "Published",
-    "PublishedRuns", "PublishedSlice", "Publishing", "ReceiptReplies", "RecordedTopics", "Registry", "Replay",
-    "REQUEUED_WORK", "seen_before", "SORTED_WORK", "SessionRound",
+    "Advisories", "AllowanceOf", "AmqTopic", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "Encoded",
+    "Exchange", "EXCHANGE_BYTES", "Exchanges", "frozen", "KINDS", "Limits", "part_of", "pause_reason", "PREDECLARED",
+    "Published", "PublishedRuns", "PublishedSlice", "Publishing", "ReceiptReplies", "Recharging", "RecordedTopics",
+    "Registry", "Replay", "REQUEUED_WORK", "seen_before", "SessionRound", "SORTED_WORK",
 ]

@@ -68,6 +68,9 @@ def test_a_name_that_is_more_than_a_part_of_a_level_widens_nothing(name: str) ->
 
 def test_in_names_of_queues_a_dot_parts_words_too() -> None:
     assert fill("$queue/%u/#", "%u", "alice.b") is None
+    assert fill("a/%c", "%u", "x") == "a/%c"
+    for name, filter in (("%c", "a/%u"), ("x%cy", "a/%u/%c"), ("c", "a/%%u"), ("x%", "a/%uc")):
+        assert fill(filter, "%u", name) is None, "the client id would stand in the place of the name"
     assert fill("orders/%u/#", "%u", "alice.b") == "orders/alice.b/#"
 
 

@@ -42,6 +42,7 @@ async def ask(hook: Hook, attempt: Attempt = ANN) -> Identity | Refusal | None:
         (200, "deny", DENIED), (200, "ignore", None),
         (200, "", AWAY), (200, "perhaps", AWAY), (200, "{", AWAY), (200, '{"result": 1}', AWAY), (200, "{}", AWAY),
         (500, "allow", AWAY), (404, "allow", AWAY), (302, "http://127.0.0.1:1/", AWAY), (200, "allow" * 20_000, AWAY),
+        (200, '{"result": "allow", "more": ' + "[" * 30_000 + "]" * 30_000 + "}", AWAY),
     ],
 )  # fmt: skip
 def test_answers(status: int, said: str, expected: object) -> None:

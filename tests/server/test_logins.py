@@ -7,9 +7,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.scram_client import ScramClient
 
 from headway.core.permission import Identity
-from headway.server.config.auth import Users
+from headway.server.config.auth import Users, hash_password
 from headway.server.config.auth.tables import AuthTable
 from headway.server.logins import Attempt, Logins
 from headway.server.logins.guessers import ADDRESSES_MAX, FORGIVEN_S, FREE, WAIT_MAX_S, Guessers, network_of
@@ -309,5 +310,43 @@ def test_a_reload_forgets_the_logins_of_those_who_have_changed(now: list[float])
         stage.logins.passwords.replace_users({"ann": "y", "bob": "x"})
         assert stage.logins.known(Attempt("bob", b"bob", "here")) is not None
         assert stage.logins.known(Attempt("ann", b"ann", "here")) is None
+
+    run(now, play)
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_a_proof_that_a_reload_overtakes_counts_by_what_is_in_force(now: list[float], changed: bool) -> None:
+    async def play(stage: Stage) -> None:
+        old = {"ann": hash_password("leaked", scram_able=True)}
+        stage.logins.passwords.users = Users(old)
+        client, scram = ScramClient("ann", "leaked"), stage.logins.scram()
+        assert scram is not None
+        last = client.final(scram.first(client.first()))
+        stage.logins.passwords.replace_users({"ann": "y"} if changed else old | {"bob": "x"})
+        proof = stage.loop.create_task(stage.logins.check_proof(scram, last, "here", lambda: True))
+        await stage.settle()
+        now[0] += REFUSED_S
+        found, answer = await proof
+        assert (isinstance(found, Identity), bool(answer)) == (not changed, not changed)
+
+    run(now, play)
+
+
+class AnyToken:
+    """Verifies every token as its owner's."""
+
+    async def check(self, _: Attempt) -> Identity:
+        return Identity("mallory", elsewhere=True)
+
+
+def test_who_has_a_token_is_not_trusted_with_the_password_of_the_name_beside_it(now: list[float]) -> None:
+    async def play(stage: Stage) -> None:
+        stage.logins.tokens = AnyToken()  # type: ignore[assignment]
+        stage.logins.is_token = lambda password: password == b"token"  # type: ignore[method-assign]
+        with_token = await stage.come("ann", "token", "there")
+        assert with_token.result()
+        await fail(stage, FREE + 3, "there")
+        await stage.come("ann", "guess", "there")
+        assert stage.threads.names == [], "it has to wait for its turn, as all from there"
 
     run(now, play)

@@ -118,7 +118,8 @@ def pem(key: Any) -> bytes:
         (token("RS512", PRIVATE["RS256"], kid="RS256"), "cannot be used"),
         (forged("none"), "cannot be used"), (forged("HS256", pem(PRIVATE["RS256"])), "cannot be used"),
         (b"eyJ4.eyJ4.eyJ4", "cannot be read"), (token(roles=7), "no list of groups"),
-        (token(roles=[7]), "no list of groups"),
+        (token(roles=[7]), "no list of groups"), (token(exp=str(int(NOW) + 86_400)), "'exp' is no number"),
+        (token(exp=float("inf")), "cannot be used"), (token(nbf=[]), "cannot be used"),
     ],
 )  # fmt: skip
 def test_tokens_that_let_nobody_in(verify: Verify, said: bytes, says: str) -> None:
@@ -147,8 +148,10 @@ def test_keys_of_other_kinds_are_not_used(entries: list[Any]) -> None:
     assert [key.algorithm for key in read_jwks(json.dumps({"keys": [*entries, public("EdDSA")]}))] == ["EdDSA"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"keys": 7}', "7"])
-def test_what_is_no_jwks(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"keys": 7}', "7", b'{"keys": ["\xff"]}', "[" * 30_000 + "]" * 30_000]
+)
+def test_what_is_no_jwks(text: str | bytes) -> None:
     with pytest.raises(ConfigError, match="is not a JWKS"):
         read_jwks(text)
 

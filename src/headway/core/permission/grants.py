@@ -1,8 +1,8 @@
 """Grants: the filters of all permissions that apply to one user, for each operation.
 
 ``%u`` is filled in once per user, ``%c`` once per client. A name that could be more than a part of one level widens no
-filter: where it is empty, begins with "$", or has a "/", "+", "#" or NUL in it, the filter is left out. In filters of
-queues, where dots part words, a name with a dot is not filled in, either.
+filter: where it is empty, begins with "$", has a "/", "+", "#" or NUL in it, or brings a ``%c``, the filter is left
+out. In filters of queues, where dots part words, a name with a dot is not filled in, either.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ def fill(filter: str, placeholder: str, name: str) -> str | None:
         return filter
     if not name or _UNSAFE.search(name) or (filter.startswith(QUEUES) and "." in name):
         return None
-    return filter.replace(placeholder, name)
+    filled = filter.replace(placeholder, name)
+    if placeholder == USER and filled.count(CLIENT) > filter.count(CLIENT):
+        return None  # the client id would stand in the place of the user's name
+    return filled
 
 
 class FilterSet:

@@ -169,7 +169,7 @@ def _read(said: bytes) -> _Answer:
     if said.lstrip().startswith(b"{"):
         try:
             answer = msgspec.json.decode(said, type=_Answer)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _Away(f"its answer cannot be read ({error})") from None
     else:
         result, *groups = said.decode(errors="replace").split() or [""]

@@ -29,7 +29,7 @@ def read_jwks(text: str | bytes) -> list[Jwk]:
         entries = found["keys"]
         if not isinstance(entries, list):
             raise TypeError
-    except (msgspec.DecodeError, KeyError, TypeError, IndexError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, IndexError):
         raise ConfigError('is not a JWKS: JSON such as {"keys": [...]}') from None
     keys = [key for entry in entries[:KEYS_MAX] if (key := _key(entry)) is not None]
     if not keys:

@@ -110,9 +110,12 @@ class Logins:
         async def prove() -> Identity | Refusal:
             nonlocal answer
             try:
-                answer = scram.final(message)
+                proved = scram.final(message)
             except ScramError as error:
                 return Refusal(str(error))
+            if not self.passwords.users.same(scram.name, scram.users):  # a reload came meanwhile
+                return WRONG
+            answer = proved
             return Identity(scram.name)
 
         found = await self._in_turn((scram.name, address), prove, wanted)
@@ -120,7 +123,9 @@ class Logins:
 
     async def check(self, attempt: Attempt, wanted: Callable[[], bool]) -> Identity | Refusal:
         """Returns who it is. ``wanted`` says whether anybody still waits for the answer."""
-        return await self._in_turn((attempt.name, attempt.address), partial(self._find, attempt, wanted), wanted)
+        # A token says nothing of the name beside it: who has one must not be trusted with that name's passwords.
+        name = f"\0{attempt.name}" if self.is_token(attempt.password) else attempt.name
+        return await self._in_turn((name, attempt.address), partial(self._find, attempt, wanted), wanted)
 
     async def _in_turn(
         self, caller: Caller, find: Callable[[], Awaitable[Identity | Refusal]], wanted: Callable[[], bool]

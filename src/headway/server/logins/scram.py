@@ -39,7 +39,7 @@ class Scram:
         """``nonce``: the server's part; empty: a random one."""
         self.name = ""
         """The user's name, once the client has said it."""
-        self._users = users
+        self.users = users
         self._nonce = nonce or b64encode(secrets.token_bytes(NONCE_BYTES)).decode()
         self._header = ""
         self._said = ""
@@ -63,9 +63,9 @@ class Scram:
             raise ScramError("the first message of SCRAM is too long")
         self._header = f"{binding},{f'a={authorization}' if authorization is not None else ''},"
         self._nonce = nonce + self._nonce
-        if self.name not in self._users:
+        if self.name not in self.users:
             self.name = saslprep(self.name)
-        self._keys = self._users.scram_keys(self.name)
+        self._keys = self.users.scram_keys(self.name)
         salt, iterations = self._salt(), SCRAM_ITERATIONS
         if self._keys is not None:
             salt, iterations = self._keys.salt, self._keys.iterations

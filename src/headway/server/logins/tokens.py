@@ -130,7 +130,8 @@ class Tokens:
         if not isinstance(groups, list | tuple) or not all(isinstance(group, str) for group in groups):
             raise ConfigError(f"the token's claim {table.groups!r} is no list of groups")
         until_s = claims["exp"]
-        assert isinstance(until_s, int | float)
+        if not isinstance(until_s, int | float):
+            raise ConfigError("the token's claim 'exp' is no number")
         ends_s = float(until_s) + table.leeway_s if table.disconnect else None
         return Identity(name, tuple(groups[:GROUPS_MAX]), elsewhere=True, until_s=ends_s)
 

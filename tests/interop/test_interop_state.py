@@ -7,10 +7,11 @@ import http.client
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import urllib.parse
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,7 +21,8 @@ from tests.interop.pahos import paho
 from tests.interop.permitted import SECRET, config, permission
 from tests.interop.permitted import paho as login
 from tests.interop.process import BrokerProcess
-from tests.interop.waiting import PATIENCE_S
+from tests.interop.raw import Raw
+from tests.interop.waiting import PATIENCE_S, until
 
 TOPIC = '[[topic]]\nfilter = "flights/#"\nkey = "/tailnum"\n'
 LISTENER = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
@@ -161,3 +163,21 @@ def test_who_may_not_subscribe_may_not_query(start: BrokerFactory) -> None:
 
 def _basic(user: str) -> str:
     return base64.b64encode(f"{user}:{SECRET}".encode()).decode()
+
+
+def test_one_that_does_not_read_its_answers_leaves_room_for_others(start: BrokerFactory) -> None:
+    """Its queries are counted by its address; each ends with its connection."""
+    broker = start(LISTENER + TOPIC)
+    with Raw(broker.ports["mqtt"], "publisher") as publisher:
+        for number in range(3000):
+            publisher.publish("flights/x", json.dumps({"tailnum": f"N{number}", "fill": "." * 5000}).encode())
+        publisher.published("flights/x", b"{}")
+    where = urllib.parse.urlsplit(broker.admin)
+    with ExitStack() as stack:
+        for _ in range(4):
+            sock = stack.enter_context(socket.create_connection((where.hostname, where.port)))
+            sock.sendall(b"GET /v1/state/flights/%23 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert sock.recv(12) == b"HTTP/1.1 200"
+        answer = ask(broker, "flights/#", {"top": 1})
+        assert (answer.status, "of address 127.0.0.1" in answer.body.decode()) == (429, True)
+    until(lambda: ask(broker, "flights/#", {"top": 1}).status == 200, what="their connections are over")

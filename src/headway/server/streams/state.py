@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -21,7 +22,7 @@ from headway.core.consumer import Use, read_options
 from headway.core.message import BadTopic, Record, validate_filter
 from headway.core.permission import Operation
 from headway.server.engine import Engine
-from headway.server.http import IDENTITY, Refusal, abort, is_gone
+from headway.server.http import IDENTITY, USER, Refusal, abort, is_gone
 from headway.server.recorded import RunPart, records_of
 from headway.server.streams.records import ARROW, JSON_LINES, NO_ARROW, UNREAD_S, has_arrow
 
@@ -30,6 +31,10 @@ log = logging.getLogger("headway")
 JSON = "application/json"
 FORMATS = {"json": JSON, "jsonl": JSON_LINES, "arrow": ARROW}
 QUERIES_MAX = 16
+QUERIES_PER_CLIENT = 4
+"""Of one user, or of one address where nobody says who it is: one that reads slowly leaves room for others."""
+ANSWER_S = 300.0
+"""An answer that its client has not read to the end by then is broken off: it may keep replaced records."""
 CHUNK_BYTES = 64 * 1024
 _encode = msgspec.json.Encoder().encode
 
@@ -37,19 +42,25 @@ _encode = msgspec.json.Encoder().encode
 class StateHandlers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._running = 0
+        self._running: Counter[str] = Counter()
+        """The queries that are being answered, by client."""
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/v1/state/{filter:.+}", self._state)]
 
     async def _state(self, request: web.Request) -> web.StreamResponse:
-        if self._running >= QUERIES_MAX:
+        if self._running.total() >= QUERIES_MAX:
             raise Refusal(503, f"{QUERIES_MAX} queries are being answered already; try again later")
-        self._running += 1
+        client = f"user {request[USER]}" if request[USER] else f"address {request.remote}"
+        if self._running[client] >= QUERIES_PER_CLIENT:
+            text = f"{QUERIES_PER_CLIENT} queries of {client} are being answered already; read these answers first"
+            raise Refusal(429, text)
+        self._running[client] += 1
         try:
             return await self._answer(request)
         finally:
-            self._running -= 1
+            self._running[client] -= 1
+            self._running += Counter()  # forgets who has none
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         format, asked = _format(request), self._asked(request)
@@ -59,7 +70,7 @@ class StateHandlers:
         answer = _Answer(query, asked, format, self._engine.broker.registry.wall_offset_s)
         response = web.StreamResponse(headers=answer.headers() | {"Content-Type": FORMATS[format]})
         response.enable_chunked_encoding()
-        steps = query.steps()
+        steps, over_s = query.steps(), self._engine.loop.time() + ANSWER_S
         try:
             await response.prepare(request)
             chunk = bytearray(answer.start())
@@ -71,6 +82,8 @@ class StateHandlers:
                 await asyncio.sleep(0)
                 if is_gone(request):
                     return response
+                if self._engine.loop.time() >= over_s:
+                    raise TimeoutError
                 if self._engine.permissions.version != version:
                     version = self._engine.permissions.version
                     self._check(request, asked.filter)
@@ -84,7 +97,8 @@ class StateHandlers:
         except ConnectionError:
             pass  # the client is gone
         except TimeoutError:
-            log.info("the state of %s: broken off, for its client read nothing for %g s", asked.filter, UNREAD_S)
+            log.info("the state of %s: broken off, for its client read nothing for %g s, or not all in %g s",
+                     asked.filter, UNREAD_S, ANSWER_S)  # fmt: skip
             abort(request)
         except Refused as refused:  # a reload has revoked it
             log.info("the state of %s: the answer ends here: %s", asked.filter, refused)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence, Set
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence, Set
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headway.server.logins import LoginSide
 
 if TYPE_CHECKING:
     from pamqp import base
@@ -11,19 +13,16 @@ if TYPE_CHECKING:
     from headway.core.base import Reason
     from headway.core.clients import Queues
     from headway.core.consumer import Channel, Session, Subscription
-    from headway.core.permission import Identity
     from headway.server.amqp.states import PublishMode
     from headway.server.config import ListenerTable
     from headway.server.connections import Connection, PendingReplies, TurnBudget
     from headway.server.engine import Engine
-    from headway.server.logins import Refusal
     from headway.wire.amqp.versions import Version
 
-T = TypeVar("T")
 Settle = Callable[[Sequence[int]], None]
 
 
-class ClientSide(Protocol):
+class ClientSide(LoginSide, Protocol):
     """The peer, as its handshake and its channels know it."""
 
     engine: Engine
@@ -31,7 +30,6 @@ class ClientSide(Protocol):
     listener: ListenerTable
     version: Version
     username: str
-    identity: Identity
     frame_bytes_max: int
     cancels: bool
     """The client understands basic.cancel from the server."""
@@ -49,14 +47,6 @@ class ClientSide(Protocol):
     def write(self, frame: bytes) -> None: ...
     def say(self, channel: int, command: base.Frame) -> None: ...
     def pace(self, lanes: int) -> None: ...
-    @property
-    def host(self) -> str: ...
-    def check_password(
-        self, username: str, password: bytes, done: Callable[[Refusal | None], None]
-    ) -> None: ...
-    def wait_for(self, answer: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None: ...
-    async def answer(self, answer: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None: ...
-    def take(self, found: Identity | Refusal) -> Refusal | None: ...
     def tuned(self, channel_max: int, frame_bytes_max: int, heartbeat_s: float) -> None: ...
     def opened(self, name: str) -> None: ...
     def end_with(self, word: bytes, reason: Reason, text: str) -> None: ...

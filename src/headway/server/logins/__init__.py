@@ -1,8 +1,9 @@
 """Logins are checked beside the loop, and guessers are slowed."""
 
 from headway.server.logins.attempt import Attempt, Refusal
+from headway.server.logins.login_side import LoginSide
 from headway.server.logins.logins import Logins
 from headway.server.logins.scram import MECHANISM as SCRAM
 from headway.server.logins.scram import Scram, ScramError
 
-__all__ = ["Attempt", "Logins", "Refusal", "SCRAM", "Scram", "ScramError"]
+__all__ = ["Attempt", "LoginSide", "Logins", "Refusal", "SCRAM", "Scram", "ScramError"]

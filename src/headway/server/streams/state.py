@@ -32,7 +32,7 @@ JSON = "application/json"
 FORMATS = {"json": JSON, "jsonl": JSON_LINES, "arrow": ARROW}
 QUERIES_MAX = 16
 QUERIES_PER_CLIENT = 4
-"""Of one user, or of one address where nobody says who it is: one that reads slowly leaves room for others."""
+"""Limit of one user, or of one address where nobody is logged in: a slow reader leaves room for others."""
 ANSWER_S = 300.0
 """An answer that its client has not read to the end by then is broken off: it may keep replaced records."""
 CHUNK_BYTES = 64 * 1024

@@ -93,7 +93,7 @@ def _judge(series: Series, traffic: Traffic) -> Series:
     patience = max(series.lag_age.max(), series.blocked.max(), exhausted.max())
     if patience < _PATIENCE_S:
         return series._replace(slow=slow, slow_count=slow_count)
-    state, marked, times = PolicyState(POLICY), False, 0
+    state, marked, times = PolicyState(), False, 0
     for at, sample in _samples_of(series, traffic, exhausted):
         for decision in evaluate(POLICY, state, sample, float(at)):
             if decision.kind is DecisionKind.FIRE and not marked:

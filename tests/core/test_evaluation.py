@@ -22,7 +22,7 @@ def told(decisions: list[Decision]) -> list[str]:
 
 def play(policy: Policy, story: list[tuple[float, Sample]]) -> list[tuple[float, str]]:
     """What the policy decides at which time of the story."""
-    state = PolicyState(policy)
+    state = PolicyState()
     return [(now, said) for now, sample in story for said in told(evaluate(policy, state, sample, now))]
 
 
@@ -194,7 +194,7 @@ def test_nothing_follows_an_enforced_disconnect_but_a_dry_one_is_followed():
     assert play(policy_of(*rules), [(0, old)]) == [(0, "fire 0 disconnect")]
     dry = policy_of(rules[0] + "\nenforce = false", rules[1])
     assert play(dry, [(0, old)]) == [(0, "fire 0 disconnect"), (0, "fire 1 notify")]
-    assert [d.enforced for d in evaluate(dry, PolicyState(dry), old, 0)] == [False, True]
+    assert [d.enforced for d in evaluate(dry, PolicyState(), old, 0)] == [False, True]
 
 
 def test_all_slow_blocks_the_publisher_and_few_slow_are_acted_on():
@@ -213,7 +213,7 @@ def test_the_brokers_lateness_is_not_charged():
         'when = { lag_records = 50 }\nfor = "10s"\nthen = "disconnect"',
         'when = { lag_records = 50 }\nfor = "9s"\nretries = 3\nthen = "notify"',
     )
-    state = PolicyState(policy)
+    state = PolicyState()
     assert evaluate(policy, state, slow(), 0) == []
     state.shift(20.0)
     said = [(now, what) for now in range(21, 31) for what in told(evaluate(policy, state, slow(), now))]
@@ -222,7 +222,7 @@ def test_the_brokers_lateness_is_not_charged():
 
 def test_settled_says_when_looking_may_stop():
     policy = policy_of('when = { lag_records = 50 }\nfor = "1s"\nthen = "notify"')
-    state = PolicyState(policy)
+    state = PolicyState()
     seen = []
     for now, sample in [(0, FINE_AGAIN), (1, slow()), (2, slow()), (3, Sample())]:
         evaluate(policy, state, sample, now)
@@ -233,7 +233,7 @@ def test_settled_says_when_looking_may_stop():
 def test_decisions_carry_what_they_rest_on():
     when = 'when = { slow_fraction = "<50%", lag_records = 50 }'
     policy = policy_of(when + '\nfor = "2s"\nname = "deep"\nthen = "notify"')
-    state = PolicyState(policy)
+    state = PolicyState()
     evaluate(policy, state, slow(), 0)
     (fired,) = evaluate(policy, state, slow(), 3)
     assert (fired.kind, fired.window_s, fired.held_s, fired.rule_name) == (DecisionKind.FIRE, 2.0, 3.0, "deep")
@@ -245,7 +245,7 @@ def test_decisions_carry_what_they_rest_on():
 
 def test_release_steps_everything_back():
     policy = policy_of('when = { lag_age = 1 }\nthen = "conflate"', 'when = { lag_age = 1 }\nthen = "close_consumer"')
-    state = PolicyState(policy)
+    state = PolicyState()
     evaluate(policy, state, slow(lag_age=2), 0)
     assert told(release(policy, state, slow(lag_age=2), 5)) == ["clear 0 conflate"]
     assert state.settled
@@ -255,7 +255,7 @@ def test_a_reload_keeps_the_clocks_of_rules_that_stayed():
     stays = 'when = { lag_records = 50 }\nfor = "10s"\nthen = "disconnect"'
     goes = 'when = { lag_records = 50 }\nthen = "notify"'
     old, new = policy_of(goes, stays), policy_of(stays, 'when = { lag_age = "9s" }\nthen = "conflate"')
-    state = PolicyState(old)
+    state = PolicyState()
     evaluate(old, state, slow(), 0)
     state, decisions = replace_policy(old, state, new, slow(), 5)
     assert told(decisions) == ["clear 0 notify"]
@@ -304,7 +304,7 @@ def test_fires_and_clears_alternate_and_the_same_story_gives_the_same_decisions(
 
 @given(stories)
 def test_an_idle_look_settles_everything(story):
-    state, clock = PolicyState(MANY), 0.0
+    state, clock = PolicyState(), 0.0
     for wait, sample in story:
         clock += wait
         evaluate(MANY, state, sample, clock)
@@ -315,7 +315,7 @@ def test_an_idle_look_settles_everything(story):
 
 @given(stories, st.floats(0.1, 100))
 def test_lateness_that_is_shifted_away_changes_nothing(story, late):
-    plain, shifted, clock = PolicyState(MANY), PolicyState(MANY), 0.0
+    plain, shifted, clock = PolicyState(), PolicyState(), 0.0
     half = len(story) // 2
     for number, (wait, sample) in enumerate(story):
         clock += wait

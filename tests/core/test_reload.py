@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tomllib
 from collections.abc import Callable
 from functools import partial
@@ -285,6 +286,24 @@ def test_a_consumer_is_judged_by_its_new_policy_at_the_next_look() -> None:
     stage.broker.governor.sweep(stage.now)
     stage._carry_out()
     assert stuck.goodbye is not None or not stuck.connected
+
+
+def test_other_policies_make_no_objects_for_who_keeps_up() -> None:
+    """What replaces as many objects as it frees looks like nothing to Python's collector, which then finds a hundred
+    thousand at once."""
+    stage = Stage(LAG % 10)
+    crowd(stage, FEW)
+    fresh = policies(5)
+    gc.collect()
+    gc.freeze()
+    try:
+        stage.broker.set_policies(fresh, stage.now)
+        while stage.broker.has_work:
+            stage.broker.flush(stage.now)
+        made = len(gc.get_objects())
+    finally:
+        gc.unfreeze()
+    assert made < FEW, f"{made} objects for {FEW} consumers"
 
 
 def test_topics_that_a_reload_declares_have_a_state_for_whom_waits() -> None:

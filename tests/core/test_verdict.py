@@ -29,7 +29,7 @@ def decide(rule: dict[str, object], *looks: tuple[float, Sample]) -> tuple[Decis
     """The last decision of a policy whose second rule this is."""
     never = {"when": {"lag_age": "9d"}, "then": "notify"}
     policy = parse_policy({"name": "default", "rule": [never, rule]})
-    state = PolicyState(policy)
+    state = PolicyState()
     decisions = [(decision, sample) for now, sample in looks for decision in evaluate(policy, state, sample, now)]
     return decisions[-1]
 
@@ -290,7 +290,7 @@ def test_every_decision_has_a_sentence_of_one_line(meters, sample, kind):
     then = {"action": kind, "which": "older_per_key"} if kind == "discard" else kind
     when = {"lag_age": "1ms", **{meter: 1 for meter in meters if meter not in ("pool_share", "slow_fraction")}}
     policy = parse_policy({"name": "p", "rule": [{"when": {"any": [{k: v} for k, v in when.items()]}, "then": then}]})
-    (decision,) = evaluate(policy, PolicyState(policy), sample, 0)
+    (decision,) = evaluate(policy, PolicyState(), sample, 0)
     text = judge(decision, sample, number=1, now=0, wall_s=0, client="c", filter="f", policy="p").text
     assert text.startswith("c on f: ")
     assert text.endswith("by policy 'p', rule 1")

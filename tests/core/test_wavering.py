@@ -31,7 +31,7 @@ class Story:
 
     def __init__(self, then: str = "notify") -> None:
         self.policy = policy(then)
-        self.state = PolicyState(self.policy)
+        self.state = PolicyState()
         self.now = 0.0
         self.decisions: list[tuple[float, Decision]] = []
 

@@ -129,7 +129,7 @@ class Governor:
         sample = observe(self._registry, subscription, now, shares)
         if case.tried is not self._registry.trials:
             self.trials.assign(subscription, self.late_s)
-        plugged = case.plugged if case.trials else case.state.plugged
+        plugged = case.plugged if case.trials else case.policy.plugged
         if plugged:
             sample = self.plugged.measure(subscription, sample, plugged, now, now + self._registry.wall_offset_s)
         case.last_sample = sample
@@ -204,13 +204,16 @@ class Governor:
         case.policies_version = self._registry.policies_version
         if policy == case.policy:
             return
-        case.state.keep_up(self.late_s)
-        sample = observe(self._registry, subscription, now, {})
-        state, decisions = replace_policy(case.policy, case.state, policy, sample, now)
-        for decision in decisions:
-            self._decide(subscription, decision, sample, now)
-        state.late_s = self.late_s
-        case.govern_by(policy, state)
+        if case.state.begun:
+            case.state.keep_up(self.late_s)
+            sample = observe(self._registry, subscription, now, {})
+            state, decisions = replace_policy(case.policy, case.state, policy, sample, now)
+            for decision in decisions:
+                self._decide(subscription, decision, sample, now)
+            state.late_s = self.late_s
+            case.govern_by(policy, state)
+        else:
+            case.policy = policy
         self.watchlist.add(subscription)
 
     # -- advisories -------------------------------------------------------------------------------------------------

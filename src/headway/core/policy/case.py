@@ -26,7 +26,7 @@ class Case:
         self.policy = policy
         self.policies_version = 0
         """The version of the broker's policies from which its own was chosen."""
-        self.state = PolicyState(policy)
+        self.state = PolicyState()
         self.meter = meter
         self.last_sample = IDLE
         """The sample of the governor's last look."""
@@ -46,7 +46,7 @@ class Case:
     def govern_by(self, policy: Policy, state: PolicyState | None = None) -> None:
         """Sets the policy. ``state`` has the states of its rules; None means that they begin anew."""
         self.policy = policy
-        self.state = PolicyState(policy) if state is None else state
+        self.state = PolicyState() if state is None else state
 
     def evaluate(self, sample: Sample, now: float) -> list[Decision]:
         """Returns the policy's decisions now."""
@@ -55,9 +55,9 @@ class Case:
     @property
     def plugged(self) -> tuple[str, ...]:
         """Returns the plugged-in meters that its policy and its trials compare."""
-        named = dict.fromkeys(self.state.plugged)
+        named = dict.fromkeys(self.policy.plugged)
         for trial in self.trials:
-            named |= dict.fromkeys(trial.state.plugged)
+            named |= dict.fromkeys(trial.policy.plugged)
         return tuple(named)
 
     def lasting(self) -> Iterator[Action]:

@@ -48,20 +48,25 @@ _SLACK_S = 1e-6
 
 
 class PolicyState:
-    """The states of a policy's rules for one consumer."""
+    """The states of a policy's rules for one consumer. There are none until the consumer is first looked at while it
+    is not idle: until then every rule is idle, so a consumer who keeps up costs one small object."""
 
-    __slots__ = ("_rules", "keyed", "late_s", "minds_acks", "plugged")
+    __slots__ = ("_rules", "keyed", "late_s")
 
-    def __init__(self, policy: Policy) -> None:
-        self._rules = [RuleState() for _ in policy.rules]
+    def __init__(self) -> None:
+        self._rules: list[RuleState] = []
         self.keyed = False
         """The consumer is one for whom rules with ``keyed`` are. Set before each look."""
         self.late_s: float | None = None
         """The broker's summed lateness when the clocks were last moved; None: they never ran."""
-        self.minds_acks = any(leaf.meter == "ack_age" for rule in policy.rules for leaf in rule.when.leaves())
-        """The consumer has to be watched while it has something to acknowledge, even if nothing waits for it."""
-        self.plugged = policy.plugged_meters()
-        """The plugged-in meters to measure at each look."""
+
+    @property
+    def begun(self) -> bool:
+        """Tells whether the rules have states."""
+        return bool(self._rules)
+
+    def begin(self, policy: Policy) -> None:
+        self._rules = [RuleState() for _ in policy.rules]
 
     @property
     def settled(self) -> bool:
@@ -85,7 +90,7 @@ class PolicyState:
 
     def lasting(self, policy: Policy) -> Iterator[Action]:
         """Yields the actions in force: the enforced actions of active rules."""
-        for rule, state in zip(policy.rules, self._rules, strict=True):
+        for rule, state in zip(policy.rules, self._rules, strict=self.begun):
             if state.phase is Phase.ACTIVE and rule.enforce:
                 if rule.then.kind is ActionKind.PLUGIN:
                     yield from (move.action for move in state.moves if move.action is not None)
@@ -107,6 +112,10 @@ class PolicyState:
 
 def evaluate(policy: Policy, state: PolicyState, sample: Sample, now: float) -> list[Decision]:
     """Returns the policy's decisions about one consumer now, in the order of its rules."""
+    if not state.begun:
+        if sample.idle:
+            return []
+        state.begin(policy)
     decisions: list[Decision] = []
     for index, (rule, rule_state) in enumerate(zip(policy.rules, state._rules, strict=True)):
         if rule.keyed and not state.keyed and rule_state.phase is not Phase.ACTIVE:
@@ -126,15 +135,17 @@ def release(policy: Policy, state: PolicyState, sample: Sample, now: float) -> l
         for index, (rule, rule_state) in enumerate(zip(policy.rules, state._rules, strict=True))
         if rule_state.phase is Phase.ACTIVE and rule.then.kind.stateful
     ]
-    state._rules = [RuleState() for _ in policy.rules]
+    state._rules = []
     return decisions
 
 
 def replace_policy(
     old: Policy, state: PolicyState, new: Policy, sample: Sample, now: float
 ) -> tuple[PolicyState, list[Decision]]:
-    """Replaces a policy after a reload. Rules that both policies have keep their state; the others step back."""
-    fresh = PolicyState(new)
+    """Replaces a policy after a reload, where its rules have begun. Rules that both policies have keep their state; the
+    others step back."""
+    fresh = PolicyState()
+    fresh.begin(new)
     taken: set[int] = set()
     for index, rule in enumerate(new.rules):
         same = [at for at, known in enumerate(old.rules) if known == rule and at not in taken]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from functools import cached_property
 
 import msgspec
 
@@ -25,7 +26,7 @@ class Subscriptions(StrEnum):
     ALL = "all"
 
 
-class Policy(msgspec.Struct, frozen=True):
+class Policy(msgspec.Struct, frozen=True, dict=True):
     """Ordered rules for the subscriptions that read some topics."""
 
     name: str
@@ -39,8 +40,15 @@ class Policy(msgspec.Struct, frozen=True):
         """Tells whether the policy is for subscriptions of this kind."""
         return self.subscriptions == Subscriptions.ALL or (self.subscriptions == Subscriptions.DURABLE) == durable
 
-    def plugged_meters(self) -> tuple[str, ...]:
-        """Returns the names of the plugged-in meters that its conditions compare."""
+    @cached_property
+    def minds_acks(self) -> bool:
+        """Tells whether it compares ``ack_age``. Then a consumer is watched while it has something to acknowledge, even
+        if nothing waits for it."""
+        return any(leaf.meter == "ack_age" for rule in self.rules for leaf in rule.when.leaves())
+
+    @cached_property
+    def plugged(self) -> tuple[str, ...]:
+        """Returns the names of the plugged-in meters that its conditions compare, which are measured at each look."""
         conditions = [part for rule in self.rules for part in (rule.when, rule.until) if part is not None]
         named = dict.fromkeys(leaf.meter for condition in conditions for leaf in condition.leaves())
         return tuple(name for name in named if METERS[name].plugged is not None)

@@ -24,7 +24,7 @@ class Trial:
 
     def __init__(self, policy: Policy, late_s: float) -> None:
         self.policy = policy
-        self.state = PolicyState(policy)
+        self.state = PolicyState()
         self.state.late_s = late_s
         self.slow = False
         self.slow_count = 0
@@ -73,4 +73,4 @@ def try_out(policies: Iterable[Policy], running: Iterable[Trial], late_s: float)
 
 def minds_acks(policies: Iterable[Policy]) -> bool:
     """Tells whether some policy compares ``ack_age``, for which a consumer is watched though nothing waits for it."""
-    return any(PolicyState(policy).minds_acks for policy in policies)
+    return any(policy.minds_acks for policy in policies)

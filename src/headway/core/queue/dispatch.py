@@ -223,8 +223,7 @@ class Dispatch:
                 delivery.returns = requeued.returns
         if deliveries and requeued is None:
             cursor.sent(number, chunk, len(deliveries))
-        state = member.case.state
-        if deliveries and (state.minds_acks or self._registry.trials_mind_acks or member.patience_s):
+        if deliveries and (member.case.policy.minds_acks or self._registry.trials_mind_acks or member.patience_s):
             self._on_lag(member, now)
         if requeued is not None and not deliveries:
             self._backlog.free(cursor, number)

@@ -51,12 +51,12 @@ async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any
             if id(policy) not in instant:
                 instant[id(policy)] = at_once(policy)
             sample = peek(registry, subscription, now, {})
-            state = PolicyState(instant[id(policy)])
+            state = PolicyState()
             state.keyed = subscription.keyed
-            if state.plugged:
+            if policy.plugged:
                 governor = engine.broker.governor
                 wall_s = now + registry.wall_offset_s
-                sample = governor.plugged.measure(subscription, sample, state.plugged, now, wall_s)
+                sample = governor.plugged.measure(subscription, sample, policy.plugged, now, wall_s)
             for decision in evaluate(instant[id(policy)], state, sample, now):
                 total += 1
                 clients.add(session.client)

@@ -38,7 +38,7 @@ def plugins_of(policies: Iterable[Policy]) -> list[tuple[str, str]]:
     """Returns the plug-ins that the policies use: the name, and the kind and origin of each."""
     found: dict[str, str] = {}
     for policy in policies:
-        found |= {METERS[name].condition or name: METERS[name].plugin for name in policy.plugged_meters()}
+        found |= {METERS[name].condition or name: METERS[name].plugin for name in policy.plugged}
         actions = [rule.then.name for rule in policy.rules if rule.then.kind is ActionKind.PLUGIN]
         found |= {name: f"action of {ACTIONS[name].origin}" for name in actions}
     return list(found.items())

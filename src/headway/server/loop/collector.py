@@ -11,6 +11,8 @@ Rules:
 - The old generation is collected here, when about ``PORTION`` objects have come since the last time. The survivors are
   set aside. That takes some 15 ms; the pulse attributes it to ``gc``.
 - Objects that were set aside are still freed by reference counting. A cycle among them is never found.
+- Python counts objects made less objects freed. Who replaces many objects that were set aside by as many others is not
+  noticed, and all the others are traversed at once. So a reload must not do that (tests/core/test_reload.py).
 - Collections are counted, not generations, so this works with every Python from 3.11 on.
 """
 

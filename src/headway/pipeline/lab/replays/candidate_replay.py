@@ -134,7 +134,7 @@ class CandidateReplay:
         self._base = base
         self._trace = base.trace
         self._policy = policy
-        self._state = PolicyState(policy)
+        self._state = PolicyState()
         self._recording = recording
         self._pool_scale = recording.memory_limit / max(1, memory_limit)
         self._cut = cut

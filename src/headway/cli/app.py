@@ -19,6 +19,7 @@ from headway.cli.errors import MISTAKE, NOTHING_FOUND, plainly, say
 from headway.cli.export import export
 from headway.cli.journal import journal
 from headway.cli.lab import lab
+from headway.cli.options import AdminOption, CaOption
 from headway.cli.pipeline import pipeline
 from headway.cli.state import query
 from headway.cli.top import draw, take, watch
@@ -49,17 +50,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-AdminOption = Annotated[
-    str | None,
-    typer.Option(
-        "--admin", metavar="URL", envvar="HEADWAY_ADMIN", show_envvar=False,
-        help="The broker's admin API.  [default: $HEADWAY_ADMIN or http://127.0.0.1:9883]",
-    ),
-]  # fmt: skip
-CaOption = Annotated[
-    Path | None,
-    typer.Option("--ca", metavar="FILE", help="The CA of a broker with TLS (https://...).  [default: $HEADWAY_CA]"),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 
 app.add_typer(journal, name="journal", short_help="What a journal has, whether it is sound, making it smaller.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.errors import needing, plainly
-from headway.cli.spark import AdminOption, MasterOption, MemoryOption, VerboseOption
+from headway.cli.options import ConfiguredAdminOption, MasterOption, MemoryOption, VerboseOption
 from headway.console import many, printable
 from headway.core.base import ConfigError, format_size, parse_duration
 from headway.core.message import covers
@@ -33,7 +33,7 @@ def archive(
     ] = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "2g",
-    admin: AdminOption = None,
+    admin: ConfiguredAdminOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Keep what is recorded, also after the broker has deleted it.

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.cli.errors import needing, plainly
-from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
+from headway.cli.options import MasterOption, MemoryOption, VerboseOption
 from headway.console import printable
 from headway.core.base import ConfigError, format_count, format_duration, format_size, parse_duration
 from headway.server.loop import called_as

@@ -9,7 +9,7 @@ import typer
 
 from headway.cli.archive import archive
 from headway.cli.errors import needing, plainly
-from headway.cli.spark import MasterOption, MemoryOption, VerboseOption
+from headway.cli.options import MasterOption, MemoryOption, VerboseOption
 from headway.cli.views import views
 from headway.console import many, printable
 from headway.core.base import format_duration

@@ -17,6 +17,7 @@ from headway.cli import figures
 from headway.cli.admin import AdminClient, NoBroker
 from headway.cli.episodes import Row, to_rows
 from headway.cli.errors import NOTHING_FOUND, plainly, say
+from headway.cli.options import AdminOption
 from headway.console import printable
 from headway.core.base import Cause, ConfigError, format_count, format_duration
 from headway.store.history import EntryKind, HistoryEntry, Query, decode_entry, files_of, parse_moment, search
@@ -43,13 +44,7 @@ def verdicts(
     all: Annotated[bool, typer.Option("--all", help="Show each verdict; do not fold those that come and go.")] = False,
     last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="The last so many rows.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The entries as JSON, one a line, for programs.")] = False,
-    admin: Annotated[
-        str | None,
-        typer.Option(
-            "--admin", metavar="URL", envvar="HEADWAY_ADMIN", show_envvar=False,
-            help="The broker's admin API.  [default: $HEADWAY_ADMIN or http://127.0.0.1:9883]",
-        ),
-    ] = None,
+    admin: AdminOption = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", metavar="FILE", help="Read the history that this config names.")
     ] = None,

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.cli.errors import needing, plainly, say
-from headway.cli.spark import AdminOption, MasterOption, MemoryOption, VerboseOption
+from headway.cli.options import ConfiguredAdminOption, MasterOption, MemoryOption, VerboseOption
 from headway.console import printable
 from headway.core.base import format_count, format_duration
 from headway.server.config import load_settings
@@ -40,7 +40,7 @@ def views(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="These only.")] = None,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "2g",
-    admin: AdminOption = None,
+    admin: ConfiguredAdminOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Keep the views of a config up to date, and publish what changes.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from headway.cli.admin import AdminClient, NoBroker
 from headway.cli.errors import NOTHING_FOUND, plainly
+from headway.cli.options import AdminOption, CaOption
 from headway.console import many, printable
 from headway.core.base import ConfigError
 
@@ -37,16 +37,8 @@ def query(
     interval: Annotated[
         float, typer.Option("--interval", "-i", min=1.0, max=3600.0, help="Seconds between two looks of --watch.")
     ] = 1.0,
-    admin: Annotated[
-        str | None,
-        typer.Option(
-            "--admin", metavar="URL", envvar="HEADWAY_ADMIN", show_envvar=False,
-            help="The broker's admin API.  [default: $HEADWAY_ADMIN or http://127.0.0.1:9883]",
-        ),
-    ] = None,
-    ca: Annotated[
-        Path | None, typer.Option("--ca", metavar="FILE", help="The CA of a broker with TLS.  [default: $HEADWAY_CA]")
-    ] = None,
+    admin: AdminOption = None,
+    ca: CaOption = None,
 ) -> None:  # fmt: skip
     """The state of a keyed topic: the latest record per key, as of one offset.
 

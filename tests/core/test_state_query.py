@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headway.core.base import Refused
 from headway.core.clients import NoState, StateQuery, StateRequest
 from headway.core.clients.state_query import PAGE_MAX, STEP_RECORDS
-from headway.core.log import Pool, State, StateReading
+from headway.core.log import SAVED_RECORD_BYTES, Pool, State, StateReading, Tab
 from headway.core.log import state_reading as reading_module
 from headway.core.message import Record, compile_key
 from headway.core.routing import Registry
@@ -41,7 +41,11 @@ class World:
         return StateQuery(StateRequest(filter, **more), self.registry)  # type: ignore[arg-type]
 
     def ask(self, filter: str = "t/#", **more: object) -> list[Record]:
-        return [record for some in self.query(filter, **more).steps() for record in some]
+        query = self.query(filter, **more)
+        try:
+            return [record for some in query.steps() for record in some]
+        finally:
+            query.close()
 
     def keys(self, **more: object) -> list[str]:
         return [json.loads(record.payload)["k"] for record in self.ask(**more)]
@@ -99,6 +103,58 @@ def test_a_reading_that_is_too_slow_is_given_up(monkeypatch: pytest.MonkeyPatch)
     assert "changes faster" in reading.given_up
     assert reading.take(10) == []
     assert (reading.saved_bytes, dict(state.readings)) == (0, {})
+
+
+def test_what_the_queries_of_one_client_hold_is_on_its_tab(make_registry: Registry) -> None:
+    world = World(make_registry, memory=400_000)
+    pool = world.state.pool
+    pool.clients_free_bytes = 0
+    tab = Tab(pool)
+    for number in range(100):
+        world.put(f"k{number}", pad="." * 300)
+    first, second = (StateQuery(StateRequest("t/#"), world.registry, tab) for _ in range(2))
+    saved = [world.truth["t/a", f"k{number}"] for number in range(20)]
+    for number in range(20):
+        world.put(f"k{number}")
+    assert tab.bytes == pool.clients_bytes == 2 * sum(SAVED_RECORD_BYTES + record.size for record in saved)
+    for number in range(20, 100):
+        world.put(f"k{number}")
+    assert pool.client_limit == 100_000 > tab.bytes
+    gone = [query for query in (first, second) if query.given_up]
+    assert "changes faster than this answer is read: this client takes up" in gone[0].given_up
+    assert "most of it queries; it may take up" in gone[0].given_up
+    for query in (first, second):
+        query.close()
+    assert (tab.bytes, pool.clients_bytes, len(world.state.readings)) == (0, 0, 0)
+
+
+def test_the_page_of_a_query_is_on_the_tab_of_its_client(make_registry: Registry) -> None:
+    world = World(make_registry, memory=4_000_000)
+    world.state.pool.clients_free_bytes = 0
+    tab = Tab(world.state.pool)
+    for number in range(1000):
+        world.put(f"k{number}", rank=number)
+    one = SAVED_RECORD_BYTES + world.truth["t/a", "k999"].size
+    query = StateQuery(StateRequest("t/#", order_by="/rank DESC", top=10), world.registry, tab)
+    most = [tab.bytes for _ in query.steps()]
+    assert most[-1] == max(most) == 10 * one
+    query.close()
+    assert tab.bytes == 0
+    world.state.pool.memory_limit = 40_000
+    query = StateQuery(StateRequest("t/#", order_by="/rank DESC", top=100), world.registry, tab)
+    assert [record for some in query.steps() for record in some] == []
+    assert "there is no room for its page: this client takes up" in query.given_up
+    assert tab.bytes <= world.state.pool.client_limit + one
+    query.close()
+    assert tab.bytes == 0
+
+
+def test_a_query_that_is_closed_before_its_first_step_is_read_no_more(world: World) -> None:
+    world.put("a")
+    query = world.query()
+    query.steps()
+    query.close()
+    assert not world.state.readings
 
 
 def test_a_state_that_ends_gives_its_readings_up(world: World) -> None:

@@ -1,22 +1,30 @@
-"""A long answer that breaks off does not look like a whole one."""
+"""A long answer that breaks off does not look like a whole one, and ends with the right to read it."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import web
 from tests.interop.waiting import holds
 from tests.server.served import serve
 
+from headway.core.log import Pool, State
+from headway.core.message import Record, compile_key
+from headway.core.permission import Identity
 from headway.server.admin import verdicts
 from headway.server.admin.api import Admin
+from headway.server.config.auth.tables import AuthTable
+from headway.server.http import IDENTITY, access
 from headway.server.recorded.offset_range import OffsetRange, RangeRequest
-from headway.server.streams import records
+from headway.server.streams import read_right, records, state
+from headway.server.streams.read_right import ReadRight
 
 CHUNK = b"x" * 1_000_000
 CHUNKS = 40
@@ -34,8 +42,12 @@ def much(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
     monkeypatch.setattr(records, "_begin", begun)
-    asked = records.ReadRequest([], "t", RangeRequest(format="json"), 99)
-    monkeypatch.setattr(records.RecordHandlers, "_wanted", lambda *_: asked)
+
+    def wanted(handlers: records.RecordHandlers, request: web.Request) -> records.ReadRequest:
+        right = ReadRight(handlers._engine, request[IDENTITY], "t")
+        return records.ReadRequest([], "t", right, RangeRequest(format="json"), 99)
+
+    monkeypatch.setattr(records.RecordHandlers, "_wanted", wanted)
     monkeypatch.setattr(verdicts.Verdicts, "_found", found)
     monkeypatch.setattr(verdicts, "_chunks", lambda *_: repeat(CHUNK, CHUNKS))
     for module in (records, verdicts):
@@ -78,6 +90,64 @@ def test_an_answer_that_was_not_read_in_time_does_not_end_like_a_whole_one(
         data, _ = await read_all(reader)
         assert data.count(b"x") < (CHUNKS + 1) * len(CHUNK), "it was given up"
         assert not data.endswith(b"\r\n0\r\n\r\n"), "a client would take the part for the whole"
+        writer.close()
+
+    serve(tmp_path, play)
+
+
+def keyed(served: Admin) -> State:
+    """A state that has as much as ``much``."""
+    registry = served._engine.broker.registry
+    state = State("t/#", compile_key("topic"), Pool("p", 10**9, 0), declared=True)
+    registry.router.add_state(state)
+    for number in range(CHUNKS):
+        registry.sequence += 1
+        state.put(Record(f"t/{number}", CHUNK, sequence=registry.sequence))
+    return state
+
+
+@pytest.mark.parametrize("path", ["topics/t/records?format=json", "state/t/%23?format=jsonl"])
+@pytest.mark.usefixtures("much")
+def test_an_answer_ends_with_the_token_by_which_it_was_asked_for(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now_s = 1000.0
+    ann = Identity("ann", elsewhere=True, until_s=1010.0)
+    monkeypatch.setattr(read_right, "wall_s", lambda: now_s)
+    for module in (records, state):
+        monkeypatch.setattr(module, "UNREAD_S", 30.0)
+
+    async def who(*_: object) -> Identity:
+        return ann
+
+    monkeypatch.setattr(access.AccessControl, "_identity", who)
+
+    async def play(served: Admin) -> None:
+        nonlocal now_s
+        readings = keyed(served).readings
+        served._engine.settings = replace(served._engine.settings, auth=AuthTable(admin={"read": ["ann"]}))
+        reader, writer = await ask(served, path)
+        assert (await reader.readexactly(15)).startswith(b"HTTP/1.1 200 OK")
+        now_s = 1010.0
+        data, _ = await read_all(reader)
+        assert data.count(b"x") < CHUNKS * len(CHUNK), "it ended before"
+        assert not data.endswith(b"\r\n0\r\n\r\n")
+        assert "the token by which the client came in has expired" in caplog.text
+        await holds(lambda: not readings)
+        writer.close()
+
+    with caplog.at_level("INFO", "headway"):
+        serve(tmp_path, play)
+
+
+def test_a_state_that_is_asked_only_for_its_headers_is_not_read(tmp_path: Path) -> None:
+    async def play(served: Admin) -> None:
+        readings = keyed(served).readings
+        sock = socket.create_connection(("127.0.0.1", urlsplit(served.url).port or 0))
+        reader, writer = await asyncio.open_connection(sock=sock)
+        writer.write(b"HEAD /v1/state/t/%23 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b"Headway-Keys: 40" in await reader.read()
+        assert not readings
         writer.close()
 
     serve(tmp_path, play)

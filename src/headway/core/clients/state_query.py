@@ -2,7 +2,7 @@
 
 In the order of the offsets (the default) records are found as the state is read, and a page of the first ends the
 reading early. In any other order the whole state is read, and only the best of it are kept: ``PAGE_MAX`` at most, so a
-query of a million keys holds no more than its page.
+query of a million keys holds no more than its page. What it holds is on the tab of its client.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from headway.core.base import Reason, Refused
-from headway.core.log import State, StateReading
+from headway.core.log import QUERIES, SAVED_RECORD_BYTES, State, StateReading, Tab
 from headway.core.message import KeyExtractor, Record, covers, matcher
 from headway.core.routing import Registry
 from headway.core.selector import BadOrder, BadSelector, Ordering, compile_ordering, compile_selector
 
 STEP_RECORDS = 128
-"""The number of records that one step looks at."""
+"""The most records that one step looks at; it ends sooner if they are large."""
 PAGE_MAX = 10_000
 """The most records of an answer that is ordered by anything but the offset, with those that are skipped."""
 
@@ -41,9 +41,10 @@ class NoState(Exception):
 
 
 class StateQuery:
-    """One query that is being answered. Raises :class:`Refused`, :class:`NoState`."""
+    """One query that is being answered, until ``close``. Raises :class:`Refused`, :class:`NoState`."""
 
-    def __init__(self, request: StateRequest, registry: Registry) -> None:
+    def __init__(self, request: StateRequest, registry: Registry, tab: Tab | None = None) -> None:
+        """``tab``: that of the client; None: one of its own."""
         self.ordering = _ordering(request)
         self._selects = _selection(request)
         states = [state for state in registry.router.states if state.declared and covers(state.filter, request.filter)]
@@ -58,7 +59,10 @@ class StateQuery:
         """The number of records looked at so far."""
         self._on_topic = None if self.state.filter == request.filter else matcher(request.filter)
         self._top, self._skip = request.top, request.skip
-        self._reading = StateReading(self.state, self.as_of, newest_first=self.ordering.by_offset < 0)
+        self._tab = Tab(self.state.pool) if tab is None else tab
+        self._reading = StateReading(self.state, self.as_of, self._tab, newest_first=self.ordering.by_offset < 0)
+        self._page_bytes = 0
+        """The bytes of the page of an answer that is ordered by anything but the offset."""
 
     @property
     def given_up(self) -> str:
@@ -67,10 +71,13 @@ class StateQuery:
 
     def steps(self) -> Generator[list[Record], None, None]:
         """Does the query in steps. Each yields the records of the answer that it found, maybe none."""
-        try:
-            yield from self._by_offset() if self.ordering.by_offset else self._ordered()
-        finally:
-            self._reading.close()
+        return self._by_offset() if self.ordering.by_offset else self._ordered()
+
+    def close(self) -> None:
+        """Ends the query, wherever it is. What it held is off the tab."""
+        self._reading.close()
+        self._tab.add(QUERIES, -self._page_bytes)
+        self._page_bytes = 0
 
     def _by_offset(self) -> Generator[list[Record], None, None]:
         to_skip, left = self._skip, self._top
@@ -83,7 +90,7 @@ class StateQuery:
             if left is not None:
                 left -= len(found)
             yield found
-            if len(some) < STEP_RECORDS:
+            if self._reading.closed:
                 return
 
     def _ordered(self) -> Generator[list[Record], None, None]:
@@ -93,17 +100,32 @@ class StateQuery:
         more = most > 0
         while more:
             some = self._reading.take(STEP_RECORDS)
-            more = len(some) == STEP_RECORDS
+            more = not self._reading.closed
             for record in self._select(some):
                 rank = self.ordering.rank(record, self.key_of)
                 if len(best) < most or rank < best[-1][0]:
                     insort(best, (rank, record), key=_rank)
-                    del best[most:]
+                    self._keep(record)
+                    if len(best) > most:
+                        self._keep(best.pop()[1], -1)
+                    if self.given_up:
+                        return
             yield []
         if self.given_up:
             return
         for at in range(self._skip, len(best), STEP_RECORDS):
             yield [record for _, record in best[at : min(at + STEP_RECORDS, len(best))]]
+
+    def _keep(self, record: Record, count: int = 1) -> None:
+        """Counts a record that joins the page; ``count`` -1: one that leaves it."""
+        size = count * (SAVED_RECORD_BYTES + record.size)
+        try:
+            if size > 0:
+                self._tab.check(size)
+        except Refused as refused:
+            self._reading.give_up(f"there is no room for its page: {refused}")
+        self._tab.add(QUERIES, size)
+        self._page_bytes += size
 
     def _select(self, some: list[Record]) -> list[Record]:
         self.looked_at += len(some)

@@ -19,13 +19,14 @@ from headway.core.log.out_of_order import OutOfOrderProgress
 from headway.core.log.pool import DISK_RETRY_S, GRACE_S, HIGH_WATER, Pool
 from headway.core.log.retained import Retained
 from headway.core.log.state import State, StatePass
-from headway.core.log.state_reading import StateReading
+from headway.core.log.state_reading import SAVED_RECORD_BYTES, StateReading
 from headway.core.log.tab import (
     ANSWERS,
     CONSUMER_BYTES,
     DECLARED,
     DELIVERY_BYTES,
     LEVEL_BYTES,
+    QUERIES,
     QUEUE_BYTES,
     RECEIPT_BYTES,
     RECEIPT_READER_BYTES,
@@ -47,7 +48,8 @@ __all__ = [
     "ANSWERS", "Chunk", "CHUNK_BYTES", "CommittedPosition", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES",
     "DISK_RETRY_S", "DurablePosition", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER", "JournaledRun", "Lane",
     "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NoLedger", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress",
-    "Pool", "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "Retained", "RIGHTS", "SELECTOR_BYTES",
-    "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StatePass", "StateReading",
-    "SUBSCRIPTION_BYTES",    "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
+    "Pool", "QUERIES", "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "Retained", "RIGHTS",
+    "SAVED_RECORD_BYTES", "SELECTOR_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State",
+    "StatePass", "StateReading", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED",
+    "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -32,9 +32,9 @@ RECEIPT_BYTES = 2000
 RECEIPT_READER_BYTES = 150
 """A reader that the record of a receipt is owed to."""
 
-SESSION, SUBSCRIPTIONS, WILL, PARTS, ANSWERS, DECLARED, TRANSACTIONS, UNSETTLED, RECEIPTS, RIGHTS = (
+SESSION, SUBSCRIPTIONS, WILL, PARTS, ANSWERS, DECLARED, TRANSACTIONS, UNSETTLED, RECEIPTS, RIGHTS, QUERIES = (
     "session", "subscriptions", "will", "part_packets", "unsent_answers", "declared", "transactions", "unsettled",
-    "receipts", "rights",
+    "receipts", "rights", "queries",
 )  # fmt: skip
 
 

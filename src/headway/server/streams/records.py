@@ -41,6 +41,7 @@ from headway.server.recorded import (
     resolve_range,
     to_json_lines,
 )
+from headway.server.streams.read_right import ReadRight
 from headway.store.journal import Corrupt, ReadableStream
 
 log = logging.getLogger("headway")
@@ -64,6 +65,7 @@ class ReadRequest(NamedTuple):
 
     sources: list[RecordedStream]
     filter: str
+    right: ReadRight
     asked: RangeRequest
     on_disk: int
     """Last offset that is known to be on disk."""
@@ -134,7 +136,7 @@ class RecordHandlers:
             self._readers -= 1
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        wanted, version = self._wanted(request), self._engine.permissions.version
+        wanted = self._wanted(request)
         run = self._engine.loop.run_in_executor
         begun = await run(self._threads, _begin, wanted)
         headers = {
@@ -150,9 +152,7 @@ class RecordHandlers:
             while chunk is not None:
                 if is_gone(request):
                     break
-                if self._engine.permissions.version != version:
-                    version = self._engine.permissions.version
-                    self._check(request, wanted.filter)
+                wanted.right.check()
                 if len(chunk):
                     async with asyncio.timeout(UNREAD_S):
                         await response.write(chunk)
@@ -164,7 +164,7 @@ class RecordHandlers:
         except TimeoutError:
             log.info("records of %s: broken off, for its client read nothing for %g s", wanted.filter, UNREAD_S)
             abort(request)  # else it would end like a whole one, and a client that reads on would miss the rest
-        except Refused as refused:  # a reload has revoked it
+        except Refused as refused:
             log.info("records of %s: the answer ends here: %s", wanted.filter, refused)
             abort(request)
         except (Trimmed, Corrupt, OSError) as error:
@@ -178,7 +178,7 @@ class RecordHandlers:
         topic = request.match_info["topic"]
         try:
             validate_filter(topic)
-            self._check(request, topic)
+            right = ReadRight(self._engine, request[IDENTITY], topic)
             asked = parse_range_request(request.query, int(time.time() * 1e6))
             sources = [recorded[filter] for filter in filters_of(topic, recorded)]
         except (ConfigError, BadTopic) as error:
@@ -188,14 +188,7 @@ class RecordHandlers:
         except NotRecorded as error:
             raise Refusal(404, str(error), recorded=self._readable(request, recorded)) from None
         assert self._engine.journal is not None
-        return ReadRequest(sources, topic, asked, self._engine.journal.committed_sequence)
-
-
-    def _check(self, request: web.Request, filter: str) -> None:
-        """Raises Refused if the user may not read this."""
-        rights = self._engine.permissions.rights(request[IDENTITY], "")
-        if rights is not None:
-            rights.check(Operation.SUBSCRIBE, filter)
+        return ReadRequest(sources, topic, right, asked, self._engine.journal.committed_sequence)
 
     def _readable(self, request: web.Request, recorded: Iterable[str]) -> list[str]:
         rights = self._engine.permissions.rights(request[IDENTITY], "")
@@ -228,7 +221,7 @@ def _begin(wanted: ReadRequest) -> Begun:
 
 
 def _begun(wanted: ReadRequest) -> Begun:
-    sources, filter, asked, on_disk = wanted
+    sources, filter, _, asked, on_disk = wanted
     range = resolve_range(asked, sources, on_disk)
     stop = range.stop
     if asked.bytes_max is not None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -19,11 +18,13 @@ from aiohttp import web
 from headway.core.base import Reason, Refused
 from headway.core.clients import NoState, StateQuery, StateRequest
 from headway.core.consumer import Use, read_options
+from headway.core.log import Tab
 from headway.core.message import BadTopic, Record, validate_filter
 from headway.core.permission import Operation
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Refusal, abort, is_gone
 from headway.server.recorded import RunPart, records_of
+from headway.server.streams.read_right import ReadRight
 from headway.server.streams.records import ARROW, JSON_LINES, NO_ARROW, UNREAD_S, has_arrow
 
 log = logging.getLogger("headway")
@@ -42,55 +43,69 @@ _encode = msgspec.json.Encoder().encode
 class StateHandlers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._running: Counter[str] = Counter()
-        """The queries that are being answered, by client."""
+        self._running = 0
+        self._askers: dict[str, _Asker] = {}
+        """Those whose queries are being answered, by name."""
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/v1/state/{filter:.+}", self._state)]
 
     async def _state(self, request: web.Request) -> web.StreamResponse:
-        if self._running.total() >= QUERIES_MAX:
+        if self._running >= QUERIES_MAX:
             raise Refusal(503, f"{QUERIES_MAX} queries are being answered already; try again later")
         client = f"user {request[USER]}" if request[USER] else f"address {request.remote}"
-        if self._running[client] >= QUERIES_PER_CLIENT:
+        asker = self._askers.get(client) or _Asker(Tab(self._engine.broker.registry.pools[""]))
+        if asker.queries >= QUERIES_PER_CLIENT:
             text = f"{QUERIES_PER_CLIENT} queries of {client} are being answered already; read these answers first"
             raise Refusal(429, text)
-        self._running[client] += 1
+        self._askers[client] = asker
+        asker.queries += 1
+        self._running += 1
         try:
-            return await self._answer(request)
+            return await self._answer(request, asker.tab)
         finally:
-            self._running[client] -= 1
-            self._running += Counter()  # forgets who has none
+            self._running -= 1
+            asker.queries -= 1
+            if not asker.queries:
+                del self._askers[client]
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        format, asked = _format(request), self._asked(request)
+    async def _answer(self, request: web.Request, tab: Tab) -> web.StreamResponse:
+        format, (asked, right) = _format(request), self._asked(request)
         if format == "arrow" and not await self._engine.loop.run_in_executor(None, has_arrow):
             raise Refusal(501, NO_ARROW)
-        query, version = self._begun(request, asked), self._engine.permissions.version
-        answer = _Answer(query, asked, format, self._engine.broker.registry.wall_offset_s)
-        response = web.StreamResponse(headers=answer.headers() | {"Content-Type": FORMATS[format]})
-        response.enable_chunked_encoding()
-        steps, over_s = query.steps(), self._engine.loop.time() + ANSWER_S
+        query = self._begun(request, asked, tab)
+        try:
+            answer = _Answer(query, asked, format, self._engine.broker.registry.wall_offset_s)
+            response = web.StreamResponse(headers=answer.headers() | {"Content-Type": FORMATS[format]})
+            response.enable_chunked_encoding()
+            await self._send(request, response, answer, right)
+        finally:
+            query.close()
+        return response
+
+    async def _send(
+        self, request: web.Request, response: web.StreamResponse, answer: _Answer, right: ReadRight
+    ) -> None:
+        """Sends an answer, or breaks it off."""
+        filter, over_s = answer.filter, self._engine.loop.time() + ANSWER_S
         try:
             await response.prepare(request)
             chunk = bytearray(answer.start())
-            for found in steps if request.method != "HEAD" else ():
+            for found in answer.steps() if request.method != "HEAD" else ():
                 chunk += answer.more(found)
                 if len(chunk) >= CHUNK_BYTES:
                     await _write(response, chunk)
                     chunk = bytearray()
                 await asyncio.sleep(0)
                 if is_gone(request):
-                    return response
+                    return
                 if self._engine.loop.time() >= over_s:
                     raise TimeoutError
-                if self._engine.permissions.version != version:
-                    version = self._engine.permissions.version
-                    self._check(request, asked.filter)
-            if query.given_up:
-                log.warning("the state of %s: the answer ends too early: %s", asked.filter, query.given_up)
+                right.check()
+            if answer.given_up:
+                log.warning("the state of %s: the answer ends too early: %s", filter, answer.given_up)
                 abort(request)
-                return response
+                return
             if request.method != "HEAD":
                 await _write(response, chunk + answer.end())
             await response.write_eof()
@@ -98,36 +113,34 @@ class StateHandlers:
             pass  # the client is gone
         except TimeoutError:
             log.info("the state of %s: broken off, for its client read nothing for %g s, or not all in %g s",
-                     asked.filter, UNREAD_S, ANSWER_S)  # fmt: skip
+                     filter, UNREAD_S, ANSWER_S)  # fmt: skip
             abort(request)
-        except Refused as refused:  # a reload has revoked it
-            log.info("the state of %s: the answer ends here: %s", asked.filter, refused)
+        except Refused as refused:
+            log.info("the state of %s: the answer ends here: %s", filter, refused)
             abort(request)
-        finally:
-            steps.close()
-        return response
 
-    def _asked(self, request: web.Request) -> StateRequest:
+    def _asked(self, request: web.Request) -> tuple[StateRequest, ReadRight]:
         """Raises Refusal."""
         filter = request.match_info["filter"]
         try:
             validate_filter(filter)
-            self._check(request, filter)
+            right = ReadRight(self._engine, request[IDENTITY], filter)
             pairs = [(name, value) for name, value in request.query.items() if name != "format"]
             names = [name for name, _ in pairs]
             if len(set(names)) < len(names) or {"where", "selector"} <= set(names):
                 raise Refusal(400, "each option once; where and selector are the same")
-            return msgspec.convert({"filter": filter} | read_options(pairs, Use.QUERY, strict=True), StateRequest)
+            read = read_options(pairs, Use.QUERY, strict=True)
+            return msgspec.convert({"filter": filter} | read, StateRequest), right
         except Refused as refused:
             raise Refusal(403 if refused.reason is Reason.NOT_AUTHORIZED else 400, str(refused)) from None
         except BadTopic as error:
             raise Refusal(400, str(error)) from None
 
-    def _begun(self, request: web.Request, asked: StateRequest) -> StateQuery:
+    def _begun(self, request: web.Request, asked: StateRequest, tab: Tab) -> StateQuery:
         """Raises Refusal."""
         registry = self._engine.broker.registry
         try:
-            return StateQuery(asked, registry)
+            return StateQuery(asked, registry, tab)
         except Refused as refused:
             raise Refusal(400, str(refused)) from None
         except NoState as error:
@@ -136,22 +149,30 @@ class StateHandlers:
             readable = [name for name in states if rights is None or rights.covers(Operation.SUBSCRIBE, name)]
             raise Refusal(404, str(error), keyed=readable) from None
 
-    def _check(self, request: web.Request, filter: str) -> None:
-        """Raises Refused if the user may not read this."""
-        rights = self._engine.permissions.rights(request[IDENTITY], "")
-        if rights is not None:
-            rights.check(Operation.SUBSCRIBE, filter)
+
+class _Asker:
+    """One user who has queries answered, or one address where nobody is logged in."""
+
+    def __init__(self, tab: Tab) -> None:
+        self.tab = tab
+        """The tab of all of its queries."""
+        self.queries = 0
 
 
 class _Answer:
     """The bytes of one answer."""
 
     def __init__(self, query: StateQuery, asked: StateRequest, format: str, wall_offset_s: float) -> None:
+        self.filter = asked.filter
+        self.steps = query.steps
         self._query = query
-        self._asked = asked
         self._format = format
         self._wall_offset_s = wall_offset_s
         self._records = 0
+
+    @property
+    def given_up(self) -> str:
+        return self._query.given_up
 
     def headers(self) -> dict[str, str]:
         query = self._query
@@ -164,7 +185,7 @@ class _Answer:
         query = self._query
         if self._format == "json":
             head = {
-                "filter": self._asked.filter, "offset": query.as_of, "keys": len(query.state),
+                "filter": self.filter, "offset": query.as_of, "keys": len(query.state),
                 "evicted_keys": query.evicted_records,
             }  # fmt: skip
             return _encode(head)[:-1] + b',"records":['

@@ -1,4 +1,4 @@
-"""Listeners: sockets that accept connections, up to their limit, and survive running out of files."""
+"""Listeners: sockets that accept connections, up to their limit, and survive whatever goes wrong with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ BACKLOG = 4096
 ACCEPTS_PER_TURN = 64
 PEERS: dict[str, Callable[[Engine, Connection, ListenerTable], Peer]] = {name: peer_of(name) for name in PROTOCOLS}
 RETRY_S = 0.5
-_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_OF_ONE = {
+    errno.ECONNABORTED, errno.ECONNRESET, errno.ETIMEDOUT, errno.EPERM, errno.EPROTO, errno.ENOPROTOOPT,
+    errno.EOPNOTSUPP, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH,
+}  # fmt: skip
+"""Errors of one connection that was lost, or not let through by a firewall, before it was accepted (accept(2))."""
+_NO_FILES = {errno.EMFILE, errno.ENFILE}
 
 
 class Listener:
@@ -68,16 +73,21 @@ class Listener:
         for _ in range(ACCEPTS_PER_TURN):
             try:
                 sock, address = self.sock.accept()
-            except (BlockingIOError, ConnectionAbortedError):
+            except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno not in _NO_ROOM:
-                    raise
-                log.error("cannot accept on %s: %s (raise it: ulimit -n)", self.url, error.strerror)
-                self.engine.loop.remove_reader(self.sock)
-                self.engine.loop.call_later(RETRY_S, self._accept_again)
+                if error.errno in _OF_ONE:
+                    continue
+                self._pause(error)
                 return
             self._welcome(sock, f"{address[0]}:{address[1]}")
+
+    def _pause(self, error: OSError) -> None:
+        """Accepts nobody for a moment: whatever is wrong would be so again at once."""
+        advice = " (raise it: ulimit -n)" if error.errno in _NO_FILES else ""
+        log.error("cannot accept on %s: %s%s", self.url, error.strerror, advice)
+        self.engine.loop.remove_reader(self.sock)
+        self.engine.loop.call_later(RETRY_S, self._accept_again)
 
     def _accept_again(self) -> None:
         if self.sock.fileno() >= 0:

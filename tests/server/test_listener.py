@@ -1,0 +1,98 @@
+"""What goes wrong with accepting: the connections behind it are taken, and nothing is tried in a circle."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections import deque
+
+import pytest
+from tests.server.amqp_stage import House
+
+from headway.server.listener import RETRY_S, Listener
+
+OF_ONE = (errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH)
+"""A connection was lost, or kept out, before it was accepted."""
+OF_ALL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EINVAL, errno.EIO)
+
+
+class Door:
+    """A listening socket, and what each call of ``accept`` meets."""
+
+    def __init__(self, *waiting: int) -> None:
+        self.waiting = deque(waiting)
+        """Errors; 0: a connection. The last error stays."""
+        self.stays = 0
+        self.asked = 0
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.waiting or self.stays)
+
+    writable = False
+
+    def accept(self) -> tuple[None, tuple[str, int]]:
+        self.asked += 1
+        number = self.waiting.popleft() if self.waiting else self.stays
+        if number:
+            raise OSError(number, os.strerror(number))
+        return None, ("127.0.0.1", 1)
+
+    def getsockname(self) -> tuple[str, int]:
+        return "127.0.0.1", 1883
+
+    def fileno(self) -> int:
+        return 3
+
+    def listen(self, backlog: int) -> None: ...
+
+
+class Guests(Listener):
+    """Counts who is let in."""
+
+    def __init__(self, house: House, door: Door) -> None:
+        super().__init__(house, "amqp", house.settings.listeners["amqp"])
+        self.sock.close()
+        self.sock = door  # type: ignore[assignment]
+        self.welcomed = 0
+        self.open()
+
+    def _welcome(self, sock: object, address: str) -> None:
+        self.welcomed += 1
+
+
+@pytest.mark.parametrize("number", OF_ONE, ids=errno.errorcode.get)
+def test_a_connection_that_was_lost_at_the_door_is_passed_over(number: int, caplog: pytest.LogCaptureFixture) -> None:
+    house = House()
+    guests = Guests(house, Door(0, number, 0, number, number, 0, errno.EAGAIN))
+    house.run()
+    assert guests.welcomed == 3
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("number", OF_ALL, ids=errno.errorcode.get)
+def test_whatever_else_is_wrong_is_said_and_tried_again_after_a_moment(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    house, door = House(), Door(0)
+    guests = Guests(house, door)
+    door.stays = number
+    house.run()
+    assert (guests.welcomed, door.asked) == (1, 2), "it is not asked again at once"
+    house.pass_time(2.1 * RETRY_S)
+    assert door.asked == 4
+    assert [record.levelno for record in caplog.records] == [logging.ERROR] * 3
+    assert os.strerror(number) in caplog.text
+    assert ("ulimit" in caplog.text) == (number in (errno.EMFILE, errno.ENFILE))
+    door.stays = 0
+    door.waiting += [0, 0, errno.EAGAIN]
+    house.pass_time(RETRY_S)
+    assert guests.welcomed == 3
+
+
+def test_one_turn_accepts_some_however_many_come() -> None:
+    house, door = House(), Door(*[errno.EPERM] * 1000, *[0] * 1000, errno.EAGAIN)
+    Guests(house, door)
+    house.pretended.once()
+    assert door.asked <= 64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from headway.server.config.auth.tables import AuthTable
 from headway.server.logins import Attempt, Logins
 from headway.server.logins.guessers import ADDRESSES_MAX, FORGIVEN_S, FREE, WAIT_MAX_S, Guessers, network_of
 from headway.server.logins.logins import REFUSED_S
-from headway.server.logins.password_checks import SUSPECT_S
+from headway.server.logins.password_checks import ANSWERS_PER_TURN, SUSPECT_S
 
 
 class Checked(Users):
@@ -102,6 +103,29 @@ def run(now: list[float], play: Any) -> None:
                 task.cancel()
 
         runner.run(whole())
+
+
+def test_many_who_come_with_one_password_are_let_in_some_at_a_time(now: list[float]) -> None:
+    """One is checked, and then all of them are known: each answer lets a client in, which is work."""
+
+    async def play(stage: Stage) -> None:
+        tasks = [stage.loop.create_task(stage._is_let_in(Attempt("ann", b"ann", "here"), True)) for _ in range(500)]
+        await stage.settle()
+        future, work, args = stage.threads.begun.pop(0)
+        future.set_result(work(*args))
+        counts = [0]
+        for _ in range(100):
+            await asyncio.sleep(0)
+            counts.append(sum(task.done() for task in tasks))
+        assert counts[-1] >= 499, "all but the one that is being checked beside it"
+        steps = [after - before for before, after in pairwise(counts)]
+        assert max(steps) <= 2 * ANSWERS_PER_TURN, steps
+        assert all(task.result() for task in tasks if task.done())
+        assert stage.threads.names == ["ann"]
+        for task in tasks:
+            task.cancel()
+
+    run(now, play)
 
 
 def test_a_flood_of_wrong_passwords_keeps_nobody_waiting(now: list[float]) -> None:

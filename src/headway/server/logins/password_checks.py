@@ -5,7 +5,8 @@ caller whose last check failed is *suspect*. Suspects share one thread, take tur
 caller waits. So guessing slows down the guesser alone.
 
 Rules:
-- When a thousand clients come with one password, one is checked; the others are recognised when it is their turn.
+- When a thousand clients come with one password, one is checked; the others are recognised when it is their turn,
+  some in each turn of the loop.
 - A client that is gone by its turn is passed over.
 """
 
@@ -21,6 +22,8 @@ from headway.server.config import Users
 
 CHECKS_AT_ONCE = 2
 SUSPECTS_AT_ONCE = 1
+ANSWERS_PER_TURN = 32
+"""Tries that need no check are answered so many in a turn of the loop, for each answer lets a client in."""
 SUSPECT_S = 60.0
 SUSPECTS_MAX = 10_000
 
@@ -45,6 +48,8 @@ class PasswordChecks:
         self._suspects: dict[Caller, float] = {}
         """When each suspect's last check failed, the earliest first."""
         self._running = self._running_suspects = 0
+        self._goes_on = False
+        """Whether there are more to be answered in the next turn."""
 
     def replace_users(self, hashes: Mapping[str, str]) -> None:
         """Replaces the users, after a reload."""
@@ -68,7 +73,12 @@ class PasswordChecks:
 
     def _next(self) -> None:
         """Begins checks while there are free threads and callers that wait for one."""
+        left = 0 if self._goes_on else ANSWERS_PER_TURN
         while self._running < CHECKS_AT_ONCE:
+            if not left:
+                self._go_on_soon()
+                return
+            left -= 1
             if self._waiting:
                 one, suspect = self._waiting.popleft(), False
             elif self._waiting_suspects and self._running_suspects < SUSPECTS_AT_ONCE:
@@ -85,6 +95,15 @@ class PasswordChecks:
                 self._waiting_suspects.setdefault(one.caller, deque()).append(one)
             else:
                 self._begin(one, suspect)
+
+    def _go_on_soon(self) -> None:
+        if not self._goes_on:
+            self._goes_on = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self._next()
 
     def _next_suspect(self) -> _Try:
         caller = next(iter(self._waiting_suspects))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from pamqp.commands import Basic, Queue, Tx
 from tests.core.queues_stage import purged
+from tests.core.test_idle import steps
 from tests.server.amqp_stage import Client, Content, House, message, method
 from tests.server.amqp_turns import LANES, READ, published, queues, send, turns, unsettled
 from tests.server.amqp_turns import client as client
 from tests.server.amqp_turns import house as house
+from tests.wire.test_amqp_decoder import raw
 
 from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
@@ -185,3 +187,34 @@ def test_nothing_of_a_commit_is_done_if_some_of_it_cannot_be(house: House) -> No
     channel.remove(next(iter(channel.in_flight)))
     assert client.say(commit) == ["1 Channel.Close 406"]
     assert published(house) == 0
+
+
+EMPTY = raw(3, 1, b"")
+BEGIN = method(1, Basic.Publish(routing_key="q"))
+ONE_BYTE = raw(2, 1, b"\0\x3c\0\0" + (1).to_bytes(8, "big") + b"\0\0")
+TOO_LARGE = raw(2, 1, b"\0\x3c\0\0" + (1 << 40).to_bytes(8, "big") + b"\0\0")
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [BEGIN, ONE_BYTE, *[EMPTY] * 30_000, raw(3, 1, b"x")],
+        [BEGIN, TOO_LARGE, *[raw(3, 1, b"x")] * 30_000],
+        [raw(8, 0, b"")] * 30_000,
+    ],
+    ids=["empty bodies", "of a message that is too large", "heartbeats"],
+)
+def test_frames_that_bring_nothing_are_work_too(house: House, client: Client, frames: list[bytes]) -> None:
+    other = Client(house, "other")
+    other.declare("q")
+    send(client, *frames)
+    other.sock.incoming.append(b"".join(message(1, "q", b"here")))
+    lines = [steps(house.pretended.once)]
+    while not house.stats("q").records:
+        lines.append(steps(house.pretended.once))
+        assert len(lines) < 5, "the other is served"
+    assert "turn" in client.connection.reading_paused_by, "it is not done yet"
+    while "turn" in client.connection.reading_paused_by:
+        lines.append(steps(house.pretended.once))
+    assert max(lines) < 60_000, lines
+    assert len(lines) > 20

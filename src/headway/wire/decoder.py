@@ -22,12 +22,14 @@ class Decoder(ABC, Generic[Item]):
     error only when its item is due.
     """
 
-    __slots__ = ("_rest", "error", "packets", "tail")
+    __slots__ = ("_rest", "error", "packets", "silent_frames", "tail")
 
     def __init__(self) -> None:
         self.error: ProtocolError | None = None
         self.packets = 0
         """Packets that have come whole; each message of a run counts."""
+        self.silent_frames = 0
+        """Frames of the last call of ``feed`` that brought no item; each takes the place of one."""
         self.tail = Tail()
         self._rest: tuple[bytes, int] | None = None
         """Received bytes that are not decoded yet, from this position on."""
@@ -51,6 +53,7 @@ class Decoder(ABC, Generic[Item]):
         """Returns the items that ``data`` completes, in order, at most ``items_max``; calls without data return the
         rest."""
         items: list[Item] = []
+        self.silent_frames = 0
         if self.error is not None:
             return items
         rest = self._rest
@@ -64,7 +67,7 @@ class Decoder(ABC, Generic[Item]):
         used = self._scan(whole, start, items, items_max)
         if used == len(whole):
             self.tail.data.clear()
-        elif len(items) >= items_max:
+        elif len(items) + self.silent_frames >= items_max:
             self._rest = whole, used
         else:
             self.tail.keep(whole, used)

@@ -140,6 +140,7 @@ class BasePeer(ABC, Generic[Item]):
         budget.left = granted = engine.connection_budget()
         if data or not items:
             items += self.decoder.feed(data, ITEMS_MAX if granted else 0)
+            budget.left -= self.decoder.silent_frames
         asked = budget.running is not None  # any item but a bare run
         at, count, room, publishes = 0, len(items), False, self.publishes
         while (at < count or budget.running is not None) and budget.left > 0 and self.handles:

@@ -125,7 +125,7 @@ class AmqpDecoder(Decoder[Item]):
                 return n
             pos = HEADER_BYTES
         try:
-            while n - pos >= _FRAME_HEADER_BYTES and len(items) < items_max:
+            while n - pos >= _FRAME_HEADER_BYTES and len(items) + self.silent_frames < items_max:
                 kind, channel, size = _FRAME.unpack_from(data, pos)
                 if kind not in (METHOD, HEADER, BODY, HEARTBEAT):
                     raise _fault(ReplyCode.FRAME_ERROR, f"is of the unknown type {kind}")
@@ -203,6 +203,7 @@ class AmqpDecoder(Decoder[Item]):
         whole = find_whole(data, pos, end, payload_bytes_max, self.frame_bytes_max)
         if whole is None:
             self._contents[channel] = _Content(address)
+            self.silent_frames += 1
             return end
         properties = data[end + PROPERTIES_AT : whole.header_end - 1]
         stop, ends, bodies = extend_run(data, pos, whole, payload_bytes_max)
@@ -250,11 +251,14 @@ class AmqpDecoder(Decoder[Item]):
             if content.body is not None:
                 content.body += payload
         if content.waiting:
+            self.silent_frames += 1
             return
         del self._contents[channel]
         self.packets += 1
         address, body = content.address, content.body
-        if body is not None:
+        if body is None:
+            self.silent_frames += 1
+        else:
             run = Run(address.topic, bytes(body), [len(body)], [0], exchange=address.exchange)
             items.append(PublishedRun(channel, address, content.properties or b"", run))
 

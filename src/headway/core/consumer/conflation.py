@@ -10,6 +10,7 @@ A conflation holds no reference to its subscription, which would make a cycle; e
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.core.base import Reason, moved
@@ -50,8 +51,8 @@ class Conflation:
         self.owed_records = 0
         """Records that came to the lane while conflating, and are not yet sent or reported as a gap."""
         self.owed_bytes = 0
-        self.sent_s: float | None = None
-        """When the last record was published that a pass sent; None: none has sent one since conflation began."""
+        self.sent_s = -inf
+        """When the last record was published that a pass sent since conflation began."""
 
     def _become(self, mode: Mode) -> None:
         self.mode = moved(MOVES, self.mode, mode)
@@ -67,7 +68,7 @@ class Conflation:
         self._become(DUE if cursor.number < cursor.lane.count else RESTING)
         self._update_upto(subscription)
         self.upto = max(self.upto, upto)
-        self.sent_s = None
+        self.sent_s = -inf
         oldest = cursor.oldest_time()
         subscription.current_s = now if oldest is None else oldest
         cursor.detach()

@@ -123,7 +123,9 @@ class LaneReader(Reader):
 
     def oldest_time(self, subscription: Subscription) -> float | None:
         if subscription.conflating:
-            return subscription.current_s if self.has_more(subscription) else None
+            # A pass sends the oldest first, so all that still waits in it is younger than what was sent last.
+            since_s = max(subscription.current_s, subscription.conflation.sent_s)
+            return since_s if self.has_more(subscription) else None
         oldest = subscription.cursor.oldest_time()
         return None if oldest is None else max(oldest, subscription.current_s)
 

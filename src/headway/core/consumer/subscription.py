@@ -181,16 +181,9 @@ class Subscription:
         """Returns the time since when records wait for it; None if none do."""
         return self.reader.oldest_time(self)
 
-    def next_time(self) -> float | None:
-        """Returns when the record was published that is sent next, as far as that is known; None if none waits."""
-        sent_s = self.conflation.sent_s
-        if self.conflating and sent_s is not None:
-            return sent_s if self.has_more else None
-        return self.oldest_time()
-
     def note_view(self) -> None:
         """Notes what its client will read when it has read all that was taken."""
-        next_s, outlet = self.next_time(), self.session.outlet
+        next_s, outlet = self.oldest_time(), self.session.outlet
         if next_s is not None:
             if self.view is None:
                 self.view = ViewAge()
@@ -200,7 +193,7 @@ class Subscription:
         """Returns how old the records are that its client reads now, about; 0 while it is away."""
         if self.view is None or not self.session.connected:
             return 0.0
-        return self.view.seconds(self.session.outlet.seen_bytes(), self.next_time(), now)
+        return self.view.seconds(self.session.outlet.seen_bytes(), self.oldest_time(), now)
 
     def stop_timers(self) -> None:
         stop(self.lease)

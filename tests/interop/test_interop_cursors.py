@@ -131,6 +131,13 @@ def test_what_it_takes_room_with_is_nobodys_memory(keeping: BrokerProcess, name:
     assert keeping.consumer(name)["lag_records"] >= 2000
 
 
+def test_offset_0_is_where_a_complete_topic_begins(keeping: BrokerProcess, name: str) -> None:
+    publish(keeping, 3)
+    answer = told(keeping, name, 0)
+    assert (answer["offset"], answer["gap"]) == (1, None)
+    assert answer["lag_records"] >= 3
+
+
 def test_an_offset_beyond_the_end_is_not_believed(keeping: BrokerProcess, name: str) -> None:
     """It is another broker's, or records were lost: who asks sees it by ``latest``."""
     publish(keeping, 1)

@@ -243,6 +243,7 @@ def test_what_never_was_is_not_gone(start: BrokerFactory, tmp_path: Path) -> Non
         publisher.published("new/a", b"first")
     (row,) = ask(broker, "new/#", from_=earliest).rows
     assert row["offset"] > earliest == 1
+    assert ask(broker, "new/#", from_=0).rows == [row], "offset 0 is where a program begins that counts for itself"
     broker.stop()
 
 
@@ -263,6 +264,7 @@ def test_what_is_deleted_is_gone_and_said_so(start: BrokerFactory, tmp_path: Pat
     gone = ask(broker, "old/a", from_=first - 1)
     assert (gone.status, gone.offset("Earliest"), json.loads(gone.body)["earliest"]) == (410, first, first)
     assert gone.error == f"offset {first - 1} is not kept any more, the earliest is {first}; from=earliest begins there"
+    assert ask(broker, "old/a", from_=0).status == 410
     rows = ask(broker, "old/#", from_="earliest").rows
     assert rows[0]["offset"] == first == ask(broker, "old/#", from_=first).rows[0]["offset"]
     assert rows[-1]["payload"] == b"000009" * 10_000

@@ -17,15 +17,15 @@ from headway.server.recorded.parts import (
     RecordedStream,
     RunPart,
     Trimmed,
-    deleted,
     earliest,
+    is_deleted,
     latest,
     limited_stop,
     read_parts,
 )
 
 __all__ = [
-    "deleted", "earliest", "filters_of", "latest", "limited_stop", "NotRecorded", "OffsetGone", "OffsetRange",
+    "earliest", "filters_of", "is_deleted", "latest", "limited_stop", "NotRecorded", "OffsetGone", "OffsetRange",
     "parse_position", "parse_range_request", "parse_start", "parse_stop", "PROGRESS_BYTES", "RangeRequest",
     "read_parts", "RecordedStream", "records_of", "resolve_range", "RunPart", "Timestamp", "to_json_lines", "Trimmed",
 ]

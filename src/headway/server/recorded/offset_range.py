@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headway.core.base import ConfigError, parse_duration, parse_size
 from headway.server.journal import first_offset_at
-from headway.server.recorded.parts import RecordedStream, deleted, earliest, latest
+from headway.server.recorded.parts import RecordedStream, earliest, is_deleted, latest
 from headway.store.journal import ReadableStream
 
 EARLIEST = "earliest"
@@ -122,7 +122,7 @@ def resolve_range(asked: RangeRequest, sources: Sequence[RecordedStream], on_dis
         raise ConfigError(f"to={stop} is before from={start}")
     if isinstance(start, Timestamp) and isinstance(stop, Timestamp) and stop < start:
         raise ConfigError("to is before from")
-    if isinstance(start, int) and start <= deleted(streams) and begin < end:
+    if isinstance(start, int) and is_deleted(streams, start) and begin < end:
         raise OffsetGone(start, begin)
     first = begin if start is None else _offset(start, streams)
     last = end if stop is None else min(end, _offset(stop, streams))

@@ -57,11 +57,17 @@ class Trimmed(Exception):
 def earliest(streams: Sequence[ReadableStream]) -> int:
     """Returns the first offset from which nothing is deleted in any of the streams, and before which they have
     nothing."""
-    gone = deleted(streams)
+    gone = _deleted_upto(streams)
     return max(gone + 1 if gone else 0, min((stream.first_sequence for stream in streams), default=1))
 
 
-def deleted(streams: Iterable[ReadableStream]) -> int:
+def is_deleted(streams: Iterable[ReadableStream], offset: int) -> bool:
+    """Returns whether records from this offset on are deleted. Offsets begin at 1; 0 asks for all that ever were."""
+    upto = _deleted_upto(streams)
+    return 0 < upto >= offset
+
+
+def _deleted_upto(streams: Iterable[ReadableStream]) -> int:
     """Returns the last offset up to which records are deleted; 0: none are."""
     return max((stream.freed_upto for stream in streams), default=0)
 

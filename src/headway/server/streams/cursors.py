@@ -23,7 +23,7 @@ from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Quota, Refusal, json_answer, read_json
 from headway.server.journal import RecordedTopic
 from headway.server.loop import Repeating
-from headway.server.recorded import NotRecorded, deleted, earliest, filters_of, latest
+from headway.server.recorded import NotRecorded, earliest, filters_of, is_deleted, latest
 from headway.store.journal import ReadableStream
 from headway.wire.mqtt.dialect import MqttDialect
 
@@ -128,11 +128,11 @@ class CursorHandlers:
         streams, broker = _streams(found), engine.broker
         first = earliest(streams)
         poll = self._polls[name][0] if name in self._polls else None
-        if (poll is None or wish.offset > poll.offset) and wish.offset <= deleted(streams):
+        if (poll is None or wish.offset > poll.offset) and is_deleted(streams, wish.offset):
             text = f"offset {wish.offset} is not kept any more, the earliest is {first}; from=earliest begins there"
             raise Refusal(410, text, earliest=first)
         # An offset beyond the end: records were lost, or it is another broker's. ``latest`` tells the query.
-        offset = min(wish.offset, max(one.stream.last_sequence for one in found) + 1)
+        offset = min(max(1, wish.offset), max(one.stream.last_sequence for one in found) + 1)
         if poll is None:
             deletion_notice = broker.deletion_notice(name)
             if deletion_notice is not None:

@@ -48,7 +48,7 @@ NAMES_A_PROTOCOL = {
 ROOMS = {
     "core": [
         "base", "message", "selector", "log", "permission", "allowance", "policy", "consumer", "receipts", "delivery",
-        "routing", "queue", "clients", "governance", "telemetry",
+        "routing", "query", "queue", "clients", "governance", "telemetry",
     ],
     "server": [
         "protocols", "config", "loop", "journal", "recorded", "offline", "logins", "transport", "connections",
@@ -75,7 +75,7 @@ BESIDE = {
     },
     "core.clients": {
         "admission", "consuming", "ending", "intake", "object_names", "polls", "queue_feeds", "queues", "restoring",
-    "revoking", "starts", "state_query", "subscribing", "terms", "writers",
+    "revoking", "starts", "subscribing", "terms", "writers",
     },
     "server": {"listener", "main", "reloading"}, "server.journal": set[str](),
     "store": {"atomic_write", "lake", "records", "rows", "schema", "slots", "spill", "staged", "toml"},

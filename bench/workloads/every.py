@@ -15,6 +15,7 @@ from bench.workloads.latency import Latency
 from bench.workloads.persistent import Persistent
 from bench.workloads.restart import Restart
 from bench.workloads.stall import Stall
+from bench.workloads.state import State
 from bench.workloads.workload import Workload
 from bench.workloads.workqueue import Workqueue
 
@@ -22,7 +23,7 @@ EVERY: dict[str, Workload] = {
     workload.name: workload
     for workload in (
         Fanout(), Isolation(), Latency(), Footprint(), Catchup(), Filters(), Workqueue(), Persistent(), Restart(),
-        JournalOverhead(), Stall(), Freshness(),
+        JournalOverhead(), Stall(), Freshness(), State(),
         Wrapped("tls", "TLS"), Wrapped("websocket", "a WebSocket"), Compression(),
     )
 }  # fmt: skip

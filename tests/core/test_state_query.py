@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.base import Refused
-from headway.core.clients import NoState, StateQuery, StateRequest
-from headway.core.clients.state_query import PAGE_MAX, STEP_RECORDS
 from headway.core.log import SAVED_RECORD_BYTES, Pool, State, StateReading, Tab
 from headway.core.log import state_reading as reading_module
 from headway.core.message import Record, compile_key
+from headway.core.query import NoState, StateQuery, StateRequest
+from headway.core.query.state_query import PAGE_MAX, STEP_RECORDS
 from headway.core.routing import Registry
 from headway.core.selector import BadOrder, compile_ordering
 
@@ -112,7 +112,7 @@ def test_what_the_queries_of_one_client_hold_is_on_its_tab(make_registry: Regist
     tab = Tab(pool)
     for number in range(100):
         world.put(f"k{number}", pad="." * 300)
-    first, second = (StateQuery(StateRequest("t/#"), world.registry, tab) for _ in range(2))
+    first, second = (StateQuery(StateRequest("t/#"), world.registry, tab=tab) for _ in range(2))
     saved = [world.truth["t/a", f"k{number}"] for number in range(20)]
     for number in range(20):
         world.put(f"k{number}")
@@ -135,13 +135,13 @@ def test_the_page_of_a_query_is_on_the_tab_of_its_client(make_registry: Registry
     for number in range(1000):
         world.put(f"k{number}", rank=number)
     one = SAVED_RECORD_BYTES + world.truth["t/a", "k999"].size
-    query = StateQuery(StateRequest("t/#", order_by="/rank DESC", top=10), world.registry, tab)
+    query = StateQuery(StateRequest("t/#", order_by="/rank DESC", top=10), world.registry, tab=tab)
     most = [tab.bytes for _ in query.steps()]
     assert most[-1] == max(most) == 10 * one
     query.close()
     assert tab.bytes == 0
     world.state.pool.memory_limit = 40_000
-    query = StateQuery(StateRequest("t/#", order_by="/rank DESC", top=100), world.registry, tab)
+    query = StateQuery(StateRequest("t/#", order_by="/rank DESC", top=100), world.registry, tab=tab)
     assert [record for some in query.steps() for record in some] == []
     assert "there is no room for its page: this client takes up" in query.given_up
     assert tab.bytes <= world.state.pool.client_limit + one

@@ -114,6 +114,25 @@ def test_what_cannot_be_answered_is_one_clear_error(
     assert (answer.status, words in answer.json["error"]) == (status, True), answer.body
 
 
+def test_an_order_is_kept_for_the_next_page(start: BrokerFactory) -> None:
+    """A page of an order that is up to date looks at nothing; one that is not looks at the changes."""
+    broker = start(LISTENER + TOPIC)
+    page: dict[str, object] = {"order_by": "/delay DESC", "top": 2}
+    with paho(broker.ports["mqtt"], "publisher") as client:
+        for number in range(300):
+            client.publish("flights/x", json.dumps({"tailnum": f"N{number}", "delay": number}).encode(), 1)
+        first = ask(broker, "flights/#", page)
+        assert first.delays == [299, 298]
+        second = ask(broker, "flights/#", page | {"skip": 1})
+        assert (second.delays, second.json["looked_at"]) == ([298, 297], 0)
+        client.publish("flights/x", b'{"tailnum": "N299", "delay": 1}', 1)
+        client.publish("flights/x", b'{"tailnum": "N7", "delay": 500}', 1)
+        third = ask(broker, "flights/#", page)
+        assert (third.delays, third.json["offset"]) == ([500, 298], 302)
+        assert third.json["looked_at"] <= 2
+    assert ask(broker, "flights/#", page | {"where": "delay < 3"}).delays == [2, 1], "it has an order of its own"
+
+
 def headway(broker: BrokerProcess, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from headway.cli import main; main()", "query", *words, "--admin", broker.admin]
     environment = os.environ | {"COLUMNS": "100"}

@@ -26,14 +26,12 @@ from headway.core.clients.queues import Queues
 from headway.core.clients.restoring import Restoring
 from headway.core.clients.revoking import Revoking, RightsOf
 from headway.core.clients.starts import Starts
-from headway.core.clients.state_query import NoState, StateQuery, StateRequest
 from headway.core.clients.subscribing import Subscribing
 from headway.core.clients.writers import PROTOCOL, Origin, WriterOutlet, Writers
 
 __all__ = [
     "Admission", "check_binding", "check_exchange", "check_queue", "DurableMetadata", "DurableQueueTerms", "Ending",
-    "Folding", "Intake", "is_own", "NoState", "Origin", "Polls", "POLLS_PROTOCOL", "PROTOCOL", "published_to",
+    "Folding", "Intake", "is_own", "Origin", "Polls", "POLLS_PROTOCOL", "PROTOCOL", "published_to",
     "queue_object", "Queues", "RecoveredChange", "RecoveredPosition", "Restoring", "Revoking", "RightsOf",
-    "SessionTerms", "Starts", "StateQuery", "StateRequest", "Subscribing", "SubscriptionTerms",
-    "WriterBatch", "WriterOutlet", "Writers",
+    "SessionTerms", "Starts", "Subscribing", "SubscriptionTerms", "WriterBatch", "WriterOutlet", "Writers",
 ]

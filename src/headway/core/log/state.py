@@ -250,6 +250,26 @@ class StatePass:
                 return record
         return None
 
+    def take(self, most: int) -> list[StateEntry]:
+        """Returns the next entries, ``most`` of them at most, whoever is accepted. None are the last, if the pass is at
+        its end."""
+        found: list[StateEntry] = []
+        if self in self.state.seeking and not self._seek():
+            return found
+        entry, upto = self.at, self.upto
+        self._leave()
+        while len(found) < most and (record := entry.record) is not None and record.sequence <= upto:
+            found.append(entry)
+            entry = entry.after
+        self._move_to(entry)
+        return found
+
+    @property
+    def at_end(self) -> bool:
+        """Tells whether no more entries come up to ``upto``."""
+        record = self.at.record
+        return self not in self.state.seeking and (record is None or record.sequence > self.upto)
+
     def extend(self, upto: int) -> None:
         """Moves the end of the pass, so that it also reads the records that came meanwhile."""
         if self.at is self.state.ends and self not in self.state.seeking:

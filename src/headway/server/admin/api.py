@@ -57,8 +57,10 @@ class Admin:
         self._records = RecordHandlers(engine)
         self._cursors = CursorHandlers(engine)
         self._writers = WriterHandlers(engine)
-        self._app.add_routes(StateHandlers(engine).routes())
-        self._app.add_routes([*self._records.routes(), *self._cursors.routes(), *self._writers.routes()])
+        self._states = StateHandlers(engine)
+        self._app.add_routes([
+            *self._records.routes(), *self._cursors.routes(), *self._writers.routes(), *self._states.routes(),
+        ])  # fmt: skip
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S,
                                      keepalive_timeout=IDLE_S, logger=_log)  # fmt: skip
         self._listening: asyncio.Server | None = None
@@ -97,6 +99,7 @@ class Admin:
         self._records.close()
         self._verdicts.close()
         self._cursors.close()
+        self._states.close()
         await self._writers.close()
 
     async def _broker(self, _: web.Request) -> web.Response:

@@ -1,7 +1,8 @@
 """The state over HTTP: ``GET /v1/state/FILTER``, the latest record per key as of one offset, a page of it in an order.
 
-Theory of operation. A query goes on in steps of bounded work (core/clients/state_query.py), and the loop goes on
-between two of them, so a query of a million keys holds up nobody. What is found is sent as soon as there is a chunk of
+Theory of operation. A query goes on in steps of bounded work (core/query/state_query.py), and the loop goes on between
+two of them, so a query of a million keys holds up nobody. Orders that somebody asked for a moment ago are kept up to
+date, likewise. What is found is sent as soon as there is a chunk of
 it, and the next is looked for when the client has taken that. An answer that cannot be finished is broken off, so it
 never looks like a whole one.
 """
@@ -16,11 +17,11 @@ import msgspec
 from aiohttp import web
 
 from headway.core.base import Reason, Refused
-from headway.core.clients import NoState, StateQuery, StateRequest
 from headway.core.consumer import Use, read_options
 from headway.core.log import Tab
 from headway.core.message import BadTopic, Record, validate_filter
 from headway.core.permission import Operation
+from headway.core.query import KeptOrders, NoState, StateQuery, StateRequest
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Refusal, abort, is_gone
 from headway.server.recorded import RunPart, records_of
@@ -37,6 +38,8 @@ QUERIES_PER_CLIENT = 4
 ANSWER_S = 300.0
 """An answer that its client has not read to the end by then is broken off: it may keep replaced records."""
 CHUNK_BYTES = 64 * 1024
+KEEP_UP_S = 0.05
+"""Kept orders that have caught up look for changes this often."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -46,9 +49,21 @@ class StateHandlers:
         self._running = 0
         self._askers: dict[str, _Asker] = {}
         """Those whose queries are being answered, by name."""
+        self._orders = KeptOrders(engine.broker.registry)
+        self._keeping: asyncio.Task[None] | None = None
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/v1/state/{filter:.+}", self._state)]
+
+    def close(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+
+    async def _keep_up(self) -> None:
+        """Keeps the orders up to date while there are any."""
+        while len(self._orders):
+            more = self._orders.keep_up(self._engine.now())
+            await asyncio.sleep(0 if more else KEEP_UP_S)
 
     async def _state(self, request: web.Request) -> web.StreamResponse:
         if self._running >= QUERIES_MAX:
@@ -75,6 +90,7 @@ class StateHandlers:
             raise Refusal(501, NO_ARROW)
         query = self._begun(request, asked, tab)
         try:
+            await self._prepare(request, query, right)
             answer = _Answer(query, asked, format, self._engine.broker.registry.wall_offset_s)
             response = web.StreamResponse(headers=answer.headers() | {"Content-Type": FORMATS[format]})
             response.enable_chunked_encoding()
@@ -82,6 +98,19 @@ class StateHandlers:
         finally:
             query.close()
         return response
+
+    async def _prepare(self, request: web.Request, query: StateQuery, right: ReadRight) -> None:
+        """Raises Refusal, ConnectionError."""
+        try:
+            for _ in query.prepare():
+                await asyncio.sleep(0)
+                right.check()
+                if is_gone(request):
+                    raise ConnectionResetError
+        except Refused as refused:
+            raise Refusal(403 if refused.reason is Reason.NOT_AUTHORIZED else 400, str(refused)) from None
+        if query.given_up:
+            raise Refusal(503, f"{query.given_up}; ask again")
 
     async def _send(
         self, request: web.Request, response: web.StreamResponse, answer: _Answer, right: ReadRight
@@ -140,7 +169,10 @@ class StateHandlers:
         """Raises Refusal."""
         registry = self._engine.broker.registry
         try:
-            return StateQuery(asked, registry, tab)
+            query = StateQuery(asked, registry, self._orders, self._engine.now(), tab)
+            if len(self._orders) and (self._keeping is None or self._keeping.done()):
+                self._keeping = self._engine.loop.create_task(self._keep_up())
+            return query
         except Refused as refused:
             raise Refusal(400, str(refused)) from None
         except NoState as error:

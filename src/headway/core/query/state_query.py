@@ -1,0 +1,225 @@
+"""A query of the state: the records that match, in an order, a page of them; in steps of bounded work.
+
+In the order of the offsets (the default) records are found as the state is read, and a page of the first ends the
+reading early. Any other order is kept (kept_order.py): the query waits until it is up to date, and takes its page in
+one step. Where no order can be kept, or it changes faster than it can be brought up to date, the whole state is read,
+and only the best of it are held: ``PAGE_MAX`` at most. What a query holds is on the tab of its client.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Generator, Iterator
+from operator import itemgetter
+
+import msgspec
+
+from headway.core.base import Reason, Refused
+from headway.core.log import QUERIES, SAVED_RECORD_BYTES, State, StateReading, Tab
+from headway.core.message import KeyExtractor, Record, covers, matcher
+from headway.core.query.kept_order import KeptOrder
+from headway.core.query.kept_orders import KeptOrders
+from headway.core.routing import Registry
+from headway.core.selector import BadOrder, BadSelector, Ordering, compile_ordering, compile_selector
+
+STEP_RECORDS = 128
+"""The most records that one step looks at; it ends sooner if they are large."""
+PAGE_MAX = 10_000
+"""The most records of an answer that is ordered by anything but the offset, with those that are skipped."""
+CHASE_MAX = 2
+"""A query that has looked at this many times the keys of the state gives up to bring its order up to date."""
+CHASE_RECORDS = 10_000
+"""A query looks at this many more, so that a small state that changes all the time has its order, too."""
+
+_rank = itemgetter(0)
+
+
+class StateRequest(msgspec.Struct, frozen=True):
+    """A query as its client said it."""
+
+    filter: str
+    selector: str | None = None
+    order_by: str = "offset"
+    top: int | None = None
+    """The most records that are wanted; None: all."""
+    skip: int = 0
+
+
+class NoState(Exception):
+    """There is no state that covers a filter."""
+
+
+class StateQuery:
+    """One query that is being answered, until ``close``. Raises :class:`Refused`, :class:`NoState`.
+
+    First ``prepare``; then ``as_of`` is settled, and ``steps`` yields the records."""
+
+    def __init__(self, request: StateRequest, registry: Registry, orders: KeptOrders | None = None,
+                 now: float = 0.0, tab: Tab | None = None) -> None:
+        """``orders`` has the kept orders; without it none is kept. ``tab``: the client's; None: one of its own."""
+        self.ordering = _ordering(request)
+        states = [state for state in registry.router.states if state.declared and covers(state.filter, request.filter)]
+        if not states:
+            raise NoState(f"{request.filter} has no state: no keyed [[topic]] covers it")
+        self.state: State = states[0]
+        self.key_of: KeyExtractor = self.state.key
+        self.looked_at = 0
+        """The number of records looked at so far."""
+        self._registry = registry
+        self._match = _Match(self.state, request, self.ordering)
+        self._top, self._skip = request.top, request.skip
+        self._page: list[Record] | None = None
+        """The answer, if it is taken from a kept order."""
+        self._reading: StateReading | None = None
+        self._given_up = ""
+        self._order: KeptOrder | None = None
+        if orders is not None and not self.ordering.by_offset:
+            name = self.state, request.filter, request.selector, request.order_by
+            self._order = orders.wanted(name, self._match.rank_of, now)
+        self._tab = Tab(self.state.pool) if tab is None else tab
+        self._page_bytes = 0
+        """The bytes of the page of an answer that is ordered by anything but the offset."""
+        self._settle()
+
+    def _settle(self) -> None:
+        """Settles as of when the answer is true: now."""
+        self.as_of = self._registry.sequence
+        """The sequence as of which the answer is true."""
+        self.evicted_records = self.state.evicted_records
+        if self._order is None:
+            self._reading = StateReading(self.state, self.as_of, self._tab, newest_first=self.ordering.by_offset < 0)
+
+    @property
+    def given_up(self) -> str:
+        """The reason why the answer is not whole; empty: it is."""
+        return self._given_up or (self._reading.given_up if self._reading is not None else "")
+
+    def prepare(self) -> Iterator[None]:
+        """Brings the order up to date, in steps."""
+        order, registry = self._order, self._registry
+        if order is None:
+            return
+        most = CHASE_MAX * len(self.state) + CHASE_RECORDS
+        while self.state in registry.router.states:
+            self.looked_at += order.catch_up(registry.sequence, STEP_RECORDS)
+            if order.gone or self.looked_at > most:
+                self._order = None
+            elif order.is_current(registry.sequence):
+                assert self._top is not None
+                self._page = order.page(self._skip, self._top)
+                for record in self._page:
+                    self._keep(record)
+            else:
+                yield
+                continue
+            self._settle()
+            return
+        self._given_up = "the state is not kept any more"
+
+    def steps(self) -> Generator[list[Record], None, None]:
+        """Does the query in steps. Each yields the records of the answer that it found, maybe none."""
+        if self._reading is None:
+            assert self._page is not None or self.given_up, "it is prepared"
+            return _portions([] if self._page is None or self.given_up else self._page)
+        return self._by_offset(self._reading) if self.ordering.by_offset else self._ordered(self._reading)
+
+    def close(self) -> None:
+        """Ends the query, wherever it is. What it held is off the tab."""
+        if self._reading is not None:
+            self._reading.close()
+        self._tab.add(QUERIES, -self._page_bytes)
+        self._page_bytes = 0
+
+    def _by_offset(self, reading: StateReading) -> Generator[list[Record], None, None]:
+        to_skip, left = self._skip, self._top
+        while left is None or left > 0:
+            some = reading.take(STEP_RECORDS)
+            found = self._select(some)
+            skipped = min(to_skip, len(found))
+            to_skip -= skipped
+            found = found[skipped:] if left is None else found[skipped : skipped + left]
+            if left is not None:
+                left -= len(found)
+            yield found
+            if reading.closed:
+                return
+
+    def _ordered(self, reading: StateReading) -> Generator[list[Record], None, None]:
+        assert self._top is not None
+        most = self._skip + self._top
+        best: list[tuple[bytes, Record]] = []
+        more = most > 0
+        while more:
+            some = reading.take(STEP_RECORDS)
+            more = not reading.closed
+            for record in self._select(some):
+                rank = self.ordering.rank(record, self.key_of)
+                if len(best) < most or rank < best[-1][0]:
+                    insort(best, (rank, record), key=_rank)
+                    self._keep(record)
+                    if len(best) > most:
+                        self._keep(best.pop()[1], -1)
+                    if self.given_up:
+                        return
+            yield []
+        if not self.given_up:
+            yield from _portions([record for _, record in best[self._skip :]])
+
+    def _keep(self, record: Record, count: int = 1) -> None:
+        """Counts a record that joins the page; ``count`` -1: one that leaves it."""
+        size = count * (SAVED_RECORD_BYTES + record.size)
+        try:
+            if size > 0:
+                self._tab.check(size)
+        except Refused as refused:
+            self._given_up = f"there is no room for its page: {refused}"
+        self._tab.add(QUERIES, size)
+        self._page_bytes += size
+
+    def _select(self, some: list[Record]) -> list[Record]:
+        self.looked_at += len(some)
+        return [record for record in some if self._match.accepts(record)]
+
+
+class _Match:
+    """The records of a state that a query wants, and their order."""
+
+    def __init__(self, state: State, request: StateRequest, ordering: Ordering) -> None:
+        self._key_of = state.key
+        self._on_topic = None if state.filter == request.filter else matcher(request.filter)
+        self._selects = _selection(request)
+        self._ordering = ordering
+
+    def accepts(self, record: Record) -> bool:
+        if self._on_topic is not None and not self._on_topic(record.topic):
+            return False
+        return self._selects is None or self._selects(record, self._key_of)
+
+    def rank_of(self, record: Record) -> bytes | None:
+        """Returns the rank of a record; None if it is not wanted."""
+        return self._ordering.rank(record, self._key_of) if self.accepts(record) else None
+
+
+def _portions(records: list[Record]) -> Generator[list[Record], None, None]:
+    for at in range(0, len(records), STEP_RECORDS):
+        yield records[at : at + STEP_RECORDS]
+
+
+def _ordering(request: StateRequest) -> Ordering:
+    try:
+        ordering = compile_ordering(request.order_by)
+    except BadOrder as error:
+        raise Refused(Reason.PROTOCOL_ERROR, str(error)) from error
+    if not ordering.by_offset and (request.top is None or request.skip + request.top > PAGE_MAX):
+        said = "say top" if request.top is None else f"skip and top are {request.skip + request.top:,} together"
+        order = ascii(request.order_by[:60])
+        text = f"an answer in the order {order} has a page of at most {PAGE_MAX:,} records: {said}"
+        raise Refused(Reason.PROTOCOL_ERROR, text)
+    return ordering
+
+
+def _selection(request: StateRequest) -> Callable[[Record, KeyExtractor | None], bool] | None:
+    try:
+        return compile_selector(request.selector).matches if request.selector else None
+    except BadSelector as error:
+        raise Refused(Reason.PROTOCOL_ERROR, str(error)) from error

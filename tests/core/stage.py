@@ -32,6 +32,7 @@ from headway.core.consumer.outlet import PeerState
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.log.pool import Pool
+from headway.core.log.state import StateTerms
 from headway.core.message.record import Properties, Run
 from headway.core.policy.flap import FlapControl
 from headway.core.policy.policy import parse_policies
@@ -255,7 +256,7 @@ class Stage:
         self.broker = Broker({"": Limits()}, pools, parse_policies(tables.get("policy", [])), flap=FlapControl(**flap))
         self.pool = pools[""]
         for topic in tables.get("topic", []):
-            self.broker.declare_state(topic["filter"], topic.get("key", "topic"))
+            self.broker.declare_state(StateTerms(**topic))
         self.disk = Disk(Random(0), 0.0, 0.0, 0.0)
         self.clients: dict[str, Client] = {}
         self.spills: list[Spill] = []

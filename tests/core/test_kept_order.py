@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.core.stage import Stage
 
 from headway.core.log import Pool, State
-from headway.core.message import Record, compile_key
+from headway.core.message import Properties, Record, compile_key
 from headway.core.query import KeptOrders, StateQuery, StateRequest
 from headway.core.query import kept_order as order_module
 from headway.core.query import kept_orders as orders_module
@@ -36,6 +36,11 @@ class World:
         self.registry.sequence += 1
         payload = json.dumps({"k": key, "v": value}).encode()
         self.state.put(Record(topic, payload, sequence=self.registry.sequence))
+
+    def delete(self, key: object, topic: str = "t/a") -> None:
+        self.registry.sequence += 1
+        properties = Properties(user=(("key", str(key)), ("v", "5")))
+        self.state.change(Record(topic, b"", properties, sequence=self.registry.sequence))
 
     def query(self, filter: str = "t/#", order_by: str = "/v", top: int = 20, skip: int = 0, **more: object
               ) -> StateQuery:
@@ -77,7 +82,7 @@ def world() -> World:
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), memory=st.sampled_from([10**9, 200_000]), block=st.sampled_from([4, 16, 1024]))
 def test_each_page_is_the_truth_whatever_changed(seed: int, memory: int, block: int) -> None:
-    """Updates, evictions (in the small pool), catching up in steps while the state changes, and several orders."""
+    """Updates, deletes, evictions (in the small pool), catching up in steps while the state changes, several orders."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order_module, "BLOCK_MAX", block)
         patch.setattr(order_module, "TIDY_RECORDS", 3)
@@ -85,6 +90,8 @@ def test_each_page_is_the_truth_whatever_changed(seed: int, memory: int, block: 
         for _ in range(60):
             for _ in range(chance.randrange(30)):
                 world.put(chance.randrange(80), chance.choice([None, True, "x", chance.random(), chance.randrange(9)]))
+                if chance.random() < 0.3:
+                    world.delete(chance.randrange(80))
             order, skip = chance.choice(["/v", "/v DESC", "topic, /k"]), chance.choice([0, 0, 3, 70])
             more = {"order_by": order, "top": chance.choice([1, 5, 100]), "skip": skip}
             query = world.query(**more)

@@ -17,6 +17,7 @@ from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.effects import Disconnect
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session, Will
+from headway.core.log.state import StateTerms
 from headway.core.message.record import Record
 from headway.core.permission.denials import Denials
 from headway.core.permission.identity import NOBODY, Identity
@@ -310,11 +311,11 @@ def test_topics_that_a_reload_declares_have_a_state_for_whom_waits() -> None:
     rule = '[[policy]]\nname = "p"\n[[policy.rule]]\nwhen = { lag_records = 10 }\nthen = "conflate"\nkeyed = true\n'
     stage = Stage(rule)
     clients = crowd(stage, FEW)
-    found = lines(stage, lambda: stage.broker.declare_states([("t/#", "topic")], stage.now))
+    found = lines(stage, lambda: stage.broker.declare_states([StateTerms("t/#")], stage.now))
     assert max(found) < LINES_A_TURN
     subscriptions = [one for client in clients for one in client.session.subscriptions.values()]
     assert {None if one.conflation.state is None else one.conflation.state.filter for one in subscriptions} == {"t/#"}
-    assert lines(stage, lambda: stage.broker.declare_states([("t/#", "topic")], stage.now))[0] < 100
+    assert lines(stage, lambda: stage.broker.declare_states([StateTerms("t/#")], stage.now))[0] < 100
 
 
 def test_limits_that_are_as_before_are_no_change() -> None:

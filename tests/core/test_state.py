@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.core.log import state as state_module
 from headway.core.log.pool import Pool
 from headway.core.log.state import ENTRY_BYTES, FORGET_ENTRIES, State
 from headway.core.message.keys import compile_key
-from headway.core.message.record import SCAN_MAX, Record
+from headway.core.message.record import SCAN_MAX, Properties, Record
 
 
 def record(key: str, sequence: int, topic: str = "t") -> Record:
@@ -164,3 +165,61 @@ def test_a_pass_that_begins_somewhere_loses_nothing_while_the_state_changes(
             left = {sequence for sequence in latest.values() if start < sequence <= upto}
             assert left <= set(sequences) <= set(range(start + 1, upto + 1))
             assert not state.seeking
+
+
+def deleted(key: str, sequence: int) -> Record:
+    return Record("t", b"", Properties(user=(("key", key),)), sequence=sequence)
+
+
+def test_a_delete_removes_its_key_and_stands_among_the_changes() -> None:
+    state = filled("abc")
+    state.change(deleted("b", 4))
+    assert len(state) == 2
+    assert [r.sequence for r in state.read(2, 4)] == [3, 4]
+    assert [r.sequence for r in state.snapshot(4)] == [1, 3]
+    state.change(record("b", 5))
+    assert len(state) == 3
+    assert [r.sequence for r in state.read(2, 5)] == [3, 5]
+    state.check()
+
+
+def test_a_snapshot_that_goes_on_has_the_deletes_that_came_meanwhile() -> None:
+    state = filled("abc")
+    state.change(deleted("a", 4))
+    snapshot = state.snapshot(4)
+    assert next(snapshot).sequence == 2
+    state.change(deleted("b", 5))
+    snapshot.extend(5)
+    assert [r.sequence for r in snapshot] == [3, 5]
+
+
+def test_an_empty_record_that_says_no_key_is_a_record_without_key() -> None:
+    state = filled("ab")
+    state.change(Record("t", b"", sequence=3))
+    assert [r.sequence for r in state.snapshot(3)] == [1, 2, 3]
+
+
+def test_deletes_go_first_and_a_pass_over_older_changes_knows_that_it_missed_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state_module, "DELETES_MAX", 2)
+    state = filled("abcd")
+    reader, resting = state.read(2, 7), 4
+    for sequence, key in enumerate("abc", 5):
+        state.change(deleted(key, sequence))
+    state.check()
+    assert (len(state), state.evicted_records) == (1, 0)
+    assert [r.sequence for r in reader if r is not None] == [4, 6, 7]
+    assert reader.missed == 1
+    assert state.read(resting, 7).missed == 1
+    assert state.read(5, 7).missed == 0
+
+
+def test_for_want_of_room_deletes_are_forgotten_before_keys() -> None:
+    state = a_state(memory=4 * 3 * (ENTRY_BYTES + 250))
+    for sequence, key in enumerate("ab", 1):
+        state.put(record(key, sequence))
+    for sequence in range(3, 50):
+        state.change(deleted(f"x{sequence}", sequence))
+    assert (len(state), state.evicted_records) == (2, 0)
+    state.check()

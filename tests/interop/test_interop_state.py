@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.parse
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ from tests.interop.permitted import paho as login
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import PATIENCE_S, until
+
+from headway.core.message.record import Properties
 
 TOPIC = '[[topic]]\nfilter = "flights/#"\nkey = "/tailnum"\n'
 LISTENER = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
@@ -200,3 +203,26 @@ def test_one_that_does_not_read_its_answers_leaves_room_for_others(start: Broker
         answer = ask(broker, "flights/#", {"top": 1})
         assert (answer.status, "of address 127.0.0.1" in answer.body.decode()) == (429, True)
     until(lambda: ask(broker, "flights/#", {"top": 1}).status == 200, what="their connections are over")
+
+
+def test_what_was_deleted_is_gone_also_after_a_restart(start: BrokerFactory, tmp_path: Path) -> None:
+    journal = f'[journal]\npath = "{tmp_path / "journal"}"\n'
+    config = LISTENER + journal + TOPIC + 'keep = "1d"\n'
+    broker = start(config)
+    with paho(broker.ports["mqtt"], "viewer") as viewer, Raw(broker.ports["mqtt"], "publisher") as publisher:
+        viewer.subscribe("flights/#", 1)
+        for tail in "abc":
+            publisher.published("flights/x", json.dumps({"tailnum": tail, "delay": 0}).encode())
+        publisher.published("flights/x", b"", properties=Properties(user=(("key", "b"),)))
+        until(lambda: len(viewer.messages) == 4, what="the viewer has the delete")
+        marks = dict(viewer.messages[-1].properties.UserProperty)
+        assert marks == {"key": "b", "headway-event": "delete", "headway-key": "b"}
+
+    def keys(broker: BrokerProcess) -> list[str]:
+        return [one["key"] for one in ask(broker, "flights/#", {}).json["records"]]
+
+    assert keys(broker) == ["a", "c"]
+    broker.stop()
+    again = start(config)
+    assert keys(again) == ["a", "c"]
+    again.stop()

@@ -53,6 +53,9 @@ class Seen(NamedTuple):
     identifiers: tuple[int, ...]
     gap: GapTold | None
     offset: int | None
+    event: str | None = None
+    """What the broker says that it is, if it is not an ordinary record."""
+    key: str | None = None
 
 
 def take_apart(item: Publish) -> Seen:
@@ -64,13 +67,15 @@ def take_apart(item: Publish) -> Seen:
         gap = GapTold(int(count), reason, int(first), int(last))
         del user[-4:]
     offset = int(user.pop()[1]) if user and user[-1][0] == "offset" else None
+    key = user.pop()[1] if user and user[-1][0] == "headway-key" else None
+    event = user.pop()[1] if user and user[-1][0] == "headway-event" else None
     old = run.properties
     properties = Properties(
         old.payload_format, old.content_type, old.response_topic, old.correlation_data, tuple(user)
     )
     return Seen(
         run.topic, run.payload(0), item.qos, item.packet_id, item.dup, run.retain, properties, item.expiry_s,
-        item.identifiers, gap, offset,
+        item.identifiers, gap, offset, event, key,
     )  # fmt: skip
 
 

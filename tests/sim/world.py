@@ -24,6 +24,7 @@ from headway.core.delivery import fanout
 from headway.core.delivery import rendering as delivery
 from headway.core.log import lane
 from headway.core.log.pool import Pool
+from headway.core.log.state import StateTerms
 from headway.core.message.record import Run
 from headway.core.message.topics import matches
 from headway.core.policy.decision import DecisionKind
@@ -84,7 +85,7 @@ class World:
         self.declared: list[tuple[str, str]] = []
         if rng.random() < self.STATES:
             self.declared = [(rng.choice(("#", "a/#", "b/#")), rng.choice(chance.KEYS))]
-            self.broker.declare_state(*self.declared[0])
+            self.broker.declare_state(StateTerms(*self.declared[0]))
         self.clients = [Client(self, n, rng.choice(chance.MANNERS)) for n in range(rng.randint(3, 10))]
         self.clients.append(Client(self, 99, chance.HEALTHY))
         self.healthy = {client.name for client in self.clients if client.manner.healthy}

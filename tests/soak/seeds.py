@@ -15,6 +15,7 @@ SEEDS = os.environ.get("HEADWAY_SEEDS", "1-200")
 KINDS = {
     "clients and topics": "tests/sim/test_sim.py",
     "queues": "tests/sim/queues",
+    "images of keyed topics": "tests/sim/images",
     "a restart at any moment": "tests/sim/test_restart.py",
     "AMQP channels": "tests/fuzz/test_amqp_channels_fuzz.py",
 }

@@ -36,7 +36,7 @@ from headway.core.consumer import (
 )
 from headway.core.delivery import Fanout, last_of_half_sent, note_in_flight
 from headway.core.governance import LATE_S, SWEEP_S, Governor, NewPolicies, Turn, pressure
-from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle
+from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle, StateTerms
 from headway.core.message import Dialect, Run
 from headway.core.policy import FlapControl, Policy, VerdictBook, minds_acks
 from headway.core.routing import (
@@ -251,12 +251,12 @@ class Broker:
 
     # -- configuration ----------------------------------------------------------------------------------------------
 
-    def declare_state(self, filter: str, key: str) -> None:
+    def declare_state(self, terms: StateTerms) -> None:
         """Begins a state, at the start: the latest record per key of these topics."""
-        self._new_policies.declare(filter, key)
+        self._new_policies.declare(terms)
 
-    def declare_states(self, states: Iterable[tuple[str, str]], now: float) -> None:
-        """Begins the states that a reload has added: the filter and the key of each."""
+    def declare_states(self, states: Iterable[StateTerms], now: float) -> None:
+        """Begins the states that a reload has added, and changes the terms of the others."""
         self._new_policies.declare_more(states, now)
 
     def set_policies(self, policies: tuple[Policy, ...], now: float, trials: tuple[Policy, ...] = ()) -> None:

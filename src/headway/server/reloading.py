@@ -80,7 +80,7 @@ class Reloading:
             log.warning("%s", doubt)
         engine.permissions.reload(engine.settings, now)
         engine.take_limits()
-        engine.broker.declare_states([(topic.filter, topic.key.text) for topic in fresh.topics], now)
+        engine.broker.declare_states([topic.terms for topic in fresh.topics], now)
         engine.broker.set_policies(fresh.policies, now, fresh.trials)
         if engine.telemetry is not None:
             engine.telemetry.configured(engine.settings, fresh.policies_text)

@@ -35,9 +35,9 @@ class Starts:
         self.give_state(subscription)
         state, sequence = subscription.conflation.state, self._registry.sequence
         if options.start != "end":
-            self._start_at(subscription, options, now)
+            sequence = self._start_at(subscription, options, now)
         elif options.snapshot and state is not None and len(state):
-            subscription.add_backfill(state.read(0, sequence, feed.accepts))
+            subscription.add_backfill(state.snapshot(sequence, feed.accepts))
         if options.conflate_s is not None:
             start_conflating(subscription, now, upto=sequence)
             if options.conflate_s:
@@ -68,9 +68,11 @@ class Starts:
 
         subscription.clock = self._registry.timers.move(subscription.clock, now + interval, tick)
 
-    def _start_at(self, subscription: Subscription, options: SubscriptionOptions, now: float) -> None:
-        """Starts a subscription with the option ``from``: at the earliest record, behind an offset, or at a time."""
+    def _start_at(self, subscription: Subscription, options: SubscriptionOptions, now: float) -> int:
+        """Starts a subscription with the option ``from``: at the earliest record, behind an offset, or at a time.
+        Returns the sequence up to which records come from elsewhere than the lane."""
         lane, cursor, archive = subscription.feed.lane, subscription.cursor, self._registry.archive
+        sequence = self._registry.sequence
         filter = subscription.feed.key.filter
         earliest = archive.earliest(filter) if archive is not None else None
         if archive is not None and earliest is not None:
@@ -79,7 +81,7 @@ class Starts:
                 self._read_archive(archive, subscription, seen)
                 if seen + 1 < earliest or not archive.complete(filter):
                     subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
-                return
+                return sequence
         else:
             seen = lane.dropped_sequence if options.start == "earliest" else int(options.start)
         if seen >= lane.dropped_sequence:
@@ -92,11 +94,16 @@ class Starts:
             cursor.start_at(chunk, index)
             subscription.current_s = now
             subscription.counters.start_at(cursor.number, cursor.position)
-            return
+            return min(seen, sequence)
         state = subscription.conflation.state
+        forgotten = 0
         if state is not None:
-            subscription.add_backfill(state.read(seen, self._registry.sequence, subscription.feed.accepts))
+            changes = state.read(seen, sequence, subscription.feed.accepts)
+            forgotten, changes.missed = changes.missed, 0
+            subscription.add_backfill(changes)
         subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
+        subscription.note_gap(forgotten, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
+        return sequence
 
     def _read_archive(self, archive: RecordedTopics, subscription: Subscription, seen: int) -> None:
         """Adds a backfill of recorded records. A durable subscription gets the rest of it after a crash, too."""
@@ -117,7 +124,7 @@ class Starts:
         """Gives the present state to a client that was conflated when the process ended. Without a state the client
         gets a gap."""
         state = subscription.conflation.state
-        if state is not None and len(state):
+        if state is not None and state.records:
             subscription.add_backfill(state.read(0, self._registry.sequence, subscription.feed.accepts))
         else:
             subscription.gap = Gap(0, 1, seen, Reason.CONFLATED)

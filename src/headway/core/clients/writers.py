@@ -116,8 +116,11 @@ class Writers:
                 run, origin = part_of(run, skipped, len(run)), origin._replace(row=origin.row + skipped)
         if session.rights is not None:
             session.rights.check_publish(run.topic, len(run.ends))
-        run.origin = str(origin)
-        self._publishing.publish(session, [run], now)
+        parts: list[Run] = []
+        for part, start in self._publishing.parts(run):
+            part.origin = str(origin._replace(row=origin.row + start))
+            parts.append(part)
+        self._publishing.publish(session, parts, now)
 
     def done(self, name: str, now: float) -> None:
         """Journals that the batch is done. All of its durable rows are on disk."""

@@ -135,15 +135,16 @@ class Conflation:
         subscription.case.meter.skipped(size)
         self.owed_records += passed
         self.owed_bytes += size
-        # At most one record per key will still be sent. The rest becomes a gap now, not at the end of the pass,
-        # because a consumer that is slow enough never reaches that end.
-        self.own_up(subscription, len(state))
         cursor.jump_to_end()
         running = subscription.backfills[-1].records if subscription.backfills else None
         if isinstance(running, StatePass):
             running.extend(lane.last_sequence)
         else:
-            subscription.add_backfill(state.read(self.upto, lane.last_sequence, subscription.feed.accepts))
+            running = state.read(self.upto, lane.last_sequence, subscription.feed.accepts)
+            subscription.add_backfill(running)
+        # At most one record per key will still be sent. The rest becomes a gap now, not at the end of the pass,
+        # because a consumer that is slow enough never reaches that end. What has left the state is told at that end.
+        self.own_up(subscription, state.records + running.missed)
         self.upto = lane.last_sequence
 
     # -- owed records -----------------------------------------------------------------------------------------------

@@ -254,7 +254,8 @@ class Subscription:
         if old is None:
             self.gap = Gap(records, first, last, reason)
         else:
-            self.gap = Gap(old.records + records, min(old.first_sequence, first), max(old.last_sequence, last), reason)
+            told = old.reason if reason is Reason.CONFLATED else reason  # conflation loses nothing of a state
+            self.gap = Gap(old.records + records, min(old.first_sequence, first), max(old.last_sequence, last), told)
 
     def skip_to(self, number: int, reason: Reason) -> dict[int, int]:
         """Skips all records before ``number``. Returns the number of skipped records by publisher."""

@@ -13,7 +13,7 @@ from headway.core.base import WorkSteps
 from headway.core.clients import Starts
 from headway.core.consumer import Session
 from headway.core.governance.governor import Governor
-from headway.core.log import State
+from headway.core.log import State, StateTerms
 from headway.core.message import compile_key
 from headway.core.routing import Registry, SessionRound
 
@@ -37,21 +37,32 @@ class NewPolicies:
         """Gives every consumer the policy and the state that it has now."""
         self.round.begin(now)
 
-    def declare(self, filter: str, key: str) -> None:
-        """Begins a state: the latest record per key of these topics."""
+    def declare(self, terms: StateTerms) -> None:
+        """Begins a state, or changes its terms."""
         registry = self._registry
-        if registry.router.declared_state(filter, key) is None:
-            registry.router.add_state(State(filter, compile_key(key), registry.pools[""], declared=True))
+        state = registry.router.declared_state(terms.filter, terms.key)
+        if state is None:
+            state = State(terms.filter, compile_key(terms.key), registry.pools[""], declared=True)
+            state.tombstones = terms.tombstones
+            registry.router.add_state(state)
+        elif state.tombstones != terms.tombstones:
+            state.tombstones = terms.tombstones
+            registry.router.forget()
 
-    def declare_more(self, states: Iterable[tuple[str, str]], now: float) -> None:
-        """Begins the states that are not there yet. Consumers get them in the round that follows."""
-        fresh = [one for one in states if self._registry.router.declared_state(*one) is None]
-        if fresh:
-            self._registry.rounds.begin(self._declare(fresh), now)
+    def declare_more(self, states: Iterable[StateTerms], now: float) -> None:
+        """Begins the states that are not there yet, and changes the terms of the others. Consumers get them in the
+        round that follows."""
+        changed = [terms for terms in states if not self._stands(terms)]
+        if changed:
+            self._registry.rounds.begin(self._declare(changed), now)
 
-    def _declare(self, fresh: list[tuple[str, str]]) -> WorkSteps:
-        for filter, key in fresh:
-            self.declare(filter, key)
+    def _stands(self, terms: StateTerms) -> bool:
+        state = self._registry.router.declared_state(terms.filter, terms.key)
+        return state is not None and state.tombstones == terms.tombstones
+
+    def _declare(self, changed: list[StateTerms]) -> WorkSteps:
+        for terms in changed:
+            self.declare(terms)
             yield DECLARE_WORK
         self.round.begin(self._registry.rounds.now)
 

@@ -18,7 +18,7 @@ from headway.core.log.open_receipts import OpenReceipts
 from headway.core.log.out_of_order import OutOfOrderProgress
 from headway.core.log.pool import DISK_RETRY_S, GRACE_S, HIGH_WATER, Pool
 from headway.core.log.retained import Retained
-from headway.core.log.state import State, StateEntry, StatePass
+from headway.core.log.state import State, StateEntry, StatePass, StateTerms
 from headway.core.log.state_reading import SAVED_RECORD_BYTES, StateReading
 from headway.core.log.tab import (
     ANSWERS,
@@ -50,6 +50,7 @@ __all__ = [
     "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NoLedger", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress",
     "Pool", "QUERIES", "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "Retained", "RIGHTS",
     "SAVED_RECORD_BYTES", "SELECTOR_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State",
-    "StateEntry", "StatePass", "StateReading", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS",
+    "StateEntry", "StatePass", "StateReading", "StateTerms", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab",
+    "TRANSACTIONS",
     "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -9,31 +9,47 @@ only when its consumer has room. An entry that is updated before the pass reache
 sequence behind the pass's end, and reaches the consumer by its lane or by the next pass. An entry knows the passes that
 are at it, and moves them on when it is unlinked. So a snapshot of any size costs one reference per reader, and no
 record is lost or doubled between the snapshot and the live records.
+
+A delete takes its key's entry away and stands in the list itself, so that a conflated consumer gets it, too. A snapshot
+leaves out the deletes before it. The last ``DELETES_MAX`` are kept, and they are the first to go where there is no
+room. A pass over changes that are older than a delete which is not kept any more has missed something, and says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headway.core.base import WorkSteps
 from headway.core.log.pool import Pool
-from headway.core.message import SCAN_MAX, KeyExtractor, Record
+from headway.core.message import SCAN_MAX, KeyExtractor, Record, is_delete
 
 POOL_SHARE = 0.25
 """The share of its pool's memory that one state may take up."""
 ENTRY_BYTES = 500
 """The size of an entry without its payload and topic, measured with tracemalloc and rounded up."""
+DELETES_MAX = 10_000
+"""The number of deletes that a state keeps for consumers that are behind."""
 FORGET_ENTRIES = 256
 """The number of entries that one step unlinks when a state is closed."""
 FORGET_WORK = 128
 """The work that such a step counts for."""
 
 
+class StateTerms(NamedTuple):
+    """The terms of a state that the configuration declares."""
+
+    filter: str
+    key: str = "topic"
+    tombstones: bool = True
+    """Records may delete their keys."""
+
+
 class StateEntry:
     """One key's record, in the linked list of the state."""
 
     __slots__ = ("after", "before", "key", "passes", "record")
+    deleted = False
 
     def __init__(self, key: tuple[str, str | None], record: Record | None) -> None:
         self.key = key
@@ -41,6 +57,13 @@ class StateEntry:
         self.before: StateEntry = self
         self.after: StateEntry = self
         self.passes: list[StatePass] | None = None
+
+
+class Deleted(StateEntry):
+    """A key that is no more, with the record that deleted it."""
+
+    __slots__ = ()
+    deleted = True
 
 
 class WholeReader(Protocol):
@@ -64,6 +87,8 @@ class State:
         self.pool = pool
         self.declared = declared
         """Set when the configuration declares this state, which then stays without readers, too."""
+        self.tombstones = declared
+        """Set when records may delete their keys (deletes.py)."""
         self.bytes = 0
         self.bytes_max = max(1, int(pool.memory_limit * POOL_SHARE))
         self.evicted_records = 0
@@ -73,12 +98,22 @@ class State:
         """The readings of all of it that go on (state_reading.py)."""
         self.readers = 0
         """The number of subscriptions that may read this state."""
+        self.forgotten_sequence = 0
+        """The sequence of the last delete that is not kept any more."""
         self._entries: dict[tuple[str, str | None], StateEntry] = {}
+        self._deleted: dict[tuple[str, str | None], StateEntry] = {}
+        """The deletes that are kept, the oldest first. No key is in both tables."""
         self.ends = StateEntry(("", None), None)
         """The sentinel: its ``after`` is the oldest entry, its ``before`` the newest."""
 
     def __len__(self) -> int:
+        """Returns the number of keys."""
         return len(self._entries)
+
+    @property
+    def records(self) -> int:
+        """Returns the number of records that a pass may read, with deletes."""
+        return len(self._entries) + len(self._deleted)
 
     @property
     def oldest(self) -> StateEntry:
@@ -88,30 +123,43 @@ class State:
     def newest(self) -> StateEntry:
         return self.ends.before
 
-    def put(self, record: Record) -> int:
-        """Makes ``record`` the latest of its key. Returns by how many bytes the state grew; this may be negative.
+    def put(self, record: Record, *, deletes: bool = False) -> int:
+        """Makes ``record`` the latest of its key, or with ``deletes`` the one that deletes it. Returns by how many
+        bytes the state grew; this may be negative.
 
-        Beyond ``bytes_max`` the keys with the oldest changes are evicted. A record that is larger than ``bytes_max`` is
-        itself evicted."""
+        Beyond ``bytes_max`` deletes are forgotten, and then the keys with the oldest changes are evicted. A record that
+        is larger than ``bytes_max`` is itself evicted."""
         key = (record.topic, self.key_of(record))
         grown = _size(record)
         old = self._entries.get(key)
+        if old is None and self._deleted:
+            old = self._deleted.pop(key, None)
         if old is not None and old.record is not None:
             grown -= _size(old.record)
             self._unlink(old)
-        entry = StateEntry(key, record)
+        entry = Deleted(key, record) if deletes else StateEntry(key, record)
         ends = self.ends
         newest = ends.before
         newest.after = entry
         entry.before = newest
         entry.after = ends
         ends.before = entry
-        self._entries[key] = entry
+        if deletes:
+            self._entries.pop(key, None)
+            self._deleted[key] = entry
+        else:
+            self._entries[key] = entry
         self.bytes += grown
         self.pool.add_state(grown)
+        if deletes and len(self._deleted) > DELETES_MAX:
+            grown -= self._evict(next(iter(self._deleted.values())))
         while (self.bytes > self.bytes_max or self.pool.states_full) and ends.after is not ends:
-            grown -= self._evict(ends.after)
+            grown -= self._evict(next(iter(self._deleted.values()), ends.after))
         return grown
+
+    def change(self, record: Record) -> int:
+        """Puts a record that may be a delete."""
+        return self.put(record, deletes=is_delete(record, self.key_of(record)))
 
     def close(self) -> WorkSteps:
         """Closes the state, which has no readers any more. The returned steps unlink the entries, which refer to each
@@ -123,30 +171,36 @@ class State:
         return self._forget()
 
     def _forget(self) -> WorkSteps:
-        while self._entries:
-            for _ in range(min(FORGET_ENTRIES, len(self._entries))):
-                self._unlink(self._entries.popitem()[1])
-            yield FORGET_WORK
+        for table in (self._entries, self._deleted):
+            while table:
+                for _ in range(min(FORGET_ENTRIES, len(table))):
+                    self._unlink(table.popitem()[1])
+                yield FORGET_WORK
         del self.ends.before, self.ends.after
 
     def _evict(self, entry: StateEntry) -> int:
-        """Removes a key. Each pass that was still to read its record counts it as missed."""
+        """Removes a key, or a delete. Each pass that was still to read its record counts it as missed."""
         assert entry.record is not None
         size = _size(entry.record)
         for reader in entry.passes or ():
-            if reader not in self.seeking and reader.wants(entry.record):
+            if reader not in self.seeking and reader.wants(entry):
                 reader.missed += 1
         for reader in self.seeking:
-            reader.missed += reader.wants(entry.record)
-        del self._entries[entry.key]
+            reader.missed += reader.wants(entry)
+        if entry.deleted:
+            self.forgotten_sequence = entry.record.sequence
+            del self._deleted[entry.key]
+        else:
+            self.evicted_records += 1
+            del self._entries[entry.key]
         self._unlink(entry)
         self.bytes -= size
         self.pool.add_state(-size)
-        self.evicted_records += 1
         return size
 
     def get(self, topic: str, key: str | None) -> Record | None:
-        entry = self._entries.get((topic, key))
+        """Returns the last record of a key, which may be a delete."""
+        entry = self._entries.get((topic, key)) or self._deleted.get((topic, key))
         return None if entry is None else entry.record
 
     def _unlink(self, entry: StateEntry) -> None:
@@ -169,30 +223,40 @@ class State:
         while entry.record is not None:
             assert entry.after.before is entry
             assert entry.record.sequence > last, "the state is in order"
-            assert self._entries[entry.key] is entry
+            assert (self._deleted if entry.deleted else self._entries)[entry.key] is entry
             size, entries, last = size + _size(entry.record), entries + 1, entry.record.sequence
             entry = entry.after
         assert entry is self.ends
-        assert entries == len(self._entries)
+        assert entries == self.records
+        assert len(self._deleted) <= DELETES_MAX
         assert size == self.bytes, f"{self.bytes} bytes counted, {size} there"
 
     def read(self, after: int, upto: int, accept: Callable[[Record], bool] | None = None) -> StatePass:
-        """Returns a pass over the accepted records with ``after`` < sequence <= ``upto``."""
-        return StatePass(self, after, upto, accept)
+        """Returns a pass over the accepted records with ``after`` < sequence <= ``upto``, with deletes."""
+        return StatePass(self, after, upto, accept, after)
+
+    def snapshot(self, upto: int, accept: Callable[[Record], bool] | None = None) -> StatePass:
+        """Returns a pass over all accepted records up to ``upto``; deletes only if the pass is extended."""
+        return StatePass(self, 0, upto, accept, upto)
 
 
 class StatePass:
     """A reader's position in the state: an iterator over records, which may pause for any time."""
 
-    __slots__ = ("accept", "after", "at", "missed", "state", "upto")
+    __slots__ = ("accept", "after", "at", "deletes_after", "missed", "state", "upto")
 
-    def __init__(self, state: State, after: int, upto: int, accept: Callable[[Record], bool] | None) -> None:
+    def __init__(
+        self, state: State, after: int, upto: int, accept: Callable[[Record], bool] | None, deletes_after: int
+    ) -> None:
         self.state = state
         self.after = after
         self.upto = upto
         self.accept = accept
-        self.missed = 0
-        """The number of records that were evicted before this pass reached them."""
+        self.deletes_after = deletes_after
+        """Deletes up to this sequence are left out."""
+        self.missed = int(0 < after < state.forgotten_sequence)
+        """The number of records that were evicted before this pass reached them. 1 for all deletes that were forgotten
+        before it began."""
         self.at = state.ends
         self._begin()
 
@@ -215,8 +279,11 @@ class StatePass:
             self._move_to(entry)
         return False
 
-    def wants(self, record: Record) -> bool:
-        within = self.after < record.sequence <= self.upto
+    def wants(self, entry: StateEntry) -> bool:
+        record = entry.record
+        assert record is not None
+        after = self.deletes_after if entry.deleted else self.after
+        within = after < record.sequence <= self.upto
         return within and (self.accept is None or self.accept(record))
 
     def _move_to(self, entry: StateEntry) -> None:
@@ -240,12 +307,14 @@ class StatePass:
         if self in self.state.seeking and not self._seek():
             return None
         for _ in range(SCAN_MAX):
-            record = self.at.record
+            here = self.at
+            record = here.record
             if record is None or record.sequence > self.upto:
                 raise StopIteration
-            entry = self.at.after
             self._leave()
-            self._move_to(entry)
+            self._move_to(here.after)
+            if here.deleted and record.sequence <= self.deletes_after:
+                continue
             if self.accept is None or self.accept(record):
                 return record
         return None
@@ -272,6 +341,7 @@ class StatePass:
 
     def extend(self, upto: int) -> None:
         """Moves the end of the pass, so that it also reads the records that came meanwhile."""
+        self.missed += self.state.forgotten_sequence > self.upto
         if self.at is self.state.ends and self not in self.state.seeking:
             self.after = self.upto
             self._begin()

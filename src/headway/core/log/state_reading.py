@@ -65,8 +65,9 @@ class StateReading:
                 self.close()
                 break
             else:
-                found.append(record)
-                size += record.size
+                if not at.deleted:
+                    found.append(record)
+                    size += record.size
                 at = at.before if down else at.after
         self._at = at
         return found
@@ -80,7 +81,7 @@ class StateReading:
             unread = False
         else:
             unread = sequence <= here.sequence if self._newest_first else sequence >= here.sequence
-        if unread and sequence <= self.upto:
+        if unread and sequence <= self.upto and not entry.deleted:
             self._save(record)
         if entry is self._at:
             self._at = entry.before if self._newest_first else entry.after

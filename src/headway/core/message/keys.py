@@ -5,6 +5,8 @@ A key is written as a JSON pointer into the payload ("/tailnum", "/aircraft/id",
 "property:NAME" for a user property. Rules:
 
 - A record may have no key (no such field, null, an object or array, payload not JSON): ``None``, never an error.
+- A record without a payload has no fields. Where the key is a pointer, its key is the user property ``key``, if it has
+  that one: so a delete can say what it deletes (deletes.py).
 - JSON values become text: 7 and 7.0 are both "7", and so is "7"; true is "true".
 - A key longer than ``MAX_KEY_CHARS`` counts as none; otherwise one publisher's mistake would fill the state's memory.
 
@@ -28,6 +30,10 @@ from headway.core.message.record import Properties, Record, Run
 
 MAX_KEY_CHARS = 1024
 MAX_KEY_DEPTH = 16
+SAID_KEY = "key"
+"""The user property with which a publisher says the key of a record that has no payload to find it in."""
+TOLD_KEY = "headway-key"
+"""The user property with which the broker tells the key of a record."""
 
 NOT_JSON = (ValueError, RecursionError)
 """Errors that decoding raises: msgspec's own and undecodable text are ValueErrors; deep nesting is a RecursionError."""
@@ -87,6 +93,12 @@ def key_text(value: object) -> str | None:
     else:
         return None
     return text if len(text) <= MAX_KEY_CHARS else None
+
+
+def said_key(properties: Properties) -> str | None:
+    """Returns the key that the properties of a record without a payload say; None if they say none."""
+    said = properties.user_value(SAID_KEY)
+    return key_text(properties.user_value(TOLD_KEY) if said is None else said)
 
 
 class KeyExtractor(ABC):
@@ -161,7 +173,7 @@ class _Pointer(KeyExtractor):
         try:
             value = self.read(payload).f0
         except NOT_JSON:
-            return None
+            return None if payload else said_key(properties)
         return key_text(resolve(value, self.way) if self.way else value)
 
     def of_run(self, run: Run) -> list[str | None]:
@@ -171,7 +183,8 @@ class _Pointer(KeyExtractor):
             try:
                 value = read(data[body:end]).f0
             except NOT_JSON:
-                value = None
+                keys.append(None if end > body else said_key(run.properties))
+                continue
             if way:
                 value = resolve(value, way)
             # The usual case, without a function call.

@@ -76,7 +76,7 @@ class KeptOrder:
         before = self.bytes
         for entry in entries:
             assert entry.record is not None
-            rank = self._rank_of(entry.record)
+            rank = None if entry.deleted else self._rank_of(entry.record)
             if rank is not None:
                 self._put(rank, entry)
         self._untidied += len(entries) if self._built else 0

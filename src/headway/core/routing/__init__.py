@@ -4,7 +4,8 @@ from headway.core.routing.advisory import Advisories
 from headway.core.routing.bindings import KINDS, AmqTopic, Binding, Destination, frozen
 from headway.core.routing.exchange import EXCHANGE_BYTES, PREDECLARED, Exchange, Exchanges
 from headway.core.routing.overdue import DEAD_LETTER_WORK, REQUEUED_WORK, SORTED_WORK
-from headway.core.routing.publishing import Encoded, Published, PublishedRuns, PublishedSlice, Publishing, part_of
+from headway.core.routing.parts import part_of
+from headway.core.routing.publishing import Encoded, Published, PublishedRuns, PublishedSlice, Publishing
 from headway.core.routing.receipt_replies import ReceiptReplies
 from headway.core.routing.recharging import AllowanceOf, Recharging
 from headway.core.routing.registry import Limits, RecordedTopics, Registry, pause_reason

@@ -10,6 +10,7 @@ limit. A slice has at least one record.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -18,8 +19,9 @@ import msgspec
 from headway.core.base import Reason, Refused
 from headway.core.consumer import Feed, Session
 from headway.core.log import MAIN, Retained, State
-from headway.core.message import Dialect, EncodedRun, ReceiptRequest, Record, Run, routing_key_of
+from headway.core.message import Dialect, EncodedRun, ReceiptRequest, Record, Run, may_delete, routing_key_of
 from headway.core.permission import QUEUES, Operation, Rights
+from headway.core.routing.parts import marked_parts, part_of
 from headway.core.routing.registry import Registry
 from headway.core.routing.router import Route
 
@@ -162,6 +164,11 @@ class Publishing:
     def route(self, run: Run) -> Route:
         return self._registry.router.route_from(run.exchange, run.topic, run.headers)
 
+    def parts(self, run: Run) -> Iterable[tuple[Run, int]]:
+        """Returns the run in the parts in which it is published, each with the index of its first record."""
+        keyed = self.route(run).keyed
+        return [(run, 0)] if keyed is None or not may_delete(run) else marked_parts(run, keyed.key)
+
     def takes_at_once(self, run: Run, now: float) -> bool:
         return any(
             not feed.by_exchange or any(queue.takes_at_once(now) for queue in feed.queues)
@@ -183,6 +190,18 @@ class Publishing:
 
     def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
         """Puts a run into the lanes and states of its route. Returns the first two fields of :class:`Published`."""
+        if route.keyed is None or not may_delete(run):
+            return self._take_part(session, run, first, route, now)
+        taken, accepted = 0, len(run.ends)
+        for part, start in marked_parts(run, route.keyed.key):
+            more, upto = self._take_part(session, part, first + start, route, now)
+            taken, run.journaled = taken + more, part.journaled
+            if upto < len(part.ends):
+                accepted = min(accepted, start + upto)
+        return taken, accepted
+
+    def _take_part(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
+        """Puts a run into lanes and states as it is."""
         ledger = self._registry.ledger
         if route.stream or (route.durable and run.qos):
             ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))
@@ -212,8 +231,9 @@ class Publishing:
         """Updates a state. If the topic itself is the key, only the last record of the run matters."""
         count = len(run)
         start = count - 1 if state.by_topic else 0
+        change = state.change if state.tombstones and may_delete(run) else state.put
         for index in range(start, count):
-            state.put(run.record(index, first, now))
+            change(run.record(index, first, now))
 
     def append(
         self, feed: Feed, run: Run, first: int, encoded: Encoded, session: Session | None, now: float
@@ -306,6 +326,8 @@ def slice_of(run: Run, route: Route, session: Session) -> int:
     if taken_bytes > slice_bytes:
         most = count * slice_bytes // taken_bytes
     work = count * (len(route.feeds) // RECORDS_A_UNIT) + count * route.selecting // SELECTED_A_UNIT
+    if route.keyed is not None and may_delete(run):  # each record may be a part of its own
+        work += count * len(route.feeds)
     if work > SLICE_WORK:
         most = min(most, count * SLICE_WORK // work)
     return max(1, most)
@@ -319,19 +341,3 @@ def work_of(count: int, route: Route, taken: int) -> int:
     if count > RECORDS_A_UNIT:
         work += taken * (count // RECORDS_A_UNIT)
     return work
-
-
-def part_of(run: Run, start: int, stop: int) -> Run:
-    """Returns records ``start`` … ``stop - 1`` of a run as a run."""
-    if start == 0 and stop == len(run):
-        return run
-    begin = run.ends[start - 1] if start else 0
-    piece = Run(
-        run.topic, run.data[begin : run.ends[stop - 1]],
-        [end - begin for end in run.ends[start:stop]], [body - begin for body in run.bodies[start:stop]],
-        run.form, run.qos, run.retain, run.properties, run.expires_s,
-    )  # fmt: skip
-    piece.publisher, piece.journaled, piece.confirmed = run.publisher, run.journaled, run.confirmed
-    piece.exchange, piece.headers = run.exchange, run.headers
-    return piece
-

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from headway.core.consumer import SubscriptionOptions
 from headway.core.log import Lane
 from headway.core.message import SCAN_MAX, Run
-from headway.core.routing.publishing import part_of
+from headway.core.routing.parts import part_of
 from headway.core.routing.registry import RecordedTopics
 
 FILL_BYTES = 64 * 1024

@@ -31,11 +31,13 @@ VALUE_MAX = 256
 class Route:
     """The feeds and states that the records of one topic go to."""
 
-    __slots__ = ("durable", "feeds", "selecting", "states", "stream")
+    __slots__ = ("durable", "feeds", "keyed", "selecting", "states", "stream")
 
     def __init__(self, feeds: list[Feed], states: list[State], stream: str = "") -> None:
         self.feeds = feeds
         self.states = states
+        self.keyed = next((state for state in states if state.tombstones), None)
+        """The first state from which records may delete their keys."""
         self.durable = any(feed.durable_readers for feed in feeds)
         """Set if a durable subscription or queue gets the records."""
         self.selecting = sum(feed.selector is not None for feed in feeds)

@@ -31,6 +31,6 @@ def make_broker(settings: Settings) -> Broker:
         sweep_s=settings.server.sweep_s, late_s=settings.server.late_after_s,
     )  # fmt: skip
     for topic in settings.topics:
-        broker.declare_state(topic.filter, topic.key.text)
+        broker.declare_state(topic.terms)
     broker.set_trials(settings.trials)
     return broker

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from headway.core.allowance import UserLimits
+from headway.core.log import StateTerms
 from headway.core.message import compile_key
 from headway.core.permission import Permission
 from headway.core.policy import Policy
@@ -220,6 +221,11 @@ class TopicTable(Table):
     key: Key = Field(default_factory=lambda: compile_key("topic"))
     keep: Keep_ | None = None
     """Limits of what is recorded; None: nothing is."""
+    tombstones: bool = True
+
+    @property
+    def terms(self) -> StateTerms:
+        return StateTerms(self.filter, self.key.text, self.tombstones)
 
 
 class ViewTable(Table):

@@ -1,0 +1,63 @@
+"""Parts of runs. A run with deletes on a keyed topic is published in parts, of which those with deletes are marked.
+
+A delete's subscribers are told with the user properties ``headway-event: delete`` and, where there is no payload to
+find it in, ``headway-key``. The marks are written once, before the run goes into the journal and the lanes. So whoever
+reads the record later, from wherever, reads it as a delete.
+
+AMQP properties that came from an AMQP publisher are passed on as they came, without the marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from headway.core.message import DELETE, EVENT, TOLD_KEY, KeyExtractor, Run, says_delete
+
+
+def part_of(run: Run, start: int, stop: int) -> Run:
+    """Returns records ``start`` … ``stop - 1`` of a run as a run."""
+    if start == 0 and stop == len(run):
+        return run
+    begin = run.ends[start - 1] if start else 0
+    piece = Run(
+        run.topic, run.data[begin : run.ends[stop - 1]],
+        [end - begin for end in run.ends[start:stop]], [body - begin for body in run.bodies[start:stop]],
+        run.form, run.qos, run.retain, run.properties, run.expires_s,
+    )  # fmt: skip
+    piece.publisher, piece.journaled, piece.confirmed = run.publisher, run.journaled, run.confirmed
+    piece.exchange, piece.headers = run.exchange, run.headers
+    return piece
+
+
+def marked_parts(run: Run, key: KeyExtractor) -> Iterator[tuple[Run, int]]:
+    """Yields a run in parts, each with the index of its first record. Deletes are marked, and apart from the others."""
+    if run.properties.user_value(EVENT) == DELETE:  # it was marked before
+        yield run, 0
+        return
+    flagged, found = says_delete(run.properties), key.find(run.topic, run.properties, b"")
+    if not flagged and found is None:  # records without payload and key are ordinary ones
+        yield run, 0
+        return
+    empty = [body == end for body, end in zip(run.bodies, run.ends, strict=True)]
+    start = 0
+    for at in range(1, len(run) + 1):
+        if at < len(run) and empty[at] == empty[start]:
+            continue
+        part = part_of(run, start, at)
+        if flagged or empty[start]:
+            part = _marked(part, found if empty[start] else None)
+        yield part, start
+        start = at
+
+
+def _marked(run: Run, key: str | None) -> Run:
+    """Returns the run with the marks of a delete. It has to be encoded anew, so it has no wire form."""
+    marks = ((EVENT, DELETE),) if key is None else ((EVENT, DELETE), (TOLD_KEY, key))
+    properties = msgspec.structs.replace(run.properties, user=run.properties.user + marks)
+    marked = Run(run.topic, run.data, run.ends, run.bodies, None, run.qos, run.retain, properties, run.expires_s,
+                 run.exchange, run.headers)  # fmt: skip
+    marked.publisher, marked.journaled, marked.confirmed = run.publisher, run.journaled, run.confirmed
+    marked.origin, marked.packet_id, marked.receipt = run.origin, run.packet_id, run.receipt
+    return marked

@@ -1,0 +1,75 @@
+"""A subscriber's image of a keyed topic, built from what it read and nothing else, and what it has to be.
+
+What it has to be follows from the truth and from the last record that was read: records come in the order of their
+changes, so every key that has not changed since then is in the image as it is. When nothing waits for the subscriber,
+this holds for all keys. A gap for any other reason than conflation says that the image may be wrong; it counts no more
+until the next snapshot.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from tests.sim.images.truth import Event, Name, Truth
+from tests.sim.model import Seen, matches
+
+SELECTOR = "v > 50"
+HARMLESS = ("conflated",)
+
+
+class Image:
+    def __init__(self, truth: Truth, filter: str, *, selector: bool) -> None:
+        self.truth = truth
+        self.filter = filter
+        self.selector = selector
+        self.values: dict[Name, Event] = {}
+        self.last = 0
+        """The sequence of the last record that was read."""
+        self.since = 0
+        """Changes up to this sequence are only known if there was a snapshot."""
+        self.sound = True
+        self.records = 0
+
+    def begin(self, sequence: int, *, snapshot: bool) -> None:
+        """A new subscription, at this sequence. Without ``snapshot`` it has only what comes from now on."""
+        self.values.clear()
+        self.last, self.since, self.sound = 0 if snapshot else sequence, 0 if snapshot else sequence, True
+
+    def take(self, seen: Seen) -> None:
+        self.records += 1
+        if seen.gap is not None:
+            self.hears_of(seen.gap.records, seen.gap.reason)
+        assert seen.offset is not None
+        assert seen.offset > self.last, f"{seen.offset} comes after {self.last}"
+        event = self.truth.events[seen.offset]
+        assert (seen.topic, seen.payload) == (event.topic, event.payload), f"{seen} is not {event}"
+        assert matches(self.filter, event.topic)
+        assert event.selected or not self.selector
+        assert (seen.event == "delete") == event.deletes, f"{seen} is said to be {seen.event!r}: {event}"
+        if event.deletes and not event.payload:
+            assert seen.key == event.key, f"{seen} deletes {event.key}"
+        self.last = seen.offset
+        if event.deletes:
+            self.values.pop(event.name, None)
+        else:
+            self.values[event.name] = event
+
+    def hears_of(self, records: int, reason: str) -> None:
+        if records and reason not in HARMLESS:
+            self.sound = False
+
+    def check(self, *, all_read: bool) -> None:
+        if not self.sound:
+            return
+        upto = inf if all_read else self.last
+        for name in self.truth.changes:
+            if not matches(self.filter, name[0]):
+                continue
+            last = self.truth.last(name, inf)
+            if last <= self.since or last > upto:
+                continue
+            event = self.truth.events[last]
+            if self.selector and not event.selected:
+                continue  # it is not told what it has lost sight of
+            wanted = None if event.deletes else event
+            assert self.values.get(name) == wanted, f"{name} is {self.values.get(name)}, and not {wanted} ({last})"

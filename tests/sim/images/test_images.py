@@ -1,0 +1,43 @@
+"""Every subscriber's image of a keyed topic is true, after every step (image.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.sim.images.world import STEPS, World
+from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_of_the_day, steps_of_the_day
+
+from headway.core.log import state
+from headway.core.log.state import StatePass
+
+
+@pytest.fixture(autouse=True)
+def deletes_max(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "DELETES_MAX", state.DELETES_MAX)  # worlds set it
+
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 13)))
+def test_seed(seed: int) -> None:
+    run_seed(World, seed, steps_of_the_day(STEPS))
+
+
+def test_same_seed_same_run() -> None:
+    assert_same_everywhere("tests.sim.images")
+
+
+def test_much_happens() -> None:
+    counts = counts_of(World, range(1, 9), 80)
+    for what in ("reads delete", "reads a record", "resumes", "snapshots", "checks in full", "checks in part"):
+        assert counts[what] > 10, f"{what} hardly came up: {counts}"
+
+
+def _no_deletes(old: Callable[..., StatePass]) -> Callable[..., StatePass]:
+    return lambda self, after, upto, accept=None: StatePass(self, after, upto, accept, 10**9)
+
+
+def test_a_pass_without_deletes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checker can fail: conflated consumers would keep what is no more."""
+    monkeypatch.setattr(state.State, "read", _no_deletes(state.State.read))
+    with pytest.raises(AssertionError):
+        counts_of(World, range(1, 13), STEPS)

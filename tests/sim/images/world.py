@@ -1,0 +1,211 @@
+"""A world of one keyed topic, publishers who put and delete, and subscribers who keep an image of it.
+
+Subscribers read fast, slowly or not at all, are conflated by an interval, by their sockets or by a policy, are cut and
+come back with a snapshot or from the offset that they read last. After every step each image has to be true.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter, deque
+from random import Random
+from typing import Any
+
+from bench.wires.packets import encode_publish
+from tests.core.stage import Client, Stage
+from tests.sim.images.image import SELECTOR, Image
+from tests.sim.images.truth import KINDS, Event, Truth
+
+from headway.core.consumer.subscription import Subscription
+from headway.core.log import state
+from headway.core.log.state import StatePass
+from headway.core.log.state_reading import StateReading
+from headway.core.message.record import Properties, Run
+from headway.wire.mqtt.packets import Publish
+
+STEPS = 150
+TOPICS = tuple(f"k/{name}" for name in "abcdef")
+FILTERS = ("k/#", "k/#", "k/a", "k/+")
+READS = (float("inf"), float("inf"), 0.0, 300.0, 3000.0)
+POLICIES = (
+    "",
+    '[[policy]]\nname = "p"\ntopics = ["k/#"]\n[[policy.rule]]\nwhen = { lag_records = 20 }\nthen = "conflate"\n',
+    '[[policy]]\nname = "p"\ntopics = ["k/#"]\n[[policy.rule]]\nwhen = { lag_records = 40 }\n'
+    'then = { action = "discard", which = "oldest", keep_records = 10 }\n',
+)
+
+
+class Viewer:
+    """A client with one subscription and the image that it keeps."""
+
+    def __init__(self, world: World, number: int) -> None:
+        rng = self.rng = world.rng
+        self.world = world
+        self.client: Client = world.stage.client(f"viewer {number}", reads=rng.choice(READS), buffer=1000)
+        self.image = Image(world.truth, rng.choice(FILTERS), selector=rng.random() < 0.3)
+        self.conflate = rng.choice((None, None, "0", "500ms"))
+        self.taken = 0
+        self.subscription = self.subscribe(resume=False)
+
+    def subscribe(self, *, resume: bool) -> Subscription:
+        options = {"offsets": "true"}
+        if self.conflate is not None:
+            options["conflate"] = self.conflate
+        if self.image.selector:
+            options["selector"] = SELECTOR
+        if resume:
+            options["from_"] = str(max(self.image.last, self.image.since))
+        elif self.rng.random() < 0.7:
+            options["snapshot"] = "true"
+        self.taken = 0
+        if not resume:
+            self.image.begin(self.world.sequence, snapshot="snapshot" in options)
+        self.world.note("subscribes", self.client.name, sorted(options.items()))
+        self.world.count("resumes" if resume else "snapshots" if "snapshot" in options else "begins")
+        return self.client.subscribe(self.image.filter, **options)
+
+    def come_back(self) -> None:
+        """The connection is cut, and what was not read is lost."""
+        self.read()
+        self.client.leave()
+        self.client.seen.clear()
+        self.client.connect()
+        resume = self.image.sound and self.rng.random() < 0.6
+        self.subscription = self.subscribe(resume=resume)
+
+    def read(self) -> None:
+        for seen in self.client.seen[self.taken :]:
+            self.world.note("reads", self.client.name, seen.offset, seen.event, seen.gap)
+            self.world.count(f"reads {seen.event or 'a record'}")
+            self.image.take(seen)
+        self.taken = len(self.client.seen)
+
+    @property
+    def all_read(self) -> bool:
+        outlet, subscription = self.client.outlet, self.subscription
+        if outlet.out or outlet.taken != outlet.drained or subscription.has_more:
+            return False
+        return subscription.cursor.number == subscription.feed.lane.count
+
+    def check(self) -> None:
+        self.read()
+        all_read = self.all_read
+        if self.subscription.gap is not None:  # it is told of it with the next record
+            self.image.hears_of(self.subscription.gap.records, self.subscription.gap.reason)
+        for backfill in self.subscription.backfills:  # ... or with the one after this pass
+            if isinstance(backfill.records, StatePass):
+                self.image.hears_of(backfill.records.missed, "discarded")
+        self.world.count("checks in full" if all_read and self.image.sound else "checks in part")
+        self.image.check(all_read=all_read)
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = Random(seed)
+        self.hash = hashlib.sha256()
+        self.trail: deque[str] = deque(maxlen=60)
+        self.counts: Counter[str] = Counter()
+        self.kind = rng.choice(KINDS)
+        self.tombstones = rng.random() < 0.9
+        state.DELETES_MAX = rng.choice((2, 20, 10_000))
+        table = f'[[topic]]\nfilter = "k/#"\nkey = "{self.kind}"\ntombstones = {str(self.tombstones).lower()}\n'
+        self.stage = Stage(table + rng.choice(POLICIES))
+        self.truth = Truth()
+        self.publisher = self.stage.client("publisher")
+        self.numbers = 0
+        self.readings: deque[StateReading] = deque()
+        self.viewers = [Viewer(self, number) for number in range(rng.randint(2, 5))]
+
+    @property
+    def sequence(self) -> int:
+        return self.stage.broker.registry.sequence
+
+    def note(self, *what: Any) -> None:
+        line = f"{self.stage.now:.3f} {' '.join(map(str, what))}"
+        self.hash.update(line.encode() + b"\n")
+        self.trail.append(line)
+
+    def count(self, what: str) -> None:
+        self.counts[what] += 1
+
+    # -- publishing -------------------------------------------------------------------------------------------------
+
+    def publish(self) -> None:
+        topic, data, events = self.rng.choice(TOPICS), b"", []
+        for _ in range(self.rng.choice((1, 1, 3, 10, 30))):
+            if self.rng.random() < 0.3:
+                topic = self.rng.choice(TOPICS)
+            event, user = self.an_event(topic)
+            events.append(event)
+            data += encode_publish(topic, event.payload, properties=Properties(user=user))
+        runs = [item if isinstance(item, Run) else item.run for item in self.publisher._sends.feed(data)
+                if isinstance(item, Run | Publish)]  # fmt: skip
+        for sequence, event in enumerate(events, self.sequence + 1):
+            self.note("publishes", sequence, event)
+            self.truth.add(sequence, event)
+        before = self.sequence
+        self.stage.broker.publish(self.publisher.session, runs, self.stage.now)
+        assert self.sequence == before + len(events)
+
+    def an_event(self, topic: str) -> tuple[Event, tuple[tuple[str, str], ...]]:
+        """A record and its user properties."""
+        rng, kind = self.rng, self.kind
+        self.numbers += 1
+        said = str(rng.randint(0, 3))
+        key: str | None = topic if kind == "topic" else said
+        body = json.dumps({"k": said, "v": rng.randint(0, 100), "n": self.numbers}).encode()
+        user = (("id", said),) if kind == "property:id" else ()
+        dice = rng.random()
+        if dice < 0.7:
+            return Event(topic, key, body, False), user
+        if dice < 0.75:
+            return Event(topic, key, body, self.tombstones), (*user, ("delete", "true"))
+        if kind == "/k" and dice < 0.8:
+            return Event(topic, None, b"", False), user
+        if kind == "/k":
+            user = (("key", said),)
+        return Event(topic, key, b"", self.tombstones), user
+
+    # -- steps ------------------------------------------------------------------------------------------------------
+
+    def run(self, steps: int) -> str:
+        for _ in range(steps):
+            self.step()
+        for viewer in self.viewers:
+            viewer.client.reads = float("inf")
+        self.stage.run(2.0)
+        for viewer in self.viewers:
+            viewer.check()
+            assert viewer.all_read, f"something waits for {viewer.client.name} for ever"
+        return self.hash.hexdigest()
+
+    def check_state(self) -> None:
+        """A query that began some steps ago, and is read now, answers what was true then."""
+        (kept,) = self.stage.broker.registry.router.states
+        kept.check()
+        self.readings.append(StateReading(kept, self.sequence, newest_first=self.rng.random() < 0.5))
+        if len(self.readings) > 3:
+            reading = self.readings.popleft()
+            found = [record.sequence for record in reading.take(10**6)]
+            last = [self.truth.last(name, reading.upto) for name in self.truth.changes]
+            wanted = sorted(one for one in last if one and not self.truth.events[one].deletes)
+            assert sorted(found) == wanted, f"as of {reading.upto}"
+
+    def step(self) -> None:
+        rng = self.rng
+        for _ in range(rng.choice((0, 1, 1, 3))):
+            self.publish()
+        dice = rng.random()
+        viewer = rng.choice(self.viewers)
+        if dice < 0.05:
+            viewer.come_back()
+        elif dice < 0.1:
+            viewer.client.reads = rng.choice(READS)
+        if rng.random() < 0.5:
+            self.stage.run(rng.choice((0.1, 0.1, 0.5)))
+        else:
+            self.stage.turn()
+        self.check_state()
+        for viewer in self.viewers:
+            viewer.check()

@@ -78,7 +78,7 @@ BESIDE = {
     "revoking", "starts", "subscribing", "terms", "writers",
     },
     "server": {"listener", "main", "reloading"}, "server.journal": set[str](),
-    "store": {"atomic_write", "lake", "records", "rows", "schema", "slots", "spill", "staged", "toml"},
+    "store": {"atomic_write", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged", "toml"},
     "store.journal": {"journal", "stream"},
 }  # fmt: skip
 AGGREGATES = [

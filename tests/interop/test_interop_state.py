@@ -105,6 +105,10 @@ def test_all_of_it_in_each_format(keyed: BrokerProcess) -> None:
         ("flights/#", {"where": "a = 1", "selector": "a = 1"}, 400, "each option once"),
         ("flights/#", {"order_by": "delay", "top": 1}, 400, "is none of: a JSON pointer such as /delay"),
         ("flights/#", {"order_by": "/delay"}, 400, "a page of at most 10,000 records: say top"),
+        ("flights/#", {"select": "delay"}, 400, "select: 'delay' is none of: a JSON pointer such as /delay"),
+        ("flights/#", {"group_by": "/carrier"}, 400, "group_by: say select, too"),
+        ("flights/#", {"select": "/carrier", "format": "arrow"}, 400, "in Arrow are 10,000 at most"),
+        ("flights/#", {"select": "/a, sum(/b)"}, 400, "'/a' is neither in group_by nor in an aggregate"),
         ("flights/#", {"format": "xml"}, 400, "format='xml': there are json, jsonl, arrow"),
         ("flights/#/x", {}, 400, "'#' must be the whole of the last level"),
         ("trains/#", {}, 404, "trains/# has no state: no keyed [[topic]] covers it"),
@@ -136,6 +140,36 @@ def test_an_order_is_kept_for_the_next_page(start: BrokerFactory) -> None:
     assert ask(broker, "flights/#", page | {"where": "delay < 3"}).delays == [2, 1], "it has an order of its own"
 
 
+def test_columns_and_aggregates_in_each_format(keyed: BrokerProcess) -> None:
+    columns: dict[str, object] = {
+        "select": "key, /delay, /carrier AS by, /nothing", "order_by": "/delay DESC", "top": 2,
+    }  # fmt: skip
+    groups: dict[str, object] = {
+        "select": "/carrier, count(*) AS flights, avg(/delay) AS delay, max(/delay)", "group_by": "/carrier",
+        "order_by": "flights, carrier DESC",
+    }  # fmt: skip
+    whole = {"dl": [number * 37 % 200 for number in range(0, 200, 2)], "ua": [n * 37 % 200 for n in range(1, 200, 2)]}
+    rows = [
+        {"carrier": name, "flights": 100, "delay": sum(delays) / 100, "max(/delay)": max(delays)}
+        for name, delays in sorted(whole.items(), reverse=True)
+    ]
+    top = [{"key": "N27", "delay": 199, "by": "ua", "nothing": None}, {"key": "N54", "delay": 198, "by": "dl",
+           "nothing": None}]  # fmt: skip
+    for query, expected in ((columns, top), (groups, rows)):
+        answer = ask(keyed, "flights/#", query).json
+        assert (answer["records"], answer["columns"]) == (expected, list(expected[0]))
+        lines = ask(keyed, "flights/#", query | {"format": "jsonl"}).body.splitlines()
+        assert [json.loads(line) for line in lines] == expected
+        with pa.ipc.open_stream(io.BytesIO(ask(keyed, "flights/#", query | {"format": "arrow"}).body)) as reader:
+            table = reader.read_all()
+        assert table.to_pylist() == expected
+        assert reader.schema.metadata[b"headway.offset"] == b"201"
+    assert [str(field.type) for field in table.schema] == ["string", "int64", "double", "int64"]
+    none = ask(keyed, "flights/#", {"select": "/delay", "where": "delay > 1000", "format": "arrow", "top": 3})
+    with pa.ipc.open_stream(io.BytesIO(none.body)) as reader:
+        assert (reader.read_all().num_rows, reader.schema.names) == (0, ["delay"])
+
+
 def headway(broker: BrokerProcess, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from headway.cli import main; main()", "query", *words, "--admin", broker.admin]
     environment = os.environ | {"COLUMNS": "100"}
@@ -150,6 +184,10 @@ def test_in_the_terminal(keyed: BrokerProcess) -> None:
     assert heading.split() == ["TOPIC", "KEY", "tailnum", "delay", "carrier"]
     assert [row.split()[3] for row in rows] == ["199", "198", "197"]
     assert foot.strip() == "3 records of 200 keys, as of offset 201"
+    select = ("--select", "/carrier, count(*) AS flights", "--group-by", "/carrier")
+    heading, *rows, foot = headway(keyed, "flights/#", *select).stdout.splitlines()
+    assert (heading.split(), [row.split() for row in rows]) == (["carrier", "flights"], [["dl", "100"], ["ua", "100"]])
+    assert foot.strip() == "2 rows of 200 keys, as of offset 201"
     lines = headway(keyed, *words, "--format", "jsonl").stdout.splitlines()
     assert [json.loads(json.loads(line)["payload"])["delay"] for line in lines] == [199, 198, 197]
     assert len(json.loads(headway(keyed, *words, "--format", "json").stdout)["records"]) == 3

@@ -20,7 +20,7 @@ from headway.console import many, printable
 from headway.core.base import ConfigError
 
 ANSWER_S = 60.0
-COLUMNS_MAX = 12
+COLUMNS_MAX = 14
 OTHER_LINES = 4
 FORMATS = ("table", "json", "jsonl")
 
@@ -32,6 +32,10 @@ def query(
     order_by: Annotated[str, typer.Option("--order-by", metavar="TERMS", help="Such as '/delay DESC, topic'.")] = "",
     top: Annotated[int, typer.Option("--top", "-n", min=0, max=10_000, help="So many records at most.")] = 20,
     skip: Annotated[int, typer.Option("--skip", min=0, help="After so many others.")] = 0,
+    select: Annotated[
+        str, typer.Option("--select", metavar="COLUMNS", help="Such as '/carrier, avg(/delay) AS delay, count(*)'.")
+    ] = "",
+    group_by: Annotated[str, typer.Option("--group-by", metavar="FIELDS", help="Such as /carrier.")] = "",
     format: Annotated[str, typer.Option("--format", metavar="table|json|jsonl", help="How it is printed.")] = "table",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Ask again and again, until Ctrl-C.")] = False,
     interval: Annotated[
@@ -49,13 +53,17 @@ def query(
     Examples:
       headway query 'flights/#'
       headway query 'flights/#' --where 'delay > 15' --order-by '/delay DESC' --top 10 --watch
+      headway query 'flights/#' --select '/carrier, avg(/delay) AS delay, count(*)' --group-by /carrier
       headway query 'flights/#' --format jsonl | jq -r .key
     """
     if format not in FORMATS:
         raise ConfigError(f"--format {format}: there are {', '.join(FORMATS)}")
     if watch and format != "table":
         raise ConfigError(f"--watch draws a table: without --format {format}, or without --watch")
-    asked = {"where": where, "order_by": order_by, "top": str(top), "skip": str(skip)}
+    asked = {
+        "where": where, "order_by": order_by, "top": str(top), "skip": str(skip), "select": select,
+        "group_by": group_by,
+    }  # fmt: skip
     broker, console = AdminClient(admin, ANSWER_S, ca=ca), Console()
     words = {name: value for name, value in asked.items() if value}
     if watch:
@@ -94,19 +102,20 @@ def redraw(
 
 
 def draw(answer: dict[str, Any], height: int = 0, trouble: str = "") -> Group:
-    """The answer as a table: topic, key, and the fields of the payloads."""
+    """The answer as a table: the columns that were selected; else topic, key, and the fields of the payloads."""
     records = answer.get("records", [])
     shown = records[: max(1, height - OTHER_LINES)] if height else records
-    payloads = [_fields(record) for record in shown]
-    names = list(dict.fromkeys(name for fields in payloads for name in fields))
+    columns = answer.get("columns")
+    rows = shown if columns is not None else [_whole(record) for record in shown]
+    names = columns or list(dict.fromkeys(["TOPIC", "KEY", *(name for row in rows for name in row)]))
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("TOPIC", "KEY", *names[:COLUMNS_MAX]):
+    for name in names[:COLUMNS_MAX]:
         table.add_column(printable(name), no_wrap=True, overflow="ellipsis")
-    for record, fields in zip(shown, payloads, strict=True):
-        cells = [record.get("topic"), record.get("key"), *(fields.get(name) for name in names[:COLUMNS_MAX])]
-        table.add_row(*(Text(_words(cell)) for cell in cells))
+    for row in rows:
+        table.add_row(*(Text(_words(row.get(name))) for name in names[:COLUMNS_MAX]))
     keys = many(answer.get("keys", 0), "key")
-    foot = f"{many(len(records), 'record')} of {keys}, as of offset {answer.get('offset')}"
+    count = many(len(records), "record" if columns is None else "row")
+    foot = f"{count} of {keys}, as of offset {answer.get('offset')}"
     if len(shown) < len(records):
         foot += f"; the screen has room for {len(shown)}"
     if answer.get("evicted_keys"):
@@ -115,6 +124,10 @@ def draw(answer: dict[str, Any], height: int = 0, trouble: str = "") -> Group:
     if trouble:
         parts.append(Text(printable(trouble), style="bold red"))
     return Group(*parts)
+
+
+def _whole(record: dict[str, Any]) -> dict[str, Any]:
+    return {"TOPIC": record.get("topic"), "KEY": record.get("key")} | _fields(record)
 
 
 def _fields(record: dict[str, Any]) -> dict[str, Any]:

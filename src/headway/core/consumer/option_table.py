@@ -111,6 +111,8 @@ OPTIONS: Mapping[str, Option] = {
     "order_by": Option("order_by", str, _TEXT, _QUERIES),
     "top": Option("top", _count, "a number from 0 on", _QUERIES),
     "skip": Option("skip", _count, "a number from 0 on", _QUERIES),
+    "select": Option("select", str, _TEXT, _QUERIES),
+    "group_by": Option("group_by", str, _TEXT, _QUERIES),
 }  # fmt: skip
 
 

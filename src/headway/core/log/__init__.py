@@ -51,6 +51,5 @@ __all__ = [
     "Pool", "QUERIES", "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "Retained", "RIGHTS",
     "SAVED_RECORD_BYTES", "SELECTOR_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State",
     "StateEntry", "StatePass", "StateReading", "StateTerms", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab",
-    "TRANSACTIONS",
-    "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
+    "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -1,7 +1,16 @@
 """Messages as records and runs; their topics, filters and keys."""
 
 from headway.core.message.deletes import DELETE, EVENT, is_delete, may_delete, says_delete
-from headway.core.message.keys import NOT_JSON, TOLD_KEY, BadKey, KeyExtractor, compile_key, field_reader, resolve
+from headway.core.message.keys import (
+    MAX_KEY_CHARS,
+    NOT_JSON,
+    TOLD_KEY,
+    BadKey,
+    KeyExtractor,
+    compile_key,
+    field_reader,
+    resolve,
+)
 from headway.core.message.receipt_request import ReceiptRequest, receipt_request
 from headway.core.message.record import (
     ACCEPTED,
@@ -41,8 +50,8 @@ from headway.core.message.topics import (
 __all__ = [
     "ACCEPTED", "BadKey", "BadTopic", "compile_key", "covers", "DELETE", "Dialect", "Durability", "EncodedRun",
     "Envelope", "EVENT", "field_reader", "FilterTrie", "Gap", "has_wildcard", "is_deep", "is_delete", "JOURNALED",
-    "KeyExtractor", "matcher", "matches", "may_delete", "NO_PROPERTIES", "NOT_JSON", "overlaps", "parse_shared_filter",
-    "Properties", "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of", "Run", "says_delete",
-    "SCAN_MAX", "table_name", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree", "TRANSIENT", "TREE_LEVELS",
-    "validate_filter", "validate_topic",
+    "KeyExtractor", "matcher", "matches", "MAX_KEY_CHARS", "may_delete", "NO_PROPERTIES", "NOT_JSON", "overlaps",
+    "parse_shared_filter", "Properties", "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of",
+    "Run", "says_delete", "SCAN_MAX", "table_name", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree", "TRANSIENT",
+    "TREE_LEVELS", "validate_filter", "validate_topic",
 ]

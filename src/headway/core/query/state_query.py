@@ -19,6 +19,7 @@ from headway.core.log import QUERIES, SAVED_RECORD_BYTES, State, StateReading, T
 from headway.core.message import KeyExtractor, Record, covers, matcher
 from headway.core.query.kept_order import KeptOrder
 from headway.core.query.kept_orders import KeptOrders
+from headway.core.query.selection import Row, Selection
 from headway.core.routing import Registry
 from headway.core.selector import BadOrder, BadSelector, Ordering, compile_ordering, compile_selector
 
@@ -43,6 +44,9 @@ class StateRequest(msgspec.Struct, frozen=True):
     top: int | None = None
     """The most records that are wanted; None: all."""
     skip: int = 0
+    select: str | None = None
+    """The columns of the answer; None: it has whole records."""
+    group_by: str | None = None
 
 
 class NoState(Exception):
@@ -55,8 +59,9 @@ class StateQuery:
     First ``prepare``; then ``as_of`` is settled, and ``steps`` yields the records."""
 
     def __init__(self, request: StateRequest, registry: Registry, orders: KeptOrders | None = None,
-                 now: float = 0.0, tab: Tab | None = None) -> None:
+                 now: float = 0.0, tab: Tab | None = None, *, selection: Selection | None = None) -> None:
         """``orders`` has the kept orders; without it none is kept. ``tab``: the client's; None: one of its own."""
+        self.selection = selection
         self.ordering = _ordering(request)
         states = [state for state in registry.router.states if state.declared and covers(state.filter, request.filter)]
         if not states:
@@ -88,6 +93,11 @@ class StateQuery:
         self.evicted_records = self.state.evicted_records
         if self._order is None:
             self._reading = StateReading(self.state, self.as_of, self._tab, newest_first=self.ordering.by_offset < 0)
+
+    @property
+    def rows_max(self) -> int | None:
+        """The most rows of the answer; None: nobody can tell."""
+        return self._top
 
     @property
     def given_up(self) -> str:
@@ -123,6 +133,12 @@ class StateQuery:
             return _portions([] if self._page is None or self.given_up else self._page)
         return self._by_offset(self._reading) if self.ordering.by_offset else self._ordered(self._reading)
 
+    def rows(self) -> Generator[list[Row], None, None]:
+        """Does the query in steps, as ``steps``. Each yields what is selected of the records that it found."""
+        assert self.selection is not None
+        for some in self.steps():
+            yield [self.selection.row(record, self.key_of) for record in some]
+
     def close(self) -> None:
         """Ends the query, wherever it is. What it held is off the tab."""
         if self._reading is not None:
@@ -141,7 +157,7 @@ class StateQuery:
             if left is not None:
                 left -= len(found)
             yield found
-            if reading.closed:
+            if reading.closed or self.given_up:
                 return
 
     def _ordered(self, reading: StateReading) -> Generator[list[Record], None, None]:
@@ -167,7 +183,10 @@ class StateQuery:
 
     def _keep(self, record: Record, count: int = 1) -> None:
         """Counts a record that joins the page; ``count`` -1: one that leaves it."""
-        size = count * (SAVED_RECORD_BYTES + record.size)
+        self.hold(count * (SAVED_RECORD_BYTES + record.size))
+
+    def hold(self, size: int) -> None:
+        """Counts bytes of the page, on the tab. If these are too many, the query is given up."""
         try:
             if size > 0:
                 self._tab.check(size)

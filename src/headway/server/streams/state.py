@@ -2,16 +2,14 @@
 
 Theory of operation. A query goes on in steps of bounded work (core/query/state_query.py), and the loop goes on between
 two of them, so a query of a million keys holds up nobody. Orders that somebody asked for a moment ago are kept up to
-date, likewise. What is found is sent as soon as there is a chunk of
-it, and the next is looked for when the client has taken that. An answer that cannot be finished is broken off, so it
-never looks like a whole one.
+date, likewise. What is found is sent as soon as there is a chunk of it (state_answer.py), and the next is looked for
+when the client has taken that. An answer that cannot be finished is broken off, so it never looks like a whole one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
 
 import msgspec
 from aiohttp import web
@@ -19,14 +17,14 @@ from aiohttp import web
 from headway.core.base import Reason, Refused
 from headway.core.consumer import Use, read_options
 from headway.core.log import Tab
-from headway.core.message import BadTopic, Record, validate_filter
+from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Operation
-from headway.core.query import KeptOrders, NoState, StateQuery, StateRequest
+from headway.core.query import PAGE_MAX, KeptOrders, NoState, StateQuery, StateRequest, begin_query
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Refusal, abort, is_gone
-from headway.server.recorded import RunPart, records_of
 from headway.server.streams.read_right import ReadRight
 from headway.server.streams.records import ARROW, JSON_LINES, NO_ARROW, UNREAD_S, has_arrow
+from headway.server.streams.state_answer import StateAnswer
 
 log = logging.getLogger("headway")
 
@@ -40,7 +38,6 @@ ANSWER_S = 300.0
 CHUNK_BYTES = 64 * 1024
 KEEP_UP_S = 0.05
 """Kept orders that have caught up look for changes this often."""
-_encode = msgspec.json.Encoder().encode
 
 
 class StateHandlers:
@@ -90,8 +87,11 @@ class StateHandlers:
             raise Refusal(501, NO_ARROW)
         query = self._begun(request, asked, tab)
         try:
+            if format == "arrow" and query.selection and (query.rows_max is None or query.rows_max > PAGE_MAX):
+                text = f"rows of a selection in Arrow are {PAGE_MAX:,} at most, whose values tell the columns' types"
+                raise Refusal(400, f"{text}: say top, or format=jsonl")
             await self._prepare(request, query, right)
-            answer = _Answer(query, asked, format, self._engine.broker.registry.wall_offset_s)
+            answer = StateAnswer(query, asked.filter, format, self._engine.broker.registry.wall_offset_s)
             response = web.StreamResponse(headers=answer.headers() | {"Content-Type": FORMATS[format]})
             response.enable_chunked_encoding()
             await self._send(request, response, answer, right)
@@ -113,15 +113,15 @@ class StateHandlers:
             raise Refusal(503, f"{query.given_up}; ask again")
 
     async def _send(
-        self, request: web.Request, response: web.StreamResponse, answer: _Answer, right: ReadRight
+        self, request: web.Request, response: web.StreamResponse, answer: StateAnswer, right: ReadRight
     ) -> None:
         """Sends an answer, or breaks it off."""
         filter, over_s = answer.filter, self._engine.loop.time() + ANSWER_S
         try:
             await response.prepare(request)
             chunk = bytearray(answer.start())
-            for found in answer.steps() if request.method != "HEAD" else ():
-                chunk += answer.more(found)
+            for some in answer.parts() if request.method != "HEAD" else ():
+                chunk += some
                 if len(chunk) >= CHUNK_BYTES:
                     await _write(response, chunk)
                     chunk = bytearray()
@@ -136,7 +136,8 @@ class StateHandlers:
                 abort(request)
                 return
             if request.method != "HEAD":
-                await _write(response, chunk + answer.end())
+                end = await self._engine.loop.run_in_executor(None, answer.end) if answer.ends_long else answer.end()
+                await _write(response, chunk + end)
             await response.write_eof()
         except ConnectionError:
             pass  # the client is gone
@@ -169,7 +170,7 @@ class StateHandlers:
         """Raises Refusal."""
         registry = self._engine.broker.registry
         try:
-            query = StateQuery(asked, registry, self._orders, self._engine.now(), tab)
+            query = begin_query(asked, registry, self._orders, self._engine.now(), tab)
             if len(self._orders) and (self._keeping is None or self._keeping.done()):
                 self._keeping = self._engine.loop.create_task(self._keep_up())
             return query
@@ -189,78 +190,6 @@ class _Asker:
         self.tab = tab
         """The tab of all of its queries."""
         self.queries = 0
-
-
-class _Answer:
-    """The bytes of one answer."""
-
-    def __init__(self, query: StateQuery, asked: StateRequest, format: str, wall_offset_s: float) -> None:
-        self.filter = asked.filter
-        self.steps = query.steps
-        self._query = query
-        self._format = format
-        self._wall_offset_s = wall_offset_s
-        self._records = 0
-
-    @property
-    def given_up(self) -> str:
-        return self._query.given_up
-
-    def headers(self) -> dict[str, str]:
-        query = self._query
-        return {
-            "Headway-Offset": str(query.as_of), "Headway-Keys": str(len(query.state)),
-            "Headway-Evicted-Keys": str(query.evicted_records),
-        }  # fmt: skip
-
-    def start(self) -> bytes:
-        query = self._query
-        if self._format == "json":
-            head = {
-                "filter": self.filter, "offset": query.as_of, "keys": len(query.state),
-                "evicted_keys": query.evicted_records,
-            }  # fmt: skip
-            return _encode(head)[:-1] + b',"records":['
-        if self._format == "arrow":
-            from headway.store.records import stream_start
-
-            return stream_start({"headway.offset": str(query.as_of)})
-        return b""
-
-    def more(self, found: list[Record]) -> bytes:
-        """Returns the bytes of the next records."""
-        if not found:
-            return b""
-        if self._format == "arrow":
-            return self._batch(found)
-        lines = [_encode(one) for part in self._parts(found) for one in records_of(part)]
-        first, self._records = not self._records, self._records + len(lines)
-        if self._format == "json":
-            return (b"" if first else b",") + b",".join(lines)
-        return b"\n".join(lines) + b"\n"
-
-    def end(self) -> bytes:
-        if self._format == "json":
-            return _encode({"looked_at": self._query.looked_at}).replace(b"{", b"],", 1)
-        if self._format == "arrow":
-            from headway.store.records import STREAM_END
-
-            return STREAM_END
-        return b""
-
-    def _parts(self, found: Iterable[Record]) -> Iterator[RunPart]:
-        for record in found:
-            sequence, time_us = record.sequence, int((record.time_s + self._wall_offset_s) * 1e6)
-            yield RunPart(sequence, sequence, record.run(), time_us, self._query.key_of, 0)
-
-    def _batch(self, found: Iterable[Record]) -> bytes:
-        from headway.store.records import Columns, stream_part
-
-        columns = Columns()
-        for part in self._parts(found):
-            assert part.run is not None
-            columns.add(part.run, part.first, part.time_us, part.keys)
-        return bytes(stream_part(columns.batch()))
 
 
 async def _write(response: web.StreamResponse, chunk: bytes | bytearray) -> None:

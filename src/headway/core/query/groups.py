@@ -1,0 +1,74 @@
+"""The groups of an aggregation, by the values of the fields that it groups by.
+
+A value of a group is false, true, a number or a text; all else (missing, null, an object, an array, a text of more than
+``MAX_KEY_CHARS`` characters) is null. 7 and 7.0 are one value, true and 1 are two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headway.core.base import Reason, Refused, format_size
+from headway.core.message import MAX_KEY_CHARS, KeyExtractor, Record
+from headway.core.query.aggregates import AGGREGATES, Aggregate
+from headway.core.query.selection import ALL, Row, Selection, fields
+from headway.core.selector import rank_of
+
+GROUPS_MAX = 10_000
+GROUPS_BYTES_MAX = 16 * 1024 * 1024
+"""The memory that the groups may take up."""
+GROUP_BYTES, AGGREGATE_BYTES = 400, 150
+"""The memory of a group and of an aggregate in it, beside texts, about."""
+
+
+class Groups:
+    """The aggregates of each group."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._by, self._columns = selection.group_by, selection.columns
+        self._aggregates = [column for column in self._columns if column.aggregate]
+        wanted = [column.field for column in self._aggregates if column.field != ALL]
+        self._fields = fields("select", [*self._by, *wanted])
+        self._down = [False] * len(self._by)
+        self._groups: dict[bytes, tuple[list[object], list[Aggregate]]] = {}
+        self.bytes = 0
+        if not self._by:
+            self._begin(b"", [])
+
+    def add(self, record: Record, key_of: KeyExtractor | None) -> None:
+        """Adds a record to its group. Raises :class:`Refused` if there are too many."""
+        values = self._fields.values(record, key_of)
+        count = len(self._by)
+        key = rank_of([_plain(value) for value in values[:count]], self._down)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._begin(key, [_plain(value) for value in values[:count]])
+        rest = iter(values[count:])
+        for column, aggregate in zip(self._aggregates, group[1], strict=True):
+            self.bytes += aggregate.add(True if column.field == ALL else next(rest))
+
+    def _begin(self, key: bytes, by: list[object]) -> tuple[list[object], list[Aggregate]]:
+        self.bytes += GROUP_BYTES + 2 * len(key) + AGGREGATE_BYTES * len(self._aggregates)
+        if len(self._groups) >= GROUPS_MAX or self.bytes > GROUPS_BYTES_MAX:
+            text = f"more than {GROUPS_MAX:,} groups, or {format_size(GROUPS_BYTES_MAX)} of them"
+            raise Refused(Reason.PROTOCOL_ERROR, f"group_by: {text}; group by fewer values, or say where")
+        group = self._groups[key] = by, [AGGREGATES[column.aggregate]() for column in self._aggregates]
+        return group
+
+    def rows(self) -> Iterator[tuple[bytes, Row]]:
+        """Yields a row per group, with the bytes that order the groups."""
+        for key, (by, aggregates) in self._groups.items():
+            yield key, self._row(by, aggregates)
+
+    def _row(self, by: Sequence[object], aggregates: Sequence[Aggregate]) -> Row:
+        values = dict(zip(self._by, by, strict=True))
+        found = iter(aggregates)
+        return {
+            column.name: next(found).value if column.aggregate else values[column.field] for column in self._columns
+        }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= MAX_KEY_CHARS):
+        return value
+    return None

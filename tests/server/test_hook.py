@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -25,7 +27,7 @@ def table(url: str, **more: Any) -> HookTable:
 
 async def ask(hook: Hook, attempt: Attempt = ANN) -> Identity | Refusal | None:
     try:
-        return await hook.ask(attempt)
+        return await hook.ask(attempt, lambda: True)
     finally:
         hook.close()
 
@@ -82,7 +84,7 @@ def test_a_service_that_cannot_be_reached_is_away(when_away: str, caplog: pytest
     async def play() -> None:
         hook = Hook(table(url, when_away=when_away), asyncio.get_running_loop())
         for _ in range(3):
-            found = await hook.ask(ANN)
+            found = await hook.ask(ANN, lambda: True)
             assert found == (AWAY if when_away == "deny" else Identity("ann", elsewhere=True))
         assert hook.remembers(ANN) is None  # nobody has allowed it
         hook.close()
@@ -99,7 +101,8 @@ def test_one_that_does_not_answer_in_time_is_away_and_requests_have_a_limit() ->
         with login_service(lambda _: (200, "allow")) as service:
             service.held.clear()
             hook = Hook(table(service.url, timeout="200ms", in_flight_max=2), asyncio.get_running_loop())
-            found = await asyncio.gather(*(hook.ask(ANN._replace(client=f"c{number}")) for number in range(20)))
+            many = [ANN._replace(client=f"c{number}") for number in range(20)]
+            found = await asyncio.gather(*(hook.ask(one, lambda: True) for one in many))
             assert set(found) == {AWAY}
             assert hook._in_flight <= 4
             service.held.set()
@@ -111,6 +114,37 @@ def test_one_that_does_not_answer_in_time_is_away_and_requests_have_a_limit() ->
             assert await ask(hook) == Identity("ann", elsewhere=True)
 
     asyncio.run(play())
+
+
+def test_one_who_is_not_to_be_checked_any_more_is_not_asked_about() -> None:
+    async def play() -> None:
+        with login_service(lambda _: (200, "allow")) as service:
+            hook = Hook(table(service.url), asyncio.get_running_loop())
+            assert await hook.ask(ANN, lambda: False) is None
+            assert (service.asked, dict(hook.answers)) == ([], {})
+            hook.close()
+
+    asyncio.run(play())
+
+
+def test_a_service_that_does_not_answer_holds_up_no_process_that_ends() -> None:
+    script = (
+        "import asyncio, socket\n"
+        "from tests.server.test_hook import *\n"
+        "async def play(silent):\n"
+        "    url = f'http://127.0.0.1:{silent.getsockname()[1]}/'\n"
+        "    hook = Hook(table(url, timeout='60s'), asyncio.get_running_loop())\n"
+        "    asking = asyncio.ensure_future(hook.ask(ANN, lambda: True))\n"
+        "    connection = await asyncio.get_running_loop().run_in_executor(None, silent.accept)\n"
+        "    hook.close()\n"
+        "    asking.cancel()\n"
+        "    return connection\n"
+        "silent = socket.create_server(('127.0.0.1', 0))\n"
+        "connection = asyncio.run(play(silent))\n"
+    )
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_who_was_allowed_is_remembered_for_a_while_and_nobody_else() -> None:
@@ -126,8 +160,8 @@ def test_who_was_allowed_is_remembered_for_a_while_and_nobody_else() -> None:
 
         with login_service(answer) as service:
             hook = Hook(table(service.url, cache="30s"), asyncio.get_running_loop())
-            await hook.ask(ANN)
-            await hook.ask(ANN._replace(name="eve", password=b"guess"))
+            await hook.ask(ANN, lambda: True)
+            await hook.ask(ANN._replace(name="eve", password=b"guess"), lambda: True)
             assert hook.remembers(ANN) == Identity("ann", ("desks",), elsewhere=True)
             for other in (
                 ANN._replace(password=b"guess"), ANN._replace(name="eve"), ANN._replace(client="c2"),
@@ -142,7 +176,7 @@ def test_who_was_allowed_is_remembered_for_a_while_and_nobody_else() -> None:
             assert len(hook._allowed) == REMEMBERED_MAX
             hook.close()
             without = Hook(table(service.url, cache="0s"), asyncio.get_running_loop())
-            await without.ask(ANN)
+            await without.ask(ANN, lambda: True)
             assert without.remembers(ANN) is None
             without.close()
 

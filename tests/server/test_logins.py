@@ -16,7 +16,7 @@ from headway.server.config.auth.tables import AuthTable
 from headway.server.logins import Attempt, Logins
 from headway.server.logins.guessers import ADDRESSES_MAX, FORGIVEN_S, FREE, WAIT_MAX_S, Guessers, network_of
 from headway.server.logins.logins import REFUSED_S
-from headway.server.logins.password_checks import ANSWERS_PER_TURN, SUSPECT_S
+from headway.server.logins.password_checks import ANSWERS_PER_TURN, CHECKS_AT_ONCE, SUSPECT_S
 
 
 class Checked(Users):
@@ -70,6 +70,9 @@ class Stage:
 
     async def _is_let_in(self, attempt: Attempt, there: bool) -> bool:
         return isinstance(await self.logins.check(attempt, lambda: there), Identity)
+
+    def reload(self, users: dict[str, str]) -> None:
+        self.logins.reload(self.logins.prepared(AuthTable.model_construct(users=users)))
 
     async def done(self) -> str:
         """The check that was begun first is; whose it was."""
@@ -269,6 +272,32 @@ def test_turns_are_further_apart_with_each_failure_and_who_comes_too_early_is_no
     run(now, play)
 
 
+@pytest.mark.parametrize("trusted", [True, False])
+def test_guesses_at_once_are_no_better_than_one_at_a_time(now: list[float], trusted: bool) -> None:
+    """Neither of who was let in from there before, nor of an address that is not slowed yet."""
+
+    async def play(stage: Stage) -> None:
+        if trusted:
+            await stage.come("bob", "bob", "there")
+            await stage.done()
+            await fail(stage, FREE)
+        guesses = [await stage.come("bob", f"guess {number}", "there") for number in range(60)]
+        right = await stage.come("bob", "bob", "there")
+        checked = 0
+        while stage.threads.begun:
+            await stage.done()
+            checked += 1
+        assert checked <= CHECKS_AT_ONCE + (0 if trusted else FREE)
+        now[0] += REFUSED_S
+        await stage.settle()
+        assert not any(guess.result() for guess in guesses)
+        assert stage.logins.failed["wrong"] == checked + (FREE if trusted else 0)
+        assert stage.logins.failed["too_many"] == 60 + (not trusted) - checked
+        assert right.result() == trusted, "its password is remembered"
+
+    run(now, play)
+
+
 def test_many_that_come_with_the_right_password_are_not_slowed(now: list[float]) -> None:
     async def play(stage: Stage) -> None:
         everybody = [await stage.come("ann", "ann", "there") for _ in range(200)]
@@ -312,7 +341,7 @@ def test_of_an_ipv6_address_the_network_counts(address: str, network: str) -> No
 def test_a_login_that_a_reload_overtakes_counts_by_what_is_in_force(now: list[float]) -> None:
     async def play(stage: Stage) -> None:
         left, stays = await stage.come("ann", "ann"), await stage.come("bob", "bob")
-        stage.logins.passwords.replace_users({"bob": "x", "carl": "x"})
+        stage.reload({"bob": "x", "carl": "x"})
         assert await stage.done() == "ann"
         assert await stage.done() == "bob"
         now[0] += REFUSED_S
@@ -329,9 +358,9 @@ def test_a_reload_forgets_the_logins_of_those_who_have_changed(now: list[float])
             await stage.come(name, name)
             await stage.done()
         before = stage.logins.passwords.users
-        stage.logins.passwords.replace_users(dict.fromkeys(("ann", "bob", "carl", "dan"), "x"))
+        stage.reload(dict.fromkeys(("ann", "bob", "carl", "dan"), "x"))
         assert stage.logins.passwords.users is before, "nobody has changed"
-        stage.logins.passwords.replace_users({"ann": "y", "bob": "x"})
+        stage.reload({"ann": "y", "bob": "x"})
         assert stage.logins.known(Attempt("bob", b"bob", "here")) is not None
         assert stage.logins.known(Attempt("ann", b"ann", "here")) is None
 
@@ -346,7 +375,7 @@ def test_a_proof_that_a_reload_overtakes_counts_by_what_is_in_force(now: list[fl
         client, scram = ScramClient("ann", "leaked"), stage.logins.scram()
         assert scram is not None
         last = client.final(scram.first(client.first()))
-        stage.logins.passwords.replace_users({"ann": "y"} if changed else old | {"bob": "x"})
+        stage.reload({"ann": "y"} if changed else old | {"bob": "x"})
         proof = stage.loop.create_task(stage.logins.check_proof(scram, last, "here", lambda: True))
         await stage.settle()
         now[0] += REFUSED_S

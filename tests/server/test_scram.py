@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from base64 import b64decode
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -68,6 +71,40 @@ def test_nobody_else_is_and_all_are_answered_alike(name: str, password: str) -> 
     assert Scram(USERS).first(client.first()).split(b",")[1:] == first.split(b",")[1:]  # with the same salt again
     with pytest.raises(ScramError, match="wrong user name or password"):
         scram.final(client.final(first))
+
+
+STRONG = {f"s{number}": text_of(keys_for(b"x", bytes([number] * 24), 20_000)) for number in range(20)}
+WEAK = {f"w{number}": text_of(keys_for(b"x", bytes([number] * 8), 5_000)) for number in range(20)}
+NOBODIES = [f"nobody {number}" for number in range(400)]
+
+
+def told(users: Users, name: str) -> tuple[int, int, bytes]:
+    """The iterations, and the salt's length and bytes, that a name is answered with."""
+    said = dict(part.split("=", 1) for part in Scram(users).first(ScramClient(name, "x").first()).decode().split(","))
+    salt = b64decode(said["s"])
+    return int(said["i"]), len(salt), salt
+
+
+def test_names_that_are_no_users_are_answered_as_users_are() -> None:
+    assert {told(USERS, name)[:2] for name in ("user", "nobody", "old", "somebody")} == {(4096, 16)}
+    of_both = Users(STRONG | WEAK)
+    kinds = Counter(told(of_both, name)[:2] for name in NOBODIES)
+    assert set(kinds) == {(20_000, 24), (5_000, 8)}
+    assert min(kinds.values()) > len(NOBODIES) / 8
+    assert len({told(of_both, name) for name in NOBODIES}) == len(NOBODIES), "each has a salt of its own"
+
+
+def test_the_answer_to_a_name_that_is_no_user_outlives_the_process_and_changes_with_some_password() -> None:
+    before = {name: told(Users(STRONG), name) for name in NOBODIES}
+    script = (
+        "from tests.server.test_scram import *\n"
+        "print([told(Users(STRONG), name) for name in NOBODIES[:3]])"
+    )
+    elsewhere = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert elsewhere.stdout == f"{[before[name] for name in NOBODIES[:3]]}\n"
+    changed = Users(STRONG | {"s3": text_of(keys_for(b"y", bytes(24), 20_000))})
+    different = sum(told(changed, name) != before[name] for name in NOBODIES)
+    assert 0 < different < len(NOBODIES) / 2, "those who take after this user, and after its neighbours"
 
 
 @pytest.mark.parametrize(

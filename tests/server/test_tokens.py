@@ -13,21 +13,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from typing import Any
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from tests.interop.waiting import holds
 
 from headway.core.base.errors import ConfigError
 from headway.core.permission import Identity
+from headway.server.admin.api import Admin
 from headway.server.config.auth.jwt import JwtTable
-from headway.server.config.reading import parse_settings
-from headway.server.logins import Refusal
+from headway.server.config.reading import load_settings, parse_settings
+from headway.server.engine.engine import Engine
+from headway.server.logins import Refusal, tokens
 from headway.server.logins.jwks import read_jwks
 from headway.server.logins.tokens import AWAY, Tokens
+from headway.server.reloading import Reloading
 
 PRIVATE: dict[str, Any] = {
     "RS256": rsa.generate_private_key(65537, 2048), "ES256": ec.generate_private_key(ec.SECP256R1()),
@@ -57,6 +61,35 @@ def keys(tmp_path: Path) -> Path:
     path = tmp_path / "jwks.json"
     path.write_text(json.dumps(JWKS))
     return path
+
+
+def test_a_reload_reads_the_keys_beside_the_loop(
+    keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    readers: list[Thread] = []
+
+    def read(text: str) -> list[Any]:
+        readers.append(current_thread())
+        return read_jwks(text)
+
+    monkeypatch.setattr(tokens, "read_jwks", read)
+    source = tmp_path / "headway.toml"
+    listener = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
+    source.write_text(f'{listener}[auth.jwt]\nkeys_file = "{keys}"\n[pool]\ndisk_path = "{tmp_path}"\n')
+
+    async def play() -> None:
+        engine = Engine(load_settings(source), asyncio.get_running_loop())
+        before, reloading = engine.logins.tokens, Reloading(engine, [], Admin(engine))
+        reloading.ask()
+        await holds(lambda: len(readers) == 2 and not reloading._reading)
+        assert engine.logins.tokens is not before
+        keys.write_text("{}")  # noqa: ASYNC240
+        reloading.ask()
+        await holds(lambda: "reload: nothing was changed: auth.jwt.keys_file" in caplog.text)
+        engine.stop()
+
+    asyncio.run(play())
+    assert [reader is main_thread() for reader in readers] == [True, False, False]
 
 
 Verify = Callable[..., Identity | Refusal]

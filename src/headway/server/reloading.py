@@ -26,6 +26,7 @@ from headway.server.config import (
 )
 from headway.server.engine import Engine
 from headway.server.listener import Listener
+from headway.server.logins import Logins, PreparedLogins
 
 log = logging.getLogger("headway")
 
@@ -56,18 +57,19 @@ class Reloading:
             while self._asked:
                 self._asked = False
                 try:
-                    read = await engine.loop.run_in_executor(None, _load, engine.settings.source)
+                    read = await engine.loop.run_in_executor(None, _load, engine.settings.source, engine.logins)
                     self._take(*read)
                 except (ConfigError, OSError) as error:
                     log.error("reload: nothing was changed: %s", error)
         finally:
             self._reading = False
 
-    def _take(self, fresh: Settings, certificates: dict[str, TlsContext], doubts: list[str]) -> None:
-        """Puts new settings in force, and certificates for new connections; the log names what needs a restart.
-        Raises ConfigError, and changes nothing then."""
+    def _take(
+        self, fresh: Settings, certificates: dict[str, TlsContext], logins: PreparedLogins, doubts: list[str]
+    ) -> None:
+        """Puts new settings in force, and certificates for new connections; the log names what needs a restart."""
         engine, now = self._engine, self._engine.now()
-        engine.logins.reload(fresh.auth)
+        engine.logins.reload(logins)
         old = with_tls_of(fresh, engine.settings)
         engine.settings = replace(
             old, policies=fresh.policies, trials=fresh.trials, auth=fresh.auth, permissions=fresh.permissions,
@@ -95,11 +97,12 @@ class Reloading:
         engine.turn_soon()
 
 
-def _load(source: Path | None) -> tuple[Settings, dict[str, TlsContext], list[str]]:
-    """Reads the file, the certificates that it names, and what is doubtful about these. Runs in a worker thread."""
+def _load(source: Path | None, logins: Logins) -> tuple[Settings, dict[str, TlsContext], PreparedLogins, list[str]]:
+    """Reads the file, the certificates and keys that it names, and what is doubtful about these. Runs in a worker
+    thread. Raises ConfigError, OSError."""
     fresh = load_settings(source)
     doubts = [f"{where}.{key}: {text}" for where, key, text in doubtful_certificates(fresh)]
-    return fresh, load_all_tls(fresh), doubts
+    return fresh, load_all_tls(fresh), logins.prepared(fresh.auth), doubts
 
 
 def _kept(settings: Settings) -> dict[str, object]:

@@ -4,7 +4,6 @@ from headway.server.config import host_limits
 from headway.server.config.assembly import make_broker
 from headway.server.config.auth import (
     PASSWORD_BYTES_MAX,
-    SCRAM_ITERATIONS,
     ScramKeys,
     Users,
     digest_of,
@@ -48,6 +47,6 @@ __all__ = [
     "JournalTable", "JwtTable", "Keep",
     "lint", "ListenerTable", "load_all_tls", "load_settings", "load_tls", "make_broker", "new_token",
     "parse_settings", "PASSWORD_BYTES_MAX", "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of",
-    "saslprep", "SCRAM_ITERATIONS", "ScramKeys", "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TopicTable",
+    "saslprep", "ScramKeys", "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TopicTable",
     "uncovered_finding", "Users", "users_are_elsewhere", "ViewTable", "with_tls_of",
 ]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
+
+Wanted = Callable[[], bool]
+"""Says whether a login is still to be checked."""
 
 
 class Attempt(NamedTuple):

@@ -38,12 +38,17 @@ class Guessers:
         self._records: dict[str, _Record] = {}
         """By network, the one that failed longest ago first."""
 
+    def slows(self, address: str, now: float) -> bool:
+        """Returns whether logins from an address have to wait for turns."""
+        record = self._records.get(network_of(address))
+        return record is not None and record.failures >= FREE and now - record.failed_s < FORGIVEN_S
+
     def turn(self, address: str, now: float) -> float:
         """Takes the next turn of an address. Returns the seconds until then; if these are more than ``WAIT_MAX_S``, the
         turn is not taken."""
-        record = self._records.get(network_of(address))
-        if record is None or record.failures < FREE or now - record.failed_s >= FORGIVEN_S:
+        if not self.slows(address, now):
             return 0.0
+        record = self._records[network_of(address)]
         begin_s = max(now, record.next_s)
         if begin_s - now <= WAIT_MAX_S:
             record.next_s = begin_s + _apart_s(record.failures)

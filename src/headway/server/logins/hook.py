@@ -2,6 +2,7 @@
 
 Rules:
 - Requests are made in threads of their own, so many at once as ``in_flight_max`` says; as many again may wait for one.
+  One whose client is gone by then, or may not be checked any more, is not made.
 - A service that does not answer in time, or not in a way that can be read, or that has too much to do, is *away*. It
   fails nobody's guess then: ``when_away`` decides.
 - Only a login that was allowed is remembered, for ``cache_s``, as a keyed digest of everything that was sent.
@@ -15,7 +16,6 @@ import hmac
 import logging
 import secrets
 from collections import Counter, OrderedDict
-from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from typing import NamedTuple
 from urllib.error import HTTPError
@@ -27,7 +27,8 @@ import msgspec
 from headway.core.permission import Identity
 from headway.server.config import HookTable
 from headway.server.logins.asking import open_url
-from headway.server.logins.attempt import Attempt, Refusal
+from headway.server.logins.attempt import Attempt, Refusal, Wanted
+from headway.server.logins.waiting_threads import WaitingThreads
 
 log = logging.getLogger("headway")
 
@@ -40,6 +41,10 @@ DENIED = Refusal("wrong user name or password")
 
 class _Away(Exception):
     """The service gave no answer that can be read."""
+
+
+class _Unwanted(Exception):
+    """The service was not asked."""
 
 
 class _Answer(msgspec.Struct):
@@ -60,7 +65,7 @@ class Hook:
         self.answers: Counter[str] = Counter()
         """Answers of the service: ``allow``, ``deny``, ``ignore``; ``away``: none that can be read."""
         self._loop = loop
-        self._threads = ThreadPoolExecutor(table.in_flight_max, thread_name_prefix="headway-hook")
+        self._threads = WaitingThreads(table.in_flight_max, "headway-hook")
         self._in_flight = 0
         self._key = secrets.token_bytes(32)
         self._allowed: OrderedDict[bytes, _Remembered] = OrderedDict()
@@ -68,7 +73,7 @@ class Hook:
 
     def close(self, *, cancel: bool = True) -> None:
         """Ends the threads; those who wait for an answer get it, unless ``cancel``."""
-        self._threads.shutdown(wait=False, cancel_futures=cancel)
+        self._threads.shutdown(cancel_futures=cancel)
 
     def remembers(self, attempt: Attempt) -> Identity | None:
         """Returns who it is, if this very login was allowed of late. Fast."""
@@ -77,17 +82,20 @@ class Hook:
         found = self._allowed.get(self._digest(attempt))
         return found.identity if found is not None and found.until_s > self._loop.time() else None
 
-    async def ask(self, attempt: Attempt) -> Identity | Refusal | None:
-        """Returns what the service says; None: it does not know that user."""
+    async def ask(self, attempt: Attempt, wanted: Wanted) -> Identity | Refusal | None:
+        """Returns what the service says; None: it does not know that user, or was not asked. A thread asks ``wanted``
+        right before the request."""
         answer, why = None, "it has too much to do"
         if self._in_flight < 2 * self.table.in_flight_max:
             self._in_flight += 1
-            asked = self._loop.run_in_executor(self._threads, _ask, self.table, attempt)
+            asked = self._loop.run_in_executor(self._threads, _ask, self.table, attempt, wanted)
             asked.add_done_callback(self._done)
             try:
                 answer = await asyncio.wait_for(asyncio.shield(asked), self.table.timeout_s)
             except TimeoutError:
                 why = "it does not answer in time"
+            except _Unwanted:
+                return None
             except _Away as away:
                 why = str(away)
         self.answers[answer.result if answer is not None else "away"] += 1
@@ -132,8 +140,10 @@ class Hook:
             log.info("auth.hook: %s answers again", self.table.url)
 
 
-def _ask(table: HookTable, attempt: Attempt) -> _Answer:
-    """Asks the service, in a thread. Raises _Away."""
+def _ask(table: HookTable, attempt: Attempt, wanted: Wanted) -> _Answer:
+    """Asks the service, in a thread. Raises _Away, _Unwanted."""
+    if not wanted():
+        raise _Unwanted
     fields = {
         "username": attempt.name, "password": attempt.password.decode(errors="replace"), "clientid": attempt.client,
         "peerhost": attempt.address, "listener": attempt.listener,

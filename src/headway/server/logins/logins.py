@@ -4,7 +4,8 @@ Rules:
 - A login that was right before is recognised at once (``known``), and does not wait for anything.
 - A refusal takes at least ``REFUSED_S``, whether the user exists or not. A user that does not exist costs no check, so
   made-up names cost no time. (How long a refusal takes tells which users exist only while checks are queued up.)
-- Addresses whose logins fail wait for turns (``guessers.py``), but for callers who were let in from there before.
+- Addresses whose logins fail wait for turns (``guessers.py``), but for callers who were let in from there before. Who
+  needs no turn is asked again right before the check, so a thousand guesses at once are no better than one at a time.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.permission import Identity
 from headway.server.config import AuthTable, JwtTable, Users
-from headway.server.logins.attempt import Attempt, Refusal
+from headway.server.logins.attempt import Attempt, Refusal, Wanted
 from headway.server.logins.guessers import WAIT_MAX_S, Guessers
 from headway.server.logins.hook import Hook
 from headway.server.logins.password_checks import Caller, PasswordChecks
@@ -35,6 +36,15 @@ TOKEN_BYTES_MAX = 16 * 1024
 _TOKEN = re.compile(rb"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 TRUSTED_MAX = 10_000
 WRONG = Refusal("wrong user name or password")
+TOO_MANY = "too many logins from this address have failed: try again"
+
+
+class PreparedLogins(NamedTuple):
+    """Logins by another config, that are not in force yet."""
+
+    auth: AuthTable
+    users: Users
+    tokens: Tokens | None
 
 
 class Logins:
@@ -58,14 +68,20 @@ class Logins:
         if self.tokens is not None:
             self.tokens.close()
 
-    def reload(self, auth: AuthTable) -> None:
-        """Takes other users, tokens by other keys, and another hook. Logins of users that are as before are remembered.
-        Raises ConfigError if the keys cannot be used, and changes nothing then."""
-        tokens = _tokens(auth.jwt, self._loop)
+    def prepared(self, auth: AuthTable) -> PreparedLogins:
+        """Returns what ``reload`` takes: users, of which those that are as before are still remembered, and keys of
+        tokens. Slow: not for the loop's thread. Raises ConfigError if the keys cannot be used."""
+        users = self.passwords.users
+        return PreparedLogins(
+            auth, users if auth.users == users.hashes else Users(auth.users, users), _tokens(auth.jwt, self._loop)
+        )
+
+    def reload(self, prepared: PreparedLogins) -> None:
+        """Takes other users, tokens by other keys, and another hook."""
+        auth = prepared.auth
         if self.tokens is not None:
             self.tokens.close(cancel=False)
-        self.tokens = tokens
-        self.passwords.replace_users(auth.users)
+        self.tokens, self.passwords.users = prepared.tokens, prepared.users
         old = self.hook
         if auth.hook != (None if old is None else old.table):
             self.hook = None if auth.hook is None else Hook(auth.hook, self._loop)
@@ -102,12 +118,12 @@ class Logins:
         return Scram(self.passwords.users) if self.passwords.users.by_scram else None
 
     async def check_proof(
-        self, scram: Scram, message: bytes, address: str, wanted: Callable[[], bool]
+        self, scram: Scram, message: bytes, address: str, wanted: Wanted
     ) -> tuple[Identity | Refusal, bytes]:
         """Returns who it is that ends a conversation by SCRAM with this message, and the answer to it."""
         answer = b""
 
-        async def prove() -> Identity | Refusal:
+        async def prove(_: Wanted) -> Identity | Refusal:
             nonlocal answer
             try:
                 proved = scram.final(message)
@@ -121,45 +137,58 @@ class Logins:
         found = await self._in_turn((scram.name, address), prove, wanted)
         return found, answer
 
-    async def check(self, attempt: Attempt, wanted: Callable[[], bool]) -> Identity | Refusal:
+    async def check(self, attempt: Attempt, wanted: Wanted) -> Identity | Refusal:
         """Returns who it is. ``wanted`` says whether anybody still waits for the answer."""
         # A token says nothing of the name beside it: who has one must not be trusted with that name's passwords.
         name = f"\0{attempt.name}" if self.is_token(attempt.password) else attempt.name
-        return await self._in_turn((name, attempt.address), partial(self._find, attempt, wanted), wanted)
+        return await self._in_turn((name, attempt.address), partial(self._find, attempt), wanted)
 
     async def _in_turn(
-        self, caller: Caller, find: Callable[[], Awaitable[Identity | Refusal]], wanted: Callable[[], bool]
+        self, caller: Caller, find: Callable[[Wanted], Awaitable[Identity | Refusal]], wanted: Wanted
     ) -> Identity | Refusal:
         """Returns what ``find`` finds, when it is the turn of the caller's address, and as late as a refusal has to
-        be."""
-        began_s = self._loop.time()
-        if caller not in self._trusted:
+        be. ``find`` is told what to ask right before a check."""
+        began_s, has_turn, overtaken = self._loop.time(), False, False
+        if self._needs_turn(caller):
             wait_s = self._guessers.turn(caller[1], began_s)
             if wait_s > WAIT_MAX_S:
                 self.failed["too_many"] += 1
                 await asyncio.sleep(REFUSED_S)
-                return Refusal(f"too many logins from this address have failed: try again in {wait_s:.0f} s")
+                return Refusal(f"{TOO_MANY} in {wait_s:.0f} s")
+            has_turn = True
             if wait_s:
                 await asyncio.sleep(wait_s)
-        found = await find()
+
+        def may_be_checked() -> bool:
+            nonlocal overtaken
+            overtaken = not has_turn and self._needs_turn(caller)
+            return wanted() and not overtaken
+
+        found = await find(may_be_checked)
         if isinstance(found, Identity):
             self._trust(caller)
             return found
-        if found.away:
+        if overtaken:
+            self.failed["too_many"] += 1
+            found = Refusal(f"{TOO_MANY} later")
+        elif found.away:
             self.failed["away"] += 1
         elif wanted():
             self._distrust(caller)
         await asyncio.sleep(began_s + REFUSED_S - self._loop.time())
         return found
 
-    async def _find(self, attempt: Attempt, wanted: Callable[[], bool]) -> Identity | Refusal:
+    def _needs_turn(self, caller: Caller) -> bool:
+        return caller not in self._trusted and self._guessers.slows(caller[1], self._loop.time())
+
+    async def _find(self, attempt: Attempt, wanted: Wanted) -> Identity | Refusal:
         """Asks one source after the other. The config has the only word on its own users."""
         if self.tokens is not None and self.is_token(attempt.password):
             return await self.tokens.check(attempt)
         if attempt.name in self.passwords.users:
             right = await self.passwords.check(attempt.name, attempt.password, attempt.address, wanted)
             return Identity(attempt.name) if right else WRONG
-        found = await self.hook.ask(attempt) if self.hook is not None else None
+        found = await self.hook.ask(attempt, wanted) if self.hook is not None else None
         return found or WRONG
 
     def _trust(self, caller: Caller) -> None:

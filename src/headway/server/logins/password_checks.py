@@ -7,14 +7,14 @@ caller waits. So guessing slows down the guesser alone.
 Rules:
 - When a thousand clients come with one password, one is checked; the others are recognised when it is their turn,
   some in each turn of the loop.
-- A client that is gone by its turn is passed over.
+- A client that is gone by its turn, or whose address has been slowed meanwhile, is passed over.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -40,6 +40,7 @@ class _Try(NamedTuple):
 class PasswordChecks:
     def __init__(self, users: Users, loop: asyncio.AbstractEventLoop) -> None:
         self.users = users
+        """Others after a reload."""
         self._loop = loop
         self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="headway-password")
         self._waiting: deque[_Try] = deque()
@@ -51,16 +52,12 @@ class PasswordChecks:
         self._goes_on = False
         """Whether there are more to be answered in the next turn."""
 
-    def replace_users(self, hashes: Mapping[str, str]) -> None:
-        """Replaces the users, after a reload."""
-        if dict(hashes) != self.users.hashes:
-            self.users = Users(hashes, self.users)
-
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def check(self, name: str, password: bytes, address: str, wanted: Callable[[], bool]) -> bool:
-        """Returns whether the user exists and has this password. ``wanted`` says whether anybody still waits for it."""
+        """Returns whether the user exists and has this password. ``wanted`` says whether it is
+        still to be checked."""
         if name not in self.users:
             return False
         one = _Try((name, address), password, wanted, self._loop.create_future())
@@ -87,10 +84,10 @@ class PasswordChecks:
                 return
             if one.answer.done():
                 continue
-            if not one.wanted():
-                one.answer.set_result(False)
-            elif self.users.remembers(one.caller[0], one.password):
+            if self.users.remembers(one.caller[0], one.password):
                 one.answer.set_result(True)
+            elif not one.wanted():
+                one.answer.set_result(False)
             elif not suspect and self._suspected(one.caller):  # it failed while this one waited
                 self._waiting_suspects.setdefault(one.caller, deque()).append(one)
             else:
@@ -135,7 +132,7 @@ class PasswordChecks:
             else:
                 # A reload may have changed the password, or removed the user, meanwhile.
                 one.answer.set_result(right and self.users.same(one.caller[0], users))
-        self._next()
+        self._go_on_soon()  # after the one who waited has noted the answer
 
     def _suspected(self, caller: Caller) -> bool:
         return self._loop.time() - self._suspects.get(caller, -SUSPECT_S) < SUSPECT_S

@@ -3,8 +3,8 @@ it knows it, too. The password itself is never sent, and nothing here is slow.
 
 Rules:
 - Channel binding is not offered: a client that asks for it is refused, one that only could is not.
-- A name that is no user, or whose password is not kept for SCRAM, gets an answer like others, with a salt that stays
-  the same for it, and fails in the end.
+- A name that is no user, or whose password is not kept for SCRAM, gets an answer like others
+  (config/auth/decoys.py), and fails in the end.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ import re
 import secrets
 from base64 import b64decode, b64encode
 
-from headway.server.config import SCRAM_ITERATIONS, ScramKeys, Users, saslprep
+from headway.server.config import ScramKeys, Users, saslprep
 
 MECHANISM = "SCRAM-SHA-256"
 NONCE_BYTES = 18
 NONCE_CHARS_MAX = 1024
 NAME_CHARS_MAX = 1024
-_SALTS = secrets.token_bytes(32)
-"""The key to the salts of names that are no users."""
 _FIRST = re.compile(r"([ny]|p=[A-Za-z0-9.-]+),(?:a=([^,]*))?,((m=[^,]*,)?n=([^,]*),r=([!-+\--~]+)(?:,.*)?)", re.DOTALL)
 _FINAL = re.compile(r"(c=([A-Za-z0-9+/=]+),r=([!-+\--~]+)(?:,[^,]*)*),p=([A-Za-z0-9+/=]+)", re.DOTALL)
 
@@ -66,9 +64,7 @@ class Scram:
         if self.name not in self.users:
             self.name = saslprep(self.name)
         self._keys = self.users.scram_keys(self.name)
-        salt, iterations = self._salt(), SCRAM_ITERATIONS
-        if self._keys is not None:
-            salt, iterations = self._keys.salt, self._keys.iterations
+        salt, iterations = self.users.scram_terms(self.name)
         answer = f"r={self._nonce},s={b64encode(salt).decode()},i={iterations}"
         self._said = f"{bare},{answer}"
         return answer.encode()
@@ -88,9 +84,6 @@ class Scram:
             raise ScramError("wrong user name or password")
         self._said = ""
         return b"v=" + b64encode(hmac.digest(keys.server_key, signed, "sha256"))
-
-    def _salt(self) -> bytes:
-        return hmac.digest(_SALTS, self.name.encode(), "sha256")[:16]
 
 
 def _proves(proof: bytes, signed: bytes, stored_key: bytes) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from math import inf
 from urllib.request import Request
@@ -36,6 +35,7 @@ from headway.server.config import JwtTable
 from headway.server.logins.asking import open_url
 from headway.server.logins.attempt import Attempt, Refusal
 from headway.server.logins.jwks import Jwk, read_jwks
+from headway.server.logins.waiting_threads import WaitingThreads
 from headway.store.toml import read_text
 
 log = logging.getLogger("headway")
@@ -63,7 +63,7 @@ class Tokens:
         """Raises ConfigError if the file with the keys cannot be used."""
         self.table = table
         self._loop = loop
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headway-token")
+        self._thread = WaitingThreads(1, "headway-token")
         self._keys: list[Jwk] = []
         self._fetched_s = self._tried_s = -inf
         if table.path is not None:
@@ -75,7 +75,7 @@ class Tokens:
 
     def close(self, *, cancel: bool = True) -> None:
         """Ends the thread; those who wait for an answer get it, unless ``cancel``."""
-        self._thread.shutdown(wait=False, cancel_futures=cancel)
+        self._thread.shutdown(cancel_futures=cancel)
 
     async def check(self, attempt: Attempt) -> Identity | Refusal:
         """Returns who the token says it is."""

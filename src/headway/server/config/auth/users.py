@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping
 
 from headway.server.config.auth import scram
+from headway.server.config.auth.decoys import Decoys
 from headway.server.config.auth.hashes import verify_password
 
 
@@ -23,14 +24,18 @@ class Users:
         self._seen: dict[str, bytes] = {}
         if before is not None:
             self._seen = {name: seen for name, seen in list(before._seen.items()) if self.same(name, before)}
-        self.by_scram = any(hashed.startswith(scram.PREFIX) for hashed in self.hashes.values())
-        """Whether some user can log in by SCRAM."""
+        self._decoys = Decoys(self.hashes.values())
 
     def __len__(self) -> int:
         return len(self.hashes)
 
     def __contains__(self, name: str) -> bool:
         return name in self.hashes
+
+    @property
+    def by_scram(self) -> bool:
+        """Whether some user can log in by SCRAM."""
+        return bool(len(self._decoys))
 
     def same(self, name: str, other: Users) -> bool:
         """Returns whether a user is there in both, with the same hash."""
@@ -40,6 +45,12 @@ class Users:
         """Returns the keys by which a user logs in by SCRAM; None: it cannot."""
         hashed = self.hashes.get(name, "")
         return scram.keys_of(hashed) if hashed.startswith(scram.PREFIX) else None
+
+    def scram_terms(self, name: str) -> tuple[bytes, int]:
+        """Returns the salt and the iterations with which a name is answered, whether it is a user or not. Only if some
+        user can log in by SCRAM."""
+        keys = self.scram_keys(name)
+        return self._decoys.terms(name) if keys is None else (keys.salt, keys.iterations)
 
     def remembers(self, name: str, password: bytes) -> bool:
         """Returns whether this pair was right before. Fast; if False, :meth:`check` has to decide."""

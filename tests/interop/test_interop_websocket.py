@@ -240,6 +240,17 @@ def test_a_packet_that_is_too_large(web: Web, name: str) -> None:
         assert client.closed[0] == 1009
 
 
+def test_inside_tls_a_page_of_the_hosts_own_name_is_let_in(house: BrokerProcess, certificates: Path) -> None:
+    own = ("/mqtt", "broker.example.com", "mqtt", "Origin: https://broker.example.com")
+    context = trusting(certificates / "ca.pem")
+    with context.wrap_socket(
+        socket.create_connection(("127.0.0.1", house.ports["secure"])), server_hostname="localhost"
+    ) as secure:
+        upgrade(secure, *own)
+    with socket.create_connection(("127.0.0.1", house.ports["web"])) as sock, pytest.raises(PeerFailed, match="403"):
+        upgrade(sock, *own)
+
+
 def test_what_is_no_handshake_is_answered(house: BrokerProcess) -> None:
     for listener, path, headers, status in (
         ("app", "/mqtt", (), "404"),

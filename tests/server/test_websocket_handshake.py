@@ -185,6 +185,32 @@ def test_origins(origin: str, host: str, origins: tuple[str, ...] | None, yes: b
     assert allowed(origin, host, origins) is yes
 
 
+@pytest.mark.parametrize(
+    ("origin", "host", "yes"),
+    [
+        ("https://broker.example.com", "broker.example.com", True),
+        ("https://broker.example.com:8443", "broker.example.com", True),
+        ("http://broker.example.com", "broker.example.com", False),  # somebody in between may have written that page
+        ("https://evil.example", "broker.example.com", False),
+        ("https://broker.example.com.evil.example", "broker.example.com", False),
+        ("http://localhost:3000", "127.0.0.1", True),
+        ("null", "broker.example.com", False),
+    ],
+)
+def test_inside_tls_a_page_of_the_hosts_own_name_is_let_in(origin: str, host: str, yes: bool) -> None:
+    assert allowed(origin, host, None, secure=True) is yes
+    assert not allowed(origin, host, (), secure=True)
+
+
+def test_who_is_refused_for_its_origin_reads_the_line_to_write() -> None:
+    rules = RULES._replace(listener="web")
+    with pytest.raises(Refusal) as refused:
+        opened(*GOOD, "Origin: https://app.example.com", rules=rules)
+    line = 'origins = ["https://app.example.com"]'
+    assert f"{line} in [listeners.web] lets them in" in str(refused.value)
+    assert opened(*GOOD, "Origin: https://app.example.com", rules=rules._replace(origins=("https://app.example.com",)))
+
+
 def test_bytes_behind_the_request_are_handed_back() -> None:
     data, _ = request("/mqtt", "localhost", "mqtt")
     reader = RequestReader()

@@ -38,7 +38,10 @@ class Listener:
         self.table = table
         self._scheme = table.url.kind
         origins = None if table.origins is None else tuple(table.origins)
-        self._rules = Rules(table.paths, origins, SUBPROTOCOLS, table.compression, tuple(table.trusted_given or ()))
+        self._rules = Rules(
+            table.paths, origins, SUBPROTOCOLS, name, tls is not None, table.compression,
+            tuple(table.trusted_given or ()),
+        )  # fmt: skip
         pool = engine.broker.registry.pool_of(name)
         self._shared = SharedDeflate(pool, engine.now) if table.compression else None
         """Frames that were compressed of late; None: nothing is compressed."""

@@ -4,7 +4,8 @@ Rules:
 - A request has ``HEAD_BYTES_MAX`` bytes at most, and no body. Whatever is not strictly HTTP/1.1 is refused.
 - A browser sends the *origin* of the page that opens the WebSocket. Without ``origins`` in the configuration, only
   pages of this very host may: their host is the one that the client asked for, and that is an IP address or
-  ``localhost``. A name is not enough: a foreign page can have its own name resolve to this host (DNS rebinding).
+  ``localhost``. With TLS it may be a name, if the page came by TLS, too: the certificate has shown the browser that
+  this host has the name. In clear a foreign page can have its own name resolve to this host (DNS rebinding).
   Clients that are no browsers send no origin, and are let in.
 - The subprotocol is the first one of the client's that is known here. Without one, nobody is let in.
 """
@@ -46,6 +47,9 @@ class Rules(NamedTuple):
     """Origins of pages that are let in; ``*``: all; None: those of this host."""
     protocols: Mapping[str, str]
     """Protocols by the subprotocols that stand for them."""
+    listener: str = ""
+    secure: bool = False
+    """Whether the WebSocket is inside TLS, and not that of a proxy."""
     compression: bool = False
     proxies: Networks = ()
     """Proxies whose X-Forwarded-For counts."""
@@ -121,8 +125,9 @@ def answer(request: Request, rules: Rules) -> Accepted:
         raise Refusal(426, text, f"Sec-WebSocket-Version: {VERSION}", *_UPGRADE)
     host = _host(request)
     origin = request.one("origin")
-    if origin is not None and not allowed(origin, host, rules.origins):
-        raise Refusal(403, f"pages of {origin[:100]} are not let in: add it to origins of this listener")
+    if origin is not None and not allowed(origin, host, rules.origins, secure=rules.secure):
+        line = f'origins = ["{origin[:100]}"] in [listeners.{rules.listener}] lets them in'
+        raise Refusal(403, f"pages of {origin[:100]} are not let in: {line}")
     offered = request.tokens("sec-websocket-protocol")
     chosen = next((one for one in offered if one in rules.protocols), None)
     if chosen is None:
@@ -172,8 +177,8 @@ def _host(request: Request) -> str:
     return host[1].strip("[]").lower()
 
 
-def allowed(origin: str, host: str, origins: tuple[str, ...] | None) -> bool:
-    """Returns whether a page of this origin may open a WebSocket to this host."""
+def allowed(origin: str, host: str, origins: tuple[str, ...] | None, *, secure: bool = False) -> bool:
+    """Returns whether a page of this origin may open a WebSocket to this host. ``secure``: inside TLS."""
     if origins is not None:
         return any(_matches(origin.lower(), pattern.lower()) for pattern in origins)
     try:
@@ -181,7 +186,7 @@ def allowed(origin: str, host: str, origins: tuple[str, ...] | None) -> bool:
         here = (page.hostname or "").lower()
     except ValueError:
         return False
-    if page.scheme not in ("http", "https") or not _is_no_name(host):
+    if page.scheme not in ("http", "https") or not (_is_no_name(host) or (secure and page.scheme == "https")):
         return False
     return here == host or (_is_loopback(here) and _is_loopback(host))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.core.stage import STUCK, Client, Stage
+from tests.core.test_idle import steps
 
 from headway.core.consumer.subscription import Subscription
 from headway.core.delivery.conflating import start_conflating
@@ -20,7 +21,7 @@ def stuck(stage: Stage, filter: str = "t/#", **options: str) -> tuple[Client, Su
 
 
 def act(stage: Stage, subscription: Subscription, **action: Any) -> None:
-    discard(subscription, parse_action({"action": "discard", **action}), stage.broker.registry.lost)
+    discard(subscription, parse_action({"action": "discard", **action}), stage.broker.registry, stage.now)
 
 
 @pytest.mark.parametrize(
@@ -119,3 +120,44 @@ def test_the_rest_of_a_record_goes_before_anything_else() -> None:
     slow.reads = inf
     stage.run(1)
     assert slow.numbers == [0, 1, 2, 100, 101]
+
+
+def test_the_lowest_priority_of_very_many_is_found_little_by_little() -> None:
+    """A turn's share of lines; all that waits, in one look, took seven million."""
+    stage = Stage()
+    publisher, (slow, subscription) = stage.client("publisher"), stuck(stage)
+    for first in range(0, 10_000, 500):
+        publisher.publish("t/0", first, 500, size=20, priority=3 if first == 7_500 else 5)
+        stage.turn()
+    lines = [steps(lambda: act(stage, subscription, which="lowest_priority", keep_records=10))]
+    act(stage, subscription, which="lowest_priority", keep_records=10)  # the next look changes nothing
+    while stage.broker.has_work:
+        lines.append(steps(lambda: stage.broker.flush(stage.now)))
+    assert max(lines) < 250_000, lines
+    assert sum(lines) > 4 * max(lines)
+    assert len(subscription.skips) == 1
+    slow.reads = inf
+    stage.run(1)
+    assert not set(slow.numbers) & set(range(7_500, 8_000))
+    assert sum(slow.gap_told.values()) == 500
+    assert len(slow.numbers) == 9_500
+
+
+def test_a_discard_that_is_over_before_the_lowest_priority_is_found_leaves_out_nothing_that_comes_later() -> None:
+    stage = Stage()
+    publisher, (slow, subscription) = stage.client("publisher"), stuck(stage)
+    for first in range(0, 10_000, 500):
+        publisher.publish("t/0", first, 500, size=20, priority=3)
+        stage.turn()
+    act(stage, subscription, which="lowest_priority", keep_records=10)
+    assert stage.broker.registry.deferred.begun
+    slow.reads = inf  # it reads faster than is searched
+    slow.read(inf)
+    stop_discarding(subscription)
+    stage.run(1)
+    assert not stage.broker.has_work
+    publisher.publish("t/0", 10_000, priority=0)
+    stage.run(1)
+    assert slow.numbers[-1] == 10_000
+    assert slow.numbers == sorted(set(slow.numbers))
+    assert len(slow.numbers) + sum(slow.gap_told.values()) == 10_001

@@ -28,6 +28,8 @@ LARGE_BYTES = 64 * 1024
 """A record that is larger than this is not copied for each consumer."""
 BATCH_RECORDS = 512
 """The largest batch of records that are written one by one."""
+MARKED_RECORDS = 128
+"""Records of a chunk that are held against a predicate at once."""
 Losses = Callable[[dict[int, int], Reason], None]
 
 
@@ -43,14 +45,15 @@ def record_at(dialect: Dialect, chunk: Chunk, index: int) -> Record:
     )  # fmt: skip
 
 
-def marked(subscription: Subscription, chunk: Chunk, predicate: Predicate) -> bytes:
-    """Returns one byte per record of the chunk: 1 where the predicate holds. The chunk caches the result."""
+def marked(subscription: Subscription, chunk: Chunk, predicate: Predicate, index: int) -> bytes:
+    """Returns one byte for each of the first records of the chunk, at least up to record ``index``: what the predicate
+    says of it. The chunk caches the result."""
     if chunk.marks is None:
         chunk.marks = {}
     have = chunk.marks.get(predicate.key, b"")
-    if len(have) < len(chunk):
-        dialect = subscription.feed.lane.dialect
-        have += bytes(predicate.test(record_at(dialect, chunk, i)) for i in range(len(have), len(chunk)))
+    if len(have) <= index:
+        dialect, stop = subscription.feed.lane.dialect, min(len(chunk), max(index + 1, len(have) + MARKED_RECORDS))
+        have += bytes(predicate.test(record_at(dialect, chunk, i)) for i in range(len(have), stop))
         chunk.marks[predicate.key] = have
     return have
 
@@ -162,7 +165,8 @@ def drop_reason(subscription: Subscription, chunk: Chunk, index: int, now: float
     while skips and skips[0].stop is not None and skips[0].stop <= number:
         skips.pop(0)
     for skip in skips:
-        if _covers(skip, number) and (skip.predicate is None or marked(subscription, chunk, skip.predicate)[index]):
+        test = skip.predicate
+        if _covers(skip, number) and (test is None or marked(subscription, chunk, test, index)[index]):
             return skip.reason
     if chunk.expiries is not None and chunk.run_expires[chunk.run_of(index)] <= now:
         return Reason.EXPIRED

@@ -55,7 +55,7 @@ class Enforcer:
         """Carries out a lasting action again, at each look while its rule is active: more records may have come."""
         match action.kind:
             case ActionKind.DISCARD:
-                discard(subscription, action, self._registry.lost)
+                discard(subscription, action, self._registry, now)
             case ActionKind.OFFLINE:
                 self._spill(subscription, now)
             case ActionKind.BLOCK_PUBLISHERS:

@@ -15,17 +15,24 @@ A record that is half sent is finished first (half_sent.py).
 
 from __future__ import annotations
 
-from headway.core.base import Reason
+from headway.core.base import Reason, WorkSteps
 from headway.core.consumer import Poll, Predicate, Skip, Subscription
-from headway.core.delivery import Losses, conflate_once, free_cursor, marked
+from headway.core.delivery import conflate_once, free_cursor, marked
 from headway.core.log import Chunk
 from headway.core.message import matcher
 from headway.core.policy import Action, Which
 from headway.core.queue import queue_behind
+from headway.core.routing import Registry
 from headway.core.selector import compile_selector, priority_of
 
+PRIORITY_MAX = 9
+PRIORITY = Predicate(("priority of",), priority_of)
+NOTHING_YET = Predicate(("nothing",), lambda _: False)
+PRIORITY_WORK = 4
+"""The work of finding the priority of one record."""
 
-def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
+
+def discard(subscription: Subscription, action: Action, registry: Registry, now: float) -> None:
     """Applies a discard. Called at each look while its rule is active."""
     if isinstance(subscription, Poll):
         subscription.discard(action)
@@ -45,7 +52,7 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
     if which is Which.OLDEST:
         free_cursor(subscription)
         number = _keep_from(subscription, action)
-        lost(subscription.skip_to(number, Reason.DISCARDED), Reason.DISCARDED)
+        registry.lost(subscription.skip_to(number, Reason.DISCARDED), Reason.DISCARDED)
         return
     if which is Which.OLDER_PER_KEY:
         conflate_once(subscription)
@@ -64,8 +71,10 @@ def discard(subscription: Subscription, action: Action, lost: Losses) -> None:
         skip = Skip(max(kept_to, first), None, None, Reason.DISCARDED)
         skip.position = _position_of(cursor.chunk, skip.first)
     elif which is Which.LOWEST_PRIORITY:
-        lowest = _lowest_priority(subscription)
-        skip = Skip(first, None, _of_priority(lowest), Reason.DISCARDED)
+        skip = Skip(first, None, NOTHING_YET, Reason.DISCARDED)
+        subscription.skips.append(skip)
+        registry.deferred.begin(_find_lowest(subscription, skip), now)
+        return
     elif which is Which.TOPICS:
         tests = [matcher(pattern) for pattern in action.topics]
         skip = Skip(first, None, Predicate(("topics", action.topics), lambda r: any(t(r.topic) for t in tests)),
@@ -126,15 +135,20 @@ def _of_priority(level: int) -> Predicate:
     return Predicate(("priority", level), lambda record: priority_of(record) <= level)
 
 
-def _lowest_priority(subscription: Subscription) -> int:
-    """Returns the lowest priority of the waiting records that are in memory."""
-    chunk = subscription.cursor.chunk
-    lowest = 9
+def _find_lowest(subscription: Subscription, skip: Skip) -> WorkSteps:
+    """Finds the lowest priority of the waiting records that are in memory, some records in each step. Then the skip
+    leaves out that one, unless it is over by then."""
+    lowest, chunk, index = PRIORITY_MAX, subscription.cursor.chunk, 0
     while chunk is not None:
-        if chunk.resident:
-            for level in range(lowest):
-                if 1 in marked(subscription, chunk, _of_priority(level)):
-                    lowest = level
-                    break
-        chunk = chunk.next
-    return lowest
+        if chunk.resident and index < len(chunk):
+            found = marked(subscription, chunk, PRIORITY, index)[index:]
+            lowest, index = min(lowest, *found), index + len(found)
+            yield PRIORITY_WORK * len(found)
+        else:
+            chunk, index = chunk.next, 0
+        here = subscription.cursor.chunk
+        if here is None or subscription.ended or skip not in subscription.skips:
+            return
+        if chunk is not None and chunk.first_number < here.first_number:
+            chunk, index = here, 0  # it has read on meanwhile
+    skip.predicate = _of_priority(lowest)

@@ -9,11 +9,12 @@ from headway.core.message import Record
 
 
 class Predicate:
-    """A test of records. Each chunk caches its results, and consumers with equal ``key`` share them."""
+    """A test of records, or a figure of each from 0 to 255. Each chunk caches the results, and consumers with equal
+    ``key`` share them."""
 
     __slots__ = ("key", "test")
 
-    def __init__(self, key: tuple[object, ...], test: Callable[[Record], bool]) -> None:
+    def __init__(self, key: tuple[object, ...], test: Callable[[Record], int]) -> None:
         self.key = key
         self.test = test
 

@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from headway.core.base import Reason, Refused, Timers, stop
 from headway.core.consumer import Channel, Delivery, Feed, Session, SharedReader, Subscription
@@ -41,7 +41,8 @@ class Receipts:
         """Deliveries of pending subscriptions that no cursor knows."""
         self._fresh: deque[Receipt] = deque()
         """Receipts to be looked at in this turn: new ones, and those whose time is over."""
-        self._old: deque[Receipt] = deque()
+        self._old: dict[Receipt, None] = {}
+        """Open receipts that were looked at, to be looked at again. The next one comes first."""
 
     @property
     def due(self) -> bool:
@@ -51,7 +52,7 @@ class Receipts:
     # -- opening ----------------------------------------------------------------------------------------------------
 
     def ask(
-        self, session: Session, run: Run, sequence: int, feeds: Iterable[Feed], states: Iterable[State], now: float
+        self, session: Session, run: Run, sequence: int, feeds: Collection[Feed], states: Iterable[State], now: float
     ) -> int:
         """Opens a receipt for a record that was just published to these feeds. Returns the work, as that of a search
         of so many entries."""
@@ -60,18 +61,20 @@ class Receipts:
         if receipt.request.fault:
             self._refuse(receipt, receipt.request.fault)
             return ASK_WORK
+        size = RECEIPT_BYTES + len(run.topic) + receipt.request.size
+        most = sum(len(feed.queues) or len(feed.subscriptions) for feed in feeds if feed.lane.last_sequence == sequence)
+        try:
+            if most:
+                session.tab.check(size + RECEIPT_READER_BYTES * most)
+        except Refused as error:
+            self._refuse(receipt, str(error))
+            return ASK_WORK
         self._find_readers(receipt, feeds)
         if not receipt.waiting:
             self._close(receipt, ReceiptState.COMPLETE)
-            return ASK_WORK
-        size = RECEIPT_BYTES + len(run.topic) + receipt.request.size + RECEIPT_READER_BYTES * receipt.waiting
-        try:
-            session.tab.check(size)
-        except Refused as error:
-            self._refuse(receipt, str(error))
-        else:
-            self._make_room(session)
-            self._open(receipt, run, states, size)
+            return ASK_WORK + receipt.owed
+        self._make_room(session)
+        self._open(receipt, run, states, size + RECEIPT_READER_BYTES * receipt.waiting)
         return ASK_WORK + receipt.owed
 
     def _make_room(self, session: Session) -> None:
@@ -134,6 +137,7 @@ class Receipts:
         """Closes the receipt after one more look at its readers."""
         receipt.closing = True
         receipt.to_look = []
+        self._old.pop(receipt, None)
         self._fresh.append(receipt)
 
     def _close(self, receipt: Receipt, state: ReceiptState) -> None:
@@ -146,7 +150,8 @@ class Receipts:
         receipt.bytes = 0
         if self.open.pop(receipt.sequence, None) is not None:
             self._take_out(receipt)
-        receipt.forget_readers()  # it may stay in ``_old`` for some ticks, and is on no tab
+        self._old.pop(receipt, None)
+        receipt.forget_readers()  # it may stay in ``done`` for some turns, and is on no tab
 
     def _take_out(self, receipt: Receipt) -> None:
         """Takes an open receipt out of the tables of its session, of deliveries and of lanes."""
@@ -235,15 +240,11 @@ class Receipts:
     def tick(self) -> None:
         """Looks at the readers of all open receipts in turn, as far as a tick's budget goes."""
         left, rounds = TICK_LOOKS, len(self._old)
-        while rounds and left > 0:
-            receipt = self._old[0]
-            if receipt.closing or receipt.state is not ReceiptState.OPEN:
-                self._old.popleft()
-                rounds -= 1
-                continue
+        while rounds and self._old and left > 0:
+            receipt = next(iter(self._old))
             left -= self._look(receipt, left)
             if not receipt.to_look:
-                self._old.popleft()
+                self._old.pop(receipt, None)
                 rounds -= 1
                 self._looked(receipt)
 
@@ -274,4 +275,4 @@ class Receipts:
             receipt.text = "closed after its time, while readers still wait"
             self._close(receipt, ReceiptState.TIMED_OUT)
         else:
-            self._old.append(receipt)
+            self._old[receipt] = None

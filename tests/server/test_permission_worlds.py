@@ -23,6 +23,7 @@ from tests.server.amqp_stage import Client, Content, House, Socket, message, met
 
 from headway.core.base.deferred import DeferredWork, WorkSteps
 from headway.core.message.record import Properties, Run
+from headway.core.permission.identity import Identity
 from headway.core.permission.rule import Permission
 from headway.server.config.auth import hash_password
 from headway.server.mqtt.peer import MqttPeer
@@ -369,3 +370,30 @@ def test_the_checker_sees_a_fault() -> None:
         except AssertionError:
             found += 1
     assert found > 10
+
+
+def test_removed_users_are_forgotten_where_there_are_no_permissions_too() -> None:
+    """But for those who are still here, who get no rights of that name if there are permissions later."""
+    house = House('[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n')
+
+    def reload(*users: str) -> None:
+        auth = house.settings.auth.model_copy(update={"users": dict.fromkeys(users, "x")})
+        house.settings = replace(house.settings, auth=auth)
+        house.permissions.reload(house.settings, house.now())
+        house.run()
+
+    reload("ann", "bob", "carl")
+    sock = Socket()
+    house.accept(sock, "mqtt", MqttPeer)
+    sock.incoming.append(encode_connect(Connect(5, "b", True, 0, username="bob", password=b"right")))
+    house.run()
+    (connection,) = house.connections
+    assert connection.peer_side.session is not None
+    connection.peer_side.identity = Identity("bob")
+    reload()
+    assert house.permissions._gone == {"bob"}
+    sock.incoming.append(b"")
+    house.run()
+    reload("dan")
+    reload()
+    assert house.permissions._gone == set()

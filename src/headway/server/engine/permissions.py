@@ -71,7 +71,8 @@ class PermissionsInForce:
         self._seen = set()
         self.version += 1
         self._take(settings)
-        if not was_open or self._rules is not None:
+        # Where there are no permissions, a round still finds out which removed users have a session.
+        if not was_open or self._rules is not None or self._gone:
             self._broker.set_permissions(self._rights_of, now, partial(self._forget_gone, self.version))
 
     def _take(self, settings: Settings) -> None:

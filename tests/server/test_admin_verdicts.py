@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, repeat
 
-from headway.server.admin.verdicts import CHUNK_BYTES, PORTION, _chunks, _first
+import pytest
+from aiohttp.test_utils import make_mocked_request
+from tests.server.amqp_stage import House
+
+from headway.server.admin.verdicts import CHUNK_BYTES, PORTION, SEARCHES_MAX, Verdicts, _chunks, _parts
+from headway.server.http import Refusal
 from headway.store.history import EntryKind, Found, HistoryEntry, encode_entry
 
 ENTRY = HistoryEntry(
@@ -49,5 +54,19 @@ def test_while_nothing_is_found_the_loop_has_its_turn() -> None:
 
 def test_why_takes_the_latest_and_no_more() -> None:
     source = Counted()
-    assert _first(iter(source), 3) == [ENTRY] * 3
+    assert list(_parts(iter(source), 3)) == [[ENTRY] * 3]
     assert source.taken == 3
+
+
+def test_while_why_finds_nothing_other_searches_have_their_turn() -> None:
+    nothing: Iterator[Found | None] = chain([FOUND], repeat(None, 2 * PORTION), [FOUND])
+    assert list(_parts(nothing, 10)) == [[ENTRY], [], [ENTRY]]
+
+
+def test_why_is_one_of_the_searches_of_which_there_are_so_many_at_most() -> None:
+    asked = Verdicts(House())
+    asked._searches = SEARCHES_MAX
+    with pytest.raises(Refusal) as refused:
+        asked._past(make_mocked_request("GET", "/v1/why/ann"), "ann", EntryKind.VERDICT).send(None)
+    assert refused.value.status == 503
+    asked.close()

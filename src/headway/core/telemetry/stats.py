@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from heapq import heappush, heapreplace
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -234,11 +234,29 @@ def longest_first(stats: QueueStats) -> tuple[int, str]:
 
 
 def queue(queue: Queue, now: float) -> QueueStats:
-    backlog, consumers = queue.backlog, queue.members.consumers
+    """Returns the figures of one queue, in one go."""
+    steps = queue_in_steps(queue, now)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast("QueueStats", done.value)
+
+
+def queue_in_steps(queue: Queue, now: float) -> Generator[None, None, QueueStats]:
+    """Counts the members, some of them in each step. Returns the figures of the queue."""
+    consumers = slow = 0
+    for number, member in enumerate(list(queue.members), 1):
+        if not member.request.polling and not member.gone:
+            consumers += 1
+            slow += member.case.slow
+        if number % SLICE == 0:
+            yield
+    backlog = queue.backlog
     oldest = backlog.oldest_time()
     return QueueStats(
         queue.name, backlog.lag_records, backlog.lag_bytes, 0 if oldest is None else _ms(now - oldest),
-        backlog.unacknowledged, len(consumers), sum(member.case.slow for member in consumers), queue.terms.durable,
+        backlog.unacknowledged, consumers, slow, queue.terms.durable,
         backlog.handed_records, {str(reason): count for reason, count in queue.drops.by_reason.items()},
     )  # fmt: skip
 

@@ -142,7 +142,7 @@ class Admin:
 
     async def _why(self, request: web.Request) -> web.Response:
         client, broker = request.match_info["client"], self._engine.broker
-        verdicts, ends = await self._verdicts.why(client)
+        verdicts, ends = await self._verdicts.why(request, client)
         session = broker.registry.sessions.get(client)
         denied = self._engine.permissions.denied_to(client)
         if not verdicts and not ends and not denied and session is None:

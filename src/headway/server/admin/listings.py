@@ -7,11 +7,12 @@ A table shows its first ``EACH_MAX`` rows, and the number of all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from heapq import nsmallest
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from headway.core.queue import queue_of
+from headway.core.consumer import Session, Shares, Subscription
+from headway.core.queue import Queue, queue_of
 from headway.core.telemetry import stats
 from headway.server.engine import Engine
 
@@ -51,39 +52,59 @@ class Listings:
             return {"consumers": census.consumers, "total": census.subscriptions}
         session = broker.registry.sessions.get(client)
         theirs = [] if session is None else list(session.subscriptions.values())
-        found = await _first(
-            theirs, lambda one: None if one.ended else stats.consumer(broker, one, now, {}), stats.most_lag_first
-        )
+        shares: Shares = {}
+
+        async def row(one: Subscription) -> stats.ConsumerStats | None:
+            return None if one.ended else stats.consumer(broker, one, now, shares)
+
+        # The consumers of one slice share what is held; lanes move on meanwhile.
+        found = await _first(theirs, row, stats.most_lag_first, between=shares.clear)
         return {"consumers": found, "total": len(theirs)}
 
     async def publishers(self) -> dict[str, Any]:
         registry, now = self._engine.broker.registry, self._engine.now()
-        found = await _first(
-            [*registry.sessions.values(), *registry.ended_publishers.values()],
-            lambda one: stats.publisher(one, now) if stats.has_published(one) else None,
-            lambda one: -one.published_records,
-        )
-        return {"publishers": found}
+
+        async def row(one: Session) -> stats.PublisherStats | None:
+            return stats.publisher(one, now) if stats.has_published(one) else None
+
+        sessions = [*registry.sessions.values(), *registry.ended_publishers.values()]
+        return {"publishers": await _first(sessions, row, lambda one: -one.published_records)}
 
     async def queues(self) -> dict[str, Any]:
         queues, now = self._engine.broker.registry.router.queues, self._engine.now()
-        found = await _first(
-            [queue_of(one) for one in queues.values()], lambda one: None if one.ended else stats.queue(one, now),
-            stats.longest_first,
-        )
+
+        async def row(one: Queue) -> stats.QueueStats | None:
+            return None if one.ended else await _in_turn(stats.queue_in_steps(one, now))
+
+        found = await _first([queue_of(one) for one in queues.values()], row, stats.longest_first)
         return {"queues": found, "total": len(queues)}
 
 
-async def _first(those: Iterable[T], row: Callable[[T], R | None], order: Callable[[R], Any]) -> list[R]:
-    """Returns the first rows in an order, without ever holding many more of them."""
+async def _in_turn(steps: Generator[None, None, R]) -> R:
+    """Returns what the steps return. The loop goes on between two of them."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast("R", done.value)
+        await asyncio.sleep(0)
+
+
+async def _first(
+    those: Iterable[T], row: Callable[[T], Awaitable[R | None]], order: Callable[[R], Any],
+    between: Callable[[], None] = lambda: None,
+) -> list[R]:
+    """Returns the first rows in an order, without ever holding many more of them. Calls ``between`` where the loop goes
+    on between two slices."""
     kept: list[R] = []
     some: list[R] = []
     for number, one in enumerate(those):
-        found = row(one)
+        found = await row(one)
         if found is not None:
             some.append(found)
         if number % stats.CLOSE_SLICE == stats.CLOSE_SLICE - 1:
             await asyncio.sleep(0)
+            between()
         if len(some) >= EACH_MAX:
             kept, some = nsmallest(EACH_MAX, [*kept, *some], key=order), []
     return nsmallest(EACH_MAX, [*kept, *some], key=order)

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -65,11 +66,17 @@ class Verdicts:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         query, limit = _query(request), _limit(request)
+        with self._searching():
+            return await self._send(request, query, limit)
+
+    @contextmanager
+    def _searching(self) -> Iterator[None]:
+        """Counts a search of the history. Raises Refusal if there are too many."""
         if self._searches >= SEARCHES_MAX:
             raise Refusal(503, f"{SEARCHES_MAX} others are searching already; try again later")
         self._searches += 1
         try:
-            return await self._send(request, query, limit)
+            yield
         finally:
             self._searches -= 1
 
@@ -122,29 +129,35 @@ class Verdicts:
 
     # -- GET /v1/why ------------------------------------------------------------------------------------------------
 
-    async def past(self, client: str, kind: EntryKind) -> list[HistoryEntry]:
-        """Returns the latest entries about a client in the history, newest first; none if it cannot be read."""
-        found = await self._found(Query(client=client, exact=True, kinds=(kind,)))
-        most = WHY_VERDICTS if kind is EntryKind.VERDICT else WHY_ENDS
-        try:
-            return await self._engine.loop.run_in_executor(self._thread, _first, found, most)
-        except OSError as error:
-            log.error("history: it cannot be read: %s", error.strerror or error)
-            return []
+    async def _past(self, request: web.Request, client: str, kind: EntryKind) -> list[HistoryEntry]:
+        """Returns the latest entries about a client in the history, newest first; none if it cannot be read. Raises
+        Refusal."""
+        entries: list[HistoryEntry] = []
+        with self._searching():
+            found = await self._found(Query(client=client, exact=True, kinds=(kind,)))
+            parts = _parts(found, WHY_VERDICTS if kind is EntryKind.VERDICT else WHY_ENDS)
+            run = self._engine.loop.run_in_executor
+            try:
+                while not is_gone(request) and (part := await run(self._thread, next, parts, None)) is not None:
+                    entries += part
+            except OSError as error:
+                log.error("history: it cannot be read: %s", error.strerror or error)
+                return []
+        return entries
 
-    async def why(self, client: str) -> tuple[list[Any], list[Any]]:
+    async def why(self, request: web.Request, client: str) -> tuple[list[Any], list[Any]]:
         """Returns the verdicts about a client and the ends of its connections, newest first: those in memory, and those
-        that only the history still has."""
+        that only the history still has. Raises Refusal."""
         verdicts: list[Any] = list(reversed(self._engine.broker.verdicts.of(client)))
         ends: list[Any] = list(self._engine.ends.of(client))
         history = self._engine.history
         if history is not None:
             numbers = {verdict.number for verdict in verdicts}
             known = {(end.wall_s, end.address, end.reason) for end in ends}
-            for one in await self.past(client, EntryKind.VERDICT):
+            for one in await self._past(request, client, EntryKind.VERDICT):
                 if one.run != history.run or one.number not in numbers:
                     verdicts.append(one.verdict())
-            for one in await self.past(client, EntryKind.END):
+            for one in await self._past(request, client, EntryKind.END):
                 if (one.wall_s, one.address, one.reason) not in known:
                     ends.append(one.end())
         return verdicts[:WHY_VERDICTS], ends[:WHY_ENDS]
@@ -177,14 +190,23 @@ def _chunks(found: Iterator[Found | None], limit: int) -> Iterator[bytes]:
     yield bytes(chunk)
 
 
-def _first(found: Iterator[Found | None], most: int) -> list[HistoryEntry]:
-    entries: list[HistoryEntry] = []
+def _parts(found: Iterator[Found | None], most: int) -> Iterator[list[HistoryEntry]]:
+    """Yields the first entries in parts; a part ends after each ``PORTION`` of blocks without a match, so that other
+    searches have their turn."""
+    part: list[HistoryEntry] = []
+    blocks = 0
     for one in found:
-        if one is not None:
-            entries.append(one.entry)
-            if len(entries) == most:
-                break
-    return entries
+        if one is None:
+            blocks += 1
+        else:
+            part.append(one.entry)
+            most -= 1
+        if not most:
+            break
+        if blocks >= PORTION:
+            yield part
+            part, blocks = [], 0
+    yield part
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------

@@ -32,6 +32,10 @@ class Plain(msgspec.Struct, frozen=True):
     def id_bytes(self) -> int:
         return 0
 
+    @property
+    def bare(self) -> bool:
+        return True
+
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         facts = msgspec.json.encode(Facts(run.topic, run.exchange, run.properties.user))
         frames = []

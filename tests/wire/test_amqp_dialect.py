@@ -82,9 +82,34 @@ def test_a_record_again() -> None:
     dialect = AmqpDialect()
     record = Record("a/b", b"body", read(JSON).properties, 1, exchange="ex")
     assert record.properties.user == (("priority", "4"),)
-    lane = dialect.encode_record(record, 77, now=5.0, retain=True, redelivered=True, gap=Gap(1, 2, 3, "x"))
+    lane = dialect.encode_record(record, 77, now=5.0, retain=True, redelivered=True)
     assert lane == dialect.encode(record.run(), 1).data
     assert dialect.decode(lane) == record
+
+
+def test_a_gap_is_four_headers_and_changes_nothing_else() -> None:
+    dialect, told = AmqpDialect(topics=True), Gap(1, 2, 3, "x")
+    for native in (JSON, NONE):
+        record = Record("a/b", b"body", read(native).properties, 1, exchange="ex")
+        frame = dialect.encode_record(record, 0, now=5.0, gap=told)
+        assert frame == dialect.with_gap(dialect.encode(record.run(), 1).data, told)
+        message = read_message(frame)
+        assert message[:2] + message[3:] == ("ex", "a.b", b"body")
+        headers = read(message.properties).headers
+        assert {name: headers.pop(f"x-headway-gap-{name}") for name in ("records", "first", "last", "reason")} == {
+            "records": 1, "first": 2, "last": 3, "reason": "x",
+        }  # fmt: skip
+        assert headers == read(native).headers
+
+
+def test_an_offset_is_a_header_that_is_no_part_of_the_record() -> None:
+    dialect = AmqpDialect(topics=True, offsets=True)
+    for native in (JSON, NONE):
+        encoded = dialect.encode(run([b"one", b"three"], "a/b", native=native), 7)
+        frames = [encoded.data[: encoded.ends[0]], encoded.data[encoded.ends[0] :]]
+        assert [read(read_message(frame).properties).headers["x-headway-offset"] for frame in frames] == [7, 8]
+        assert [dialect.decode(frame).payload for frame in frames] == [b"one", b"three"]
+        assert all("x-headway-offset" not in dict(dialect.decode(frame).properties.user) for frame in frames)
 
 
 def test_a_record_that_is_not_persistent() -> None:
@@ -121,7 +146,6 @@ def test_dialects_are_equal_and_no_run_has_their_form() -> None:
     dialect = AmqpDialect()
     assert (dialect.form, dialect.id_bytes) == (None, 0)
     assert dialect.redelivered(b"frame") == b"frame"
-    assert dialect.with_gap(b"frame", Gap(1, 2, 3, "x")) is None
 
 
 def test_many_different_properties() -> None:

@@ -60,7 +60,7 @@ class Broker:
         self.registry = Registry(limits, pools, policies, sessions_max)
         self.retained = retained or Retained()
         self.flap = flap or FlapControl()
-        self.fanout = Fanout(self._fell_behind, self.registry.lost, self._disk_failed)
+        self.fanout = Fanout(self._fell_behind, self.registry.lost, self._disk_failed, self.registry.cuts)
         self._publishing = Publishing(self.registry, self.retained)
         advisories = Advisories(self._publishing)
         self.intake = Intake(self.registry, self._publishing, self.fanout, advisories)

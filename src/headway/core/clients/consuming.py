@@ -8,6 +8,7 @@ from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.ending import Ending
 from headway.core.clients.subscribing import Subscribing, cost
 from headway.core.consumer import (
+    NO_LIMIT,
     Channel,
     Session,
     SubscribeRequest,
@@ -57,13 +58,20 @@ class Consuming(Acks, ABC):
         if policy is None:
             policy = self._registry.policy_for_queue(queue.filters, queue.terms.durable)
         subscription = self._subscribing.enter(session, request, queue.feed, policy, now)
-        subscription.channel = channel
-        channel.members = channel.members or {}
-        channel.members[subscription] = None
-        subscription.window = Window(prefetch)
+        _put_on(channel, subscription, prefetch)
         queue.join(subscription)
         self._registry.ungate(queue.feed, now)
         queue.used_s = now
+        return subscription
+
+    def consume_topics(self, session: Session, channel: Channel, request: SubscribeRequest, now: float) -> Subscription:
+        """Adds a consumer that reads topics for itself and acknowledges nothing; the same request again renews it."""
+        known = session.subscriptions.get(request.key)
+        if known is not None and (known.filter, known.request.options) != (request.filter, request.options):
+            raise Refused(Reason.NOT_ALLOWED, "there is a consumer of that tag on this channel")
+        subscription = self._subscribing.subscribe(session, request, now)
+        if known is None:
+            _put_on(channel, subscription, NO_LIMIT)
         return subscription
 
     def cancel(self, subscription: Subscription, now: float) -> None:
@@ -105,3 +113,10 @@ class Consuming(Acks, ABC):
             self._ending.end(member, Reason.SUBSCRIPTION_ENDED, deferred.now)
             yield END_WORK
         self.tidy(deferred.now)
+
+
+def _put_on(channel: Channel, subscription: Subscription, prefetch: int) -> None:
+    subscription.channel = channel
+    subscription.window = Window(prefetch)
+    channel.members = channel.members or {}
+    channel.members[subscription] = None

@@ -42,6 +42,8 @@ class Ending:
         for table in (feed.waiting, feed.resting, feed.subscriptions):
             table.pop(subscription, None)
         session.drop(subscription)
+        if subscription.channel.members:
+            subscription.channel.members.pop(subscription, None)
         registry.watched.pop(subscription, None)
         registry.totals.count_consumers(feed.key.filter, -1)
         if subscription.case.slow:
@@ -49,8 +51,6 @@ class Ending:
         queue = queue_behind(subscription)
         if queue is not None:
             queue.leave(subscription)
-            if subscription.channel.members:
-                subscription.channel.members.pop(subscription, None)
         else:
             if feed.lane.receipts is not None:
                 feed.lane.receipts.leaving(subscription, reason)

@@ -102,8 +102,8 @@ class Revoking:
             yield from self._judge_bindings(session, work)
 
     def _end_at_once(self, subscription: Subscription, text: str) -> bool:
-        """Cancels the consumer of a queue. Returns False for another subscription."""
-        if subscription.reader.queue is None or subscription.reader.queue.ends_with_members:
+        """Cancels a consumer on a channel. Returns False for another subscription."""
+        if not subscription.has_channel:
             return False
         if subscription.request.polling:
             self._queues.cancel(subscription, self._registry.rounds.now)

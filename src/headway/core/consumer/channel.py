@@ -108,7 +108,7 @@ class Channel(Window):
         self.closed = False
         """The channel gets no more deliveries. Those it has are requeued over the next turns (deferred.py)."""
         self.members: dict[Subscription, None] | tuple[()] = ()
-        """Consumers of queues on this channel, where a session has several channels."""
+        """Consumers on this channel, where a session has several channels."""
         self.whole: Window = BOUNDLESS
         """The window of all channels of the session, where a session has several."""
         self.in_flight: OrderedDict[int, Delivery] = OrderedDict()

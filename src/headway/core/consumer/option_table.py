@@ -83,20 +83,21 @@ _TOPICS = frozenset({Use.SUBSCRIPTION})
 _CONSUMERS = frozenset({Use.SUBSCRIPTION, Use.QUEUE})
 _QUERIES = frozenset({Use.QUERY})
 _EACH_ONCE = "each record of a queue is for one consumer, in turn"
+_READ_TOPICS = "consume 'amq.topic' with x-headway-topics instead"
 
 OPTIONS: Mapping[str, Option] = {
     "conflate": Option(
         "conflate_s", parse_duration, _DURATION, _TOPICS,
-        f"{_EACH_ONCE}, so a newer record cannot take the place of an older one",
+        f"{_EACH_ONCE}, so a newer record cannot take the place of an older one; {_READ_TOPICS}",
     ),
     "snapshot": Option(
         "snapshot", _flag, _TRUTH, _TOPICS,
-        f"{_EACH_ONCE}, and the state would reach only the first of them; GET /v1/state/FILTER answers everybody",
+        f"{_EACH_ONCE}, and the state would reach only the first of them; {_READ_TOPICS}",
     ),
     "key": Option("key", str, _TEXT, _TOPICS, "a queue is neither conflated nor has it a state"),
     "selector": Option(
         "selector", str, _TEXT, _TOPICS | _QUERIES,
-        f"{_EACH_ONCE}, and one that no consumer selects would wait for ever; bind with a narrower key or with headers",
+        f"{_EACH_ONCE}, and one that no consumer selects would wait for ever; {_READ_TOPICS}",
     ),
     "policy": Option("policy", str, _TEXT, _CONSUMERS),
     "from": Option("start", _start, _FROM, _TOPICS, "a binding takes from as its argument"),

@@ -14,7 +14,7 @@ from headway.core.allowance import Allowance
 from headway.core.base import PacketIds, Reason, Timer, moved, stop
 from headway.core.consumer.channel import MQTT_ID_MAX, Channel
 from headway.core.consumer.held_rights import NO_SOURCE, HeldRights, RightsSource
-from headway.core.consumer.life import AWAY, CONNECTED, GIVEN_UP, SESSION_MOVES, SessionLife
+from headway.core.consumer.life import AWAY, CONNECTED, GIVEN_UP, PAUSED, SESSION_MOVES, SessionLife
 from headway.core.consumer.outlet import NO_OUTLET, Outlet
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import (
@@ -302,7 +302,18 @@ class Session:
                 self.allowance.subscriptions -= 1
 
     def fell_behind(self, subscription: Subscription) -> None:
-        self.lagging[subscription] = self.ready[subscription] = None
+        self.lagging[subscription] = None
+        if subscription.life is not PAUSED:
+            self.ready[subscription] = None
+
+    def pause(self, subscription: Subscription) -> None:
+        """Sends a lagging subscription nothing until it is let on."""
+        self.ready.pop(subscription, None)
+        self.starved.pop(subscription, None)
+
+    def let_on(self, subscription: Subscription) -> None:
+        if subscription in self.lagging:
+            self.ready[subscription] = None
 
     def set_aside(self, subscription: Subscription) -> None:
         """Moves a subscription from ``ready`` to ``starved``: it needs credit, or room in the journal, to go on."""

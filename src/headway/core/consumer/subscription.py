@@ -115,6 +115,12 @@ class Subscription:
         to, source = (OPEN, PAUSED) if flows else (PAUSED, OPEN)
         if self.life is source:
             self.become(to)
+            (self.session.let_on if flows else self.session.pause)(self)
+
+    @property
+    def has_channel(self) -> bool:
+        """Tells whether it is a consumer on a channel of its client (AMQP), which can be cancelled alone."""
+        return self.channel is not self.session.channel
 
     @property
     def ended(self) -> bool:

@@ -1,5 +1,6 @@
 """From the log to the socket."""
 
+from headway.core.delivery.addressing import Cuts, cut_of
 from headway.core.delivery.conflating import conflate_once, start_conflating
 from headway.core.delivery.exactly_once import (
     EXACTLY_ONCE,
@@ -16,7 +17,8 @@ from headway.core.delivery.handover import Handover
 from headway.core.delivery.rendering import Losses, delivery_record, drop_reason, marked, record_at, write_frame
 
 __all__ = [
-    "conflate_once", "delivery_record", "drop_reason", "durable_record", "EXACTLY_ONCE", "exactly_once_position",
-    "Fanout", "finish_half_sent", "free_cursor", "go_back", "Handover", "holds_back", "last_of_half_sent", "lose",
-    "Losses", "marked", "note_in_flight", "PUMP_BYTES", "record_at", "start_conflating", "write", "write_frame",
+    "conflate_once", "cut_of", "Cuts", "delivery_record", "drop_reason", "durable_record", "EXACTLY_ONCE",
+    "exactly_once_position", "Fanout", "finish_half_sent", "free_cursor", "go_back", "Handover", "holds_back",
+    "last_of_half_sent", "lose", "Losses", "marked", "note_in_flight", "PUMP_BYTES", "record_at", "start_conflating",
+    "write", "write_frame",
 ]

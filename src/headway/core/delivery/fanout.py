@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from headway.core.consumer import GIVEN_UP, RESTING, Feed, Outlet, Session, Subscription
+from headway.core.delivery.addressing import Cuts
 from headway.core.delivery.rendering import Losses, render, replay
 
 PUMP_BYTES = 1024 * 1024
@@ -37,13 +38,14 @@ Offer = tuple[list[View], int, bool]
 
 class Fanout:
     """Sends records to outlets. Calls ``on_lag`` for each subscription that falls behind, and ``lost`` for each record
-    that is left out."""
+    that is left out. ``cuts``: what was cut for envelopes in this turn."""
 
     def __init__(self, on_lag: Callable[[Subscription, float], None], lost: Losses,
-                 on_disk_error: Callable[[Subscription, OSError], None]) -> None:
+                 on_disk_error: Callable[[Subscription, OSError], None], cuts: Cuts) -> None:
         self._on_lag = on_lag
         self.lost = lost
         self._on_disk_error = on_disk_error
+        self._cuts = cuts
         self.again: dict[Session, None] = {}
         """The sessions whose last pump ended although there were bytes to send and room for them."""
         self.unfinished: dict[Feed, None] = {}
@@ -247,8 +249,9 @@ class Fanout:
         cursor = subscription.cursor
         cursor.step()
         chunk = cursor.chunk
-        if chunk is None or not chunk.plain or subscription.session.held_back.size or subscription.special:
-            return render(subscription, now, self.lost)
+        lane_as_is = chunk is not None and chunk.plain and not cursor.lane.bare
+        if chunk is None or not lane_as_is or subscription.session.held_back.size or subscription.special:
+            return render(subscription, now, self.lost, self._cuts)
         if chunk.spill is not None:
             start = cursor.position - chunk.start
             total = chunk.size - start
@@ -279,7 +282,7 @@ def _offer(subscription: Subscription, end: int) -> Offer:
     position = cursor.position
     views: list[View] = []
     total = 0
-    while position < end and len(views) < VIEWS_MAX:
+    while position < end and len(views) < VIEWS_MAX and not cursor.lane.bare:
         if chunk.spill is not None or not chunk.plain:
             break
         view = memoryview(chunk.data)[position - chunk.start :]

@@ -19,6 +19,7 @@ import msgspec
 
 from headway.core.base import Reason
 from headway.core.consumer import EVERY_RECORD, Delivery, Predicate, Session, Skip, Subscription
+from headway.core.delivery.addressing import Cuts, address, address_each
 from headway.core.delivery.exactly_once import exactly_once_position, holds_back, lose, note_in_flight, write
 from headway.core.log import HELD_BACK_BYTES, NOT_DURABLE, Chunk, DurablePosition
 from headway.core.message import Dialect, Record
@@ -58,7 +59,7 @@ def marked(subscription: Subscription, chunk: Chunk, predicate: Predicate, index
     return have
 
 
-def render(subscription: Subscription, now: float, lost: Losses) -> bool:
+def render(subscription: Subscription, now: float, lost: Losses, cuts: Cuts) -> bool:
     """Renders the next batch for this consumer. Returns False if nothing can be sent now: the consumer is caught up or
     has no credit, or too much is held back."""
     if holds_back(subscription):
@@ -71,7 +72,7 @@ def render(subscription: Subscription, now: float, lost: Losses) -> bool:
         return _render_backfill(subscription, now, lost)
     if conflation.mode is not EVERY_RECORD or not subscription.has_more:
         return False
-    return _render_lane(subscription, now, lost)
+    return _render_lane(subscription, now, lost, cuts)
 
 
 def _out_of_credit(session: Session, now: float) -> bool:
@@ -137,6 +138,7 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
             delivery.out_of_order.sent(record.sequence)
         session.channel.add(delivery_id, delivery)
         position = note_in_flight(delivery_id, delivery)
+    frame = address(subscription, frame)
     write(subscription, frame, position)
     subscription.counters.write(1, len(frame))
     receipts = subscription.feed.lane.receipts
@@ -158,8 +160,15 @@ def write_frame(subscription: Subscription, record: Record, delivery_id: int, no
     return frame if len(frame) <= limit else None
 
 
-def drop_reason(subscription: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
+def _why_left_out(subscription: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
     """Returns the reason why record ``index`` is left out; None if it is sent."""
+    reason = drop_reason(subscription, chunk, index)
+    expired = chunk.soonest_s <= now and chunk.run_expires[chunk.run_of(index)] <= now
+    return Reason.EXPIRED if reason is None and expired else reason
+
+
+def drop_reason(subscription: Subscription, chunk: Chunk, index: int) -> Reason | None:
+    """Returns the reason why record ``index`` is left out, but for its lifetime; None if it is sent."""
     number = chunk.first_number + index
     skips = subscription.skips
     while skips and skips[0].stop is not None and skips[0].stop <= number:
@@ -168,8 +177,6 @@ def drop_reason(subscription: Subscription, chunk: Chunk, index: int, now: float
         test = skip.predicate
         if _covers(skip, number) and (test is None or marked(subscription, chunk, test, index)[index]):
             return skip.reason
-    if chunk.expiries is not None and chunk.run_expires[chunk.run_of(index)] <= now:
-        return Reason.EXPIRED
     size = chunk.ends[index] - chunk.record_start(index)
     if size > subscription.session.max_packet_bytes:
         return Reason.TOO_LARGE_FOR_CLIENT
@@ -180,7 +187,7 @@ def _covers(skip: Skip, number: int) -> bool:
     return skip.first <= number and (skip.stop is None or number < skip.stop)
 
 
-def _render_lane(subscription: Subscription, now: float, lost: Losses) -> bool:
+def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cuts) -> bool:
     """Handles one batch of records: leaves all of them out, or copies all of them with this consumer's ids."""
     cursor, session = subscription.cursor, subscription.session
     chunk = cursor.chunk
@@ -190,11 +197,11 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses) -> bool:
     last = max(first + 1, bisect_right(chunk.ends, begin + BATCH_BYTES))
     if chunk.holes is not None:
         last = max(first + 1, _as_credit_allows(session, chunk.holes, first, last))
-    picky = bool(subscription.skips) or chunk.expiries is not None or chunk.largest > session.max_packet_bytes
+    picky = bool(subscription.skips) or chunk.soonest_s <= now or chunk.largest > session.max_packet_bytes
     if picky:
-        reason = drop_reason(subscription, chunk, first, now)
+        reason = _why_left_out(subscription, chunk, first, now)
         upto = first + 1
-        while upto < last and drop_reason(subscription, chunk, upto, now) == reason:
+        while upto < last and _why_left_out(subscription, chunk, upto, now) == reason:
             upto += 1
         last = upto
         if reason is not None:
@@ -202,6 +209,11 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses) -> bool:
             return True
     if subscription.gap is not None:
         last = first + 1
+    elif cursor.lane.bare:
+        frames = address_each(cuts, subscription, chunk, first, last)
+        write(subscription, frames, NOT_DURABLE)
+        cursor.advance(chunk.ends[last - 1] - begin)
+        return True
     return _copy(subscription, chunk, first, last, now)
 
 
@@ -259,6 +271,8 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
         elif len(announced) <= session.max_packet_bytes:
             frames = announced
             subscription.gap = None
+    if cursor.lane.bare:
+        frames = address(subscription, bytes(frames))
     write(subscription, frames, position)
     cursor.advance(size)
     return True

@@ -27,6 +27,7 @@ class Lane:
     """One encoded stream. ``end`` and ``count`` are the position and number of the next record."""
 
     __slots__ = (
+        "bare",
         "chunks_with_cursors",
         "count",
         "cursors_awaiting_acks",
@@ -50,6 +51,8 @@ class Lane:
 
     def __init__(self, dialect: Dialect, pool: Pool, last_sequence: int = 0) -> None:
         self.dialect = dialect
+        self.bare = dialect.bare
+        """Records of this lane go into an envelope for each consumer."""
         self.pool = pool
         self.end = 0
         self.count = 0

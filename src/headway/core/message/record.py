@@ -224,6 +224,10 @@ class Dialect(Protocol):
     def id_bytes(self) -> int:
         """Width of a hole's delivery id, which is big-endian."""
 
+    @property
+    def bare(self) -> bool:
+        """Records in this form go into an envelope for each consumer; they cannot be sent as they are."""
+
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         """Encodes a run in this dialect."""
 
@@ -247,7 +251,7 @@ class Dialect(Protocol):
 
 
 class Envelope(Protocol):
-    """Writes the deliveries for one consumer of a queue, from the bytes of the queue's lane."""
+    """Writes the deliveries for one consumer, from the bytes of a lane whose dialect is ``bare``."""
 
     @property
     def shape(self) -> Hashable:

@@ -179,7 +179,7 @@ class Dispatch:
             if self._drops.expired(chunk, index, now):
                 return Reason.EXPIRED
             try:
-                return drop_reason(member, chunk, index, now)
+                return drop_reason(member, chunk, index)
             except OSError:
                 return None  # the disk fails: sending the record will report it
 

@@ -8,13 +8,13 @@ record. Other members (MQTT's shared subscriptions) get record by record, in the
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from headway.core.base import Reason
 from headway.core.consumer import GIVEN_UP, PAUSED, Delivery, Subscription
-from headway.core.delivery import exactly_once_position, holds_back, record_at, write, write_frame
+from headway.core.delivery import cut_of, exactly_once_position, holds_back, record_at, write, write_frame
 from headway.core.log import NOT_DURABLE, Chunk
 from headway.core.routing import Registry
 
@@ -93,7 +93,8 @@ def send_batch(
     outlet, envelope, channel = member.session.outlet, member.request.envelope, member.channel
     assert envelope is not None
     try:
-        cut = _cut(registry, member, chunk, first, last, redelivered=redelivered)
+        shared = member.feed.reading > 1
+        cut = cut_of(registry.cuts, member, chunk, first, last, shared=shared, redelivered=redelivered)
     except OSError:
         return SendResult(1, reason=Reason.SPILL_FAILED)
     count = last - first
@@ -135,19 +136,3 @@ def resend(member: Subscription, delivery_id: int, now: float) -> bool:
     outlet.out += frames
     member.counters.write(1, len(frames))
     return True
-
-
-def _cut(registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, *, redelivered: bool) -> Any:
-    """Returns the records as cut by the envelope. Members with the same envelope shape share the result."""
-    envelope = member.request.envelope
-    assert envelope is not None
-    key = (chunk, first, last, envelope.shape, redelivered)
-    cut = registry.cuts.get(key)
-    if cut is None:
-        begin = chunk.record_start(first)
-        data = chunk.read(begin, chunk.ends[last - 1])
-        ends = chunk.ends[first:last]
-        cut = envelope.cut(data, [end - begin for end in ends] if begin else ends, redelivered=redelivered)
-        if member.feed.reading > 1:
-            registry.cuts[key] = cut
-    return cut

@@ -134,6 +134,7 @@ class AmqpChannel:
             for subscription in self.tags.values():
                 subscription.let_flow(self.flows)
             self.peer.budget.left -= len(self.tags) // TAGS_PER_WORK
+            self.peer.engine.broker.fanout.again[self.session] = None
             self.wake()
         self.say(commands.Channel.FlowOk(command.active))
 

@@ -19,11 +19,13 @@ from headway.core.consumer import (
     Use,
     parse_options,
 )
+from headway.core.message import TOPICS
 from headway.core.queue import Queue
 from headway.server.amqp.arguments import read_terms
 from headway.server.amqp.declaring import DIALECT, queue_name
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.permissions import REPLY_TO, check_read
+from headway.server.amqp.topics import KEY, consume_topics
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.envelope import AmqpEnvelope
@@ -51,6 +53,20 @@ def qos(channel: ChannelSide, command: commands.Basic.Qos) -> None:
 
 def consume(channel: ChannelSide, command: commands.Basic.Consume) -> None:
     tag = command.consumer_tag or _fresh_tag(channel)
+    if command.queue == TOPICS:
+        arguments = dict(command.arguments or {})
+        key = arguments.pop(KEY, "#")
+        subscription = consume_topics(channel, command, tag, key, _options(arguments, Use.SUBSCRIPTION))
+    else:
+        subscription = _consume_queue(channel, command, tag)
+    channel.tags[tag] = subscription
+    channel.peer.budget.left -= SUBSCRIBE_WORK
+    subscription.let_flow(channel.flows)
+    _log_patience(channel, subscription)
+    channel.answer(command, commands.Basic.ConsumeOk(tag))
+
+
+def _consume_queue(channel: ChannelSide, command: commands.Basic.Consume, tag: str) -> Subscription:
     known = channel.tags.get(tag)
     if known is not None and channel.session.subscriptions.get(known.request.key) is known:
         raise connection_fault(ReplyCode.NOT_ALLOWED, f"consumer tag '{tag}' is in use on this channel")
@@ -61,16 +77,13 @@ def consume(channel: ChannelSide, command: commands.Basic.Consume) -> None:
     check_read(channel, name)
     request = SubscribeRequest(
         f"$queue/{name}", DIALECT, qos=0 if command.no_ack else 1, name=(channel.number, tag),
-        envelope=AmqpEnvelope(channel.number, tag, channel.peer.frame_bytes_max), options=_options(command.arguments),
+        envelope=AmqpEnvelope(channel.number, tag, channel.peer.frame_bytes_max),
+        options=_options(command.arguments, Use.QUEUE),
     )  # fmt: skip
     prefetch = NO_LIMIT if command.no_ack else channel.prefetch
-    subscription = channel.tags[tag] = channel.queues.consume(
+    return channel.queues.consume(
         channel.session, channel.core, queue, request, prefetch, channel.now(), exclusive=command.exclusive
-    )  # fmt: skip
-    channel.peer.budget.left -= SUBSCRIBE_WORK
-    subscription.let_flow(channel.flows)
-    _log_patience(channel, subscription)
-    channel.answer(command, commands.Basic.ConsumeOk(tag))
+    )
 
 
 def _fresh_tag(channel: ChannelSide) -> str:
@@ -78,7 +91,7 @@ def _fresh_tag(channel: ChannelSide) -> str:
     return next(tag for number in channel.tag_numbers if (tag := f"amq.ctag-{number}") not in channel.tags)
 
 
-def _options(arguments: dict[str, Any] | None) -> SubscriptionOptions:
+def _options(arguments: dict[str, Any] | None, use: Use) -> SubscriptionOptions:
     """Reads a consumer's options. ``x-headway-`` may stand before their names. Raises :class:`Refused`.
 
     Other arguments are of other brokers or the client's own. So a name without the prefix is an option only with a text
@@ -87,7 +100,7 @@ def _options(arguments: dict[str, Any] | None) -> SubscriptionOptions:
         (name, value if isinstance(value, str) else repr(value)) for name, value in (arguments or {}).items()
         if isinstance(value, str) or name.startswith(PREFIX) or name == "patience"
     ]  # fmt: skip
-    return parse_options(pairs, Use.QUEUE)
+    return parse_options(pairs, use)
 
 
 def _log_patience(channel: ChannelSide, subscription: Subscription) -> None:

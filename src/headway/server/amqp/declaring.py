@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pamqp import base, commands
 
 from headway.core.consumer import NO_OPTIONS, SubscriptionOptions, parse_options
+from headway.core.message import TOPICS
 from headway.core.queue import Queue
 from headway.core.routing import KINDS, Binding, Destination, Exchange, frozen
 from headway.server.amqp.arguments import MATCHES, read_alternate, read_terms
@@ -119,6 +120,9 @@ def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None
     if name == REPLY_TO or (name.startswith(REPLY_TO + ".") and channel.knows(name)):
         if not command.nowait:  # clients ask this way whether the requester is still there
             channel.send_when_kept(write_declare_ok(channel.peer.version, channel.number, name, 0, 1), kept=False)
+        return
+    if name == TOPICS and command.passive:  # consumers of topics (topics.py) may ask first
+        _answer(channel, command, commands.Queue.DeclareOk(name, 0, 0), kept=False)
         return
     if command.passive:
         queue = queues.queue(channel.session, queue_name(channel, name))

@@ -19,12 +19,13 @@ import msgspec
 
 from headway.core.message import EncodedRun, Gap, Properties, Record, Run, routing_key_of, topic_of
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
-from headway.wire.amqp.properties import read, write
+from headway.wire.amqp.properties import read, with_headers, write
 from headway.wire.amqp.scan import CONTENT
 from headway.wire.columns import equal_pieces
 
 HEADER_LEAD_BYTES = len(CONTENT) + 8
 """Size of class, weight and body size, which come before the properties."""
+OFFSET = "x-headway-offset"
 REMEMBERED_BYTES_MAX = 256
 """Properties up to this size are cached when read."""
 _read_lately = lru_cache(1024)(read)
@@ -95,7 +96,11 @@ def properties_of(properties: Properties, qos: int) -> bytes:
 
 
 class AmqpDialect(msgspec.Struct, frozen=True):
-    """All instances are equal. No run arrives in this form, so ``form`` is None."""
+    """The form of queues, and of consumers of topics (``topics``), whose records say with ``offsets`` at which offset
+    they stand. No run arrives in this form, so ``form`` is None."""
+
+    topics: bool = False
+    offsets: bool = False
 
     @property
     def form(self) -> object:
@@ -105,8 +110,14 @@ class AmqpDialect(msgspec.Struct, frozen=True):
     def id_bytes(self) -> int:
         return 0
 
+    @property
+    def bare(self) -> bool:
+        return True
+
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         """Makes one lead per size of body. If all bodies have one size, there is no work per record."""
+        if self.offsets:
+            return self._encode_each(run, first_sequence)
         leads = Leads(run.exchange, run.topic, properties_of(run.properties, run.qos))
         data, ends, bodies = run.data, run.ends, run.bodies
         count, size = len(ends), ends[0] - bodies[0]
@@ -121,9 +132,24 @@ class AmqpDialect(msgspec.Struct, frozen=True):
         parts[1::2] = [data[body:end] for body, end in zip(bodies, ends, strict=True)]
         return EncodedRun(b"".join(parts), list(accumulate(map(add, sizes, repeat(leads.size)))))
 
+    def _encode_each(self, run: Run, first_sequence: int) -> EncodedRun:
+        """Encodes records that have their offsets in their headers, and so leads of their own."""
+        raw = properties_of(run.properties, run.qos)
+        headers = read(raw).headers
+        parts: list[bytes] = []
+        for number in range(len(run)):
+            properties = with_headers(raw, {**headers, OFFSET: first_sequence + number})
+            body = run.payload(number)
+            parts.append(Leads(run.exchange, run.topic, properties).lead(len(body)) + body)
+        return EncodedRun(b"".join(parts), list(accumulate(map(len, parts))))
+
     def decode(self, frame: bytes) -> Record:
         """Returns the record with all properties of its publisher except its lifetime."""
-        return read_message(frame).record()
+        message = read_message(frame)
+        if self.offsets:
+            headers = {name: value for name, value in read(message.properties).headers.items() if name != OFFSET}
+            message = message._replace(properties=with_headers(message.properties, headers))
+        return message.record()
 
     def encode_record(
         self,
@@ -136,10 +162,19 @@ class AmqpDialect(msgspec.Struct, frozen=True):
         gap: Gap | None = None,
     ) -> bytes:
         """Returns the record as it is in a lane, without the parts of a delivery."""
-        return self.encode(record.run(), record.sequence).data
+        frame = self.encode(record.run(), record.sequence).data
+        return frame if gap is None else self.with_gap(frame, gap)
 
-    def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:
-        return None
+    def with_gap(self, frame: bytes, gap: Gap) -> bytes:
+        """Adds the gap's four headers."""
+        message = read_message(frame)
+        told = {
+            "x-headway-gap-records": gap.records, "x-headway-gap-reason": str(gap.reason),
+            "x-headway-gap-first": gap.first_sequence, "x-headway-gap-last": gap.last_sequence,
+        }  # fmt: skip
+        properties = with_headers(message.properties, {**read(message.properties).headers, **told})
+        leads = Leads(message.exchange, topic_of(message.routing_key), properties)
+        return leads.lead(len(message.body)) + message.body
 
     def redelivered(self, frame: bytes) -> bytes:
         return frame

@@ -48,6 +48,10 @@ class MqttDialect(msgspec.Struct, frozen=True):
     def id_bytes(self) -> int:
         return 2
 
+    @property
+    def bare(self) -> bool:
+        return False
+
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         if run.form is not None and run.form == self.form:
             return EncodedRun(run.data, run.ends)

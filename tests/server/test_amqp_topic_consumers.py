@@ -1,0 +1,323 @@
+"""Consumers of topics over AMQP: ``basic.consume`` of ``amq.topic``, with the options that subscriptions have."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from pamqp.commands import Basic, Channel, Queue
+from tests.server.amqp_stage import Client, Content, House
+
+TOPICS = "amq.topic"
+
+
+class Reader(Client):
+    def consume(self, key: str, tag: str = "t", *, no_ack: bool = True, channel: int = 1, **options: Any) -> list[str]:
+        arguments = {f"x-headway-{name}": value for name, value in {"topics": key, **options}.items()}
+        asked = Basic.Consume(queue=TOPICS, consumer_tag=tag, no_ack=no_ack, arguments=arguments)
+        return self.say(asked, channel=channel)
+
+    @property
+    def contents(self) -> list[Content]:
+        return [item for _, item in self.heard if isinstance(item, Content)]
+
+    @property
+    def got(self) -> list[tuple[str, bytes]]:
+        return [(content.method.routing_key, content.body) for content in self.contents]
+
+
+def reader(house: House, name: str = "reader", **more: Any) -> Reader:
+    return Reader(house, name, **more)
+
+
+def publish(client: Client, **records: str | int) -> None:
+    """``a_b=1`` goes to ``a.b``."""
+    for key, text in records.items():
+        client.put(key.replace("_", "."), str(text).encode(), exchange=TOPICS)
+    client.house.run()
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def publisher(house: House) -> Client:
+    return Client(house, "publisher")
+
+
+# -- what arrives ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted"),
+    [("a.b", "a.b"), ("a.*", "a.b a.c"), ("a.#", "a a.b a.c a.b.c"), ("*", "a b"), ("#", "a b a.b a.c a.b.c")],
+)
+def test_everybody_reads_the_topics_of_a_binding_key(house: House, publisher: Client, key: str, wanted: str) -> None:
+    readers = [reader(house, "one"), reader(house, "two", frame_max=4096)]
+    for one in readers:
+        assert one.consume(key) == ["1 Basic.ConsumeOk t"]
+    publish(publisher, a=1, b=2, a_b=3, a_c=4, a_b_c=5)
+    for one in readers:
+        one.run()
+        assert sorted(found for found, _ in one.got) == sorted(wanted.split())
+        assert [content.method.delivery_tag for content in one.contents] == list(range(1, len(wanted.split()) + 1))
+        assert {content.method.exchange for content in one.contents} == {TOPICS}
+
+
+def test_records_larger_than_a_frame_and_empty_ones_arrive_whole(house: House, publisher: Client) -> None:
+    readers = [reader(house, "small", frame_max=4096), reader(house, "large")]
+    for one in readers:
+        one.consume("big")
+    texts = [b"x" * 10_000, b"", b"y" * 4096, b"z"]
+    publisher.put("big", *texts, exchange=TOPICS, content_type="text/plain", headers={"n": 7})
+    for one in readers:
+        one.run()
+        assert [content.body for content in one.contents] == texts
+        assert {(content.properties.content_type, content.headers["n"]) for content in one.contents} == {
+            ("text/plain", 7)
+        }
+
+
+def test_two_consumers_and_a_queue_on_one_channel_number_their_deliveries_together(
+    house: House, publisher: Client
+) -> None:
+    one = reader(house)
+    one.declare("q", exclusive=True)
+    one.say(Queue.Bind(queue="q", exchange=TOPICS, routing_key="a"))
+    one.consume("a", "t1")
+    one.consume("#", "t2")
+    one.say(Basic.Consume(queue="q", consumer_tag="t3", no_ack=True))
+    publish(publisher, a=1)
+    publish(publisher, a=2)
+    one.run()
+    assert sorted(content.method.delivery_tag for content in one.contents) == list(range(1, 7))
+    assert sorted((content.method.consumer_tag, content.body) for content in one.contents) == [
+        (tag, text) for tag in ("t1", "t2", "t3") for text in (b"1", b"2")
+    ]
+
+
+def test_whoever_reads_slowly_gets_the_same(house: House, publisher: Client) -> None:
+    """Its socket takes a few bytes at a time, so deliveries are cut anywhere."""
+    fast, slow = reader(house, "fast"), reader(house, "slow")
+    for one in (fast, slow):
+        one.consume("#")
+    slow.sock.capacity = 100
+    slow.reads = False
+    chance = random.Random(1)
+    for number in range(60):
+        publisher.put(chance.choice("ab"), b"%d:" % number + b"." * chance.randrange(300), exchange=TOPICS)
+    fast.run()
+    slow.reads = True
+    slow.run()
+    assert len(fast.got) == 60
+    assert slow.got == fast.got
+    assert [content.method.delivery_tag for content in slow.contents] == list(range(1, 61))
+
+
+def test_what_has_expired_does_not_arrive(house: House, publisher: Client) -> None:
+    slow = reader(house)
+    slow.consume("a")
+    slow.sock.capacity, slow.reads = 10, False
+    publisher.put("a", b"first", exchange=TOPICS)
+    publisher.put("a", b"old", exchange=TOPICS, expiration="100")
+    publisher.put("a", b"new", exchange=TOPICS)
+    house.pass_time(1.0)
+    slow.reads = True
+    slow.run()
+    assert [body for _, body in slow.got] == [b"first", b"new"]
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_selector_chooses_records(house: House, publisher: Client) -> None:
+    one = reader(house)
+    one.consume("a", selector="delay > 15")
+    publisher.put("a", b'{"delay": 20}', b'{"delay": 10}', b'{"delay": 16}', exchange=TOPICS)
+    one.run()
+    assert [body for _, body in one.got] == [b'{"delay": 20}', b'{"delay": 16}']
+
+
+def test_a_snapshot_comes_before_live_records(house: House, publisher: Client) -> None:
+    first, second = reader(house, "first"), reader(house, "second")
+    first.consume("#", snapshot="true")
+    publish(publisher, a=1, b=2)
+    publish(publisher, a=3)
+    second.consume("#", snapshot="true")
+    publish(publisher, b=4)
+    second.run()
+    assert second.got == [("b", b"2"), ("a", b"3"), ("b", b"4")]
+
+
+def test_a_conflated_consumer_gets_the_latest_of_each_key(house: House, publisher: Client) -> None:
+    one = reader(house)
+    one.consume("#", conflate="500ms")
+    for number in range(50):
+        publish(publisher, a=number, b=-number)
+    one.run()
+    assert one.got == []
+    house.pass_time(0.6)
+    one.run()
+    assert one.got == [("a", b"49"), ("b", b"-49")]
+
+
+def test_offsets_are_headers(house: House, publisher: Client) -> None:
+    one, other = reader(house), reader(house, "other")
+    one.consume("#", offsets="true")
+    other.consume("#")
+    publisher.put("a", b"1", b"2", exchange=TOPICS, headers={"own": "x"})
+    one.run()
+    other.run()
+    offsets = [content.headers["x-headway-offset"] for content in one.contents]
+    assert offsets == [offsets[0], offsets[0] + 1]
+    assert [content.headers["own"] for content in one.contents] == ["x", "x"]
+    assert [content.headers for content in other.contents] == [{"own": "x"}] * 2
+
+
+def test_a_gap_is_told_in_the_headers_of_the_next_record(publisher: Client) -> None:
+    house = House("""
+[[policy]]
+name = "p"
+[[policy.rule]]
+when = { lag_records = 5 }
+then = { action = "discard", which = "oldest", keep_records = 2 }
+""")
+    source, slow = Client(house, "publisher"), reader(house, "slow")
+    slow.consume("a")
+    slow.sock.capacity, slow.reads = 10, False
+    for number in range(10):
+        publish(source, a=number)
+    house.pass_time(1.0)
+    slow.reads = True
+    slow.run()
+    told = [content for content in slow.contents if content.headers]
+    bodies = [body for _, body in slow.got]
+    missing = 10 - len(bodies)
+    assert missing > 0
+    assert bodies[0] == b"0"
+    assert bodies[1:] == [b"%d" % number for number in range(10 - len(bodies) + 1, 10)]
+    [gap] = told
+    assert gap.body == bodies[1]
+    assert gap.headers["x-headway-gap-records"] == missing
+    assert gap.headers["x-headway-gap-reason"] == "discarded"
+    assert gap.headers["x-headway-gap-last"] - gap.headers["x-headway-gap-first"] == missing - 1
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_ends_the_consumer_unless_it_consumes_again(house: House, publisher: Client) -> None:
+    one = reader(house)
+    one.consume("#", lease="1s")
+    house.pass_time(0.8)
+    assert one.consume("#", lease="1s") == ["1 Basic.ConsumeOk t"]
+    house.pass_time(0.8)
+    publish(publisher, a=1)
+    one.run()
+    assert one.got == [("a", b"1")]
+    one.new()
+    house.pass_time(1.0)
+    one.run()
+    assert one.new() == ["1 Basic.Cancel t"]
+    publish(publisher, a=2)
+    one.run()
+    assert one.new() == []
+    assert one.consume("b") == ["1 Basic.ConsumeOk t"], "its tag is free"
+
+
+@pytest.mark.parametrize("way", ["cancel", "close", "leave"])
+def test_nothing_is_left_of_a_consumer_that_ends(house: House, publisher: Client, way: str) -> None:
+    one = reader(house)
+    one.consume("#", snapshot="true")
+    one.consume("a", "other", channel=1)
+    publish(publisher, a=1)
+    registry = house.broker.registry
+    assert registry.router.feeds
+    match way:
+        case "cancel":
+            one.say(Basic.Cancel("t"), Basic.Cancel("other"))
+        case "close":
+            one.say(Channel.Close(0, "", 0, 0))
+        case "leave":
+            one.leave()
+    publish(publisher, a=2)
+    house.pass_time(1.0)
+    assert [key.filter for key in registry.router.feeds if not key.filter.startswith("$")] == []
+    assert [text for _, text in one.got].count(b"2") == 0
+
+
+def test_a_channel_that_is_stopped_gets_nothing(house: House, publisher: Client) -> None:
+    one = reader(house)
+    one.consume("#")
+    one.say(Channel.Flow(active=False))
+    publish(publisher, a=1)
+    one.run()
+    assert one.got == []
+    one.say(Channel.Flow(active=True))
+    house.run()
+    one.run()
+    assert one.got == [("a", b"1")]
+
+
+def test_a_policy_closes_the_consumer_alone(publisher: Client) -> None:
+    house = House("""
+[[policy]]
+name = "p"
+topics = ["a"]
+[[policy.rule]]
+when = { lag_records = 5 }
+then = "close_consumer"
+""")
+    source, slow = Client(house, "publisher"), reader(house, "slow")
+    slow.consume("a")
+    slow.consume("b", "u")
+    slow.sock.capacity, slow.reads = 10, False
+    for number in range(10):
+        publish(source, a=number)
+    house.pass_time(1.0)
+    slow.reads = True
+    slow.run()
+    assert "1 Basic.Cancel t" in slow.new()
+    publish(source, b="still")
+    slow.run()
+    assert slow.got[-1] == ("b", b"still")
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "text"),
+    [
+        ({"no_ack": False}, 406, "acknowledges nothing"),
+        ({"exclusive": True}, 406, "exclusive"),
+        ({"arguments": {"x-headway-topics": "#.a"}}, 406, "'#' stands at the end"),
+        ({"arguments": {"x-headway-topics": "a/#"}}, 406, "binding key"),
+        ({"arguments": {"x-headway-topics": "a.+"}}, 406, "binding key"),
+        ({"arguments": {"x-headway-topics": 7}}, 406, "takes a text"),
+        ({"arguments": {"x-headway-topic": "a"}}, 406, "x-headway-topic"),
+        ({"arguments": {"x-headway-conflat": "1s"}}, 406, "conflate"),
+        ({"arguments": {"x-headway-selector": "a >"}}, 406, "selector"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_with_the_reason(house: House, asked: dict[str, Any], code: int, text: str) -> None:
+    one = reader(house)
+    assert one.say(Basic.Consume(queue=TOPICS, **{"no_ack": True, **asked})) == [f"1 Channel.Close {code}"]
+    assert text in one.last(Channel.Close).reply_text
+
+
+def test_another_request_under_the_same_tag_is_refused(house: House) -> None:
+    one = reader(house)
+    one.consume("a", conflate="1s")
+    [said] = one.consume("a", conflate="2s")
+    assert "Close" in said
+    assert "530" in said
+
+
+def test_whoever_asks_whether_there_is_such_a_queue_is_told_yes_and_cannot_declare_it(house: House) -> None:
+    one = reader(house)
+    assert one.say(Queue.Declare(queue=TOPICS, passive=True)) == ["1 Queue.DeclareOk amq.topic 0 0"]
+    assert one.say(Queue.Declare(queue=TOPICS)) == ["1 Channel.Close 403"]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 
 import pika
 import pika.exceptions
 import pytest
 from tests.interop.amqp_pika import Pika
 from tests.interop.conftest import BrokerFactory
-from tests.interop.pahos import Paho
+from tests.interop.pahos import Paho, properties
 from tests.interop.permitted import SECRET
 from tests.interop.process import BrokerProcess
+from tests.interop.test_interop_writers import arrow, publish, put, stage
 from tests.interop.waiting import until
 
 from headway.server.config.auth import hash_password
@@ -106,6 +108,34 @@ def test_a_publisher_waits_and_loses_nothing(limited: BrokerProcess, protocol: s
     assert time.monotonic() - began > 1.5  # three seconds, of which one was saved
     assert [message.payload for message in got] == [b"%d" % number for number in range(600)]
     reader.close()
+
+
+def test_a_writer_over_http_keeps_to_the_rate_of_its_user(start: BrokerFactory, tmp_path: Path) -> None:
+    more = LISTENERS + USERS + LIMITS + '[auth.admin]\nchange = ["bob"]\n'
+    broker = start(f'[journal]\npath = "{tmp_path}"\n' + more)
+    broker.login = f"bob:{SECRET}"
+    rows = [(f"rate/{number % 2}", None, None, b"%d" % number) for number in range(600)]
+    began = time.monotonic()
+    part = stage(broker, "w", arrow(rows))
+    put(broker, "w", 0, [part], 0)
+    until(lambda: broker.publisher("w").get("waits_for", "") != "", what="the writer waits")
+    assert "user bob may publish 200 records a second (limit[2])" in str(broker.publisher("w"))
+    assert publish(broker, "w", 0, part)["rows"] == 600
+    assert time.monotonic() - began > 1.5  # three seconds, of which one was saved
+
+
+def test_what_a_user_has_from_before_a_restart_counts(start: BrokerFactory, tmp_path: Path) -> None:
+    config = f'[journal]\npath = "{tmp_path}"\n' + LISTENERS + USERS + LIMITS
+    broker = start(config)
+    forever = properties("CONNECT", SessionExpiryInterval=1000)
+    kept = Paho(broker.ports["mqtt"], "kept", 5, user=("ann", SECRET), connect=forever)
+    kept.subscribe([("a", 1), ("b", 1)])
+    kept.close()
+    broker.stop()
+    broker = start(config)
+    other = paho(broker, "ann", "other")
+    assert [code.value for code in other.subscribe([("c", 0)])] == [0x97]
+    other.close()
 
 
 def test_a_reload_lifts_a_limit(start: BrokerFactory) -> None:

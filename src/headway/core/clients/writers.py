@@ -21,6 +21,7 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
+from headway.core.allowance import Allowance
 from headway.core.base import Reason
 from headway.core.clients.admission import Admission
 from headway.core.clients.durability import DurableMetadata, WriterBatch
@@ -79,16 +80,22 @@ class Writers:
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 
-    def attach(self, name: str, resumed: Callable[[], None], now: float, rights: Rights | None = None) -> Session:
-        """Returns the writer's session. Policies judge, pause and disconnect it like any publisher. Raises Refused."""
+    def attach(
+        self, name: str, resumed: Callable[[], None], now: float, rights: Rights | None = None,
+        allowance: Allowance | None = None,
+    ) -> Session:  # fmt: skip
+        """Returns the writer's session. Policies judge, pause and disconnect it like any publisher, and the limits of
+        its user are those of any connection. Raises Refused."""
         session = self._registry.sessions.get(name)
         if session is not None and isinstance(session.outlet, WriterOutlet):
             session.outlet.resumed = resumed
             if session.rights is not rights:
                 session.grant(rights)
+            session.charge(allowance)
             return session
         outlet = WriterOutlet(now, resumed)
-        return self._admission.connect(ConnectRequest(name, LISTENER, protocol=PROTOCOL, rights=rights), outlet, now)
+        request = ConnectRequest(name, LISTENER, protocol=PROTOCOL, rights=rights, allowance=allowance)
+        return self._admission.connect(request, outlet, now)
 
     def leave(self, session: Session, now: float) -> None:
         if session.connected:
@@ -120,7 +127,11 @@ class Writers:
         for part, start in self._publishing.parts(run):
             part.origin = str(origin._replace(row=origin.row + start))
             parts.append(part)
-        self._publishing.publish(session, parts, now)
+        try:
+            self._publishing.publish(session, parts, now)
+        finally:
+            if session.allowance is not None:
+                self._registry.spend(session, session.allowance, now)
 
     def done(self, name: str, now: float) -> None:
         """Journals that the batch is done. All of its durable rows are on disk."""

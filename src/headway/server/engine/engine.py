@@ -327,7 +327,10 @@ class Engine:
             return self.allowances.of(outlet.peer_side.identity)
         if session.rights is not None:
             return self.allowances.of(session.rights.identity)
-        return self.allowances.of(Identity(session.allowance.user)) if session.allowance is not None else None
+        if session.allowance is not None:
+            return self.allowances.of(Identity(session.allowance.user))
+        # It is away, and had no limits when it was here, or is from before this process. Names were checked, or not.
+        return self.allowances.of(Identity(session.username or "")) if self.logins.ask else None
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine, and keeps a reference to its task until it is done."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from headway.core.base import Refused
 from headway.core.clients import Origin
 from headway.core.consumer import Session
 from headway.core.message import Run
-from headway.core.permission import Rights
+from headway.core.permission import Identity, Rights
 from headway.store.staged import Staged
 
 if TYPE_CHECKING:
@@ -27,13 +26,12 @@ log = logging.getLogger("headway")
 
 TURN_BYTES = 256 * 1024
 TURN_RUNS = 200
-AskRights = Callable[[], Rights | None]
 
 
 class Publication:
     def __init__(self, engine: Engine, staged: Staged, threads: Executor, writer: str, number: int,
-                 parts: tuple[str, ...], ask_rights: AskRights | None, *, begun: bool) -> None:
-        """``ask_rights``: returns what the publishing user may do now; None: that user is not known any more.
+                 parts: tuple[str, ...], user: Identity | None, *, begun: bool) -> None:
+        """``user``: who publishes it, within its permissions and limits; None: that is not known any more.
         ``begun``: the publication had begun before this process."""
         self.number = number
         self.parts = parts
@@ -45,7 +43,7 @@ class Publication:
         self._staged = staged
         self._threads = threads
         self._writer = writer
-        self._ask_rights = ask_rights
+        self._user = user
         self._rights: Rights | None = None
         self._version = -1
         """The version of the permissions that ``_rights`` are of."""
@@ -127,10 +125,15 @@ class Publication:
         """Returns the writer's session once it may publish. Raises Refused."""
         engine = self._engine
         while True:
-            if self._ask_rights is not None and self._version != engine.permissions.version:
-                self._version = engine.permissions.version
-                self._rights = self._ask_rights()
-            session = engine.broker.writers.attach(self._writer, self._go_on.set, engine.now(), self._rights)
+            user, allowance = self._user, None
+            if user is not None:
+                allowance = engine.allowances.of(user)
+                if self._version != engine.permissions.version:
+                    self._version = engine.permissions.version
+                    self._rights = engine.permissions.rights(user, self._writer)
+            session = engine.broker.writers.attach(
+                self._writer, self._go_on.set, engine.now(), self._rights, allowance
+            )
             if not session.paused_by:
                 return session
             self._go_on.clear()

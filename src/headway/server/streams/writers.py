@@ -12,17 +12,16 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import msgspec
 from aiohttp import web
 
 from headway.core.clients import PROTOCOL, WriterBatch, WriterOutlet
-from headway.core.permission import Operation
+from headway.core.permission import Identity, Operation
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Quota, Refusal, json_answer, read_body, read_json
 from headway.server.loop import Repeating
-from headway.server.streams.publication import AskRights, Publication
+from headway.server.streams.publication import Publication
 from headway.store.journal import REAL
 from headway.store.staged import STAGED, Staged, is_name
 
@@ -121,8 +120,7 @@ class WriterHandlers:
     async def _publish(self, request: web.Request) -> web.Response:
         name, number = self._heard(request), int(request.match_info["number"])
         wish = await read_json(request, BatchRequest)
-        ask_rights = partial(self._engine.permissions.rights, request[IDENTITY], name)
-        publication = await self._publication(name, number, tuple(dict.fromkeys(wish.parts)), ask_rights)
+        publication = await self._publication(name, number, tuple(dict.fromkeys(wish.parts)), request[IDENTITY])
         if publication is None:
             return json_answer({"batch": number, "done": True, "rows": 0, "refused": ""})
         await asyncio.wait([publication.task], timeout=max(0, min(wish.wait_ms, WAIT_MS_MAX)) / 1000)
@@ -192,7 +190,7 @@ class WriterHandlers:
             raise Refusal(503, f"cannot write to {self._staged.folder}: {error.strerror or error}") from None
 
     async def _publication(
-        self, name: str, number: int, parts: tuple[str, ...], ask_rights: AskRights
+        self, name: str, number: int, parts: tuple[str, ...], user: Identity
     ) -> Publication | None:
         """Returns the publication of this batch, running or done; None: published long ago, or empty. Raises
         Refusal."""
@@ -213,19 +211,18 @@ class WriterHandlers:
         if missing:
             raise Refusal(410, f"part {missing[0]} of batch {number} is not here any more: write the batch again")
         if self._publications.get(name) is not running:  # another request was faster
-            return await self._publication(name, number, parts, ask_rights)
+            return await self._publication(name, number, parts, user)
         busy = sum(1 for one in self._publications.values() if one.busy)
         if busy >= BATCHES_AT_ONCE:
             raise Refusal(503, f"{busy} others are publishing already; try again later")
-        return self._begin(name, WriterBatch(number, parts, 0, 0.0), ask_rights) if parts else None
+        return self._begin(name, WriterBatch(number, parts, 0, 0.0), user) if parts else None
 
     def _begin(
-        self, name: str, batch: WriterBatch, ask_rights: AskRights | None = None, *, begun: bool = False
+        self, name: str, batch: WriterBatch, user: Identity | None = None, *, begun: bool = False
     ) -> Publication:
-        """``ask_rights``: returns what the publishing user may do; None: the batch began before this process, and was
-        allowed then."""
+        """``user``: who publishes it; None: the batch began before this process, and was allowed then."""
         self._publications[name] = publication = Publication(
-            self._engine, self._staged, self._threads, name, batch.number, batch.parts, ask_rights, begun=begun
+            self._engine, self._staged, self._threads, name, batch.number, batch.parts, user, begun=begun
         )
         return publication
 

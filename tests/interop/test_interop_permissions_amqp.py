@@ -203,8 +203,9 @@ def test_a_consumer_that_is_revoked(guarded: BrokerProcess, root: Pika, cancels:
     alice.close()
 
 
-def test_an_exclusive_queue_with_a_binding_that_is_revoked_is_deleted(guarded: BrokerProcess, alice: Pika, root: Pika
-                                                                      ) -> None:
+def test_an_exclusive_queue_with_a_binding_that_is_revoked_is_deleted(
+    guarded: BrokerProcess, alice: Pika, root: Pika
+) -> None:
     queue, got, ended = alice.queue(), [], []
     alice.channel.queue_bind(queue, "amq.topic", "prices.#")
     alice.channel.add_on_cancel_callback(ended.append)
@@ -235,3 +236,30 @@ def test_the_words_of_a_denial(guarded: BrokerProcess) -> None:
     alice.close()
     assert why(guarded, "talker") == ["alice may not subscribe to '$queue/of.root': no [[permission]] allows it"]
 
+
+def consume_topics(client: Pika, key: str) -> str:
+    return client.consume("amq.topic", auto_ack=True, arguments={"x-headway-topics": key})
+
+
+def test_topics_are_read_with_the_right_to_subscribe_to_them(guarded: BrokerProcess, alice: Pika, root: Pika) -> None:
+    consume_topics(alice, "prices.*")
+    for denied in ("#", "orders.#", "*.eu"):
+        with alice.refused(ACCESS_REFUSED):
+            consume_topics(alice, denied)
+    consume_topics(alice, "prices.#")
+    publish(root, "amq.topic", "prices.eu")
+    assert {one.key for one in alice.wait(1)} == {"prices.eu"}
+
+
+def test_a_consumer_of_topics_that_is_revoked_is_cancelled_alone(
+    guarded: BrokerProcess, alice: Pika, root: Pika
+) -> None:
+    ended: list[object] = []
+    alice.channel.add_on_cancel_callback(ended.append)
+    consume_topics(alice, "prices.eu")
+    consume_topics(alice, "prices.us")
+    reload(guarded, given({**ALICE, "subscribe": ["prices/us"]}))
+    until(lambda: alice.connection.process_data_events(0.01) or ended, what="the end")
+    publish(root, "amq.topic", "prices.eu")
+    publish(root, "amq.topic", "prices.us")
+    assert [one.key for one in alice.wait(1)] == ["prices.us"]

@@ -74,8 +74,8 @@ BESIDE = {
         "reader", "session", "shared_reader", "subscription",
     },
     "core.clients": {
-        "admission", "consuming", "ending", "intake", "object_names", "polls", "queue_feeds", "queues", "restoring",
-    "revoking", "starts", "subscribing", "terms", "writers",
+        "admission", "consuming", "ending", "intake", "marks", "object_names", "polls", "queue_feeds", "queues",
+        "restoring", "revoking", "starts", "subscribing", "terms", "writers",
     },
     "server": {"listener", "main", "reloading"}, "server.journal": set[str](),
     "store": {"atomic_write", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged", "toml"},

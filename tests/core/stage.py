@@ -145,8 +145,9 @@ class Client:
 
     def publish(self, topic: str, first: int, count: int = 1, *, size: int = 100, key: str = "", qos: int = 0,
                 priority: int | None = None, receipt: str | None = None, reply_to: str | None = None,
-                expiry_s: int | None = None) -> bool:
-        """So many records, numbered; False (and nothing) while the broker does not read this client."""
+                expiry_s: int | None = None, empty: bool = False) -> bool:
+        """So many records, numbered (``empty``: without payload); False (and nothing) while the broker does not read
+        this client."""
         if self.paused:
             return False
         user = () if priority is None else (("priority", str(priority)),)
@@ -154,6 +155,7 @@ class Client:
         properties = Properties(user=(*user, ("key", key)) if key else user, response_topic=reply_to,
                                 correlation_data=b"my number" if reply_to else None)
         texts = [f"{number} {key}".encode().ljust(size, b".") for number in range(first, first + count)]
+        texts = [b""] * count if empty else texts
         data = b"".join(
             encode_publish(topic, text, version=self.version, qos=qos, packet_id=number % 65_535 + 1 if qos else 0,
                            properties=properties, expiry_s=expiry_s)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 from tests.interop.conftest import BrokerFactory
-from tests.interop.pahos import paho
+from tests.interop.pahos import paho, properties
 from tests.interop.permitted import SECRET, config, permission
 from tests.interop.permitted import paho as login
 from tests.interop.process import BrokerProcess
@@ -264,3 +264,24 @@ def test_what_was_deleted_is_gone_also_after_a_restart(start: BrokerFactory, tmp
     again = start(config)
     assert keys(again) == ["a", "c"]
     again.stop()
+
+
+def test_a_query_over_mqtt(keyed: BrokerProcess) -> None:
+    with paho(keyed.ports["mqtt"], "asker") as asker:
+        for _ in range(2):
+            asker.messages.clear()
+            options = properties("SUBSCRIBE", UserProperty=[("query", "true"), ("selector", "delay > 150")])
+            asker.subscribe("flights/#", 1, properties=options)
+            until(lambda: asker.messages and told(asker.messages[-1]).get("headway-event") == "snapshot_end",
+                  what="the end mark")  # fmt: skip
+            begin, *records, end = map(told, asker.messages)
+            assert begin["headway-event"] == "snapshot_begin"
+            assert begin["headway-offset"] == end["headway-offset"]
+            wanted = {f"N{number}" for number in range(200) if (number * 37) % 200 > 150}
+            assert {one["headway-key"] for one in records} == wanted
+            assert end["headway-records"] == str(len(wanted))
+
+
+def told(message: Any) -> dict[str, str]:
+    """Returns the user properties of a message."""
+    return dict(getattr(message.properties, "UserProperty", ()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -56,6 +57,8 @@ class Seen(NamedTuple):
     event: str | None = None
     """What the broker says that it is, if it is not an ordinary record."""
     key: str | None = None
+    figures: Mapping[str, str] = {}
+    """What else the broker says about it."""
 
 
 def take_apart(item: Publish) -> Seen:
@@ -67,15 +70,17 @@ def take_apart(item: Publish) -> Seen:
         gap = GapTold(int(count), reason, int(first), int(last))
         del user[-4:]
     offset = int(user.pop()[1]) if user and user[-1][0] == "offset" else None
-    key = user.pop()[1] if user and user[-1][0] == "headway-key" else None
-    event = user.pop()[1] if user and user[-1][0] == "headway-event" else None
+    told: dict[str, str] = {}
+    while user and user[-1][0].startswith("headway-"):
+        told |= [user.pop()]
     old = run.properties
     properties = Properties(
         old.payload_format, old.content_type, old.response_topic, old.correlation_data, tuple(user)
     )
     return Seen(
         run.topic, run.payload(0), item.qos, item.packet_id, item.dup, run.retain, properties, item.expiry_s,
-        item.identifiers, gap, offset, event, key,
+        item.identifiers, gap, offset, told.pop("headway-event", None),
+        told.pop("headway-key", None), told,
     )  # fmt: skip
 
 

@@ -28,17 +28,21 @@ class Image:
         self.since = 0
         """Changes up to this sequence are only known if there was a snapshot."""
         self.sound = True
-        self.records = 0
+        self.between: int | None = None
+        """The number of records since the mark at the begin of a snapshot; None: it is over."""
 
     def begin(self, sequence: int, *, snapshot: bool) -> None:
         """A new subscription, at this sequence. Without ``snapshot`` it has only what comes from now on."""
         self.values.clear()
+        self.between = None
         self.last, self.since, self.sound = 0 if snapshot else sequence, 0 if snapshot else sequence, True
 
     def take(self, seen: Seen) -> None:
-        self.records += 1
         if seen.gap is not None:
             self.hears_of(seen.gap.records, seen.gap.reason)
+        if seen.event in ("snapshot_begin", "snapshot_end"):
+            self.take_mark(seen)
+            return
         assert seen.offset is not None
         assert seen.offset > self.last, f"{seen.offset} comes after {self.last}"
         event = self.truth.events[seen.offset]
@@ -46,6 +50,9 @@ class Image:
         assert matches(self.filter, event.topic)
         assert event.selected or not self.selector
         assert (seen.event == "delete") == event.deletes, f"{seen} is said to be {seen.event!r}: {event}"
+        if self.between is not None:
+            self.between += 1
+            assert seen.key == event.key, f"{seen} has {event.key}"
         if event.deletes and not event.payload:
             assert seen.key == event.key, f"{seen} deletes {event.key}"
         self.last = seen.offset
@@ -53,6 +60,17 @@ class Image:
             self.values.pop(event.name, None)
         else:
             self.values[event.name] = event
+
+    def take_mark(self, seen: Seen) -> None:
+        assert matches(self.filter, seen.topic)
+        if seen.event == "snapshot_begin":
+            self.begin(0, snapshot=True)
+            self.between = 0
+        else:
+            assert seen.figures["headway-records"] == str(self.between), seen
+            assert seen.figures["headway-missing"] == "0", "there is room for all"
+            self.last = max(self.last, int(seen.figures["headway-offset"]))
+            self.between = None
 
     def hears_of(self, records: int, reason: str) -> None:
         if records and reason not in HARMLESS:

@@ -28,7 +28,8 @@ def test_same_seed_same_run() -> None:
 
 def test_much_happens() -> None:
     counts = counts_of(World, range(1, 9), 80)
-    for what in ("reads delete", "reads a record", "resumes", "snapshots", "checks in full", "checks in part"):
+    kinds = ("reads delete", "reads a record", "reads snapshot_end")
+    for what in (*kinds, "queries", "resumes", "snapshots", "checks in full", "checks in part"):
         assert counts[what] > 10, f"{what} hardly came up: {counts}"
 
 

@@ -16,6 +16,7 @@ from bench.wires.packets import encode_publish
 from tests.core.stage import Client, Stage
 from tests.sim.images.image import SELECTOR, Image
 from tests.sim.images.truth import KINDS, Event, Truth
+from tests.sim.model import matches
 
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import state
@@ -44,6 +45,7 @@ class Viewer:
         self.world = world
         self.client: Client = world.stage.client(f"viewer {number}", reads=rng.choice(READS), buffer=1000)
         self.image = Image(world.truth, rng.choice(FILTERS), selector=rng.random() < 0.3)
+        self.marks = rng.random() < 0.5
         self.conflate = rng.choice((None, None, "0", "500ms"))
         self.taken = 0
         self.subscription = self.subscribe(resume=False)
@@ -52,13 +54,15 @@ class Viewer:
         options = {"offsets": "true"}
         if self.conflate is not None:
             options["conflate"] = self.conflate
+        if self.marks:
+            options["marks"] = "true"
         if self.image.selector:
             options["selector"] = SELECTOR
         if resume:
             options["from_"] = str(max(self.image.last, self.image.since))
         elif self.rng.random() < 0.7:
             options["snapshot"] = "true"
-        self.taken = 0
+        self.taken, self.image.between = 0, None
         if not resume:
             self.image.begin(self.world.sequence, snapshot="snapshot" in options)
         self.world.note("subscribes", self.client.name, sorted(options.items()))
@@ -113,6 +117,8 @@ class World:
         self.stage = Stage(table + rng.choice(POLICIES))
         self.truth = Truth()
         self.publisher = self.stage.client("publisher")
+        self.asker = self.stage.client("asker", reads=rng.choice((float("inf"), 3000.0)), buffer=1000)
+        self.asked = FILTERS[0]
         self.numbers = 0
         self.readings: deque[StateReading] = deque()
         self.viewers = [Viewer(self, number) for number in range(rng.randint(2, 5))]
@@ -180,6 +186,24 @@ class World:
             assert viewer.all_read, f"something waits for {viewer.client.name} for ever"
         return self.hash.hexdigest()
 
+    def query(self) -> None:
+        """A query over MQTT by somebody who reads at some pace: what it answers was true as of its offset."""
+        outlet = self.asker.outlet
+        if self.asker.session.subscriptions or outlet.taken != outlet.drained:
+            return
+        seen, filter = self.asker.seen, self.asked
+        if seen:
+            assert [seen[0].event, seen[-1].event] == ["snapshot_begin", "snapshot_end"]
+            upto, answer = int(seen[0].figures["headway-offset"]), seen[1:-1]
+            last = [self.truth.last(name, upto) for name in self.truth.changes if matches(filter, name[0])]
+            wanted = sorted(one for one in last if one and not self.truth.events[one].deletes)
+            assert [one.offset for one in answer] == wanted, f"as of {upto}"
+            assert seen[-1].figures["headway-records"] == str(len(wanted))
+            self.count("queries")
+        seen.clear()
+        self.asked = self.rng.choice(FILTERS)
+        self.asker.subscribe(self.asked, query="true", offsets="true")
+
     def check_state(self) -> None:
         """A query that began some steps ago, and is read now, answers what was true then."""
         (kept,) = self.stage.broker.registry.router.states
@@ -207,5 +231,6 @@ class World:
         else:
             self.stage.turn()
         self.check_state()
+        self.query()
         for viewer in self.viewers:
             viewer.check()

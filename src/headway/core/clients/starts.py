@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from headway.core.base import Reason
+from headway.core.clients.ending import Ending
+from headway.core.clients.marks import MarkedSnapshot, QueriedRecords
 from headway.core.consumer import (
     Subscription,
     SubscriptionOptions,
@@ -12,6 +16,7 @@ from headway.core.log import (
     OutOfOrderProgress,
     Retained,
     State,
+    StateReading,
 )
 from headway.core.message import (
     Gap,
@@ -19,12 +24,16 @@ from headway.core.message import (
 )
 from headway.core.routing import RecordedTopics, Registry, seen_before
 
+QUERY_S = 300.0
+"""A query that its client has not read by then is over."""
+
 
 class Starts:
     """Begins subscriptions, as their options say."""
 
-    def __init__(self, registry: Registry, retained: Retained, fanout: Fanout) -> None:
+    def __init__(self, registry: Registry, retained: Retained, fanout: Fanout, ending: Ending) -> None:
         self._registry = registry
+        self._ending = ending
         self._retained = retained
         self._fanout = fanout
 
@@ -36,8 +45,8 @@ class Starts:
         state, sequence = subscription.conflation.state, self._registry.sequence
         if options.start != "end":
             sequence = self._start_at(subscription, options, now)
-        elif options.snapshot and state is not None and len(state):
-            subscription.add_backfill(state.snapshot(sequence, feed.accepts))
+        elif options.wants_state and state is not None and (len(state) or options.marked):
+            self._show(subscription, state, now)
         if options.conflate_s is not None:
             start_conflating(subscription, now, upto=sequence)
             if options.conflate_s:
@@ -49,6 +58,25 @@ class Starts:
             feed.resting[subscription] = None
         else:
             feed.waiting[subscription] = None
+
+    def _show(self, subscription: Subscription, state: State, now: float) -> None:
+        """Gives the state as it is now, with marks if the client asked for them."""
+        options, feed, sequence = subscription.request.options, subscription.feed, self._registry.sequence
+        if options.query:
+            reading = StateReading(state, sequence, subscription.session.tab)
+            over = partial(self._end_at, subscription, now)
+            self._end_at(subscription, now + QUERY_S)
+            records = QueriedRecords(reading, feed.accepts)
+            subscription.add_backfill(MarkedSnapshot(state, records, feed.key.filter, over))
+            return
+        snapshot = state.snapshot(sequence, feed.accepts)
+        marks = options.marks
+        subscription.add_backfill(MarkedSnapshot(state, snapshot, feed.key.filter) if marks else snapshot)
+
+    def _end_at(self, subscription: Subscription, when: float) -> None:
+        """Ends a query by a timer, when nothing is being sent."""
+        end = partial(self._ending.end, subscription, Reason.SUBSCRIPTION_ENDED)
+        subscription.clock = self._registry.timers.move(subscription.clock, when, end)
 
     def queue_retained(self, subscription: Subscription, now: float) -> None:
         feed = subscription.feed
@@ -100,6 +128,10 @@ class Starts:
         if state is not None:
             changes = state.read(seen, sequence, subscription.feed.accepts)
             forgotten, changes.missed = changes.missed, 0
+            if forgotten and options.marked:  # its client takes what is between the marks for all there is
+                changes.close()
+                self._show(subscription, state, now)
+                return sequence
             subscription.add_backfill(changes)
         subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
         subscription.note_gap(forgotten, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
@@ -135,7 +167,7 @@ class Starts:
         rules = [rule for rule in policy.rules if rule.then.needs_state]
         wanted = (
             options.conflate_s is not None
-            or options.snapshot
+            or options.wants_state
             or options.start not in ("end", "earliest")
             or any(not rule.keyed for rule in rules)
         )

@@ -54,6 +54,8 @@ from headway.core.selector import BadSelector, compile_selector
 
 BACKFILLS_MAX = 64
 """A subscription with so many unread backfills of replaced subscriptions cannot be replaced again."""
+QUERIES_MAX = 16
+"""The most queries of one state at a time, because each is told of every record that is replaced."""
 GROUP = QueueTerms()
 """The terms of the queue of a shared subscription."""
 
@@ -73,7 +75,7 @@ class Subscribing:
         self._registry = registry
         self._metadata = metadata
         self._ending = ending
-        self.starts = Starts(registry, retained, fanout)
+        self.starts = Starts(registry, retained, fanout, ending)
         self._fanout = fanout
         self._watch = watch
 
@@ -95,9 +97,14 @@ class Subscribing:
         policy = self._policy(session, request, filter)
         accepts = _acceptance(request, filter, session.number if request.no_local else 0)
         self._check_start(request.options, filter)
+        if request.options.query:
+            self._check_query(request.options, group, filter, old)
         key = _key(session, request, group, filter)
         owed: Gap | None = None
         known, handoff = old is not None, None
+        if old is not None and _is_done(old, request.options):
+            self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
+            old = None
         if old is not None:
             if old.feed.key == key and old.request.options == request.options:
                 return self._renew(old, request, now)
@@ -108,7 +115,10 @@ class Subscribing:
             if not old.has_more or old.conflating or old.reader.queue is not None:
                 owed = self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
                 old = None
-        feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
+        if request.options.query:  # in a lane that gets no records
+            feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
+        else:
+            feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
         subscription = self.enter(session, request, feed, policy, now)
         subscription.gap = owed
         self._lease(subscription, now)
@@ -118,7 +128,8 @@ class Subscribing:
             self._hand_over(old, subscription, handoff, now)
         if handoff is not None:
             self._metadata.take_over(subscription, handoff)
-        self._metadata.subscription(subscription)
+        if not request.options.query:  # after a restart its client asks again
+            self._metadata.subscription(subscription)
         if group is None:
             self.starts.begin(subscription, now, fresh=not known)
         return subscription
@@ -128,6 +139,19 @@ class Subscribing:
         if options.start_time(0.0) is None or (archive is not None and archive.earliest(filter) is not None):
             return
         raise Refused(Reason.PROTOCOL_ERROR, f"option from: a time, and nothing of {filter!r} is recorded")
+
+    def _check_query(
+        self, options: SubscriptionOptions, group: str | None, filter: str, old: Subscription | None
+    ) -> None:
+        if group is not None:
+            raise Refused(Reason.PROTOCOL_ERROR, "option query: a shared subscription has no state of its own")
+        if options.start != "end" or options.conflate_s is not None:
+            raise Refused(Reason.PROTOCOL_ERROR, "option query: not with from or conflate, as no live records follow")
+        if old is not None and not old.request.options.query:
+            raise Refused(Reason.PROTOCOL_ERROR, "option query: it would replace the subscription that is there")
+        if sum(len(state.readings) for state in self._registry.router.states_for(filter)) >= QUERIES_MAX:
+            text = f"{QUERIES_MAX} queries of this state are being answered: ask again later"
+            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
 
     def poll(
         self,
@@ -312,6 +336,12 @@ def _key(session: Session, request: SubscribeRequest, group: str | None, filter:
         filter, request.options.selector, (group and request.shared_dialect) or request.dialect,
         session.pool, session.number if request.no_local else 0, group,
     )  # fmt: skip
+
+
+def _is_done(old: Subscription, options: SubscriptionOptions) -> bool:
+    """Tells whether ``old`` is a query that is answered, or that its client does not want any more."""
+    asked = old.request.options
+    return asked.query and not (old.backfills and asked == options)
 
 
 def _parse_filter(request: SubscribeRequest) -> tuple[str | None, str]:

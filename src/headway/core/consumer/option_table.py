@@ -94,6 +94,13 @@ OPTIONS: Mapping[str, Option] = {
         "snapshot", _flag, _TRUTH, _TOPICS,
         f"{_EACH_ONCE}, and the state would reach only the first of them; {_READ_TOPICS}",
     ),
+    "marks": Option(
+        "marks", _flag, _TRUTH, _TOPICS, "a queue has no snapshot whose begin and end could be marked",
+    ),
+    "query": Option(
+        "query", _flag, _TRUTH, _TOPICS,
+        f"{_EACH_ONCE}, and the state would reach only the first of them; GET /v1/state/FILTER answers everybody",
+    ),
     "key": Option("key", str, _TEXT, _TOPICS, "a queue is neither conflated nor has it a state"),
     "selector": Option(
         "selector", str, _TEXT, _TOPICS | _QUERIES,

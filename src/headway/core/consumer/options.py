@@ -17,6 +17,10 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     """Deliver the latest record per key this often; 0: whenever the socket has room."""
     snapshot: bool = False
     """Deliver first the state (the latest record per key), then live records, from one consistent point."""
+    marks: bool = False
+    """Mark the begin and the end of a snapshot, and tell the key of each of its records (marks.py)."""
+    query: bool = False
+    """Deliver the state, with marks, and then end the subscription."""
     policy: str | None = None
     """A policy of the configuration, by name, instead of the one its topics select."""
     start: str = "end"
@@ -31,6 +35,14 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     """Seconds after which the subscription ends, unless its client subscribes again before."""
     patience_s: float | None = None
     """Seconds for which the client may hold a delivery without being slow. Its policy may grant less."""
+
+    @property
+    def wants_state(self) -> bool:
+        return self.snapshot or self.query
+
+    @property
+    def marked(self) -> bool:
+        return self.marks or self.query
 
     def start_time(self, now_s: float) -> float | None:
         """Returns the time to start from, in seconds since 1970, or None if ``start`` is not a time. ``now_s`` is the

@@ -152,7 +152,10 @@ class Router:
             self.forget()
 
     def remove_feed(self, feed: Feed) -> None:
-        if self.feeds.pop(feed.key, None) is not None and not feed.by_exchange:
+        if self.feeds.get(feed.key) is not feed:  # that of a poll or a query: no records are routed to it
+            return
+        del self.feeds[feed.key]
+        if not feed.by_exchange:
             self._feed_trie.remove(feed.key.filter, feed)
             self.forget()
 

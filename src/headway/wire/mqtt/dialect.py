@@ -146,7 +146,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
         if record.expires_s is not None:
             expires = remaining_seconds(record.expires_s, now).to_bytes(4, "big")
         block = self._block(record.properties, expires)
-        if self.offsets:
+        if self.offsets and record.sequence:  # the broker's own marks have none
             block += _offset(record.sequence)
         if gap is not None:
             block += _gap(gap)

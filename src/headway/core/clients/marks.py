@@ -1,0 +1,124 @@
+"""Marks: where a snapshot begins and ends, for subscribers that ask for it (option ``marks``).
+
+A mark is a small record of the broker's own without payload. Its user properties say what it is, as of which offset the
+snapshot is, and at its end how many records it had and how many keys were evicted before they could be sent. Between
+the marks, each record says its key.
+
+A snapshot leaves out a key that is updated before it is read, because the record follows as a live one. A query has no
+live records, so it reads the state as it was (log/state_reading.py). Where that takes too much memory, because its
+client reads too slowly, it is broken off, and the mark at its end says so.
+ A mark's topic is the filter with ``-`` for each wildcard, so it matches the
+filter. It is sent at most once (QoS 0) and has no offset of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from headway.core.log import State, StateReading
+from headway.core.message import EVENT, TOLD_KEY, Properties, Record
+
+BEGIN, END = "snapshot_begin", "snapshot_end"
+BROKEN = "snapshot_broken"
+STEP_RECORDS = 128
+"""The number of records that one step of a query looks at."""
+
+
+class Records(Protocol):
+    """The records between the marks."""
+
+    upto: int
+    missed: int
+
+    def __next__(self) -> Record | None: ...
+    def close(self) -> None: ...
+
+
+class QueriedRecords:
+    """The records of a state that are accepted, as they were at one sequence."""
+
+    missed = 0
+
+    def __init__(self, reading: StateReading, accept: Callable[[Record], bool]) -> None:
+        self._reading = reading
+        self._accept = accept
+        self._some: list[Record] = []
+        self.upto = reading.upto
+
+    @property
+    def given_up(self) -> str:
+        return self._reading.given_up
+
+    def __next__(self) -> Record | None:
+        if not self._some:
+            if self._reading.closed:
+                raise StopIteration
+            self._some = [record for record in self._reading.take(STEP_RECORDS) if self._accept(record)]
+            self._some.reverse()
+        return self._some.pop() if self._some else None
+
+    def close(self) -> None:
+        self._some.clear()
+        self._reading.close()
+
+
+class MarkedSnapshot:
+    """Records of a state between two marks: a source of records for a backfill. Calls ``over`` when it is
+    closed."""
+
+    def __init__(
+        self, state: State, records: Records, filter: str, over: Callable[[], object] | None = None
+    ) -> None:
+        self._state = state
+        self._records = records
+        self._topic = "/".join("-" if level in ("+", "#") else level for level in filter.split("/"))
+        self._over = over
+        self._as_of = records.upto
+        self._sent = 0
+        self._marks = [END, BEGIN]
+        """The marks that are still to be sent."""
+
+    def __iter__(self) -> MarkedSnapshot:
+        return self
+
+    def __next__(self) -> Record | None:
+        if len(self._marks) == 2:
+            return self._mark(keys=len(self._state))
+        if not self._marks:
+            raise StopIteration
+        try:
+            record = next(self._records)
+        except StopIteration:
+            return self._end()
+        if record is None:
+            return None
+        self._sent += 1
+        key = self._state.key_of(record)
+        return record if key is None else _with_user(record, ((TOLD_KEY, key),))
+
+    def _end(self) -> Record:
+        why = self._records.given_up if isinstance(self._records, QueriedRecords) else ""
+        if not why:
+            return self._mark(records=self._sent, missing=self._records.missed)
+        self._marks = [BROKEN]
+        return self._mark(records=self._sent, why=why)
+
+    def _mark(self, **figures: int | str) -> Record:
+        told = {EVENT: self._marks.pop(), "headway-offset": str(self._as_of)}
+        told |= {f"headway-{name}": str(value) for name, value in figures.items()}
+        told["headway-evicted"] = str(self._state.evicted_records)
+        return Record(self._topic, b"", Properties(user=tuple(told.items())))
+
+    def close(self) -> None:
+        self._marks.clear()
+        self._records.close()
+        if self._over is not None:
+            self._over()
+
+
+def _with_user(record: Record, pairs: tuple[tuple[str, str], ...]) -> Record:
+    properties = msgspec.structs.replace(record.properties, user=record.properties.user + pairs)
+    return msgspec.structs.replace(record, properties=properties)

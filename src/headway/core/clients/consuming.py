@@ -96,7 +96,7 @@ class Consuming(Acks, ABC):
         (deferred.py) their unsettled records are requeued and the consumers end."""
         if channel.closed:
             return
-        channel.closed = True
+        channel.close()
         for member in channel.members:
             member.let_flow(False)
             session.drop(member)

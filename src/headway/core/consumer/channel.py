@@ -11,6 +11,8 @@ from collections import OrderedDict
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from headway.core.base import moved
+from headway.core.consumer.life import CHANNEL_CLOSED, CHANNEL_MOVES, CHANNEL_OPEN
 from headway.core.log import Chunk, Cursor, OutOfOrderProgress
 from headway.core.message import Record
 
@@ -86,9 +88,9 @@ class Channel(Window):
 
     __slots__ = (
         "_last_id",
-        "closed",
         "id_max",
         "in_flight",
+        "life",
         "members",
         "number",
         "orphaned_ids",
@@ -105,8 +107,8 @@ class Channel(Window):
         """The number of the session, where a session has several channels."""
         self.id_max = id_max
         """The largest delivery id. The next one after it is 1."""
-        self.closed = False
-        """The channel gets no more deliveries. Those it has are requeued over the next turns (deferred.py)."""
+        self.life = CHANNEL_OPEN
+        """Only ``close`` sets it."""
         self.members: dict[Subscription, None] | tuple[()] = ()
         """Consumers on this channel, where a session has several channels."""
         self.whole: Window = BOUNDLESS
@@ -119,6 +121,14 @@ class Channel(Window):
         self.orphaned_ids: dict[int, None] = {}
         """Ids without a record that the client may still hold (exactly_once.py)."""
         self._last_id = 0
+
+    @property
+    def closed(self) -> bool:
+        return self.life is CHANNEL_CLOSED
+
+    def close(self) -> None:
+        """Ends deliveries. Those that it has are requeued over the next turns (deferred.py)."""
+        self.life = moved(CHANNEL_MOVES, self.life, CHANNEL_CLOSED)
 
     @property
     def left(self) -> int:

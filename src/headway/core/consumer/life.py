@@ -1,4 +1,4 @@
-"""Lives: the states of a subscription and of a session, and the legal moves between them."""
+"""Lives: the states of a subscription, a channel and a session, and the legal moves between them."""
 
 from __future__ import annotations
 
@@ -45,3 +45,13 @@ SESSION_MOVES = {
     GIVEN_UP: {SessionLife.ENDED},
     SessionLife.ENDED: set[SessionLife](),
 }
+
+
+class ChannelLife(StrEnum):
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+CHANNEL_OPEN: Final = ChannelLife.OPEN
+CHANNEL_CLOSED: Final = ChannelLife.CLOSED
+CHANNEL_MOVES = {CHANNEL_OPEN: {CHANNEL_CLOSED}, CHANNEL_CLOSED: set[ChannelLife]()}

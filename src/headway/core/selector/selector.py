@@ -16,7 +16,8 @@ identifier needs a field; only the outermost fields that the selector names are 
 - Extensions of JMS: ``<`` and the like compare texts character by character; IN takes numbers; ``!=`` means ``<>``.
 - ``/`` is true division (7 / 2 is 3.5), as JSON does not tell 7 from 7.0. Dividing by zero gives NULL.
 - No selector makes the broker work for long: length and depth are limited, LIKE does not backtrack, and integers beyond
-  64 bits become floating point.
+  64 bits become floating point. LIKE with "_" between other characters, after a "%", is unknown for long texts: the
+  length of the text times that of the part between two "%" may be 262,144.
 """
 
 from __future__ import annotations

@@ -143,6 +143,33 @@ def test_check(tmp_path: Path, broker: Canned) -> None:
     assert (ran.code, ran.err) == (2, "headway: pool.memory: too much\nheadway: flap.base: too long\n")
 
 
+@pytest.mark.parametrize(
+    ("table", "content", "says"),
+    [
+        ('[auth.jwt]\nkeys_file = "{path}"', None, "auth.jwt.keys_file: {path}: "),
+        ('[auth.jwt]\nkeys_file = "{path}"', b"{}", "auth.jwt.keys_file: {path}: is not a JWKS"),
+        ('[auth.jwt]\nkeys_file = "{path}"', b'{"keys": []}', "{path}: has no key that can be used"),
+        ('[auth.jwt]\nkeys_file = "{path}"', b"\xff", "auth.jwt.keys_file: {path}: "),
+        ('[auth]\npassword_file = "{path}"', None, "{path}"),
+        ('[auth]\npassword_file = "{path}"', b"ann:secret", "{path}:1: the password of ann is not a hash"),
+        (
+            '[server]\nadmin = "https://127.0.0.1:0"\n[server.tls]\ncertificate = "{path}"', None,
+            "server.tls.certificate: {path}",
+        ),
+    ],
+)
+def test_check_opens_the_files_that_a_config_names(
+    tmp_path: Path, table: str, content: bytes | None, says: str
+) -> None:
+    file, path = tmp_path / "headway.toml", tmp_path / "named"
+    file.write_text(table.format(path=path) + f'\n[pool]\ndisk_path = "{tmp_path}"\n')
+    if content is not None:
+        path.write_bytes(content)
+    ran = Ran("check", str(file))
+    assert (ran.code, ran.err.count("\n"), "secret" in ran.err) == (2, 1, False), ran.out
+    assert says.format(path=path) in ran.err
+
+
 # -- passwd ------------------------------------------------------------------------------------------------------------
 
 

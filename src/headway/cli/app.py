@@ -148,8 +148,8 @@ def check(
     """Find every mistake in a config; with --against, also whom it would hit.
 
     It warns of rules and policies that can never apply, of other systems' wildcards, of subscriptions without a policy,
-    of folders that this user cannot write to, and of certificates that expire. Nothing is changed, on disk or in the
-    broker.
+    of folders that this user cannot write to, and of certificates that expire. It opens the certificates, the password
+    file and the keys of tokens. Nothing is changed, on disk or in the broker.
 
     \b
     Examples:
@@ -157,8 +157,10 @@ def check(
       headway check headway.toml --strict            in a pipeline: exit code 2 if there is a warning
       headway check headway.toml --against http://127.0.0.1:9883
     """
+    from headway.server.logins import bad_keys
+
     settings = load_settings(file)
-    if unusable := bad_certificates(settings):
+    if unusable := [*bad_certificates(settings), *bad_keys(settings.auth)]:
         raise ConfigError("\n".join(f"{file}: {line}" for line in unusable))
     typer.echo(clean_lines(describe(settings)))
     if settings.permissions:

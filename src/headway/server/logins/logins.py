@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from headway.core.base import ConfigError
 from headway.core.permission import Identity
 from headway.server.config import AuthTable, JwtTable, Users
 from headway.server.logins.attempt import Attempt, Refusal, Wanted
@@ -202,6 +203,19 @@ class Logins:
         self._trusted.pop(caller, None)
         if self._guessers.failed(caller[1], self._loop.time()):
             log.warning("logins from %s are slowed: too many have failed of late", caller[1])
+
+
+def bad_keys(auth: AuthTable) -> list[str]:
+    """Returns what is wrong with the file that has the keys of tokens, in one line; empty if it can be used."""
+    if auth.jwt is None or auth.jwt.path is None:
+        return []
+    from headway.server.logins.tokens import keys_of_file
+
+    try:
+        keys_of_file(auth.jwt.path)
+    except ConfigError as error:
+        return [str(error)]
+    return []
 
 
 def _tokens(table: JwtTable | None, loop: asyncio.AbstractEventLoop) -> Tokens | None:

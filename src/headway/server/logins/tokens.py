@@ -16,6 +16,7 @@ import logging
 import time
 from http.client import HTTPException
 from math import inf
+from pathlib import Path
 from urllib.request import Request
 
 import jwt
@@ -58,6 +59,14 @@ _WORDS: dict[type[PyJWTError], str] = {
 }
 
 
+def keys_of_file(path: Path) -> list[Jwk]:
+    """Raises ConfigError if it cannot be used."""
+    try:
+        return read_jwks(read_text(path))
+    except ConfigError as error:
+        raise ConfigError(f"auth.jwt.keys_file: {path}: {error}") from None
+
+
 class Tokens:
     def __init__(self, table: JwtTable, loop: asyncio.AbstractEventLoop) -> None:
         """Raises ConfigError if the file with the keys cannot be used."""
@@ -67,10 +76,7 @@ class Tokens:
         self._keys: list[Jwk] = []
         self._fetched_s = self._tried_s = -inf
         if table.path is not None:
-            try:
-                self._keys = read_jwks(read_text(table.path))
-            except ConfigError as error:
-                raise ConfigError(f"auth.jwt.keys_file: {table.path}: {error}") from None
+            self._keys = keys_of_file(table.path)
             self._fetched_s = inf  # until the next reload
 
     def close(self, *, cancel: bool = True) -> None:

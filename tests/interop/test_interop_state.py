@@ -201,6 +201,8 @@ def test_in_the_terminal(keyed: BrokerProcess) -> None:
         (("flights/#", "--order-by", "delay"), 2, "is none of: a JSON pointer such as /delay"),
         (("trains/#",), 2, "headway: trains/# has no state: no keyed [[topic]] covers it"),
         (("flights/#", "--format", "xml"), 2, "headway: --format xml: there are table, json, jsonl"),
+        (("flights/#", "--at", "1"), 2, "at: flights/# is not recorded; recorded is nothing"),
+        (("flights/#", "--at", "1", "--watch"), 2, "headway: --watch shows the state as it is now: without --at"),
         (("flights/#", "--format", "json", "--watch"), 2, "headway: --watch draws a table: without --format json"),
     ],
 )

@@ -35,6 +35,9 @@ def query(
     select: Annotated[
         str, typer.Option("--select", metavar="COLUMNS", help="Such as '/carrier, avg(/delay) AS delay, count(*)'.")
     ] = "",
+    at: Annotated[
+        str, typer.Option("--at", metavar="WHEN", help="As it was at an offset, a time, or -5m: a recorded topic.")
+    ] = "",
     group_by: Annotated[str, typer.Option("--group-by", metavar="FIELDS", help="Such as /carrier.")] = "",
     format: Annotated[str, typer.Option("--format", metavar="table|json|jsonl", help="How it is printed.")] = "table",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Ask again and again, until Ctrl-C.")] = False,
@@ -54,15 +57,18 @@ def query(
       headway query 'flights/#'
       headway query 'flights/#' --where 'delay > 15' --order-by '/delay DESC' --top 10 --watch
       headway query 'flights/#' --select '/carrier, avg(/delay) AS delay, count(*)' --group-by /carrier
+      headway query 'flights/#' --at -1h
       headway query 'flights/#' --format jsonl | jq -r .key
     """
+    if watch and at:
+        raise ConfigError("--watch shows the state as it is now: without --at, or without --watch")
     if format not in FORMATS:
         raise ConfigError(f"--format {format}: there are {', '.join(FORMATS)}")
     if watch and format != "table":
         raise ConfigError(f"--watch draws a table: without --format {format}, or without --watch")
     asked = {
         "where": where, "order_by": order_by, "top": str(top), "skip": str(skip), "select": select,
-        "group_by": group_by,
+        "group_by": group_by, "at": at,
     }  # fmt: skip
     broker, console = AdminClient(admin, ANSWER_S, ca=ca), Console()
     words = {name: value for name, value in asked.items() if value}

@@ -120,6 +120,7 @@ OPTIONS: Mapping[str, Option] = {
     "top": Option("top", _count, "a number from 0 on", _QUERIES),
     "skip": Option("skip", _count, "a number from 0 on", _QUERIES),
     "select": Option("select", str, _TEXT, _QUERIES),
+    "at": Option("at", str, "an offset, a time such as 2026-01-31T12:00:00Z, or how long ago, such as -5m", _QUERIES),
     "group_by": Option("group_by", str, _TEXT, _QUERIES),
 }  # fmt: skip
 

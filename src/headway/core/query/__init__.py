@@ -1,10 +1,13 @@
-"""Queries of the state: the records that match, in an order, a page of them; columns of them, or aggregates."""
+"""Queries of the state: the records that match, in an order, a page of them; columns of them, or aggregates; as the
+state is now, or as it was."""
 
 from headway.core.query.beginning import begin_query
 from headway.core.query.kept_orders import KeptOrders
+from headway.core.query.past import Past
 from headway.core.query.selection import Row, Selection
-from headway.core.query.state_query import PAGE_MAX, NoState, StateQuery, StateRequest
+from headway.core.query.state_query import PAGE_MAX, NoState, StateQuery, StateRequest, state_of
 
 __all__ = [
-    "begin_query", "KeptOrders", "NoState", "PAGE_MAX", "Row", "Selection", "StateQuery", "StateRequest",
+    "begin_query", "KeptOrders", "NoState", "PAGE_MAX", "Past", "Row", "Selection", "state_of", "StateQuery",
+    "StateRequest",
 ]

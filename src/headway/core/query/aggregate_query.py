@@ -10,6 +10,7 @@ import msgspec
 from headway.core.base import Reason, Refused
 from headway.core.log import Tab
 from headway.core.query.groups import GROUPS_MAX, Groups
+from headway.core.query.past import Past
 from headway.core.query.selection import Row, Selection
 from headway.core.query.state_query import STEP_RECORDS, StateQuery, StateRequest
 from headway.core.routing import Registry
@@ -20,13 +21,14 @@ class AggregateQuery(StateQuery):
     """``prepare`` reads the state, and raises :class:`Refused` if there are too many groups. The order is one of the
     columns; by default that of the values that the groups are of."""
 
-    def __init__(self, request: StateRequest, selection: Selection, registry: Registry, tab: Tab | None = None) -> None:
+    def __init__(self, request: StateRequest, selection: Selection, registry: Registry, tab: Tab | None = None,
+                 past: Past | None = None) -> None:
         self._order_by, self._down = _order(request, selection)
         self._rows_top, self._rows_skip = request.top, request.skip
         self._groups = Groups(selection)
         self._rows: list[Row] = []
         wanted = msgspec.structs.replace(request, order_by="offset", top=None, skip=0)
-        super().__init__(wanted, registry, tab=tab, selection=selection)
+        super().__init__(wanted, registry, tab=tab, selection=selection, past=past)
 
     def prepare(self) -> Iterator[None]:
         for some in self.steps():

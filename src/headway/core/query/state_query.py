@@ -19,6 +19,7 @@ from headway.core.log import QUERIES, SAVED_RECORD_BYTES, State, StateReading, T
 from headway.core.message import KeyExtractor, Record, covers, matcher
 from headway.core.query.kept_order import KeptOrder
 from headway.core.query.kept_orders import KeptOrders
+from headway.core.query.past import Past
 from headway.core.query.selection import Row, Selection
 from headway.core.routing import Registry
 from headway.core.selector import BadOrder, BadSelector, Ordering, compile_ordering, compile_selector
@@ -47,6 +48,8 @@ class StateRequest(msgspec.Struct, frozen=True):
     select: str | None = None
     """The columns of the answer; None: it has whole records."""
     group_by: str | None = None
+    at: str | None = None
+    """An offset or a time: the state as it was then (past.py); None: as it is now."""
 
 
 class NoState(Exception):
@@ -59,18 +62,18 @@ class StateQuery:
     First ``prepare``; then ``as_of`` is settled, and ``steps`` yields the records."""
 
     def __init__(self, request: StateRequest, registry: Registry, orders: KeptOrders | None = None,
-                 now: float = 0.0, tab: Tab | None = None, *, selection: Selection | None = None) -> None:
-        """``orders`` has the kept orders; without it none is kept. ``tab``: the client's; None: one of its own."""
+                 now: float = 0.0, tab: Tab | None = None, *, selection: Selection | None = None,
+                 past: Past | None = None) -> None:
+        """``orders`` has the kept orders; without it none is kept. ``tab``: the client's; None: one of its own.
+        ``past``: the state as it was; None: the one that there is now."""
         self.selection = selection
         self.ordering = _ordering(request)
-        states = [state for state in registry.router.states if state.declared and covers(state.filter, request.filter)]
-        if not states:
-            raise NoState(f"{request.filter} has no state: no keyed [[topic]] covers it")
-        self.state: State = states[0]
+        self.state = state_of(registry, request.filter) if past is None else past.state
         self.key_of: KeyExtractor = self.state.key
         self.looked_at = 0
         """The number of records looked at so far."""
         self._registry = registry
+        self.past = past
         self._match = _Match(self.state, request, self.ordering)
         self._top, self._skip = request.top, request.skip
         self._page: list[Record] | None = None
@@ -78,7 +81,7 @@ class StateQuery:
         self._reading: StateReading | None = None
         self._given_up = ""
         self._order: KeptOrder | None = None
-        if orders is not None and not self.ordering.by_offset:
+        if orders is not None and past is None and not self.ordering.by_offset:
             name = self.state, request.filter, request.selector, request.order_by
             self._order = orders.wanted(name, self._match.rank_of, now)
         self._tab = Tab(self.state.pool) if tab is None else tab
@@ -88,7 +91,7 @@ class StateQuery:
 
     def _settle(self) -> None:
         """Settles as of when the answer is true: now."""
-        self.as_of = self._registry.sequence
+        self.as_of = self._registry.sequence if self.past is None else self.past.as_of
         """The sequence as of which the answer is true."""
         self.evicted_records = self.state.evicted_records
         if self._order is None:
@@ -217,6 +220,14 @@ class _Match:
     def rank_of(self, record: Record) -> bytes | None:
         """Returns the rank of a record; None if it is not wanted."""
         return self._ordering.rank(record, self._key_of) if self.accepts(record) else None
+
+
+def state_of(registry: Registry, filter: str) -> State:
+    """Returns the state of the configuration that has all records of a filter. Raises :class:`NoState`."""
+    for state in registry.router.states:
+        if state.declared and covers(state.filter, filter):
+            return state
+    raise NoState(f"{filter} has no state: no keyed [[topic]] covers it")
 
 
 def _portions(records: list[Record]) -> Generator[list[Record], None, None]:

@@ -96,18 +96,9 @@ class RecordHandlers:
 
     # -- listing ----------------------------------------------------------------------------------------------------
 
-    def _recorded(self) -> dict[str, RecordedStream]:
-        """Returns recorded topics by filter."""
-        engine = self._engine
-        if engine.journal is None:
-            return {}
-        keys = {topic.filter: topic.key for topic in engine.settings.topics}
-        archive = engine.journal.archive
-        return {one.filter: RecordedStream(one.stream, keys.get(one.filter)) for one in archive.recorded.values()}
-
     async def _topics(self, request: web.Request) -> web.Response:
         """Lists the recorded topics that the user may read."""
-        recorded = self._recorded()
+        recorded = recorded_streams(self._engine)
         readable = set(self._readable(request, recorded))
         journal = self._engine.journal
         keeps = {topic.filter: topic.keep for topic in self._engine.settings.topics}
@@ -174,7 +165,7 @@ class RecordHandlers:
 
     def _wanted(self, request: web.Request) -> ReadRequest:
         """Raises Refusal."""
-        recorded = self._recorded()
+        recorded = recorded_streams(self._engine)
         topic = request.match_info["topic"]
         try:
             validate_filter(topic)
@@ -193,6 +184,15 @@ class RecordHandlers:
     def _readable(self, request: web.Request, recorded: Iterable[str]) -> list[str]:
         rights = self._engine.permissions.rights(request[IDENTITY], "")
         return [filter for filter in recorded if rights is None or rights.covers(Operation.SUBSCRIBE, filter)]
+
+
+def recorded_streams(engine: Engine) -> dict[str, RecordedStream]:
+    """Returns recorded topics by filter."""
+    if engine.journal is None:
+        return {}
+    keys = {topic.filter: topic.key for topic in engine.settings.topics}
+    archive = engine.journal.archive
+    return {one.filter: RecordedStream(one.stream, keys.get(one.filter)) for one in archive.recorded.values()}
 
 
 # -- in a worker thread -----------------------------------------------------------------------------------------------

@@ -19,9 +19,10 @@ from headway.core.consumer import Use, read_options
 from headway.core.log import Tab
 from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Operation
-from headway.core.query import PAGE_MAX, KeptOrders, NoState, StateQuery, StateRequest, begin_query
+from headway.core.query import PAGE_MAX, KeptOrders, NoState, Past, StateQuery, StateRequest, begin_query
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Refusal, abort, is_gone
+from headway.server.streams.past_states import PastStates
 from headway.server.streams.read_right import ReadRight
 from headway.server.streams.records import ARROW, JSON_LINES, NO_ARROW, UNREAD_S, has_arrow
 from headway.server.streams.state_answer import StateAnswer
@@ -46,6 +47,7 @@ class StateHandlers:
         self._running = 0
         self._askers: dict[str, _Asker] = {}
         """Those whose queries are being answered, by name."""
+        self._past_states = PastStates(engine)
         self._orders = KeptOrders(engine.broker.registry)
         self._keeping: asyncio.Task[None] | None = None
 
@@ -55,6 +57,7 @@ class StateHandlers:
     def close(self) -> None:
         if self._keeping is not None:
             self._keeping.cancel()
+        self._past_states.close()
 
     async def _keep_up(self) -> None:
         """Keeps the orders up to date while there are any."""
@@ -85,7 +88,7 @@ class StateHandlers:
         format, (asked, right) = _format(request), self._asked(request)
         if format == "arrow" and not await self._engine.loop.run_in_executor(None, has_arrow):
             raise Refusal(501, NO_ARROW)
-        query = self._begun(request, asked, tab)
+        query = await self._begun(request, asked, tab, right)
         try:
             if format == "arrow" and query.selection and (query.rows_max is None or query.rows_max > PAGE_MAX):
                 text = f"rows of a selection in Arrow are {PAGE_MAX:,} at most, whose values tell the columns' types"
@@ -97,6 +100,8 @@ class StateHandlers:
             await self._send(request, response, answer, right)
         finally:
             query.close()
+            if query.past is not None:
+                self._past_states.free(query.past)
         return response
 
     async def _prepare(self, request: web.Request, query: StateQuery, right: ReadRight) -> None:
@@ -104,9 +109,7 @@ class StateHandlers:
         try:
             for _ in query.prepare():
                 await asyncio.sleep(0)
-                right.check()
-                if is_gone(request):
-                    raise ConnectionResetError
+                _check(request, right)
         except Refused as refused:
             raise Refusal(403 if refused.reason is Reason.NOT_AUTHORIZED else 400, str(refused)) from None
         if query.given_up:
@@ -166,21 +169,28 @@ class StateHandlers:
         except BadTopic as error:
             raise Refusal(400, str(error)) from None
 
-    def _begun(self, request: web.Request, asked: StateRequest, tab: Tab) -> StateQuery:
-        """Raises Refusal."""
+    async def _begun(self, request: web.Request, asked: StateRequest, tab: Tab, right: ReadRight) -> StateQuery:
+        """Raises Refusal, ConnectionError."""
         registry = self._engine.broker.registry
+        past: Past | None = None
         try:
-            query = begin_query(asked, registry, self._orders, self._engine.now(), tab)
+            if asked.at is not None:
+                past = await self._past_states.build(asked, tab, lambda: _check(request, right))
+            query = begin_query(asked, registry, self._orders, self._engine.now(), tab, past)
+            past = None  # it is the query's
             if len(self._orders) and (self._keeping is None or self._keeping.done()):
                 self._keeping = self._engine.loop.create_task(self._keep_up())
             return query
         except Refused as refused:
-            raise Refusal(400, str(refused)) from None
+            raise Refusal(403 if refused.reason is Reason.NOT_AUTHORIZED else 400, str(refused)) from None
         except NoState as error:
             rights = self._engine.permissions.rights(request[IDENTITY], "")
             states = [state.filter for state in registry.router.states if state.declared]
             readable = [name for name in states if rights is None or rights.covers(Operation.SUBSCRIBE, name)]
             raise Refusal(404, str(error), keyed=readable) from None
+        finally:
+            if past is not None:
+                self._past_states.free(past)
 
 
 class _Asker:
@@ -190,6 +200,13 @@ class _Asker:
         self.tab = tab
         """The tab of all of its queries."""
         self.queries = 0
+
+
+def _check(request: web.Request, right: ReadRight) -> None:
+    """Raises Refused if the right to read has ended, and ConnectionError if the client is gone."""
+    right.check()
+    if is_gone(request):
+        raise ConnectionResetError
 
 
 async def _write(response: web.StreamResponse, chunk: bytes | bytearray) -> None:

@@ -34,10 +34,11 @@ class StateAnswer:
 
     def headers(self) -> dict[str, str]:
         query = self._query
+        since = {"Headway-Earliest-Offset": str(query.past.since)} if query.past and query.past.since else {}
         return {
             "Headway-Offset": str(query.as_of), "Headway-Keys": str(len(query.state)),
             "Headway-Evicted-Keys": str(query.evicted_records),
-        }  # fmt: skip
+        } | since  # fmt: skip
 
     @property
     def _metadata(self) -> dict[str, str]:
@@ -50,6 +51,8 @@ class StateAnswer:
                 "filter": self.filter, "offset": query.as_of, "keys": len(query.state),
                 "evicted_keys": query.evicted_records,
             }  # fmt: skip
+            if query.past is not None and query.past.since:
+                head["earliest"] = query.past.since
             if query.selection is not None:
                 head["columns"] = query.selection.names
             return _encode(head)[:-1] + b',"records":['

@@ -206,6 +206,50 @@ then = { action = "discard", which = "oldest", keep_records = 2 }
     assert gap.headers["x-headway-gap-last"] - gap.headers["x-headway-gap-first"] == missing - 1
 
 
+KEYED = """
+[[topic]]
+filter = "s/#"
+key = "topic"
+"""
+
+
+def test_a_snapshot_is_marked_and_deletes_are_told(publisher: Client) -> None:
+    """Also those of AMQP publishers, whose properties go on as they came otherwise."""
+    house = House(KEYED)
+    source, one = Client(house, "publisher"), reader(house)
+    source.put("s.a", b"1", exchange=TOPICS, headers={"own": "x"}, content_type="text/plain")
+    source.put("s.b", b"2", exchange=TOPICS)
+    one.consume("s.#", snapshot="true", marks="true", offsets="true")
+    source.put("s.a", b"", exchange=TOPICS)
+    one.run()
+    events = [(content.headers.get("headway-event"), content.headers.get("headway-key")) for content in one.contents]
+    assert events == [("snapshot_begin", None), (None, "s/a"), (None, "s/b"), ("snapshot_end", None), ("delete", "s/a")]
+    begin, first, second, end, delete = one.contents
+    assert (first.headers["own"], first.properties.content_type) == ("x", "text/plain")
+    assert (begin.headers["headway-keys"], end.headers["headway-records"]) == ("2", "2")
+    offsets = [content.headers.get("x-headway-offset") for content in one.contents]
+    assert offsets == [None, 1, 2, None, 3]
+    assert begin.method.routing_key == "s.-"
+    assert second.method.delivery_tag + 2 == delete.method.delivery_tag
+
+
+def test_a_query_cancels_its_consumer_behind_the_end_mark() -> None:
+    house = House(KEYED)
+    source, one = Client(house, "publisher"), reader(house)
+    source.put("s.a", b"1", exchange=TOPICS)
+    for _ in range(2):
+        one.consume("s.#", query="true")
+        house.pass_time(0.5)
+        one.run()
+        assert [content.headers.get("headway-event") for content in one.contents[-3:]] == [
+            "snapshot_begin", None, "snapshot_end",
+        ]  # fmt: skip
+        assert one.new()[-1] == "1 Basic.Cancel t"
+    source.put("s.a", b"2", exchange=TOPICS)
+    one.run()
+    assert one.new() == []
+
+
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 

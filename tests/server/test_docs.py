@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headway.core.consumer import Use, known_names
 from headway.core.consumer.options import parse_options
 from headway.core.policy.action import ACTIONS, Which
 from headway.core.policy.meters.catalogue import METERS
@@ -128,9 +129,7 @@ def test_every_advisory_is_listed() -> None:
 def test_every_subscription_option_is_listed_and_understood() -> None:
     section = OPERATIONS.split("## Subscription options")[1].split("\n## ")[0]
     listed = re.findall(r"^\| `(\w+)` \| `([^`]+)`", section, re.MULTILINE)
-    assert {name for name, _ in listed} == {
-        "conflate", "snapshot", "key", "selector", "policy", "from", "offsets", "expiries", "lease", "patience"
-    }
+    assert {name for name, _ in listed} == set(known_names(Use.SUBSCRIPTION))
     for name, example in listed:
         assert parse_options([(name, example)]) != parse_options([]), name
 

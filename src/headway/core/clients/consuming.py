@@ -70,7 +70,7 @@ class Consuming(Acks, ABC):
         if known is not None and (known.filter, known.request.options) != (request.filter, request.options):
             raise Refused(Reason.NOT_ALLOWED, "there is a consumer of that tag on this channel")
         subscription = self._subscribing.subscribe(session, request, now)
-        if known is None:
+        if subscription is not known:
             _put_on(channel, subscription, NO_LIMIT)
         return subscription
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from headway.core.base import Reason
 from headway.core.clients.durability import DurableMetadata
-from headway.core.consumer import ENDED, Disconnect, Session, Subscription
+from headway.core.consumer import ENDED, Cancelled, Disconnect, Session, Subscription
 from headway.core.delivery import delivery_record, finish_half_sent
 from headway.core.log import SUBSCRIPTIONS
 from headway.core.message import Gap
@@ -68,6 +68,12 @@ class Ending:
             queue.close()
         registry.close_if_unread(feed)
         return subscription.gap
+
+    def end_by_itself(self, subscription: Subscription, reason: Reason, now: float) -> None:
+        """Ends a subscription because its time is over or it has no more records. A client with channels is told."""
+        self.end(subscription, reason, now)
+        if subscription.has_channel:
+            self._registry.effects.append(Cancelled(subscription))
 
     def finish_half_sent(self, session: Session) -> None:
         """Sends the rest of a half-sent record, although its subscription ends. Ends the connection if that fails."""

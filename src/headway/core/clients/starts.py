@@ -75,7 +75,7 @@ class Starts:
 
     def _end_at(self, subscription: Subscription, when: float) -> None:
         """Ends a query by a timer, when nothing is being sent."""
-        end = partial(self._ending.end, subscription, Reason.SUBSCRIPTION_ENDED)
+        end = partial(self._ending.end_by_itself, subscription, Reason.SUBSCRIPTION_ENDED)
         subscription.clock = self._registry.timers.move(subscription.clock, when, end)
 
     def queue_retained(self, subscription: Subscription, now: float) -> None:

@@ -14,7 +14,6 @@ from headway.core.clients.durability import DurableMetadata, Handoff
 from headway.core.clients.ending import Ending
 from headway.core.clients.starts import Starts
 from headway.core.consumer import (
-    Cancelled,
     Feed,
     FeedKey,
     Poll,
@@ -306,12 +305,8 @@ class Subscribing:
         """Starts the lease: the subscription ends after it, unless it is renewed by then."""
         lease_s, timers = subscription.request.options.lease_s, self._registry.timers
         if lease_s is not None:
-            subscription.lease = timers.move(subscription.lease, now + lease_s, partial(self._expire, subscription))
-
-    def _expire(self, subscription: Subscription, now: float) -> None:
-        self._ending.end(subscription, Reason.LEASE_EXPIRED, now)
-        if subscription.has_channel:
-            self._registry.effects.append(Cancelled(subscription))
+            expire = partial(self._ending.end_by_itself, subscription, Reason.LEASE_EXPIRED)
+            subscription.lease = timers.move(subscription.lease, now + lease_s, expire)
 
     def _open(self, key: FeedKey, accepts: Callable[[Record], bool], request: SubscribeRequest) -> Feed:
         feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)

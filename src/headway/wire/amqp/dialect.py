@@ -26,6 +26,8 @@ from headway.wire.columns import equal_pieces
 HEADER_LEAD_BYTES = len(CONTENT) + 8
 """Size of class, weight and body size, which come before the properties."""
 OFFSET = "x-headway-offset"
+TOLD = "headway-"
+"""The prefix of names with which the broker says what a record is."""
 REMEMBERED_BYTES_MAX = 256
 """Properties up to this size are cached when read."""
 _read_lately = lru_cache(1024)(read)
@@ -116,9 +118,10 @@ class AmqpDialect(msgspec.Struct, frozen=True):
 
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         """Makes one lead per size of body. If all bodies have one size, there is no work per record."""
-        if self.offsets:
-            return self._encode_each(run, first_sequence)
-        leads = Leads(run.exchange, run.topic, properties_of(run.properties, run.qos))
+        raw = self._properties_of(run)
+        if self.offsets and first_sequence:  # the broker's own marks have none
+            return _encode_each(run, raw, first_sequence)
+        leads = Leads(run.exchange, run.topic, raw)
         data, ends, bodies = run.data, run.ends, run.bodies
         count, size = len(ends), ends[0] - bodies[0]
         if isinstance(ends, range) and isinstance(bodies, range):
@@ -132,16 +135,14 @@ class AmqpDialect(msgspec.Struct, frozen=True):
         parts[1::2] = [data[body:end] for body, end in zip(bodies, ends, strict=True)]
         return EncodedRun(b"".join(parts), list(accumulate(map(add, sizes, repeat(leads.size)))))
 
-    def _encode_each(self, run: Run, first_sequence: int) -> EncodedRun:
-        """Encodes records that have their offsets in their headers, and so leads of their own."""
-        raw = properties_of(run.properties, run.qos)
-        headers = read(raw).headers
-        parts: list[bytes] = []
-        for number in range(len(run)):
-            properties = with_headers(raw, {**headers, OFFSET: first_sequence + number})
-            body = run.payload(number)
-            parts.append(Leads(run.exchange, run.topic, properties).lead(len(body)) + body)
-        return EncodedRun(b"".join(parts), list(accumulate(map(len, parts))))
+    def _properties_of(self, run: Run) -> bytes:
+        """Returns the properties. Consumers of topics are told by headers what the broker says of a record (a delete, a
+        mark), whoever wrote it."""
+        raw, properties = properties_of(run.properties, run.qos), run.properties
+        if not self.topics or properties.native is None or not properties.user:
+            return raw
+        told = {name: text for name, text in properties.user if name.startswith(TOLD)}
+        return with_headers(raw, {**read(raw).headers, **told}) if told else raw
 
     def decode(self, frame: bytes) -> Record:
         """Returns the record with all properties of its publisher except its lifetime."""
@@ -178,3 +179,14 @@ class AmqpDialect(msgspec.Struct, frozen=True):
 
     def redelivered(self, frame: bytes) -> bytes:
         return frame
+
+
+def _encode_each(run: Run, raw: bytes, first_sequence: int) -> EncodedRun:
+    """Encodes records that have their offsets in their headers, and so leads of their own."""
+    headers = read(raw).headers
+    parts: list[bytes] = []
+    for number in range(len(run)):
+        properties = with_headers(raw, {**headers, OFFSET: first_sequence + number})
+        body = run.payload(number)
+        parts.append(Leads(run.exchange, run.topic, properties).lead(len(body)) + body)
+    return EncodedRun(b"".join(parts), list(accumulate(map(len, parts))))

@@ -1,1 +1,33 @@
-"""Access to a running broker from outside."""
+"""Access to a running broker from outside: its address, and views of its topics (``View``).
+
+Views need paho-mqtt (``pip install 'headway[client]'``), so they are loaded when they are asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headway.client.changes import AsOf, Change, Current, Delete, Entry, Gap, Key, Put, Stale
+    from headway.client.follower import ViewError
+    from headway.client.thread_view import ThreadView
+    from headway.client.view import View
+
+__all__ = [
+    "AsOf", "Change", "Current", "Delete", "Entry", "Gap", "Key", "Put", "Stale", "ThreadView", "View",
+    "ViewError",
+]
+_FILES = {"View": "view", "ThreadView": "thread_view", "ViewError": "follower"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"headway.client has no {name}")
+    from importlib import import_module
+
+    try:
+        return getattr(import_module(f"headway.client.{_FILES.get(name, 'changes')}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "paho":
+            raise
+        raise ImportError(f"{name} needs paho-mqtt: pip install 'headway[client]'") from None

@@ -187,6 +187,20 @@ class Subscription:
         """Returns the time since when records wait for it; None if none do."""
         return self.reader.oldest_time(self)
 
+    def sent_upto(self, last_sequence: int, now: float) -> tuple[int, float] | None:
+        """Returns the sequence up to which its client was sent everything, and since when more waits, in seconds (0:
+        nothing does). None while it gets a snapshot, older records or the latest per key, which are not in order."""
+        if self.backfills or self.reader.queue is not None:
+            return None
+        conflation, cursor = self.conflation, self.cursor
+        if self.conflating:
+            all_sent = cursor.number == cursor.lane.count
+            return (last_sequence, 0.0) if all_sent else (conflation.upto, self.request.options.conflate_s or 0.0)
+        unsent, oldest_s = cursor.unsent_sequence(), self.oldest_time()
+        if not unsent or oldest_s is None:
+            return last_sequence, 0.0
+        return unsent - 1, max(0.0, now - oldest_s)
+
     def note_view(self) -> None:
         """Notes what its client will read when it has read all that was taken."""
         next_s, outlet = self.oldest_time(), self.session.outlet

@@ -6,7 +6,7 @@ journal has that (core/delivery/exactly_once.py).
 
 from __future__ import annotations
 
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from headway.core.base import ProtocolError, Reason, Refused, format_duration
@@ -17,7 +17,7 @@ from headway.server.mqtt.greeting import NO_LIMIT, QUOTAS, TOPIC_ALIAS_MAX, Gree
 from headway.server.peers import OPEN, BasePeer
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.decoder import MqttDecoder
-from headway.wire.mqtt.dialect import MqttDialect
+from headway.wire.mqtt.dialect import MqttDialect, gap_pairs
 from headway.wire.mqtt.packets import (
     NEVER,
     Auth,
@@ -36,7 +36,7 @@ from headway.wire.mqtt.packets import (
 from headway.wire.mqtt.replies import Replies
 
 if TYPE_CHECKING:
-    from headway.core.consumer import Session
+    from headway.core.consumer import Session, Subscription
     from headway.server.config import ListenerTable
     from headway.server.engine import Engine
 
@@ -203,6 +203,7 @@ class MqttPeer(BasePeer[Item]):
                 codes.append(entry.qos)
                 if options.lease_s is not None:  # it tells the client if its lease had run out
                     told.append(("renewed", "true" if subscription.renewals else "false"))
+                    told += _progress(subscription, self.engine)
                 if options.patience_s is not None:
                     told.append(("patience", format_duration(subscription.patience_s)))
             except Refused as error:
@@ -221,6 +222,16 @@ class MqttPeer(BasePeer[Item]):
             codes.append(0 if ended else ReasonCode.NO_SUBSCRIPTION_EXISTED)
             yield SUBSCRIBE_WORK
         self.pending_replies.send(self.replies.unsuback(packet.packet_id, codes), kept=session.durable)
+
+
+def _progress(subscription: Subscription, engine: Engine) -> list[tuple[str, str]]:
+    """Returns what a client that renews its lease is told of its image of the topic: how far that goes."""
+    last = engine.broker.registry.sequence
+    told = [("keyed", "true" if subscription.keyed else "false"), ("last-offset", str(last))]
+    upto = subscription.sent_upto(last, engine.now())
+    if upto is not None:
+        told += [("sent-offset", str(upto[0])), ("age-s", f"{ceil(upto[1] * 1000) / 1000:.3f}")]
+    return told if subscription.gap is None else [*told, *gap_pairs(subscription.gap)]
 
 
 def _suback_code(error: Refused) -> int:

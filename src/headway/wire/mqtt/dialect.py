@@ -149,7 +149,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
         if self.offsets and record.sequence:  # the broker's own marks have none
             block += _offset(record.sequence)
         if gap is not None:
-            block += _gap(gap)
+            block += write_user(gap_pairs(gap))
         return write_frame(first, before, write_varint(len(block)), block, record.payload)
 
     def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:
@@ -165,7 +165,7 @@ class MqttDialect(msgspec.Struct, frozen=True):
             reader.u16("packet id")
         before = frame[start : reader.pos]
         size = reader.varint("property length")
-        block = frame[reader.pos : reader.pos + size] + _gap(gap)
+        block = frame[reader.pos : reader.pos + size] + write_user(gap_pairs(gap))
         return write_frame(frame[0], before, write_varint(len(block)), block, frame[reader.pos + size :])
 
     def redelivered(self, frame: bytes) -> bytes:
@@ -200,12 +200,11 @@ def _without_offset(user: UserProperties) -> UserProperties:
     return user
 
 
-def _gap(gap: Gap) -> bytes:
-    return write_user(
-        (
-            ("gap-records", str(gap.records)),
-            ("gap-reason", gap.reason),
-            ("gap-first", str(gap.first_sequence)),
-            ("gap-last", str(gap.last_sequence)),
-        )
+def gap_pairs(gap: Gap) -> tuple[tuple[str, str], ...]:
+    """Returns the user properties that announce a gap."""
+    return (
+        ("gap-records", str(gap.records)),
+        ("gap-reason", gap.reason),
+        ("gap-first", str(gap.first_sequence)),
+        ("gap-last", str(gap.last_sequence)),
     )

@@ -1,0 +1,91 @@
+"""Changes of an image: what ``View.changes()`` yields, and the entries that an image has.
+
+``match`` tells them apart::
+
+    match change:
+        case Put(key, entry, before): ...
+        case Delete(key, before): ...
+        case Gap(records, reason): ...
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+
+class Key(NamedTuple):
+    """The name of an entry: as in the broker's state, a key is one of its topic."""
+
+    topic: str
+    key: str | None
+    """The value that the topic is keyed by, as text; None for records that have none."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """The latest record of a key."""
+
+    payload: bytes
+    offset: int
+    """The record's number in the broker; of two entries the later one has the higher."""
+    properties: tuple[tuple[str, str], ...] = ()
+    """The publisher's user properties."""
+    content_type: str | None = None
+
+    def json(self) -> Any:
+        """Returns the payload, decoded. Raises msgspec.DecodeError if it is not JSON."""
+        return msgspec.json.decode(self.payload)
+
+
+class Put(msgspec.Struct, frozen=True):
+    """A key is new or has changed."""
+
+    key: Key
+    entry: Entry
+    before: Entry | None = None
+    """The entry that it replaces; None if the key is new."""
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """A key is no more: it was deleted, or a new snapshot is without it."""
+
+    key: Key
+    before: Entry
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Records were left out for this client. A gap of the reason ``conflated`` harms no image: the latest record of
+    each key comes all the same. After any other one the view is stale until it has a new snapshot."""
+
+    records: int
+    """How many records; 0 if the broker does not know."""
+    reason: str
+    last: int = 0
+    """The offset of the last of them."""
+
+
+class Stale(msgspec.Struct, frozen=True):
+    """From now on the image may be behind the broker's state."""
+
+    why: str
+
+
+class Current(msgspec.Struct, frozen=True):
+    """The image is the broker's state again."""
+
+    as_of: int
+    """All changes up to this offset are in it."""
+
+
+Change = Put | Delete | Gap | Stale | Current
+
+
+class AsOf(NamedTuple):
+    """The point at which an image was known to be the broker's state."""
+
+    offset: int
+    """All changes up to this offset are in the image."""
+    time: datetime | None
+    """When that was, by this machine's clock, in UTC; None if there is no image yet."""

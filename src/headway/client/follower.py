@@ -1,0 +1,201 @@
+"""The follower keeps an image true: it connects, subscribes, asks whether the image is current, and comes back.
+
+Theory of operation. Each *beat* sends the same SUBSCRIBE again. The broker renews the lease, and says in its SUBACK how
+old the oldest record is that it has not sent: 0 if none waits. What was sent came before the answer, so when the answer
+is here, the image was the truth when the question left, less that age. So the image's age is known whatever happens to
+the network, the broker, or this process; it grows while no answer comes.
+
+Without an answer for ``SILENT_TIMES`` the time after which an image is stale, the connection is given up. A broker that
+only stood still answers late, and nothing else has to happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+
+from headway.client.events import Arrived, Pairs, read_grant, tell
+from headway.client.image import CONFLATED, Changes, Image
+from headway.client.link import Link, LinkError
+from headway.client.request import Request
+from headway.core.base import HeadwayError
+from headway.core.message import compile_key
+
+SILENT_TIMES = 3
+CONNECT_S = 10.0
+BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 30.0
+
+
+class ViewError(HeadwayError):
+    """The broker refuses the view, or cannot be reached when it is opened."""
+
+
+class Follower:
+    def __init__(
+        self, request: Request, told: Callable[[Changes], None], has_room: Callable[[], bool],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """``told`` is called with all changes. ``has_room``: whether more of them can be taken."""
+        self.image = Image(request.stale_after_s)
+        self.refusal: str | None = None
+        """Why the broker refuses the view; None if it does not."""
+        self.trouble = "not connected yet"
+        """Why there is no connection; empty if there is one."""
+        self._request = request
+        self._told = told
+        self._has_room = has_room
+        self._now = now
+        self._key = compile_key(request.key)
+        self._link = Link(request.address, request.client_id, request.receive_max, self)
+        self._lost: asyncio.Future[str] | None = None
+        self._asked: dict[int, float] = {}
+        """SUBSCRIBEs without an answer: when they were sent, by their numbers."""
+        self._first: int | None = None
+        """The SUBSCRIBE that began the subscription, until it is answered."""
+        self._ending: int | None = None
+        """The UNSUBSCRIBE after which a new subscription begins."""
+        self._asked_s = self._heard_s = 0.0
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Follows the topic until it is cancelled."""
+        try:
+            while True:
+                wait_s = 0.0
+                try:
+                    await self._link.connect(CONNECT_S)
+                    self.trouble = ""
+                    self.trouble = await self._follow()
+                except LinkError as error:
+                    self.trouble, wait_s = str(error), error.retry_after_s
+                    self.refusal = self.trouble if error.final else None
+                self._tell(self.image.cut(self.trouble))
+                await asyncio.sleep(max(wait_s, self._backoff_s()))
+        finally:
+            self._link.close()
+
+    def _backoff_s(self) -> float:
+        """Returns the time until the next attempt: longer after each one that failed, and never the same for all."""
+        longest = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2.0 ** min(self._failures, 16))
+        self._failures += 1
+        return longest * random.uniform(0.5, 1.0)
+
+    async def _follow(self) -> str:
+        """Follows the topic over one connection. Returns the reason why it ended."""
+        self._lost = asyncio.get_running_loop().create_future()
+        self._asked.clear()
+        self._heard_s = self._now()
+        self._begin()
+        while True:
+            await asyncio.wait([self._lost], timeout=self._request.beat_s)
+            if self._lost.done():
+                return self._lost.result()
+            now = self._now()
+            self._tell(self.image.look(now))
+            if self._silent(now):
+                self._link.close()
+                return f"the broker has not answered for {now - self._heard_s:.0f} s"
+            self._beat(now)
+            self.make_room()
+
+    def _silent(self, now: float) -> bool:
+        return self._has_room() and now - self._heard_s > SILENT_TIMES * self._request.stale_after_s
+
+    # -- asking -----------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._ending = None
+        self.image.begin()
+        self._first = self._ask()
+
+    def _ask(self) -> int | None:
+        request = self._request
+        number = self._link.subscribe(request.filter, request.qos, (*request.options, ("snapshot", "true")))
+        self._asked_s = self._now()
+        if number is not None:
+            self._asked[number] = self._asked_s
+        return number
+
+    def _beat(self, now: float) -> None:
+        """Asks again if the last question was answered, or the lease needs it."""
+        if self._ending is None and (not self._asked or now - self._asked_s > self._request.lease_s / 3):
+            self._ask()
+
+    def _begin_anew(self) -> None:
+        """Ends the subscription, for a change is missing, and begins another when that is confirmed."""
+        if self._ending is None:
+            self._asked.clear()
+            self._ending = self._link.unsubscribe(self._request.filter)
+
+    def make_room(self) -> None:
+        """Reads on, or reads no more, as there is room for changes."""
+        self._link.read(self._has_room())
+
+    # -- what comes -------------------------------------------------------------------------------------------------
+
+    def received(self, record: Arrived) -> None:
+        self._heard_s = self._now()
+        if self._ending is not None:
+            return
+        try:
+            changes = tell(self.image, record, self._key)
+        except ValueError as error:
+            self._fail(str(error))
+            return
+        self._tell(changes)
+        if self.image.wants_snapshot:
+            self._begin_anew()
+
+    def granted(self, number: int, refusal: str, user: Pairs) -> None:
+        now = self._heard_s = self._now()
+        sent_s = self._asked.pop(number, None)
+        if sent_s is None:
+            return
+        if refusal:
+            self._refuse(refusal)
+            return
+        try:
+            grant = read_grant(user)
+        except ValueError as error:
+            self._refuse(str(error))
+            return
+        if number == self._first:
+            self._first = None
+            if not grant.keyed:
+                self._refuse(f"no [[topic]] with key {self._request.key!r} covers {self._request.filter}")
+                return
+            self.image.granted(grant.last)
+        elif not grant.renewed:
+            self._tell(self.image.cut("the lease of its subscription had run out"))
+            self._begin_anew()
+            return
+        if grant.gap is not None and grant.gap.reason != CONFLATED:  # the next record tells of that one
+            self._tell(self.image.gap(grant.gap))
+        if self.image.wants_snapshot:
+            self._begin_anew()
+        elif grant.sent is not None:
+            self._failures, self.refusal = 0, None
+            self._tell(self.image.proved(grant.sent, sent_s, now))
+
+    def ended(self, number: int) -> None:
+        self._heard_s = self._now()
+        if number == self._ending:
+            self._begin()
+
+    def lost(self, why: str) -> None:
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(why)
+
+    def _refuse(self, why: str) -> None:
+        self.refusal = why
+        self._fail(why)
+
+    def _fail(self, why: str) -> None:
+        self._link.close()
+        self.lost(why)
+
+    def _tell(self, changes: Changes) -> None:
+        self._told(changes)
+        self.make_room()

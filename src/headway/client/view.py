@@ -1,0 +1,148 @@
+"""Views: a client's image of a keyed topic that stays true."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
+
+from headway.client.change_queue import ChangeQueue
+from headway.client.change_reader import ChangeReader
+from headway.client.changes import Current, Stale
+from headway.client.follower import Follower, ViewError
+from headway.client.image import Changes, Image
+from headway.client.picture import Picture
+from headway.client.request import Request, make_request
+
+if TYPE_CHECKING:
+    from headway.client.thread_view import ThreadView
+
+OPEN_S = 30.0
+
+
+class View(Picture):
+    """The latest record per key of a topic, kept true::
+
+        async with View("mqtt://127.0.0.1:1883", "flights/#", key="/tailnum") as flights:
+            flights["N14228"].json()["delay"]
+            flights.stale_s, flights.as_of
+            async for change in flights.changes():
+                ...
+
+    It is a mapping from :class:`Key` to :class:`Entry`, and opens with a whole snapshot. Then it follows the topic.
+    When the connection is cut it keeps the last image and says that it is stale; it reconnects by itself, takes a new
+    snapshot, puts it in the image's place when it is whole, and tells what has changed.
+
+    In threads: :meth:`View.open`.
+
+    :param url: the broker's listener (broker_address.py).
+    :param filter: the topics; one ``[[topic]]`` of the broker has to cover them.
+    :param key: the key of that ``[[topic]]``.
+    :param conflate: changes of a key at most this often (``500ms``); ``0s``: as often as the network has room.
+    :param policy: a policy of the broker, by name.
+    :param patience: for how long a reader of :meth:`changes` may let a change wait (``20m``) without being slow.
+    :param lease: the broker ends the subscription so long after it heard last of the view, which renews it by itself.
+    :param stale_after: the image counts as stale when it was not confirmed for so long.
+    :param max_queued: changes that may wait for a reader of :meth:`changes`.
+    :param when_full: ``wait``: the view then stops reading, and its image stands still; the rest waits in the broker.
+        ``conflate``: a newer change of a key takes the older one's place before that.
+    :raises ConfigError: an argument is wrong. Later errors of the connection raise nothing: ``why_stale`` has them.
+    """
+
+    def __init__(self, url: str, filter: str, **terms: Any) -> None:
+        self._request: Request = make_request(url, filter, **terms)
+        self._readers: WeakSet[ChangeReader] = WeakSet()
+        self._follower: Follower | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._first: asyncio.Event | None = None
+        self._none = Image(self._request.stale_after_s)
+
+    @staticmethod
+    def open(url: str, filter: str, **terms: Any) -> ThreadView:
+        """Returns the same view for threads, open: ``with View.open(url, "flights/#") as flights: ...``. It takes the
+        arguments of :class:`View`, and its :meth:`changes` is an ordinary iterator. Raises ConfigError, ViewError."""
+        from headway.client.thread_view import ThreadView
+
+        return ThreadView(View(url, filter, **terms))
+
+    @property
+    def client_id(self) -> str:
+        """Returns the name by which the broker knows the view: ``headway why NAME``."""
+        return self._request.client_id
+
+    @property
+    def _image(self) -> Image:
+        return self._none if self._follower is None else self._follower.image
+
+    # -- opening ----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Connects, and waits for the first snapshot. Raises ViewError if the broker refuses the view, or if there is
+        no image after ``OPEN_S``."""
+        self._first = asyncio.Event()
+        follower = self._follower = Follower(self._request, self._told, self._has_room)
+        self._task = asyncio.create_task(follower.run(), name=f"headway view of {self._request.filter}")
+        try:
+            async with asyncio.timeout(OPEN_S):
+                await self._first.wait()
+        except TimeoutError:
+            await self.close()
+            text = follower.trouble or "the snapshot is not here yet"
+            raise ViewError(f"no image of {self._request.filter} after {OPEN_S:g} s: {text}") from None
+        except BaseException:
+            await self.close()
+            raise
+        if follower.refusal is not None:
+            await self.close()
+            raise ViewError(f"{self._request.address} refuses a view of {self._request.filter}: {follower.refusal}")
+        return self
+
+    async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the view. Its last image stays readable, and iterations over its changes end."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait([task])
+        if self._follower is not None:
+            self._told(self._follower.image.cut("the view is closed"))
+        for reader in self._readers:
+            reader.close()
+
+    # -- changes ----------------------------------------------------------------------------------------------------
+
+    def changes(self) -> ChangeReader:
+        """Returns an asynchronous iterator over what changes from now on; its first item says whether the image is
+        current. The image is as of the last change that was *queued*, so it may be ahead of what is read here.
+
+        Each reader has its own queue of ``max_queued`` changes, and the view waits for the slowest reader; one that is
+        dropped counts no more."""
+        image, conflate = self._image, self._request.when_full == "conflate"
+        reader = ChangeReader(ChangeQueue(self._request.max_queued, conflate=conflate), self._make_room)
+        current = image.is_current(time.monotonic())
+        reader.add((Current(image.offset) if current else Stale(image.why_stale),))
+        if self._task is None:
+            reader.close()
+        else:
+            self._readers.add(reader)
+        return reader
+
+    def _told(self, changes: Changes) -> None:
+        assert self._first is not None
+        for reader in self._readers:
+            reader.add(changes)
+        follower = self._follower
+        if follower is not None and (follower.image.true_s is not None or follower.refusal is not None):
+            self._first.set()
+
+    def _has_room(self) -> bool:
+        return not any(reader.full for reader in self._readers)
+
+    def _make_room(self) -> None:
+        if self._follower is not None:
+            self._follower.make_room()

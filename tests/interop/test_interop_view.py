@@ -1,0 +1,361 @@
+"""Views beside real brokers: never wrong, always saying how old they are, and current again by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interop.conftest import BrokerFactory
+from tests.interop.pahos import Paho, paho, properties
+from tests.interop.process import BrokerProcess
+from tests.interop.waiting import PATIENCE_S, holds, until
+from tests.interop.wire_between import WireBetween
+
+from headway.client import Change, Current, Delete, Gap, Key, Put, Stale, View, ViewError
+from headway.core.base import ConfigError
+
+TOPIC = '[[topic]]\nfilter = "flights/#"\nkey = "/tailnum"\n'
+QUICK = {"key": "/tailnum", "stale_after": "400ms"}
+
+
+def story(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Runs a test on a loop of its own, within a deadline."""
+
+    @wraps(test)
+    def run(**fixtures: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(**fixtures), 2 * PATIENCE_S))
+
+    return run
+
+
+def url(port: int) -> str:
+    return f"mqtt://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def keyed(start: BrokerFactory) -> BrokerProcess:
+    return start(TOPIC)
+
+
+class Truth:
+    """What was published and confirmed, and when; each value of a key is higher than the one before."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.version = 0
+        self.latest: dict[Key, int] = {}
+        self.confirmed: list[tuple[float, Key, int]] = []
+
+    def publish(self, client: Paho, number: int) -> None:
+        self.version += 1
+        key = Key(self.topic, f"N{number}")
+        client.publish(self.topic, json.dumps({"tailnum": key.key, "version": self.version}), 1)
+        self.latest[key] = self.version
+        self.confirmed.append((time.monotonic(), key, self.version))
+
+    def delete(self, client: Paho, number: int) -> None:
+        key = Key(self.topic, f"N{number}")
+        client.publish(self.topic, b"", 1, properties=properties("PUBLISH", UserProperty=[("key", f"N{number}")]))
+        del self.latest[key]
+        self.confirmed = [one for one in self.confirmed if one[1] != key]
+
+    def check(self, view: View) -> None:
+        """The view has all that was confirmed before the time as of which it says to be."""
+        shown = {key: entry.json()["version"] for key, entry in view.copy().items()}
+        upto_s = time.monotonic() - view.stale_s
+        for at_s, key, version in self.confirmed:
+            if at_s < upto_s:
+                assert shown.get(key, 0) >= version, f"{key}: {version} was confirmed {upto_s - at_s:.3f} s before"
+
+    def is_shown(self, view: View) -> bool:
+        return view.current and {key: entry.json()["version"] for key, entry in view.copy().items()} == self.latest
+
+    @asynccontextmanager
+    async def holds_for(self, view: View) -> AsyncIterator[list[Change]]:
+        """Checks the view all the time, and gathers what it tells. At the end that adds up to what it shows."""
+        told: list[Change] = []
+
+        async def check() -> None:
+            while True:
+                self.check(view)
+                await asyncio.sleep(0.005)
+
+        async def gather() -> None:
+            async for change in view.changes():
+                told.append(change)
+
+        before = view.copy()
+        tasks = [asyncio.create_task(check()), asyncio.create_task(gather())]
+        yield told
+        await holds(lambda: self.is_shown(view))
+        await holds(lambda: added_up(before, told) == view.copy())
+        for task in tasks:
+            if task.done():
+                await task
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def added_up(before: dict[Key, Any], changes: list[Change]) -> dict[Key, Any]:
+    image = before.copy()
+    for change in changes:
+        if isinstance(change, Put):
+            image[change.key] = change.entry
+        elif isinstance(change, Delete):
+            image.pop(change.key)
+    return image
+
+
+def kinds(told: list[Change]) -> list[type]:
+    """What was told of the view as a whole, in order, without the first."""
+    return [type(change) for change in told if isinstance(change, Stale | Current | Gap)][1:]
+
+
+async def publish(truth: Truth, client: Paho, *numbers: int) -> None:
+    for number in numbers:
+        await asyncio.to_thread(truth.publish, client, number)
+
+
+@story
+async def test_it_opens_with_all_there_is_and_follows(keyed: BrokerProcess, name: str) -> None:
+    truth = Truth(f"flights/{name}")
+    with paho(keyed.port, name) as publisher:
+        await publish(truth, publisher, *range(20), 7)
+        async with View(url(keyed.port), truth.topic, **QUICK) as view:
+            assert len(view) == 20
+            assert view["N7"].json()["version"] == 21
+            assert view[truth.topic, "N7"] is view["N7"]
+            assert view.as_of.offset >= view["N7"].offset
+            async with truth.holds_for(view) as told:
+                await publish(truth, publisher, 8, 30)
+                client = until(lambda: keyed.consumer(view.client_id))
+                assert client["filter"] == truth.topic
+            assert view.to_arrow().column("key").to_pylist() == [key.key for key in view]
+            assert kinds(told) == []
+            truth.delete(publisher, 8)
+            await holds(lambda: truth.is_shown(view))
+            with pytest.raises(KeyError):
+                view["N8"]
+        assert (len(view), view.current, view.why_stale) == (20, False, "the view is closed")
+
+
+@story
+async def test_through_a_broker_that_stands_still(keyed: BrokerProcess, name: str) -> None:
+    truth = Truth(f"flights/{name}")
+    with paho(keyed.port, name) as publisher:
+        await publish(truth, publisher, 1, 2)
+        async with View(url(keyed.port), truth.topic, **QUICK) as view, truth.holds_for(view) as told:
+            keyed.signal(signal.SIGSTOP)
+            try:
+                await holds(lambda: Stale in kinds(told))
+                assert not view.current
+                assert len(view) == 2
+                assert view.stale_s > 0.4
+            finally:
+                keyed.signal(signal.SIGCONT)
+            await publish(truth, publisher, 1, 3)
+        assert kinds(told)[:2] == [Stale, Current]
+
+
+@story
+async def test_through_a_network_that_stalls_and_one_that_is_cut(keyed: BrokerProcess, name: str) -> None:
+    truth = Truth(f"flights/{name}")
+    with paho(keyed.port, name) as publisher:
+        await publish(truth, publisher, 1, 2)
+        async with (
+            WireBetween(keyed.port) as wire,
+            View(url(wire.port), truth.topic, **QUICK) as view,
+            truth.holds_for(view) as told,
+        ):
+            wire.flows.clear()
+            await publish(truth, publisher, 1, 3)
+            await holds(lambda: Stale in kinds(told))
+            wire.flows.set()
+            await holds(lambda: truth.is_shown(view))
+            assert wire.accepted == 1
+            wire.flows.clear()
+            await publish(truth, publisher, 2)
+            await holds(lambda: wire.accepted > 1)  # it gives the connection up
+            wire.flows.set()
+            await holds(lambda: truth.is_shown(view))
+            accepted = wire.accepted
+            wire.cut()
+            await publish(truth, publisher, 4)
+            await holds(lambda: wire.accepted > accepted)
+
+
+@story
+async def test_through_the_death_of_the_broker(start: BrokerFactory, tmp_path: Path, name: str) -> None:
+    config = f'[journal]\npath = "{tmp_path}"\n{TOPIC}keep = "1d"\n'
+    broker, truth = start(config), Truth(f"flights/{name}")
+    async with WireBetween(broker.port) as wire:
+        with paho(broker.port, name) as publisher:
+            await publish(truth, publisher, *range(10))
+            view = await View(url(wire.port), truth.topic, **QUICK).__aenter__()
+        async with truth.holds_for(view) as told:
+            broker.kill()
+            await holds(lambda: Stale in kinds(told))
+            assert len(view) == 10
+            after = await asyncio.to_thread(start, config)
+            with paho(after.port, name) as publisher:
+                await publish(truth, publisher, 3, 11)
+                wire.target_port = after.port
+                await holds(lambda: truth.is_shown(view))
+        await view.close()
+        assert kinds(told) == [Stale, Current]
+
+
+@story
+async def test_a_broker_that_has_forgotten_all_is_believed(start: BrokerFactory, name: str) -> None:
+    broker, truth = start(TOPIC), Truth(f"flights/{name}")
+    async with WireBetween(broker.port) as wire:
+        with paho(broker.port, name) as publisher:
+            await publish(truth, publisher, *range(3))
+            view = await View(url(wire.port), truth.topic, **QUICK).__aenter__()
+        broker.kill()
+        after = await asyncio.to_thread(start, TOPIC)
+        wire.target_port = after.port
+        await holds(lambda: view.current and not len(view))
+        await view.close()
+
+
+SLOW = """
+[[policy]]
+name = "cut"
+topics = ["flights/cut/#"]
+[[policy.rule]]
+when = { blocked_time = "300ms" }
+then = "disconnect"
+[[policy]]
+name = "discard"
+topics = ["flights/discard/#"]
+[[policy.rule]]
+when = { lag_records = 50 }
+then = { action = "discard", which = "oldest", keep_records = 10 }
+"""
+
+
+@pytest.fixture(scope="module")
+def strict(start: BrokerFactory) -> BrokerProcess:
+    return start('[flap]\nbase = "1s"\n' + TOPIC + SLOW, server={"send_buffer": "16KiB"})
+
+
+@pytest.mark.parametrize(("policy", "rounds"), [("cut", 2), ("discard", 1)])
+@story
+async def test_through_what_a_policy_does_to_a_slow_reader(
+    strict: BrokerProcess, name: str, policy: str, rounds: int
+) -> None:
+    """A reader that is cut a second time is shut out for a while."""
+    topic = f"flights/{policy}/{name}"
+
+    def busy(publisher: Paho, round: int) -> int:
+        for number in range(4000):
+            text = json.dumps({"tailnum": f"N{number % 20}", "x": 4000 * round + number, "fill": "." * 2000})
+            publisher.publish(topic, text, int(number == 3999))
+        return 4000 * round + 3999
+
+    with paho(strict.port, name) as publisher:
+        async with View(url(strict.port), topic, max_queued=10, **QUICK) as view:
+            for round in range(rounds):
+                changes, told, before = view.changes(), [], len(strict.verdicts(view.client_id))
+                last = await asyncio.to_thread(busy, publisher, round)
+                await holds(lambda before=before: len(strict.verdicts(view.client_id)) > before)
+                await holds(lambda: not view.current)
+
+                async def read(changes: Any = changes, told: Any = told) -> None:
+                    async for change in changes:
+                        told.append(change)
+
+                reading = asyncio.create_task(read())
+                await holds(lambda last=last: view.current and view["N19"].json()["x"] == last)
+                reading.cancel()
+                assert kinds(told)[0] in (Gap, Stale)
+                assert Stale in kinds(told)
+
+
+@story
+async def test_a_slow_reader_gets_all_changes_or_the_latest_of_each_key(keyed: BrokerProcess, name: str) -> None:
+    truth = Truth(f"flights/{name}")
+    with paho(keyed.port, name) as publisher:
+        async with (
+            View(url(keyed.port), truth.topic, max_queued=5, **QUICK) as waits,
+            View(url(keyed.port), truth.topic, max_queued=5, when_full="conflate", **QUICK) as conflates,
+        ):
+            every, latest = waits.changes(), conflates.changes()
+            await publish(truth, publisher, *[number % 3 for number in range(30)])
+            await holds(lambda: truth.is_shown(conflates))
+            assert len(waits) == 3
+            assert not truth.is_shown(waits)
+            assert [type(await anext(latest)) for _ in range(4)] == [Current, Put, Put, Put]
+            puts: list[Put] = []
+            while len(puts) < 30:
+                change = await anext(every)
+                if isinstance(change, Put):
+                    puts.append(change)
+            assert [put.entry.json()["version"] for put in puts] == list(range(1, 31))
+            await holds(lambda: truth.is_shown(waits))
+
+
+@story
+async def test_a_lease_that_ran_out_is_found(keyed: BrokerProcess, name: str) -> None:
+    truth = Truth(f"flights/{name}")
+    with paho(keyed.port, name) as publisher:
+        await publish(truth, publisher, 1, 5)
+        async with WireBetween(keyed.port) as wire, View(url(wire.port), truth.topic, lease="500ms", **QUICK) as view:
+            async with truth.holds_for(view):
+                await holds(lambda: keyed.consumer(view.client_id))
+                wire.flows.clear()
+                await holds(lambda: not keyed.consumer(view.client_id))
+                await publish(truth, publisher, 1, 2)
+                await asyncio.to_thread(truth.delete, publisher, 5)
+                wire.flows.set()
+            assert wire.accepted == 1
+
+
+def test_in_threads(keyed: BrokerProcess, name: str) -> None:
+    truth = Truth(f"flights/{name}")
+    with paho(keyed.port, name) as publisher:
+        truth.publish(publisher, 1)
+        with View.open(url(keyed.port), truth.topic, **QUICK) as view:
+            assert view["N1"].json()["version"] == 1
+            changes = view.changes()
+            truth.publish(publisher, 2)
+            first, then = next(changes), next(changes)
+            assert isinstance(first, Current)
+            assert isinstance(then, Put)
+            assert then.entry == view["N2"]
+            assert view.current
+        assert list(changes) == []
+        assert len(view) == 2
+        view.close()
+
+
+@pytest.mark.parametrize(
+    ("filter", "terms", "error", "words"),
+    [
+        ("flights/x", {"key": "/other"}, ViewError, r"no \[\[topic\]\] with key '/other' covers flights/x"),
+        ("trains/x", {}, ViewError, r"no \[\[topic\]\] with key '/tailnum' covers trains/x"),
+        ("flights/x", {"policy": "none"}, ViewError, "there is no policy 'none'"),
+        ("flights/#/x", {}, ConfigError, "'#' must be the whole of the last level"),
+        ("flights/x", {"key": "tailnum"}, ConfigError, "is none of: a JSON pointer"),
+        ("flights/x", {"lease": "1x"}, ConfigError, "lease='1x'"),
+        ("flights/x", {"lease": "1s"}, ConfigError, "stale_after='5s' has to be less than lease='1s'"),
+        ("flights/x", {"conflate": "1m"}, ConfigError, "conflate='1m' has to be less than stale_after"),
+        ("flights/x", {"max_queued": 0}, ConfigError, "at least 1"),
+        ("flights/x", {"when_full": "drop"}, ConfigError, "'wait' or 'conflate'"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    keyed: BrokerProcess, filter: str, terms: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        View.open(url(keyed.port), filter, **{"key": "/tailnum"} | terms)

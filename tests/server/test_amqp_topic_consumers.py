@@ -330,6 +330,25 @@ then = "close_consumer"
     assert slow.got[-1] == ("b", b"still")
 
 
+def test_a_consumer_of_topics_is_charged_for_its_lane(house: House) -> None:
+    """A consumer of a queue has none."""
+    one = reader(house)
+    one.declare("q", exclusive=True)
+    tab = one.peer.channels[1].session.tab
+    charged = []
+    for consume in (
+        lambda: one.say(Basic.Consume(queue="q", no_ack=True)),
+        lambda: one.consume("a.b", selector="x > 1"),
+    ):
+        before = tab.bytes
+        consume()
+        charged.append(tab.bytes - before)
+    assert charged[0] < 2500
+    assert charged[1] > 3500
+    one.say(Basic.Cancel("t"))
+    assert tab.bytes == before
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 

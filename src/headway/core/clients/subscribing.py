@@ -45,7 +45,7 @@ from headway.core.message import (
     parse_shared_filter,
     validate_filter,
 )
-from headway.core.permission import Operation
+from headway.core.permission import QUEUES, Operation
 from headway.core.policy import Case, Meter, Policy
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Registry
@@ -320,7 +320,7 @@ def cost(request: SubscribeRequest) -> int:
     """Returns the memory that such a subscription takes up."""
     filter, options = request.filter, request.options
     selector = len(options.selector or "") * SELECTOR_BYTES
-    if request.envelope is not None:
+    if request.envelope is not None and filter.startswith(QUEUES):
         return CONSUMER_BYTES + 4 * len(filter) + 2 * len(request.label)
     level = WILD_LEVEL_BYTES if has_wildcard(filter) else LEVEL_BYTES
     return SUBSCRIPTION_BYTES + 4 * len(filter) + level * filter.count("/") + selector + 2 * len(request.label)

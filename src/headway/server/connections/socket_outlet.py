@@ -174,6 +174,7 @@ class SocketOutlet(Outlet):
         the peer's kernel grows its buffer for many small segments; so they are joined here (Nagle)."""
         if frugal is not self._frugal:
             self._frugal = frugal
+            self.stream.be_frugal(frugal)
             unsent_bytes = FRUGAL_BYTES if frugal else SYSTEMS_BYTES
             with suppress(OSError):  # the connection may be over
                 self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes)

@@ -93,6 +93,9 @@ class ByteStream(ABC):
     def flush(self) -> bool:
         """Sends what is unsent. Returns whether the kernel has taken any of it."""
 
+    def be_frugal(self, frugal: bool) -> None:  # noqa: B027
+        """Lets as little wait in this stream as can be, or as much as it likes."""
+
     def complete(self) -> None:  # noqa: B027
         """Completes what was announced to the peer: no bytes follow for now, and a packet of the protocol has ended."""
 

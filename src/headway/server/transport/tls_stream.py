@@ -43,8 +43,8 @@ _NO_ROOM = struct.pack("i", 0)
 
 class TlsStream(ByteStream):
     __slots__ = (
-        "_handshake", "_incoming", "_marks", "_opening", "_outgoing", "_over", "_rest", "_room", "_tls", "_wire_bytes",
-        "pending", "ready", "sock", "user",
+        "_batch_max", "_handshake", "_incoming", "_marks", "_opening", "_outgoing", "_over", "_rest", "_room", "_tls",
+        "_wire_bytes", "pending", "ready", "sock", "user",
     )  # fmt: skip
 
     def __init__(self, handshake: TlsHandshake) -> None:
@@ -65,6 +65,8 @@ class TlsStream(ByteStream):
         read."""
         self._wire_bytes = 0
         """Bytes made for the wire so far."""
+        self._batch_max = BATCH_BYTES
+        """The most that is enciphered before the kernel is asked."""
         self._room = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
 
     @property
@@ -209,6 +211,9 @@ class TlsStream(ByteStream):
             taken += self.send((data,))
         return taken
 
+    def be_frugal(self, frugal: bool) -> None:
+        self._batch_max = RECORD_BYTES if frugal else BATCH_BYTES
+
     def flush(self) -> bool:
         before = len(self._rest)
         self._push()
@@ -217,7 +222,7 @@ class TlsStream(ByteStream):
     def _batch_bytes(self) -> int:
         """Returns how much to encipher at once: as much as the kernel has room for, within limits."""
         queued: int = struct.unpack("i", fcntl.ioctl(self.sock.fileno(), termios.TIOCOUTQ, _NO_ROOM))[0]
-        return min(BATCH_BYTES, max(RECORD_BYTES, self._room - queued))
+        return min(self._batch_max, max(RECORD_BYTES, self._room - queued))
 
     def _send(self, records: list[bytes]) -> bool:
         """Sends records. Returns whether the kernel has taken all of them."""

@@ -327,6 +327,9 @@ class WebSocketStream(ByteStream):
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
         return self.send([handle.read(start, start + min(count, FILE_BYTES))])
 
+    def be_frugal(self, frugal: bool) -> None:
+        self._below.be_frugal(frugal)
+
     def flush(self) -> bool:
         return self._flush_own()
 

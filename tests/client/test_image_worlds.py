@@ -63,6 +63,12 @@ class World:
         if self.subscribed:
             return
         self.subscribed, self.gap = True, None
+        if self.image.true_s is not None and not self.image.wants_snapshot and self.rng.random() < 0.5:
+            self.image.resume()
+            self.waiting, self.snapshot = [event for event in self.log if event.offset > self.image.offset], 0
+            self.image.granted(self.last)
+            self.counts["resumes"] += 1
+            return
         self.image.begin()
         state = self.truth(self.last)
         self.waiting = sorted((Event(e.offset, key, e, 0.0) for key, e in state.items()), key=lambda e: e.offset)
@@ -202,5 +208,5 @@ def test_much_happens() -> None:
         world = World(seed)
         world.run()
         counts += world.counts
-    for what in ("Put", "Delete", "Gap", "Stale", "Current", "snapshots", "cuts", "gaps"):
+    for what in ("Put", "Delete", "Gap", "Stale", "Current", "resumes", "snapshots", "cuts", "gaps"):
         assert counts[what] > 20, counts

@@ -13,6 +13,11 @@ class Entries:
         self._topics: dict[str | None, tuple[str, ...]] = {}
         """The topics that have a key of this text: nearly always one."""
 
+    def copy(self) -> Entries:
+        other = Entries()
+        other.of, other._topics = self.of.copy(), self._topics.copy()
+        return other
+
     def put(self, key: Key, entry: Entry) -> Entry | None:
         """Puts an entry in its place. Returns the one that was there."""
         before = self.of.get(key)

@@ -36,6 +36,8 @@ class Grant(NamedTuple):
     sent: Sent | None
     """The records sent before the answer; None if a snapshot or older records still come."""
     gap: Gap | None
+    life: str
+    """The start of the broker to which its offsets belong."""
 
 
 def tell(image: Image, arrived: Arrived, key: KeyExtractor) -> list[Change]:
@@ -68,4 +70,5 @@ def read_grant(pairs: Pairs) -> Grant:
         raise ValueError("the broker does not say in SUBACK what it has sent: it is older than this client")
     last = int(said["last-offset"])
     sent = Sent(int(said["sent-offset"]), float(said["age-s"]), last) if "sent-offset" in said else None
-    return Grant(said.get("renewed") == "true", said.get("keyed") == "true", last, sent, read_gap(pairs))
+    renewed, keyed = (said.get(name) == "true" for name in ("renewed", "keyed"))
+    return Grant(renewed, keyed, last, sent, read_gap(pairs), said.get("life", ""))

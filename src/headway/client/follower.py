@@ -5,6 +5,10 @@ old the oldest record is that it has not sent: 0 if none waits. What was sent ca
 is here, the image was the truth when the question left, less that age. So the image's age is known whatever happens to
 the network, the broker, or this process; it grows while no answer comes.
 
+After a cut the view asks for the changes behind its offset, which the broker still has if the topic is recorded. It
+says so if it has not, and then there is a new snapshot. A broker that was started again may have lost records that it
+had sent, and that are in the image; so offsets count in one life of the broker, which it tells in SUBACK.
+
 Without an answer for ``SILENT_TIMES`` the time after which an image is stale, the connection is given up. A broker that
 only stood still answers late, and nothing else has to happen.
 """
@@ -25,6 +29,7 @@ from headway.core.message import compile_key
 
 SILENT_TIMES = 3
 CONNECT_S = 10.0
+SNAPSHOT = ("snapshot", "true")
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 30.0
 
 
@@ -56,6 +61,10 @@ class Follower:
         """The SUBSCRIBE that began the subscription, until it is answered."""
         self._ending: int | None = None
         """The UNSUBSCRIBE after which a new subscription begins."""
+        self._life = ""
+        """The life of the broker that the image's offsets belong to; empty if it cannot be resumed from them."""
+        self._start = SNAPSHOT
+        """The option of the subscription that says what comes first."""
         self._asked_s = self._heard_s = 0.0
         self._failures = 0
 
@@ -107,12 +116,17 @@ class Follower:
 
     def _begin(self) -> None:
         self._ending = None
-        self.image.begin()
+        if self._life and not self.image.wants_snapshot:
+            self.image.resume()
+            self._start = ("from", str(self.image.offset))
+        else:
+            self.image.begin()
+            self._start = SNAPSHOT
         self._first = self._ask()
 
     def _ask(self) -> int | None:
         request = self._request
-        number = self._link.subscribe(request.filter, request.qos, (*request.options, ("snapshot", "true")))
+        number = self._link.subscribe(request.filter, request.qos, (*request.options, self._start))
         self._asked_s = self._now()
         if number is not None:
             self._asked[number] = self._asked_s
@@ -166,6 +180,10 @@ class Follower:
             if not grant.keyed:
                 self._refuse(f"no [[topic]] with key {self._request.key!r} covers {self._request.filter}")
                 return
+            if self._start is not SNAPSHOT and grant.life != self._life:
+                self._life = ""
+                self._begin_anew()
+                return
             self.image.granted(grant.last)
         elif not grant.renewed:
             self._tell(self.image.cut("the lease of its subscription had run out"))
@@ -178,6 +196,8 @@ class Follower:
         elif grant.sent is not None:
             self._failures, self.refusal = 0, None
             self._tell(self.image.proved(grant.sent, sent_s, now))
+            if self.image.whole:
+                self._life = grant.life
 
     def ended(self, number: int) -> None:
         self._heard_s = self._now()

@@ -77,6 +77,7 @@ class Image:
         """The offset of the last record that came by this subscription."""
         self._floor = 0
         """The offset as of which the snapshot is."""
+        self._resumes = False
         self._whole_at: int | None = None
         """The offset up to which all changes have to come before the snapshot is whole; None: not known yet."""
 
@@ -84,13 +85,21 @@ class Image:
 
     def begin(self) -> None:
         """A subscription begins that sends a snapshot first."""
-        self._connected, self.wants_snapshot, self._whole_at = True, False, None
+        self._connected, self.wants_snapshot, self._whole_at, self._resumes = True, False, None, False
         self._next, self._last, self._floor = Entries(), 0, 0
+
+    def resume(self) -> None:
+        """A subscription begins that sends all changes behind ``offset``. They are gathered beside the image, too: some
+        of them may be in it already, and it would go back in time."""
+        self.begin()
+        self._resumes = True
+        self._next, self._last, self._floor = self.entries.copy(), self.offset, self.offset
 
     def granted(self, offset: int) -> None:
         """The broker says what its last offset was when it granted the subscription. A snapshot is as of then or later,
         so a gap of earlier records is none in it."""
-        self._floor = offset
+        if not self._resumes:
+            self._floor = offset
 
     def cut(self, why: str) -> Changes:
         """The subscription is over."""
@@ -161,6 +170,11 @@ class Image:
             return NONE
         self.current, self.why_stale = True, ""
         return (Current(self.offset),)
+
+    @property
+    def whole(self) -> bool:
+        """Tells whether the image is that of the subscription there is, and not the last one of an earlier one."""
+        return self._connected and not self.wants_snapshot and self._next is None
 
     def stale_s(self, now: float) -> float:
         """Returns how old the image is; infinite without one."""

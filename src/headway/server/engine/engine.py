@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable, Coroutine
 from math import inf
@@ -70,6 +71,8 @@ class Engine:
         self.loop = loop
         self.read_bytes = settings.server.read_bytes
         self.started_s = time.monotonic()
+        self.life = secrets.token_hex(8)
+        """A name for this start of the broker."""
         self.broker = make_broker(settings)
         self.broker.registry.wall_offset_s = time.time() - time.monotonic()
         self.logins = Logins(settings.auth, loop)

@@ -227,7 +227,7 @@ class MqttPeer(BasePeer[Item]):
 def _progress(subscription: Subscription, engine: Engine) -> list[tuple[str, str]]:
     """Returns what a client that renews its lease is told of its image of the topic: how far that goes."""
     last = engine.broker.registry.sequence
-    told = [("keyed", "true" if subscription.keyed else "false"), ("last-offset", str(last))]
+    told = [("keyed", "true" if subscription.keyed else "false"), ("last-offset", str(last)), ("life", engine.life)]
     upto = subscription.sent_upto(last, engine.now())
     if upto is not None:
         told += [("sent-offset", str(upto[0])), ("age-s", f"{ceil(upto[1] * 1000) / 1000:.3f}")]

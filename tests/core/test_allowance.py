@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from random import Random
+
 import pytest
-from tests.core.stage import STUCK, Client, Stage
+from tests.core.stage import SHARED, STUCK, Client, Socket, Stage
 from tests.core.test_tab import connect, disconnect
 
 from headway.core.allowance import Allowance, Allowances, UserLimits
 from headway.core.base.errors import Reason, Refused
+from headway.core.consumer.options import SubscribeRequest
+from headway.core.consumer.session import ConnectRequest
 from headway.core.permission import Identity
+from headway.wire.mqtt.dialect import MqttDialect
 
 SMALL = {"memory": "2MB", "disk": "0B", "free": "100KB"}
 
@@ -112,6 +118,61 @@ def test_subscriptions_count_until_they_end_whichever_way() -> None:
     stage.broker.registry.timers.run(stage.now + 61)
     stage.turn()
     assert (ann.subscriptions, ann.connections) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_counts_are_those_of_the_sessions_there_are_whatever_clients_do(seed: int) -> None:
+    """They come, come back, take over, take another's name, are kicked, expire, and limits change meanwhile."""
+    rng, stage, clients = Random(seed), Stage(), [f"c{number}" for number in range(5)]
+    broker, registry, now = stage.broker, stage.broker.registry, stage.now
+    allowances = given(stage, UserLimits("limit[1]", connections=3, subscriptions=6))
+    known: dict[str, Allowance] = {}
+
+    def of(user: str) -> Allowance | None:
+        found = allowances.of(Identity(user))
+        if found is not None:
+            known[user] = found
+        return found
+
+    def act() -> None:
+        session = registry.sessions.get(rng.choice(clients))
+        match rng.randrange(8):
+            case 0 | 1 | 2:
+                user = rng.choice(["ann", "bob", ""])
+                request = ConnectRequest(
+                    rng.choice(clients), "", clean_start=rng.random() < 0.3, expiry_s=rng.choice([0.0, 5.0, 60.0]),
+                    username=user or None, allowance=of(user),
+                )  # fmt: skip
+                broker.connect(request, Socket(now, 2000, rng, 0.0, lambda _: None), now)
+            case 3 | 4 if session is not None and session.connected:
+                dialect = MqttDialect(5, 0, None, False, False)
+                broker.subscribe(session, SubscribeRequest(f"t/{rng.randrange(4)}", dialect, SHARED), now)
+            case 5 if session is not None:
+                broker.unsubscribe(session, f"t/{rng.randrange(4)}", now)
+            case 6 if session is not None and session.connected:
+                if rng.random() < 0.5:
+                    broker.expel(session, Reason.TAKEN_OVER, "kicked", now)
+                else:
+                    broker.disconnect(session, session.outlet, Reason.CLIENT_GONE, now)
+            case 7:
+                limits = rng.choice([(UserLimits("limit[1]", connections=3, subscriptions=6),), ()])
+                if allowances.take(limits, {}):
+                    broker.set_allowances(lambda one: of(one.username or ""), now)
+
+    for _ in range(400):
+        now += rng.choice([0.0, 0.1, 7.0])
+        with suppress(Refused):
+            act()
+        registry.timers.run(now)
+        while broker.has_work:
+            broker.flush(now)
+        broker.take_effects()
+        there = list(registry.sessions.values())
+        for allowance in known.values():
+            own = [session for session in there if session.allowance is allowance]
+            assert allowance.connections == sum(session.connected for session in own)
+            assert allowance.subscriptions == sum(len(session.subscriptions) for session in own)
+            assert allowance.gating_bytes == 0
 
 
 # -- publishing --------------------------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ def test_hashes_made_elsewhere_with_other_costs_are_taken() -> None:
         (CHEAP + "AAAA", "cut short"),
         ("$scrypt$ln=9,r=8,p=1$c2FsdHNhbHQ$" + "A" * 43, "costs out of range"),
         ("$scrypt$ln=15,r=0,p=1$c2FsdHNhbHQ$" + "A" * 43, "costs out of range"),
+        ("$scrypt$ln=16,r=1,p=1$c2FsdHNhbHQ$" + "A" * 43, "costs that scrypt does not have"),
         ("$scrypt$ln=24,r=8,p=1$c2FsdHNhbHQ$" + "A" * 43, "too long to check"),
         ("$scrypt$ln=15,r=8,p=99$c2FsdHNhbHQ$" + "A" * 43, "too long to check"),
     ],

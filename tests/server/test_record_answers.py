@@ -17,10 +17,10 @@ from tests.server.served import serve
 
 from headway.core.log import Pool, State
 from headway.core.message import Record, compile_key
-from headway.core.permission import Identity
+from headway.core.permission import Identity, Permission
 from headway.server.admin import verdicts
 from headway.server.admin.api import Admin
-from headway.server.config.auth.tables import AuthTable
+from headway.server.config.auth.tables import AdminTable, AuthTable
 from headway.server.http import IDENTITY, access
 from headway.server.recorded.offset_range import OffsetRange, RangeRequest
 from headway.server.streams import read_right, records, state
@@ -106,13 +106,20 @@ def keyed(served: Admin) -> State:
     return state
 
 
+@pytest.mark.parametrize(
+    ("cause", "says"),
+    [
+        ("token", "the token by which the client came in has expired"), ("reload", "ann may not subscribe to"),
+        ("removal", "ann is no user any more"),
+    ],
+)
 @pytest.mark.parametrize("path", ["topics/t/records?format=json", "state/t/%23?format=jsonl"])
 @pytest.mark.usefixtures("much")
-def test_an_answer_ends_with_the_token_by_which_it_was_asked_for(
-    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_an_answer_ends_with_the_right_to_read_it(
+    tmp_path: Path, path: str, cause: str, says: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now_s = 1000.0
-    ann = Identity("ann", elsewhere=True, until_s=1010.0)
+    ann = Identity("ann", elsewhere=cause == "token", until_s=1010.0)
     monkeypatch.setattr(read_right, "wall_s", lambda: now_s)
     for module in (records, state):
         monkeypatch.setattr(module, "UNREAD_S", 30.0)
@@ -125,14 +132,24 @@ def test_an_answer_ends_with_the_token_by_which_it_was_asked_for(
     async def play(served: Admin) -> None:
         nonlocal now_s
         readings = keyed(served).readings
-        served._engine.settings = replace(served._engine.settings, auth=AuthTable(admin={"read": ["ann"]}))
+        engine = served._engine
+        users = AuthTable.model_construct(users={"ann": "x"}, admin=AdminTable(read=["ann"]))
+        engine.settings = replace(
+            engine.settings, auth=users, permissions=(Permission(user="ann", subscribe=("t", "t/#")),)
+        )
+        engine.permissions.reload(engine.settings, 0.0)
         reader, writer = await ask(served, path)
         assert (await reader.readexactly(15)).startswith(b"HTTP/1.1 200 OK")
-        now_s = 1010.0
+        if cause == "token":
+            now_s = 1010.0
+        elif cause == "reload":
+            engine.permissions.reload(replace(engine.settings, permissions=(Permission(user="bob"),)), 0.0)
+        else:
+            engine.permissions.reload(replace(engine.settings, auth=AuthTable()), 0.0)
         data, _ = await read_all(reader)
         assert data.count(b"x") < CHUNKS * len(CHUNK), "it ended before"
         assert not data.endswith(b"\r\n0\r\n\r\n")
-        assert "the token by which the client came in has expired" in caplog.text
+        assert says in caplog.text
         await holds(lambda: not readings)
         writer.close()
 

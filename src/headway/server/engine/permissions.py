@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from headway.core.base import History
+from headway.core.base import History, Reason, Refused
 from headway.core.broker import Broker
 from headway.core.clients import WriterOutlet
 from headway.core.consumer import Session
@@ -92,6 +92,12 @@ class PermissionsInForce:
     def given(self) -> bool:
         """Whether there are permissions; if not, everybody may do everything."""
         return self._rules is not None
+
+    def check_user(self, identity: Identity) -> None:
+        """Raises Refused if a reload has removed the user since it logged in. For work that goes on and has no session:
+        a removed user is remembered only as long as sessions are its."""
+        if identity.user and not identity.elsewhere and identity.user not in self._names:
+            raise Refused(Reason.NOT_AUTHORIZED, f"{identity.user} is no user any more")
 
     def rights(self, identity: Identity, client: str) -> Rights | None:
         """Returns the rights of a client; None: it may do everything."""

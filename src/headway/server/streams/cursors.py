@@ -77,10 +77,13 @@ class CursorHandlers:
             await self._more(poll, found, wish)
             self._check(name)
             if self._engine.permissions.version != version:
+                self._engine.permissions.check_user(request[IDENTITY])
                 self._may_read(self._may(request), wish.topic)
             return json_answer(self._told(poll, found))
         except BadTopic as error:
             raise Refusal(400, str(error)) from None
+        except Refused as refused:
+            raise Refusal(403, str(refused)) from None
 
     def _may(self, request: web.Request) -> Rights | None:
         """Returns what the user may do as this cursor. Raises Refusal if the cursor is not for this user."""

@@ -130,6 +130,7 @@ class Publication:
                 allowance = engine.allowances.of(user)
                 if self._version != engine.permissions.version:
                     self._version = engine.permissions.version
+                    engine.permissions.check_user(user)
                     self._rights = engine.permissions.rights(user, self._writer)
             session = engine.broker.writers.attach(
                 self._writer, self._go_on.set, engine.now(), self._rights, allowance

@@ -19,6 +19,7 @@ def read_password_file(path: Path) -> dict[str, str]:
     shows what may be a password."""
     users: dict[str, str] = {}
     errors: list[str] = []
+    more = 0
     for number, line in enumerate(read_text(path, FILE_BYTES_MAX).split("\n"), 1):
         text = line.rstrip("\r")
         if not text.strip() or text.startswith("#"):
@@ -29,9 +30,12 @@ def read_password_file(path: Path) -> dict[str, str]:
                 raise ConfigError(f"{name} has a line already")
             users[name] = hashed
         except ConfigError as error:
-            errors.append(f"{path}:{number}: {error}")
-    if len(errors) > SHOWN_MAX:
-        errors[SHOWN_MAX:] = [f"{path}: and {len(errors) - SHOWN_MAX} more bad lines"]
+            if len(errors) < SHOWN_MAX:
+                errors.append(f"{path}:{number}: {error}")
+            else:
+                more += 1
+    if more:
+        errors.append(f"{path}: and {more} more bad lines")
     if not users and not errors:  # "no users" would mean that anybody may come in
         errors.append(f"{path}: has no users in it")
     if errors:

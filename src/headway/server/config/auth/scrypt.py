@@ -46,6 +46,8 @@ def _take_apart(hashed: str) -> tuple[int, int, int, bytes, bytes]:
     log_n, block, parallel = int(match[1]), int(match[2]), int(match[3])
     if not 10 <= log_n <= 24 or not block or not parallel:
         raise ConfigError("is a scrypt hash with costs out of range: ln from 10 to 24, r and p at least 1")
+    if log_n >= 16 * block:  # RFC 7914, 2: N is less than 2 to the power of 128 * r / 8
+        raise ConfigError("is a scrypt hash with costs that scrypt does not have: with r=1, ln is less than 16")
     if (128 * block * parallel) << log_n > WORK_MAX:
         raise ConfigError("is a scrypt hash that takes too long to check: make a cheaper one with `headway passwd`")
     try:

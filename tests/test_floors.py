@@ -69,13 +69,12 @@ BESIDE = {
         "plugged_condition", "policy", "rule", "rule_state", "table", "trial", "verdict",
     },
     "core.consumer": {
-        "channel", "conflation", "effects", "feed", "held_rights", "life", "observing", "option_table", "options",
-        "outlet", "poll",
-        "reader", "session", "shared_reader", "subscription",
+        "channel", "conflation", "effects", "feed", "held_rights", "life", "observing", "option_table",
+        "options", "outlet", "poll", "reader", "session", "shared_reader", "subscription",
     },
     "core.clients": {
-        "admission", "consuming", "ending", "intake", "marks", "object_names", "polls", "queue_feeds", "queues",
-        "restoring", "revoking", "starts", "subscribing", "terms", "writers",
+        "admission", "consuming", "ending", "focusing", "intake", "object_names", "polls", "queue_feeds",
+        "queues", "restoring", "revoking", "starts", "subscribing", "terms", "writers",
     },
     "server": {"listener", "main", "reloading"}, "server.journal": set[str](),
     "store": {"atomic_write", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged", "toml"},

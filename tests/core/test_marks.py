@@ -6,9 +6,9 @@ import pytest
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Refused
-from headway.core.clients import marks, subscribing
+from headway.core.clients import subscribing
 from headway.core.clients.starts import QUERY_S
-from headway.core.delivery import rendering
+from headway.core.delivery import marks, rendering
 from headway.core.log.state import ENTRY_BYTES
 from headway.core.message.topics import matches
 

@@ -18,10 +18,12 @@ HARMLESS = ("conflated",)
 
 
 class Image:
-    def __init__(self, truth: Truth, filter: str, *, selector: bool) -> None:
+    def __init__(self, truth: Truth, filter: str, *, selector: bool, focused: bool = False) -> None:
         self.truth = truth
         self.filter = filter
         self.selector = selector
+        self.focused = focused
+        """It is told of keys that it loses sight of."""
         self.values: dict[Name, Event] = {}
         self.last = 0
         """The sequence of the last record that was read."""
@@ -46,6 +48,9 @@ class Image:
         assert seen.offset is not None
         assert seen.offset > self.last, f"{seen.offset} comes after {self.last}"
         event = self.truth.events[seen.offset]
+        if seen.event == "out_of_focus":
+            self.lose(seen, event)
+            return
         assert (seen.topic, seen.payload) == (event.topic, event.payload), f"{seen} is not {event}"
         assert matches(self.filter, event.topic)
         assert event.selected or not self.selector
@@ -60,6 +65,16 @@ class Image:
             self.values.pop(event.name, None)
         else:
             self.values[event.name] = event
+
+    def lose(self, seen: Seen, event: Event) -> None:
+        assert self.focused
+        assert not event.selected, f"{seen} is in focus: {event}"
+        assert (seen.topic, seen.payload, seen.key) == (event.topic, b"", event.key)
+        assert seen.figures["headway-why"] == ("deleted" if event.deletes else "changed")
+        assert matches(self.filter, event.topic)
+        assert seen.offset is not None
+        self.last = seen.offset
+        self.values.pop(event.name, None)
 
     def take_mark(self, seen: Seen) -> None:
         assert matches(self.filter, seen.topic)
@@ -87,7 +102,7 @@ class Image:
             if last <= self.since or last > upto:
                 continue
             event = self.truth.events[last]
-            if self.selector and not event.selected:
+            if self.selector and not event.selected and not self.focused:
                 continue  # it is not told what it has lost sight of
-            wanted = None if event.deletes else event
+            wanted = None if event.deletes or (self.selector and not event.selected) else event
             assert self.values.get(name) == wanted, f"{name} is {self.values.get(name)}, and not {wanted} ({last})"

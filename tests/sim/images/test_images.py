@@ -8,13 +8,16 @@ import pytest
 from tests.sim.images.world import STEPS, World
 from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_of_the_day, steps_of_the_day
 
-from headway.core.log import state
+from headway.core.delivery import rendering
+from headway.core.log import focus, state
 from headway.core.log.state import StatePass
 
 
 @pytest.fixture(autouse=True)
 def deletes_max(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "DELETES_MAX", state.DELETES_MAX)  # worlds set it
+    monkeypatch.setattr(state, "DELETES_MAX", state.DELETES_MAX)  # worlds set these
+    monkeypatch.setattr(focus, "LOST_MAX", focus.LOST_MAX)
+    monkeypatch.setattr(rendering, "BATCH_BYTES", rendering.BATCH_BYTES)
 
 
 @pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 13)))
@@ -28,13 +31,13 @@ def test_same_seed_same_run() -> None:
 
 def test_much_happens() -> None:
     counts = counts_of(World, range(1, 9), 80)
-    kinds = ("reads delete", "reads a record", "reads snapshot_end")
+    kinds = ("reads delete", "reads a record", "reads snapshot_end", "reads out_of_focus")
     for what in (*kinds, "queries", "resumes", "snapshots", "checks in full", "checks in part"):
         assert counts[what] > 10, f"{what} hardly came up: {counts}"
 
 
 def _no_deletes(old: Callable[..., StatePass]) -> Callable[..., StatePass]:
-    return lambda self, after, upto, accept=None: StatePass(self, after, upto, accept, 10**9)
+    return lambda self, after, upto, accept=None, focus=None: StatePass(self, after, upto, accept, focus, 10**9)
 
 
 def test_a_pass_without_deletes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

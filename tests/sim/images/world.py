@@ -19,7 +19,8 @@ from tests.sim.images.truth import KINDS, Event, Truth
 from tests.sim.model import matches
 
 from headway.core.consumer.subscription import Subscription
-from headway.core.log import state
+from headway.core.delivery import rendering
+from headway.core.log import focus, state
 from headway.core.log.state import StatePass
 from headway.core.log.state_reading import StateReading
 from headway.core.message.record import Properties, Run
@@ -44,7 +45,9 @@ class Viewer:
         rng = self.rng = world.rng
         self.world = world
         self.client: Client = world.stage.client(f"viewer {number}", reads=rng.choice(READS), buffer=1000)
-        self.image = Image(world.truth, rng.choice(FILTERS), selector=rng.random() < 0.3)
+        selector = rng.random() < 0.5
+        self.image = Image(world.truth, rng.choice(FILTERS), selector=selector,
+                           focused=selector and rng.random() < 0.7)
         self.marks = rng.random() < 0.5
         self.conflate = rng.choice((None, None, "0", "500ms"))
         self.taken = 0
@@ -56,6 +59,8 @@ class Viewer:
             options["conflate"] = self.conflate
         if self.marks:
             options["marks"] = "true"
+        if self.image.focused:
+            options["out_of_focus"] = "true"
         if self.image.selector:
             options["selector"] = SELECTOR
         if resume:
@@ -113,6 +118,8 @@ class World:
         self.kind = rng.choice(KINDS)
         self.tombstones = rng.random() < 0.9
         state.DELETES_MAX = rng.choice((2, 20, 10_000))
+        rendering.BATCH_BYTES = rng.choice((300, 64 * 1024))
+        focus.LOST_MAX = rng.choice((1, 5, 256))
         table = f'[[topic]]\nfilter = "k/#"\nkey = "{self.kind}"\ntombstones = {str(self.tombstones).lower()}\n'
         self.stage = Stage(table + rng.choice(POLICIES))
         self.truth = Truth()

@@ -6,12 +6,11 @@ from functools import partial
 
 from headway.core.base import Reason
 from headway.core.clients.ending import Ending
-from headway.core.clients.marks import MarkedSnapshot, QueriedRecords
 from headway.core.consumer import (
     Subscription,
     SubscriptionOptions,
 )
-from headway.core.delivery import Fanout, start_conflating
+from headway.core.delivery import Fanout, MarkedSnapshot, QueriedRecords, start_conflating
 from headway.core.log import (
     OutOfOrderProgress,
     Retained,
@@ -69,7 +68,7 @@ class Starts:
             records = QueriedRecords(reading, feed.accepts)
             subscription.add_backfill(MarkedSnapshot(state, records, feed.key.filter, over))
             return
-        snapshot = state.snapshot(sequence, feed.accepts)
+        snapshot = state.snapshot(sequence, feed.accepts, feed.focus)
         marks = options.marks
         subscription.add_backfill(MarkedSnapshot(state, snapshot, feed.key.filter) if marks else snapshot)
 
@@ -102,7 +101,7 @@ class Starts:
         lane, cursor, archive = subscription.feed.lane, subscription.cursor, self._registry.archive
         sequence = self._registry.sequence
         filter = subscription.feed.key.filter
-        earliest = archive.earliest(filter) if archive is not None else None
+        earliest = archive.earliest(filter) if archive is not None and subscription.feed.focus is None else None
         if archive is not None and earliest is not None:
             seen = seen_before(archive, filter, options, earliest, now)
             if seen < lane.dropped_sequence:
@@ -126,7 +125,8 @@ class Starts:
         state = subscription.conflation.state
         forgotten = 0
         if state is not None:
-            changes = state.read(seen, sequence, subscription.feed.accepts)
+            feed = subscription.feed
+            changes = state.read(seen, sequence, feed.accepts, feed.focus)
             forgotten, changes.missed = changes.missed, 0
             if forgotten and options.marked:  # its client takes what is between the marks for all there is
                 changes.close()

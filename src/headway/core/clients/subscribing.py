@@ -12,6 +12,7 @@ from functools import partial
 from headway.core.base import Reason, Refused
 from headway.core.clients.durability import DurableMetadata, Handoff
 from headway.core.clients.ending import Ending
+from headway.core.clients.focusing import focus_of
 from headway.core.clients.starts import Starts
 from headway.core.consumer import (
     Feed,
@@ -26,11 +27,13 @@ from headway.core.consumer import (
 from headway.core.delivery import Fanout, Handover, start_conflating
 from headway.core.log import (
     CONSUMER_BYTES,
+    FOCUS_BYTES,
     LEVEL_BYTES,
     SELECTOR_BYTES,
     SUBSCRIPTION_BYTES,
     SUBSCRIPTIONS,
     WILD_LEVEL_BYTES,
+    Focus,
     Lane,
     Retained,
 )
@@ -98,7 +101,8 @@ class Subscribing:
         self._check_start(request.options, filter)
         if request.options.query:
             self._check_query(request.options, group, filter, old)
-        key = _key(session, request, group, filter)
+        focus = focus_of(self._registry, session, request, group, filter, accepts)
+        key = _key(session, request, group, filter, focus)
         owed: Gap | None = None
         known, handoff = old is not None, None
         if old is not None and _is_done(old, request.options):
@@ -117,7 +121,7 @@ class Subscribing:
         if request.options.query:  # in a lane that gets no records
             feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
         else:
-            feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
+            feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request, focus)
         subscription = self.enter(session, request, feed, policy, now)
         subscription.gap = owed
         self._lease(subscription, now)
@@ -308,10 +312,11 @@ class Subscribing:
             expire = partial(self._ending.end_by_itself, subscription, Reason.LEASE_EXPIRED)
             subscription.lease = timers.move(subscription.lease, now + lease_s, expire)
 
-    def _open(self, key: FeedKey, accepts: Callable[[Record], bool], request: SubscribeRequest) -> Feed:
+    def _open(self, key: FeedKey, accepts: Callable[[Record], bool], request: SubscribeRequest,
+              focus: Focus | None = None) -> Feed:
         feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
         if request.options.selector is not None:
-            feed.selector = compile_selector(request.options.selector)
+            feed.selector, feed.focus = compile_selector(request.options.selector), focus
         self._registry.router.add_feed(feed)
         return feed
 
@@ -323,13 +328,16 @@ def cost(request: SubscribeRequest) -> int:
     if request.envelope is not None and filter.startswith(QUEUES):
         return CONSUMER_BYTES + 4 * len(filter) + 2 * len(request.label)
     level = WILD_LEVEL_BYTES if has_wildcard(filter) else LEVEL_BYTES
-    return SUBSCRIPTION_BYTES + 4 * len(filter) + level * filter.count("/") + selector + 2 * len(request.label)
+    focus = FOCUS_BYTES if options.out_of_focus else 0
+    return focus + SUBSCRIPTION_BYTES + 4 * len(filter) + level * filter.count("/") + selector + 2 * len(request.label)
 
 
-def _key(session: Session, request: SubscribeRequest, group: str | None, filter: str) -> FeedKey:
+def _key(session: Session, request: SubscribeRequest, group: str | None, filter: str, focus: Focus | None = None
+         ) -> FeedKey:
     return FeedKey(
         filter, request.options.selector, (group and request.shared_dialect) or request.dialect,
         session.pool, session.number if request.no_local else 0, group,
+        None if focus is None else focus.state.key.text,
     )  # fmt: skip
 
 

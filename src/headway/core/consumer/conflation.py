@@ -137,15 +137,18 @@ class Conflation:
         self.owed_bytes += size
         cursor.jump_to_end()
         running = subscription.backfills[-1].records if subscription.backfills else None
+        feed, upto = subscription.feed, lane.last_sequence
+        if feed.focus is not None:  # the last change of a key that was lost may be behind the lane's last record
+            upto = max(upto, state.last_sequence)
         if isinstance(running, StatePass):
-            running.extend(lane.last_sequence)
+            running.extend(upto)
         else:
-            running = state.read(self.upto, lane.last_sequence, subscription.feed.accepts)
+            running = state.read(self.upto, upto, feed.accepts, feed.focus)
             subscription.add_backfill(running)
         # At most one record per key will still be sent. The rest becomes a gap now, not at the end of the pass,
         # because a consumer that is slow enough never reaches that end. What has left the state is told at that end.
         self.own_up(subscription, state.records + running.missed)
-        self.upto = lane.last_sequence
+        self.upto = upto
 
     # -- owed records -----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headway.core.consumer.conflation import EVERY_RECORD
 from headway.core.consumer.shared_reader import SharedReader
 from headway.core.consumer.subscription import Subscription
-from headway.core.log import Lane, Pool
+from headway.core.log import Focus, Lane, Pool
 from headway.core.message import Dialect, Record
 from headway.core.selector import Selector
 
@@ -33,6 +33,8 @@ class FeedKey(NamedTuple):
     """The number of the session whose own records are left out (MQTT No Local); 0 if there is none."""
     group: str | None
     """The name of the queue or group that has the lane for itself; None if the lane may be shared."""
+    focus: str | None = None
+    """The key of the topic, if the lane also tells what leaves it (log/focus.py)."""
 
 
 class Feed:
@@ -41,6 +43,7 @@ class Feed:
         "by_exchange",
         "durable_readers",
         "flushed",
+        "focus",
         "gated_s",
         "gated_since_s",
         "gates",
@@ -69,6 +72,8 @@ class Feed:
         self.accepts = accepts
         """Tells whether a record belongs in this lane. It is used for records from a state or an archive."""
         self.selector: Selector | None = None
+        self.focus: Focus | None = None
+        """Tells of keys that the selector no longer accepts; None: nobody asks for it."""
         self.subscriptions: dict[Subscription, None] = {}
         self.waiting: dict[Subscription, None] = {}
         self.resting: dict[Subscription, None] = {}

@@ -18,9 +18,11 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     snapshot: bool = False
     """Deliver first the state (the latest record per key), then live records, from one consistent point."""
     marks: bool = False
-    """Mark the begin and the end of a snapshot, and tell the key of each of its records (marks.py)."""
+    """Mark the begin and the end of a snapshot, and tell the key of each of its records (delivery/marks.py)."""
     query: bool = False
     """Deliver the state, with marks, and then end the subscription."""
+    out_of_focus: bool = False
+    """Tell of keys whose latest record no longer matches the selector (log/focus.py)."""
     policy: str | None = None
     """A policy of the configuration, by name, instead of the one its topics select."""
     start: str = "end"

@@ -112,6 +112,8 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> bo
         if backfill.out_of_order is not None:
             backfill.out_of_order.advance_past(record.sequence)
         if not backfill.retained and record.sequence > backfill.since:
+            if subscription.feed.focus is not None and not record.payload:
+                continue  # that a key is out of focus may be told here of one that the lane did not tell of
             # The conflating cursor has passed this record in the lane; here it is delivered.
             subscription.conflation.settle(subscription, subscription.counters.written_bytes - before)
             subscription.conflation.sent_s = record.time_s

@@ -2,6 +2,7 @@
 
 from headway.core.log.chunk import CHUNK_BYTES, Chunk, SpillHandle
 from headway.core.log.cursor import Cursor
+from headway.core.log.focus import FOCUS_BYTES, Focus
 from headway.core.log.held_back import HELD_BACK_BYTES, HeldBack
 from headway.core.log.lane import SPILL_BYTES_MIN, Lane
 from headway.core.log.ledger import (
@@ -46,10 +47,10 @@ from headway.core.log.tab import (
 
 __all__ = [
     "ANSWERS", "Chunk", "CHUNK_BYTES", "CommittedPosition", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES",
-    "DISK_RETRY_S", "DurablePosition", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER", "JournaledRun", "Lane",
-    "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NoLedger", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress",
-    "Pool", "QUERIES", "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "Retained", "RIGHTS",
-    "SAVED_RECORD_BYTES", "SELECTOR_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State",
-    "StateEntry", "StatePass", "StateReading", "StateTerms", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab",
-    "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
+    "DISK_RETRY_S", "DurablePosition", "Focus", "FOCUS_BYTES", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER",
+    "JournaledRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NoLedger", "NOT_DURABLE",
+    "OpenReceipts", "OutOfOrderProgress", "Pool", "QUERIES", "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES",
+    "RECEIPTS", "Retained", "RIGHTS", "SAVED_RECORD_BYTES", "SELECTOR_BYTES", "SESSION", "SESSION_BYTES",
+    "SPILL_BYTES_MIN", "SpillHandle", "State", "StateEntry", "StatePass", "StateReading", "StateTerms",
+    "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -66,6 +66,21 @@ class Deleted(StateEntry):
     deleted = True
 
 
+Accept = Callable[[Record], bool]
+
+
+class Told(Protocol):
+    """Says what readers are told of records that are not accepted (focus.py)."""
+
+    def left(self, record: Record) -> Record | None: ...
+
+    def begins(self, after: int) -> None:
+        """Is told of a pass over the changes after this sequence."""
+
+    def ends(self) -> None:
+        """Is told of its end."""
+
+
 class WholeReader(Protocol):
     """A reader of the whole state (state_reading.py)."""
 
@@ -122,6 +137,12 @@ class State:
     @property
     def newest(self) -> StateEntry:
         return self.ends.before
+
+    @property
+    def last_sequence(self) -> int:
+        """Returns the sequence of the newest record; 0 if there is none."""
+        record = self.newest.record
+        return 0 if record is None else record.sequence
 
     def put(self, record: Record, *, deletes: bool = False) -> int:
         """Makes ``record`` the latest of its key, or with ``deletes`` the one that deletes it. Returns by how many
@@ -231,29 +252,33 @@ class State:
         assert len(self._deleted) <= DELETES_MAX
         assert size == self.bytes, f"{self.bytes} bytes counted, {size} there"
 
-    def read(self, after: int, upto: int, accept: Callable[[Record], bool] | None = None) -> StatePass:
-        """Returns a pass over the accepted records with ``after`` < sequence <= ``upto``, with deletes."""
-        return StatePass(self, after, upto, accept, after)
+    def read(self, after: int, upto: int, accept: Accept | None = None, focus: Told | None = None) -> StatePass:
+        """Returns a pass over the accepted records with ``after`` < sequence <= ``upto``, with deletes. ``focus``
+        says what is told of the other records, if anything is."""
+        return StatePass(self, after, upto, accept, focus, after)
 
-    def snapshot(self, upto: int, accept: Callable[[Record], bool] | None = None) -> StatePass:
+    def snapshot(self, upto: int, accept: Accept | None = None, focus: Told | None = None) -> StatePass:
         """Returns a pass over all accepted records up to ``upto``; deletes only if the pass is extended."""
-        return StatePass(self, 0, upto, accept, upto)
+        return StatePass(self, 0, upto, accept, focus, upto)
 
 
 class StatePass:
     """A reader's position in the state: an iterator over records, which may pause for any time."""
 
-    __slots__ = ("accept", "after", "at", "deletes_after", "missed", "state", "upto")
+    __slots__ = ("accept", "after", "at", "deletes_after", "focus", "missed", "state", "upto")
 
     def __init__(
-        self, state: State, after: int, upto: int, accept: Callable[[Record], bool] | None, deletes_after: int
+        self, state: State, after: int, upto: int, accept: Accept | None, focus: Told | None, deletes_after: int
     ) -> None:
         self.state = state
         self.after = after
         self.upto = upto
         self.accept = accept
+        self.focus = focus
+        if focus is not None:
+            focus.begins(deletes_after)
         self.deletes_after = deletes_after
-        """Deletes up to this sequence are left out."""
+        """Deletes up to this sequence, and what has left, are left out."""
         self.missed = int(0 < after < state.forgotten_sequence)
         """The number of records that were evicted before this pass reached them. 1 for all deletes that were forgotten
         before it began."""
@@ -282,9 +307,15 @@ class StatePass:
     def wants(self, entry: StateEntry) -> bool:
         record = entry.record
         assert record is not None
-        after = self.deletes_after if entry.deleted else self.after
-        within = after < record.sequence <= self.upto
-        return within and (self.accept is None or self.accept(record))
+        if not self.after < record.sequence <= self.upto or (entry.deleted and record.sequence <= self.deletes_after):
+            return False
+        return self._shown(record) is not None
+
+    def _shown(self, record: Record) -> Record | None:
+        """Returns what the reader gets for a record; None: nothing."""
+        if self.accept is None or self.accept(record):
+            return record
+        return self.focus.left(record) if self.focus is not None and record.sequence > self.deletes_after else None
 
     def _move_to(self, entry: StateEntry) -> None:
         self.at = entry
@@ -315,8 +346,9 @@ class StatePass:
             self._move_to(here.after)
             if here.deleted and record.sequence <= self.deletes_after:
                 continue
-            if self.accept is None or self.accept(record):
-                return record
+            shown = self._shown(record)
+            if shown is not None:
+                return shown
         return None
 
     def take(self, most: int) -> list[StateEntry]:
@@ -352,6 +384,9 @@ class StatePass:
         self.state.seeking.pop(self, None)
         self.at = self.state.ends
         self.upto = -1
+        if self.focus is not None:
+            self.focus.ends()
+            self.focus = None
 
 
 def _size(record: Record) -> int:

@@ -21,6 +21,7 @@ from headway.core.consumer import Feed, Session
 from headway.core.log import MAIN, Retained, State
 from headway.core.message import Dialect, EncodedRun, ReceiptRequest, Record, Run, may_delete, routing_key_of
 from headway.core.permission import QUEUES, Operation, Rights
+from headway.core.routing.focusing import Befores, focused_parts, records_before
 from headway.core.routing.parts import marked_parts, part_of
 from headway.core.routing.registry import Registry
 from headway.core.routing.router import Route
@@ -207,6 +208,7 @@ class Publishing:
             ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))
             if ledger.full and session is not None:
                 self._registry.pause(session, ledger, now)
+        before = records_before(route.focused, run, first, now) if route.focused else {}
         for state in route.states:
             self.keep(state, run, first, now)
         taken, accepted = len(route.states), len(run.ends)
@@ -218,6 +220,8 @@ class Publishing:
                     self.append(feed, part_of(run, 0, room), first, {}, session, now)
                 for queue in list(feed.queues):
                     queue.refuse(run, room, first, now)
+            elif feed.focus is not None:
+                taken += self._append_focused(feed, run, first, before, session, now)
             else:
                 taken += self.append(feed, run, first, encoded, session, now)
         if run.receipt is not None and session is not None:
@@ -242,7 +246,6 @@ class Publishing:
         key = feed.key
         if session is not None and key.exclude == session.number:
             return 0
-        registry = self._registry
         if feed.selector is not None:
             if not self._append_selected(feed, run, first, encoded, now):
                 return 0
@@ -251,6 +254,12 @@ class Publishing:
             if frames is None:
                 frames = encoded[key.dialect] = key.dialect.encode(run, first)
             feed.lane.append(run, frames, first, now)
+        self._grown(feed, session, now)
+        return 1
+
+    def _grown(self, feed: Feed, session: Session | None, now: float) -> None:
+        """Notes that a lane has grown. Holds the publisher back if it has to be."""
+        registry, key = self._registry, feed.key
         registry.dirty[feed] = None
         if session is not None:
             pool = key.pool
@@ -258,7 +267,19 @@ class Publishing:
                 registry.pause(session, feed, now)
             if pool.hopeless or pool.crowded or feed.lane.full:
                 self._hold_up(session, feed, now)
-        return 1
+
+    def _append_focused(
+        self, feed: Feed, run: Run, first: int, before: Befores, session: Session | None, now: float
+    ) -> int:
+        """Appends what a feed with a focus is told of a run. Returns how many parts these are."""
+        if session is not None and feed.key.exclude == session.number:
+            return 0
+        parts = focused_parts(feed, run, first, before, now)
+        for part, index in parts:
+            feed.lane.append(part, feed.key.dialect.encode(part, first + index), first + index, now)
+        if parts:
+            self._grown(feed, session, now)
+        return len(parts)
 
     def _hold_up(self, session: Session, feed: Feed, now: float) -> None:
         """Pauses the publisher if the lane or its pool has no room for more."""
@@ -328,6 +349,7 @@ def slice_of(run: Run, route: Route, session: Session) -> int:
     work = count * (len(route.feeds) // RECORDS_A_UNIT) + count * route.selecting // SELECTED_A_UNIT
     if route.keyed is not None and may_delete(run):  # each record may be a part of its own
         work += count * len(route.feeds)
+    work += count * len(route.focused)
     if work > SLICE_WORK:
         most = min(most, count * SLICE_WORK // work)
     return max(1, most)

@@ -22,6 +22,7 @@ from tests.interop.waiting import PATIENCE_S, holds
 from headway.core.base import Reason
 from headway.server.config.tls.certificates import TlsContext
 from headway.server.connections.peer_progress import TcpInfo
+from headway.server.http.https_listener import LIMIT
 from headway.server.transport import Handshakes, StreamError, TlsHandshake, TlsStream
 from headway.server.transport.tls_records import RECORD_BYTES, contents
 from headway.server.transport.tls_stream import BATCH_BYTES
@@ -344,3 +345,22 @@ def test_marks_translate_in_order_and_exactly_at_the_end(sends: list[tuple[int, 
     assert all(0 <= one <= plain for one in found)
     assert all(one >= plain - (wire - there) for one, there in zip(found, at, strict=True)), "overhead is only left out"
     assert marks.plain_of(wire, wire) == marks.plain_of(wire + MARK_BYTES, wire) == plain
+
+
+def test_the_handshakes_of_the_admin_api_are_not_those_of_a_listener_called_admin() -> None:
+    class Waiting:
+        said = ""
+
+        def give_up(self, reason: Reason, text: str) -> None:
+            self.said = text
+
+    async def play() -> None:
+        ours, theirs = Waiting(), Waiting()
+        handshakes = Handshakes(asyncio.get_running_loop())
+        handshakes.wait(theirs, "listeners.admin.handshakes_max", 1)
+        handshakes.wait(ours, LIMIT, 1)
+        assert not theirs.said
+        handshakes.wait(Waiting(), LIMIT, 1)
+        assert ours.said.endswith("(the limit of the admin API)")
+
+    asyncio.run(play())

@@ -122,8 +122,8 @@ class Listener:
     def _stream(self, sock: socket.socket, pool: Pool) -> ByteStream:
         stream: ByteStream = PlainStream(sock)
         if self.tls is not None:
-            most, url = self.table.handshakes_max, self.url
-            stream = TlsStream(TlsHandshake(sock, self.tls, self.engine.handshakes, self.name, most, url))
+            limit, most = f"listeners.{self.name}.handshakes_max", self.table.handshakes_max
+            stream = TlsStream(TlsHandshake(sock, self.tls, self.engine.handshakes, limit, most, self.url))
         if self._scheme.websocket:
             filler = PROTOCOLS[self._scheme.protocol].filler
             loop, shared = self.engine.loop, self._shared

@@ -20,6 +20,7 @@ HANDSHAKES_MAX = 256
 HANDSHAKE_S = 10.0
 RETRY_S = 0.5
 NAME = "admin"
+LIMIT = "the limit of the admin API"
 
 
 class HttpsListener:
@@ -75,7 +76,7 @@ class _Entering:
     def __init__(self, listener: HttpsListener, sock: socket.socket, address: str) -> None:
         self._listener = listener
         self.address = address
-        handshake = TlsHandshake(sock, listener.tls, listener.handshakes, NAME, HANDSHAKES_MAX, listener.url)
+        handshake = TlsHandshake(sock, listener.tls, listener.handshakes, LIMIT, HANDSHAKES_MAX, listener.url)
         self._stream = TlsStream(handshake)
 
     def begin(self) -> None:

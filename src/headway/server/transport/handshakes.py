@@ -34,33 +34,34 @@ class Handshakes:
         self.loop = loop
         self._threads: ThreadPoolExecutor | None = None
         self._waiting: dict[str, dict[Handshake, None]] = {}
-        """Handshakes by listener that wait for their clients; who waits longest is first."""
+        """Handshakes by their limit that wait for their clients; who waits longest is first."""
         self._computing: dict[str, int] = {}
         self.done = self.failed = 0
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values())) + sum(self._computing.values())
 
-    def wait(self, handshake: Handshake, listener: str, most: int) -> None:
-        """Notes that a handshake waits for its client."""
-        waiting = self._waiting.setdefault(listener, {})
+    def wait(self, handshake: Handshake, limit: str, most: int) -> None:
+        """Notes that a handshake waits for its client. ``limit``: the name of the setting that says ``most``; each has
+        handshakes of its own."""
+        waiting = self._waiting.setdefault(limit, {})
         waiting[handshake] = None
-        if len(waiting) + self._computing.get(listener, 0) > most:
+        if len(waiting) + self._computing.get(limit, 0) > most:
             oldest = next(iter(waiting))
             text = (f"the client was the slowest of {most} TLS handshakes under way, and another client came "
-                    f"(listeners.{listener}.handshakes_max)")  # fmt: skip
+                    f"({limit})")  # fmt: skip
             oldest.give_up(Reason.CONNECT_TIMEOUT, text)
 
-    def leave(self, handshake: Handshake, listener: str) -> None:
+    def leave(self, handshake: Handshake, limit: str) -> None:
         """Notes that a handshake does not wait any more."""
-        self._waiting.get(listener, {}).pop(handshake, None)
+        self._waiting.get(limit, {}).pop(handshake, None)
 
-    def compute(self, listener: str, step: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
+    def compute(self, limit: str, step: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
         """Computes a step in a thread, then calls ``then`` on the loop, with the error if there was one."""
         if self._threads is None:
             count = min(THREADS_MAX, max(1, (os.cpu_count() or 1) // 2))
             self._threads = ThreadPoolExecutor(count, thread_name_prefix="headway-tls")
-        self._computing[listener] = self._computing.get(listener, 0) + 1
+        self._computing[limit] = self._computing.get(limit, 0) + 1
 
         def run() -> None:
             error: BaseException | None = None
@@ -71,7 +72,7 @@ class Handshakes:
             self.loop.call_soon_threadsafe(finish, error)
 
         def finish(error: BaseException | None) -> None:
-            self._computing[listener] -= 1
+            self._computing[limit] -= 1
             then(error)
 
         self._threads.submit(run)

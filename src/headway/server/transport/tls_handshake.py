@@ -30,14 +30,15 @@ class Secured(Protocol):
 
 class TlsHandshake:
     __slots__ = (
-        "_context", "_handshakes", "_head", "_listener", "_most", "_stream", "_url", "incoming", "outgoing", "sock",
+        "_context", "_handshakes", "_head", "_limit", "_most", "_stream", "_url", "incoming", "outgoing", "sock",
         "tls", "unsent", "user", "wire_bytes",
     )  # fmt: skip
 
     def __init__(
-        self, sock: socket.socket, context: TlsContext, handshakes: Handshakes, listener: str, most: int, url: str
+        self, sock: socket.socket, context: TlsContext, handshakes: Handshakes, limit: str, most: int, url: str
     ) -> None:
-        """``most``: handshakes that the listener may have under way; ``url``: its address."""
+        """``most``: handshakes that the listener may have under way; ``limit``: the name of the setting that says so;
+        ``url``: its address."""
         self.sock = sock
         self.tls: ssl.SSLObject | None = None
         """Made with the first step."""
@@ -49,7 +50,7 @@ class TlsHandshake:
         """The user whose certificate the client has shown."""
         self._context = context
         self._handshakes = handshakes
-        self._listener, self._most, self._url = listener, most, url
+        self._limit, self._most, self._url = limit, most, url
         self._head = bytearray()
         """Bytes that have come and are not a whole record."""
         self._stream: Secured | None = None
@@ -60,7 +61,7 @@ class TlsHandshake:
 
     def drop(self) -> None:
         """Forgets the stream when its connection has ended."""
-        self._handshakes.leave(self, self._listener)
+        self._handshakes.leave(self, self._limit)
         self._stream = None
 
     def give_up(self, reason: Reason, text: str) -> None:
@@ -75,7 +76,7 @@ class TlsHandshake:
         if self.unsent:
             loop.add_writer(self.sock, self._writable)
         loop.add_reader(self.sock, self._readable)
-        self._handshakes.wait(self, self._listener, self._most)
+        self._handshakes.wait(self, self._limit, self._most)
 
     def _readable(self) -> None:
         if self._stream is None:
@@ -108,10 +109,10 @@ class TlsHandshake:
 
     def _compute(self) -> None:
         loop = self._handshakes.loop
-        self._handshakes.leave(self, self._listener)
+        self._handshakes.leave(self, self._limit)
         loop.remove_reader(self.sock)
         loop.remove_writer(self.sock)
-        self._handshakes.compute(self._listener, self._step, self._stepped)
+        self._handshakes.compute(self._limit, self._step, self._stepped)
 
     def _stepped(self, error: BaseException | None) -> None:
         if self._stream is None:

@@ -65,6 +65,10 @@ class WriterOutlet(ConnectionlessOutlet):
         super().__init__(now)
         self.resumed = resumed
 
+    def ended(self, reason: Reason, text: str, rest: bytes | memoryview | None) -> None:
+        super().ended(reason, text, rest)
+        self.resumed()
+
 
 class Writers:
     def __init__(

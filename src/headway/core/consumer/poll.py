@@ -73,6 +73,10 @@ class ConnectionlessOutlet(Outlet):
     def wait_writable(self) -> None:
         return
 
+    def ended(self, reason: Reason, text: str, rest: bytes | memoryview | None) -> None:
+        """Is told that the broker has ended the session. ``rest``: the rest of a half-sent record; None: it is lost."""
+        self.last_word = reason, text
+
     def moved(self, size: int, now: float) -> None:
         """Notes that the client has read so many bytes more."""
         if self._step_bytes >= 0:

@@ -237,9 +237,7 @@ class Engine:
             case Disconnect(session, outlet, reason, text, rest):
                 if isinstance(outlet, ConnectionlessOutlet):
                     log.info("disconnecting %s: %s", session.client, text)
-                    outlet.last_word = reason, text
-                    if isinstance(outlet, WriterOutlet):
-                        outlet.resumed()
+                    outlet.ended(reason, text, rest)
                 else:
                     assert isinstance(outlet, Connection)
                     outlet.close_gracefully(reason, text, rest)

@@ -1,19 +1,15 @@
-"""Recorded records as JSON lines, one object each, for clients without Arrow.
-
-Data that is no text is in base64, in a field whose name ends in ``_base64``.
-"""
+"""Recorded records as JSON lines, one object each, for clients without Arrow (wire/json_forms.py)."""
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from headway.core.message import Run
 from headway.server.recorded.parts import RunPart
+from headway.wire.json_forms import properties_form, text_form
 
 CHUNK_BYTES = 256 * 1024
 PROGRESS_BYTES = 16 * 1024 * 1024
@@ -47,31 +43,9 @@ def records_of(part: RunPart) -> Iterator[dict[str, Any]]:
     if run is None:
         return
     time = datetime.fromtimestamp(part.time_us / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    properties = properties_of(run)
+    properties = properties_form(run.properties, run.qos, retain=run.retain)
     for index, key in enumerate(part.keys):
         yield {
             "offset": part.first + index, "timestamp": time, "topic": run.topic, "key": key, "properties": properties,
-            **_text("payload", run.payload(index)),
+            **text_form("payload", run.payload(index)),
         }  # fmt: skip
-
-
-def properties_of(run: Run) -> dict[str, Any]:
-    """Returns the properties that are set."""
-    said = run.properties
-    found: dict[str, Any] = {"qos": run.qos, "retain": run.retain}
-    if said.content_type is not None:
-        found["content_type"] = said.content_type
-    if said.response_topic is not None:
-        found["response_topic"] = said.response_topic
-    if said.correlation_data is not None:
-        found |= _text("correlation_data", said.correlation_data)
-    if said.user:
-        found["user"] = list(said.user)
-    return found
-
-
-def _text(name: str, data: bytes) -> dict[str, str]:
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": b64encode(data).decode()}

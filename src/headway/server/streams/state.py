@@ -22,6 +22,7 @@ from headway.core.permission import Operation
 from headway.core.query import PAGE_MAX, KeptOrders, NoState, Past, StateQuery, StateRequest, begin_query
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Refusal, abort, is_gone
+from headway.server.streams.events import EventStreams, wants_events
 from headway.server.streams.past_states import PastStates
 from headway.server.streams.read_right import ReadRight
 from headway.server.streams.records import ARROW, JSON_LINES, NO_ARROW, UNREAD_S, has_arrow
@@ -48,6 +49,7 @@ class StateHandlers:
         self._askers: dict[str, _Asker] = {}
         """Those whose queries are being answered, by name."""
         self._past_states = PastStates(engine)
+        self._streams = EventStreams(engine)
         self._orders = KeptOrders(engine.broker.registry)
         self._keeping: asyncio.Task[None] | None = None
 
@@ -66,6 +68,8 @@ class StateHandlers:
             await asyncio.sleep(0 if more else KEEP_UP_S)
 
     async def _state(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "GET" and wants_events(request):
+            return await self._streams.answer(request)
         if self._running >= QUERIES_MAX:
             raise Refusal(503, f"{QUERIES_MAX} queries are being answered already; try again later")
         client = f"user {request[USER]}" if request[USER] else f"address {request.remote}"

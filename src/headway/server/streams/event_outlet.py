@@ -1,0 +1,58 @@
+"""The outlet of a consumer over server-sent events: one piece at a time, which its HTTP answer writes.
+
+There is no buffer of records for it: while a piece waits for its client, the outlet is blocked, and its records stay in
+the lane, where policies judge the consumer as any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from headway.core.base import Reason
+from headway.core.consumer import ConnectionlessOutlet, Outlet, Pace
+from headway.core.log import SpillHandle
+from headway.wire.event_stream import END
+
+PIECE_BYTES = 64 * 1024
+
+
+class EventOutlet(ConnectionlessOutlet):
+    __slots__ = ("_over", "changed", "is_whole", "piece", "rest")
+
+    def __init__(self, now: float, over: Callable[[], object]) -> None:
+        """``over`` is called when the session is ended."""
+        super().__init__(now)
+        self._over = over
+        self.blocked = False
+        self.piece = b""
+        """The piece that is to be written next, or that is being written."""
+        self.is_whole = True
+        """The last piece ended with the end of an event."""
+        self.rest: bytes | memoryview | None = b""
+        """The rest of a half-sent event, when the broker has ended the session; None: it cannot be had."""
+        self.changed = asyncio.Event()
+        """Set when there is a piece, or the session is over."""
+
+    def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
+        if self.piece or self.last_word is not None:
+            return 0
+        self.piece = b"".join(views)[:PIECE_BYTES]
+        self.is_whole = self.piece.endswith(END)
+        self.changed.set()
+        return len(self.piece)
+
+    def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
+        if self.piece:
+            return 0
+        data = handle.read(start, start + min(count, PIECE_BYTES))
+        return self.send([data], len(data))
+
+    def pace(self, now: float) -> Pace:
+        return Outlet.pace(self, now)
+
+    def ended(self, reason: Reason, text: str, rest: bytes | memoryview | None) -> None:
+        super().ended(reason, text, rest)
+        self.rest = rest
+        self.changed.set()
+        self._over()

@@ -1,0 +1,180 @@
+"""The state and what changes it, over HTTP: ``GET /v1/state/FILTER`` with ``Accept: text/event-stream``.
+
+Theory of operation. A client is a session with one subscription, as over any protocol: a snapshot with marks, then live
+records, from a lane that all clients with the same filter and selector share (wire/event_stream.py). Its outlet has one
+piece at a time, and the answer writes it and waits until the client takes it. So a client that does not read is a
+lagging consumer of whom policies, limits of pools, verdicts and ``headway top`` know, and costs no more than any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from itertools import count
+
+import msgspec
+from aiohttp import web
+
+from headway.core.base import Reason, Refused
+from headway.core.consumer import (
+    ConnectRequest,
+    Session,
+    SubscribeRequest,
+    SubscriptionOptions,
+    Use,
+    read_options,
+)
+from headway.core.message import BadTopic, validate_filter
+from headway.core.query import NoState, state_of
+from headway.server.engine import Engine
+from headway.server.http import IDENTITY, USER, Refusal, abort, is_gone
+from headway.server.streams.event_outlet import EventOutlet
+from headway.server.streams.read_right import ReadRight
+from headway.wire.event_stream import EventStreamDialect, event
+
+log = logging.getLogger("headway")
+
+EVENT_STREAM = "text/event-stream"
+PROTOCOL = LISTENER = "http"
+STREAMS_MAX = 128
+"""Half of the connections that there may be (http/access.py)."""
+STREAMS_PER_CLIENT = 32
+"""Limit of one user, or of one address where nobody is logged in."""
+OPTIONS = ("where", "selector", "conflate", "policy", "from", "patience")
+"""The options of a subscription that make sense here; it has a snapshot with marks."""
+SILENCE_S = 15.0
+"""A client hears a comment after so long without an event, so that it, and what is between, knows that it is alive."""
+LOOK_S = 1.0
+"""So often it is looked whether a client without events is still there, and may still read."""
+LAST_WORD_S = 5.0
+"""The time that a client has to take why it was ended."""
+COMMENT = b":\n\n"
+
+
+def wants_events(request: web.Request) -> bool:
+    accepted = request.headers.get("Accept", "").split(",")
+    return any(part.partition(";")[0].strip().lower() == EVENT_STREAM for part in accepted)
+
+
+class EventStreams:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._numbers = count(1)
+        self._running: Counter[str] = Counter()
+        """The streams of each user, or of each address where nobody is logged in."""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Raises Refusal."""
+        if self._running.total() >= STREAMS_MAX:
+            raise Refusal(503, f"there are {STREAMS_MAX} event streams already; try again later")
+        filter, client = request.match_info["filter"], request[USER] or f"address {request.remote}"
+        if self._running[client] >= STREAMS_PER_CLIENT:
+            raise Refusal(429, f"{client} has {STREAMS_PER_CLIENT} event streams already; close some of them")
+        self._running[client] += 1
+        try:
+            validate_filter(filter)
+            right = ReadRight(self._engine, request[IDENTITY], filter)
+            return await self._stream(request, self._wanted(request, filter), right)
+        except NoState as error:
+            raise Refusal(404, str(error)) from None
+        except BadTopic as error:
+            raise Refusal(400, str(error)) from None
+        except Refused as refused:
+            if refused.retry_after_s:
+                raise Refusal(429, str(refused), retry_after_s=round(refused.retry_after_s, 3)) from None
+            raise Refusal(403 if refused.reason is Reason.NOT_AUTHORIZED else 400, str(refused)) from None
+        finally:
+            self._running[client] -= 1
+            self._running += Counter()  # forgets who has none
+
+    def _wanted(self, request: web.Request, filter: str) -> SubscribeRequest:
+        """Raises Refused, NoState."""
+        pairs = [("selector" if name == "where" else name, value) for name, value in request.query.items()]
+        for name in request.query:
+            if name not in OPTIONS:
+                text = f"an event stream has no {name[:40]!a}; it has {', '.join(OPTIONS)}"
+                raise Refused(Reason.PROTOCOL_ERROR, text)
+        if len({name for name, _ in pairs}) < len(pairs):
+            raise Refused(Reason.PROTOCOL_ERROR, "each option once; where and selector are the same")
+        seen = request.headers.get("Last-Event-ID", "")
+        if seen.isascii() and seen.isdecimal() and "from" not in request.query:
+            pairs.append(("from", seen))
+        key = state_of(self._engine.broker.registry, filter).key.text
+        said = read_options(pairs, Use.SUBSCRIPTION, strict=True)
+        options = msgspec.convert({"snapshot": True, "marks": True, "key": key} | said, SubscriptionOptions)
+        return SubscribeRequest(filter, EventStreamDialect(key), send_retained="never", options=options)
+
+    async def _stream(self, request: web.Request, wanted: SubscribeRequest, right: ReadRight) -> web.StreamResponse:
+        engine, client = self._engine, f"events/{request.remote}/{next(self._numbers)}"
+        identity = request[IDENTITY]
+        asked = ConnectRequest(
+            client, LISTENER, username=request[USER] or None, protocol=PROTOCOL,
+            rights=engine.permissions.rights(identity, client), allowance=engine.allowances.of(identity),
+        )  # fmt: skip
+        outlet = EventOutlet(engine.now(), lambda: engine.loop.call_later(LAST_WORD_S, abort, request))
+        session = engine.broker.connect(asked, outlet, engine.now())
+        try:
+            engine.broker.subscribe(session, wanted, engine.now())
+            engine.turn_soon()
+            response = web.StreamResponse(headers={
+                "Content-Type": EVENT_STREAM, "Cache-Control": "no-store", "X-Accel-Buffering": "no",
+            })  # fmt: skip
+            response.enable_chunked_encoding()
+            try:
+                await response.prepare(request)
+                await self._send(request, response, session, outlet, right)
+            except ConnectionError:
+                pass  # the client is gone
+            return response
+        finally:
+            if session.connected and session.outlet is outlet:
+                engine.broker.disconnect(session, outlet, Reason.CLIENT_GONE, engine.now(), will=False)
+            engine.turn_soon()
+
+    async def _send(
+        self, request: web.Request, response: web.StreamResponse, session: Session, outlet: EventOutlet,
+        right: ReadRight,
+    ) -> None:  # fmt: skip
+        """Sends what the outlet takes, until the client is gone or the session is ended. Raises ConnectionError."""
+        said_s = self._engine.now()
+        while not is_gone(request):
+            outlet.changed.clear()
+            if outlet.piece:
+                said_s = self._engine.now()
+                await response.write(outlet.piece)
+                outlet.piece = b""
+                if outlet.blocked:
+                    self._engine.writable(session)
+            elif outlet.last_word is not None:
+                await self._end(request, response, outlet, *outlet.last_word)
+                return
+            elif not await _happens(outlet.changed, LOOK_S) and self._is_silent(outlet, said_s):
+                said_s = self._engine.now()
+                await response.write(COMMENT)
+            try:
+                right.check()
+            except Refused as refused:
+                outlet.ended(refused.reason, str(refused), b"" if outlet.is_whole else None)
+
+    def _is_silent(self, outlet: EventOutlet, said_s: float) -> bool:
+        return outlet.is_whole and not outlet.piece and self._engine.now() - said_s > SILENCE_S
+
+    async def _end(
+        self, request: web.Request, response: web.StreamResponse, outlet: EventOutlet, reason: Reason, text: str
+    ) -> None:
+        """Tells the client why it is ended, behind the rest of a half-sent event."""
+        log.info("the event stream of %s is over: %s", request.remote, text)
+        if outlet.rest is None:
+            abort(request)
+            return
+        await response.write(bytes(outlet.rest) + event("closed", {"reason": str(reason), "text": text}))
+        await response.write_eof()
+
+
+async def _happens(event: asyncio.Event, within_s: float) -> bool:
+    try:
+        async with asyncio.timeout(within_s):
+            return await event.wait()
+    except TimeoutError:
+        return False

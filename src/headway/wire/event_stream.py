@@ -1,0 +1,112 @@
+"""Records as server-sent events (the HTML standard, 9.2): ``id: OFFSET``, ``data: JSON``, an empty line.
+
+The JSON of a record is that of recorded topics, without a time. An ordinary record is an event without a name. A delete
+is the event ``delete``. The broker's own marks are ``snapshot_begin``, ``snapshot_end`` and ``snapshot_broken``; what
+they tell is their data. A gap is an event ``gap`` before the record that follows it.
+
+JSON has no line break in it, so an event ends at the first empty line, whatever a publisher has written.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any
+
+import msgspec
+
+from headway.core.message import DELETE, EVENT, EncodedRun, Gap, Properties, Record, Run, compile_key, says_delete
+from headway.wire.json_forms import properties_form, text_form
+
+END = b"\n\n"
+OWN = "headway-"
+"""The beginning of the names of the broker's own user properties."""
+_DATA = b"data: "
+_encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def event(name: str, told: dict[str, Any]) -> bytes:
+    """Returns an event of the broker's own."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(told))
+
+
+class EventStreamDialect(msgspec.Struct, frozen=True):
+    """The wire form of a subscription over server-sent events. ``key`` finds the key of each record."""
+
+    key: str
+
+    @property
+    def form(self) -> object:
+        return "server-sent events"
+
+    @property
+    def id_bytes(self) -> int:
+        return 0
+
+    @property
+    def bare(self) -> bool:
+        return False
+
+    def encode(self, run: Run, first_sequence: int) -> EncodedRun:
+        parts, ends, at = [], [], 0
+        properties = properties_form(run.properties, run.qos, retain=False)
+        deletes = says_delete(run.properties)
+        for index, key in enumerate(compile_key(self.key).of_run(run)):
+            payload = run.payload(index)
+            frame = _frame(run.topic, key, properties, payload, first_sequence + index, deletes=deletes)
+            parts.append(frame)
+            at += len(frame)
+            ends.append(at)
+        return EncodedRun(b"".join(parts), ends)
+
+    def decode(self, frame: bytes) -> Record:
+        *_, line = (line for line in frame.split(b"\n") if line.startswith(_DATA))
+        told = _decode(line[len(_DATA) :])
+        said = told["properties"]
+        correlation = _data("correlation_data", said) if len(said) > 2 else None
+        properties = Properties(
+            content_type=said.get("content_type"), response_topic=said.get("response_topic"),
+            correlation_data=correlation, user=tuple((name, value) for name, value in said.get("user", ())),
+        )  # fmt: skip
+        return Record(told["topic"], _data("payload", told) or b"", properties, said["qos"])
+
+    def encode_record(
+        self, record: Record, delivery_id: int, *, now: float, retain: bool = False, redelivered: bool = False,
+        gap: Gap | None = None,
+    ) -> bytes:  # fmt: skip
+        before = b"" if gap is None else _gap(gap)
+        if not record.sequence and (name := record.properties.user_value(EVENT)):  # a mark
+            return before + event(name, dict(map(_figure, record.properties.user[1:])))
+        key = compile_key(self.key).of(record)
+        properties = properties_form(record.properties, record.qos, retain=retain)
+        deletes = says_delete(record.properties)
+        return before + _frame(record.topic, key, properties, record.payload, record.sequence, deletes=deletes)
+
+    def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:
+        return _gap(gap) + frame
+
+    def redelivered(self, frame: bytes) -> bytes:
+        return frame
+
+
+def _frame(
+    topic: str, key: str | None, properties: dict[str, Any], payload: bytes, sequence: int, *, deletes: bool
+) -> bytes:
+    told = {"offset": sequence, "topic": topic, "key": key, "properties": properties, **text_form("payload", payload)}
+    name = b"event: %b\n" % DELETE.encode() if deletes else b""
+    return b"%bid: %d\ndata: %b\n\n" % (name, sequence, _encode(told))
+
+
+def _gap(gap: Gap) -> bytes:
+    told = {"records": gap.records, "reason": str(gap.reason), "first": gap.first_sequence, "last": gap.last_sequence}
+    return event("gap", told)
+
+
+def _figure(pair: tuple[str, str]) -> tuple[str, object]:
+    name, value = pair
+    return name.removeprefix(OWN), int(value) if value.isdecimal() else value
+
+
+def _data(name: str, told: dict[str, Any]) -> bytes | None:
+    if name in told:
+        return str(told[name]).encode()
+    return b64decode(told[f"{name}_base64"]) if f"{name}_base64" in told else None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 from tests.core.queue_wire import PLAIN, Delivered, Wrapping, run_of
+from tests.sim.queues import takebacks
 from tests.sim.queues.chance import HEADERS, KEYS, Manner
 from tests.sim.queues.model import Flight, QueueModel, State
 from tests.sim.queues.outlet import QueueOutlet
@@ -95,7 +96,7 @@ class Party:
         world.broker.disconnect(session, outlet, Reason.CLIENT_GONE, world.now)
         for channel in channels:
             world.broker.queues.close_channel(session, channel, world.now)
-        world.reap()
+        takebacks.reap(world)
 
     def gone(self) -> None:
         """What it had not settled is for others."""
@@ -133,7 +134,7 @@ class Party:
         session = self.session
         self.closed(number)
         self.world.broker.queues.close_channel(session, channel, self.world.now)
-        self.world.reap()
+        takebacks.reap(self.world)
 
     def closed(self, number: int) -> None:
         """One of its channels is no more."""
@@ -177,7 +178,7 @@ class Party:
     def cancel(self, consumer: Consumer) -> None:
         self.ended(consumer)
         self.world.broker.queues.cancel(consumer.subscription, self.world.now)
-        self.world.reap()
+        takebacks.reap(self.world)
 
     def ended(self, consumer: Consumer) -> None:
         """It is a consumer no more; what it has not settled stays with its channel."""
@@ -252,7 +253,7 @@ class Party:
         world = self.world
         entry = model.entries.get(one.number)
         if entry is not None and entry.state is State.FLIES:
-            world.taken_from(entry)
+            takebacks.taken_from(world, entry)
         entry = model.given(one.number, one.redelivered, world.now, self.name)
         assert one.record.payload == world.payloads[one.number], f"{one.number} is not as it was published"
         if not acks:

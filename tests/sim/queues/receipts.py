@@ -60,9 +60,9 @@ class QueueReceiptWorld(World):
             self._asked[self.broker.registry.sequence + 1] = int(run.payload(0).split()[0])
             run.receipt = ReceiptRequest(NEVER_S)
 
-    def _declare(self, *args: Any, **more: Any) -> None:
-        super()._declare(*args, **more)
-        self.all_models += [model for model in self.models.values() if model not in self.all_models]
+    def add(self, model: QueueModel) -> None:
+        super().add(model)
+        self.all_models.append(model)
 
     def _tell(self, receipt: Receipt, now: float) -> None:
         figures = receipt.figures(now)

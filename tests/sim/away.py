@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.sim.chance import Manner
 from tests.sim.client import Client
+from tests.sim.subscribing import subscribe
 from tests.sim.world import World
 
 from headway.core.consumer.options import SubscribeRequest
@@ -56,7 +57,7 @@ class Traveller(Client):
         if self.stream is None:
             if world.now >= self.away_until_s and self.connect(clean=False) and not self.models:
                 dialect = MqttDialect(self.version, rng.choice((1, 2)), 1 if self.marks else None, False, False)
-                self.subscribe("#", SubscribeRequest("#", dialect, None, dialect.qos, send_retained="never"))
+                subscribe(self, "#", SubscribeRequest("#", dialect, None, dialect.qos, send_retained="never"))
             return
         self.read(1e12)
         self.acknowledge()

@@ -5,25 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.wires.packets import encode_connect, encode_publish
-from tests.sim.chance import FILTERS, KEYS, SELECTOR, TOPICS, Manner, payload
-from tests.sim.model import GroupModel, SubModel, take_apart
+from tests.sim.chance import TOPICS, Manner, payload
+from tests.sim.model import SubModel, take_apart
 from tests.sim.stream import Frame, Stream, as_publish
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.consumer.options import SubscribeRequest, SubscriptionOptions
 from headway.core.consumer.session import ConnectRequest, Session, Will
 from headway.core.log.held_back import HeldBack
 from headway.core.message.record import Properties, Record, Run
-from headway.core.message.topics import matches, parse_shared_filter
+from headway.core.message.topics import matches
 from headway.wire.mqtt.decoder import MqttDecoder
-from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.packets import Connect, DisconnectPacket, Publish, PubRel
 from headway.wire.mqtt.replies import Replies
 
 if TYPE_CHECKING:
     from tests.sim.world import World
-
-SHARED = MqttDialect(5, 2, None, True, False)
 
 
 class HeldBackTo(HeldBack):
@@ -296,101 +292,6 @@ class Client:
             model, _ = found
             model.unsettled.pop(packet_id, None)
             assert known or model.excess, f"{packet_id} is not in flight any more"
-
-    # -- subscribing ------------------------------------------------------------------------------------------------
-
-    def pick_filter(self) -> str | None:
-        rng = self.world.rng
-        full = rng.choice(FILTERS)
-        if rng.random() < 0.2:
-            full = f"$share/{rng.choice('gh')}/{full}"
-        elif rng.random() < 0.03:
-            full = "$SYS/#"
-        if self.marks:
-            return full
-        inner = (parse_shared_filter(full) or ("", full))[1]
-        for model in self.models:
-            if model.live and model.subscription.filter != full and any(
-                matches(model.filter, topic) and matches(inner, topic) for topic in TOPICS
-            ):
-                return None
-        return full
-
-    def _options(self) -> SubscriptionOptions:
-        rng, world = self.world.rng, self.world
-        if self.version == 4 or rng.random() < 0.4:
-            return SubscriptionOptions()
-        # What a timer makes due is judged in the same tick, so whoever is to look healthy must take it at once.
-        interval_s = None if self.manner.healthy and self.capacity < 10**6 else 0.3
-        names = [policy.name for policy in world.broker.registry.policies]
-        return SubscriptionOptions(
-            conflate_s=rng.choice((None, None, None, 0.0, interval_s)),
-            snapshot=rng.random() < 0.3,
-            policy=rng.choice(names) if names and rng.random() < 0.3 else None,
-            start=rng.choice(("end", "end", "end", "earliest", str(rng.randint(0, world.broker.registry.sequence)))),
-            key=rng.choice((None, *KEYS)),
-            selector=SELECTOR if rng.random() < 0.2 else None,
-            offsets=rng.random() < 0.3,
-            expiries=len(self.name) % 2 == 0,
-        )
-
-    def subscribe(self, full: str, request: SubscribeRequest | None = None) -> None:
-        world, session, stream, rng = self.world, self.session, self.stream, self.world.rng
-        assert session is not None
-        assert stream is not None
-        shared = parse_shared_filter(full)
-        identifier = 1 + FILTERS.index(full) if self.marks and full in FILTERS else 99 if self.marks else None
-        if self.marks and shared:
-            identifier = 100 + FILTERS.index(shared[1]) + 20 * "gh".index(shared[0])
-        if request is None:
-            options = self._options()
-            qos, keep = rng.choice((0, 0, 1, 2)), rng.random() < 0.2
-            dialect = MqttDialect(self.version, qos, identifier, keep and self.version == 5, options.offsets)
-            request = SubscribeRequest(
-                full, dialect, SHARED, qos,
-                no_local=not shared and self.version == 5 and rng.random() < 0.2,
-                retain_as_published=dialect.retain_as_published,
-                send_retained="never" if shared or keep else rng.choice(("always", "new", "never")),
-                options=options,
-            )
-        old = session.subscriptions.get(full)
-        began = (stream.number, stream.boundary)
-        retained = world.retained_for(full if shared is None else "")
-        subscription = world.broker.subscribe(session, request, world.now)
-        world.reap(self.name, began)
-        world.note("subscribed", self.name, full, request.qos)
-        if rng.random() < 0.5:
-            self.write(stream.replies.suback(1, [request.qos]))
-        if subscription is old:
-            for model in self.models:
-                if model.subscription is old:
-                    model.qos, model.renewed = request.qos, True
-            return
-        start = world.broker.registry.sequence
-        model = SubModel(world.history, start, subscription, shared[1] if shared else full, identifier, began)
-        if request.send_retained == "always" or (request.send_retained == "new" and old is None):
-            model.retained = retained
-        if old is not None and not old.ended:
-            older = next(m for m in self.models if m.subscription is old)
-            model.replaced, older.replaced_by, older.ended = older, model, began
-            model.owed_by_older = model.subscription.conflation.owed_records
-        self.models.append(model)
-        world.models.append(model)
-        world.active.append(model)
-        if shared:
-            group = world.groups.get(subscription.feed)
-            if group is None:
-                group = world.groups[subscription.feed] = GroupModel(world.history, model.filter, model.selector, start)
-            group.members.append(model)
-            model.shared = group
-
-    def unsubscribe(self) -> None:
-        live = [model for model in self.models if model.live]
-        if live and self.stream is not None and self.session is not None:
-            model = self.world.rng.choice(live)
-            self.world.note("unsubscribed", self.name, model.subscription.filter)
-            assert self.world.broker.unsubscribe(self.session, model.subscription.filter, self.world.now)
-            self.world.reap()
 
     # -- publishing -------------------------------------------------------------------------------------------------
 

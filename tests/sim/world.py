@@ -7,7 +7,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from tests.sim import audit, chance
+from tests.sim import audit, chance, subscribing
 from tests.sim.client import Client
 from tests.sim.disk import Disk
 from tests.sim.model import GroupModel, History, Published, SubModel
@@ -310,7 +310,7 @@ class World:
         elif dice < 0.38:
             self._subscribe(client)
         elif dice < 0.40:
-            client.unsubscribe()
+            subscribing.unsubscribe(client)
         elif dice < 0.405:
             client.connect()  # a takeover
         elif dice < 0.41:
@@ -320,16 +320,16 @@ class World:
             live = [model for model in client.models if model.live]
             if live:  # once more, all the same
                 model = rng.choice(live)
-                client.subscribe(model.subscription.filter, model.subscription.request)
+                subscribing.subscribe(client, model.subscription.filter, model.subscription.request)
         if client.stream is not None and rng.random() < client.manner.vanishes:
             self.note("vanishes", client.name)
             client.vanish()
 
     def _subscribe(self, client: Client) -> None:
-        full = client.pick_filter()
+        full = subscribing.pick_filter(client)
         if full is not None:
             try:
-                client.subscribe(full)
+                subscribing.subscribe(client, full)
             except Refused as error:
                 self.count(f"refused {error.reason}")
 

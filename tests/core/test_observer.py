@@ -29,6 +29,18 @@ then = "disconnect"
 """
 
 
+KEYED = """
+[[policy.rule]]
+keyed = true
+when = { lag_records = 1000 }
+then = "conflate"
+[[topic]]
+filter = "k/#"
+key = "topic"
+"""
+"""Behind ``BLOCKED``."""
+
+
 class Scene(Stage):
     """A stage on record."""
 
@@ -169,8 +181,9 @@ def test_a_row_tells_the_most_and_the_least_that_waited_since_the_row_before() -
 
 
 def test_a_row_has_the_figures_that_meters_go_by() -> None:
-    scene = Scene(BLOCKED)
+    scene = Scene(BLOCKED + KEYED)
     scene.consumer("full", "t/#", 1, options={"patience": "20m"}, window=3, acks=False)
+    scene.consumer("keyed", "k/#")
     scene.consumer("latest", "t/#", options={"conflate": "0s"})
     scene.client("publisher").publish("t/a", 0, 20, qos=1)
     scene.run(1.5)
@@ -181,6 +194,7 @@ def test_a_row_has_the_figures_that_meters_go_by() -> None:
     assert full["unacked_ms"] == full["window_full_ms"] == pytest.approx(1300, abs=200)
     assert (latest["patience_ms"], latest["unacked_ms"], latest["window_full_ms"]) == (0, 0, 0)
     assert (full["conflates"], latest["conflates"]) == (False, True)
+    assert [row["keyed"] for row in (full, latest, rows["keyed"])] == [False, False, True]
 
 
 def test_a_row_of_a_queues_member_names_the_topics_of_its_policy() -> None:

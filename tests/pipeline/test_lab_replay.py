@@ -152,6 +152,14 @@ def test_a_conflated_consumer_holds_nothing_and_is_given_the_latest() -> None:
     assert ladder.over_at == pytest.approx(40.2, abs=0.4), "blocked it traces, though it holds nothing"
 
 
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_rule_for_keyed_topics_is_for_those_for_whom_it_was_recorded(keyed: bool) -> None:
+    rows = [dict(row, keyed=keyed) for row in samples(rate(100), total(rate(100, until=10), rate(30, since=10)), 60)]
+    rule = {"when": {"lag_age": "1s"}, "keyed": True, "then": "conflate"}
+    assert (replay(trace(rows), rule).hit is not None) is keyed
+    assert replay(trace(SLOW), rule).hit is None, "an older lake does not tell"
+
+
 def test_times_within_and_dry_runs() -> None:
     first, second = total(rate(100, until=5), rate(400, 8, 9)), total(rate(100, 9, 20), rate(400, 23, 24))
     stalls = samples(rate(100), total(first, second, rate(100, 24)), 60)

@@ -188,7 +188,7 @@ class LakeObserver:
             "\n".join(subscription.reader.names(subscription)[:TOPICS_MAX]) if subscription.reader.queue else "",
             options.conflate_s is not None, sample.unacknowledged_bytes, sample.lump_bytes,
             _ms(options.patience_s or 0.0), _ago(subscription.oldest_unacknowledged_s(), now),
-            _ago(subscription.credit_exhausted_since_s, now),
+            _ago(subscription.credit_exhausted_since_s, now), subscription.keyed,
         ))  # fmt: skip
         trail.rows += 1
         trail.most = trail.least = None

@@ -98,6 +98,7 @@ CONSUMER_SAMPLES = LakeTable(
         Column("patience_ms", "float", "for how long it asked to be waited for at a job; 0: it did not"),
         Column("unacked_ms", "float", "how long ago the oldest record in flight was sent"),
         Column("window_full_ms", "float", "for how long its window has been full; 0: it has room"),
+        Column("keyed", "flag", "rules with `keyed` are for it: the latest record per key of its topics is kept"),
     ),
 )  # fmt: skip
 

@@ -135,6 +135,7 @@ class CandidateReplay:
         self._trace = base.trace
         self._policy = policy
         self._state = PolicyState()
+        self._state.keyed = base.trace.keyed
         self._recording = recording
         self._pool_scale = recording.memory_limit / max(1, memory_limit)
         self._cut = cut

@@ -24,7 +24,7 @@ COLUMNS = (
     "ack_age_ms", "in_flight", "prefetch", "pool_share", "slow_fraction", "usual_pause_ms",
     "most_lag_bytes", "most_lag_ago_ms", "least_lag_bytes", "least_lag_ago_ms",
     "excused_ms", "topics", "conflates", "unacknowledged_bytes", "lump_bytes", "patience_ms", "unacked_ms",
-    "window_full_ms",
+    "window_full_ms", "keyed",
 )  # fmt: skip
 """Columns of ``consumer_samples`` that a replay needs."""
 
@@ -111,6 +111,7 @@ class ConsumerTrace:
         self.policy_asked: str = first["policy_asked"]
         self.topics = _topics(last)
         """The filters by which its policy is chosen."""
+        self.keyed = any(row.get("keyed") for row in rows)  # an older lake does not tell
         self.patience_asked_s = _patience_asked_s(first)
         self.ended: str = last["ended"]
         self.begin: float = first["time"]
@@ -121,7 +122,6 @@ class ConsumerTrace:
         """The earliest time since which records can have waited for it; None: what it was offered tells."""
         self.start_bytes = float(first["offered_bytes"] - first["lag_bytes"])
         """The position of the consumer at the first sample."""
-
         self.seen: list[float] = [row["time"] for row in rows]
         self.in_flight: list[int] = [row["in_flight"] for row in rows]
         self.prefetch: list[int] = [row["prefetch"] for row in rows]

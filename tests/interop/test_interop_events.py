@@ -115,8 +115,14 @@ def test_the_state_then_what_changes_it(keyed: BrokerProcess) -> None:
     with closing(Stream(keyed, last=put.id)) as later:
         """It comes back: only what has changed since."""
         assert image([one for one in later.take(4) if not one.name]) == {"N0": 99, "N1": 99, "N2": 99}
-    with closing(Stream(keyed, where="delay > 98 AND tailnum = 'N1'")) as selected:
+    with (
+        closing(Stream(keyed, where="delay > 98 AND tailnum = 'N1'", out_of_focus="true")) as selected,
+        paho(keyed.ports["mqtt"], "publisher") as client,
+    ):
         assert image(selected.until("snapshot_end")) == {"N1": 99}
+        client.publish("flights/a", update(1, 1), 1)
+        (lost,) = selected.take(1)
+        assert (lost.name, lost.data["key"], lost.data["payload"]) == ("out_of_focus", "N1", "")
 
 
 def test_nothing_is_lost_or_doubled_between_the_state_and_live_records(start: BrokerFactory) -> None:

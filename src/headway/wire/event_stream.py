@@ -1,8 +1,9 @@
 """Records as server-sent events (the HTML standard, 9.2): ``id: OFFSET``, ``data: JSON``, an empty line.
 
 The JSON of a record is that of recorded topics, without a time. An ordinary record is an event without a name. A delete
-is the event ``delete``. The broker's own marks are ``snapshot_begin``, ``snapshot_end`` and ``snapshot_broken``; what
-they tell is their data. A gap is an event ``gap`` before the record that follows it.
+is the event ``delete``, and what tells that a key is out of focus the event ``out_of_focus``. The broker's own marks
+are ``snapshot_begin``, ``snapshot_end`` and ``snapshot_broken``; what they tell is their data. A gap is an event
+``gap`` before the record that follows it.
 
 JSON has no line break in it, so an event ends at the first empty line, whatever a publisher has written.
 """
@@ -18,6 +19,7 @@ from headway.core.message import DELETE, EVENT, EncodedRun, Gap, Properties, Rec
 from headway.wire.json_forms import properties_form, text_form
 
 END = b"\n\n"
+OUT_OF_FOCUS = "out_of_focus"
 OWN = "headway-"
 """The beginning of the names of the broker's own user properties."""
 _DATA = b"data: "
@@ -49,10 +51,10 @@ class EventStreamDialect(msgspec.Struct, frozen=True):
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         parts, ends, at = [], [], 0
         properties = properties_form(run.properties, run.qos, retain=False)
-        deletes = says_delete(run.properties)
+        name = _name(run.properties)
         for index, key in enumerate(compile_key(self.key).of_run(run)):
             payload = run.payload(index)
-            frame = _frame(run.topic, key, properties, payload, first_sequence + index, deletes=deletes)
+            frame = _frame(run.topic, key, properties, payload, first_sequence + index, name)
             parts.append(frame)
             at += len(frame)
             ends.append(at)
@@ -74,12 +76,12 @@ class EventStreamDialect(msgspec.Struct, frozen=True):
         gap: Gap | None = None,
     ) -> bytes:  # fmt: skip
         before = b"" if gap is None else _gap(gap)
-        if not record.sequence and (name := record.properties.user_value(EVENT)):  # a mark
-            return before + event(name, dict(map(_figure, record.properties.user[1:])))
+        if not record.sequence and (mark := record.properties.user_value(EVENT)):
+            return before + event(mark, dict(map(_figure, record.properties.user[1:])))
         key = compile_key(self.key).of(record)
         properties = properties_form(record.properties, record.qos, retain=retain)
-        deletes = says_delete(record.properties)
-        return before + _frame(record.topic, key, properties, record.payload, record.sequence, deletes=deletes)
+        name = _name(record.properties)
+        return before + _frame(record.topic, key, properties, record.payload, record.sequence, name)
 
     def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:
         return _gap(gap) + frame
@@ -88,12 +90,19 @@ class EventStreamDialect(msgspec.Struct, frozen=True):
         return frame
 
 
+def _name(properties: Properties) -> str:
+    """Returns the name of a record's event; empty: it is an ordinary one."""
+    if says_delete(properties):
+        return DELETE
+    return OUT_OF_FOCUS if properties.user and properties.user_value(EVENT) == OUT_OF_FOCUS else ""
+
+
 def _frame(
-    topic: str, key: str | None, properties: dict[str, Any], payload: bytes, sequence: int, *, deletes: bool
+    topic: str, key: str | None, properties: dict[str, Any], payload: bytes, sequence: int, name: str
 ) -> bytes:
     told = {"offset": sequence, "topic": topic, "key": key, "properties": properties, **text_form("payload", payload)}
-    name = b"event: %b\n" % DELETE.encode() if deletes else b""
-    return b"%bid: %d\ndata: %b\n\n" % (name, sequence, _encode(told))
+    first = b"event: %b\n" % name.encode() if name else b""
+    return b"%bid: %d\ndata: %b\n\n" % (first, sequence, _encode(told))
 
 
 def _gap(gap: Gap) -> bytes:

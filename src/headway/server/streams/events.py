@@ -41,7 +41,7 @@ STREAMS_MAX = 128
 """Half of the connections that there may be (http/access.py)."""
 STREAMS_PER_CLIENT = 32
 """Limit of one user, or of one address where nobody is logged in."""
-OPTIONS = ("where", "selector", "conflate", "policy", "from", "patience")
+OPTIONS = ("where", "selector", "conflate", "policy", "from", "patience", "out_of_focus")
 """The options of a subscription that make sense here; it has a snapshot with marks."""
 SILENCE_S = 15.0
 """A client hears a comment after so long without an event, so that it, and what is between, knows that it is alive."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import socket
+import struct
 import time
 from pathlib import Path
 
@@ -108,6 +110,29 @@ def test_a_publisher_waits_and_loses_nothing(limited: BrokerProcess, protocol: s
     assert time.monotonic() - began > 1.5  # three seconds, of which one was saved
     assert [message.payload for message in got] == [b"%d" % number for number in range(600)]
     reader.close()
+
+
+def test_clients_that_die_while_their_login_is_checked_leave_nothing(start: BrokerFactory) -> None:
+    broker = start(LISTENERS + USERS + LIMITS)
+    broker.login = f"root:{SECRET}"
+    paho(broker, "root", "first").close()
+
+    def clients_bytes() -> int:
+        return int(broker.get("/v1/broker")["pools"][0]["clients_bytes"])
+
+    for number in range(24):
+        with socket.create_connection(("127.0.0.1", broker.ports["mqtt"])) as sock:
+            fields = [f"dies-{number}", "ann", SECRET if number % 12 else "wrong"]
+            body = b"\0\4MQTT\5\xc2\0\x3c\0" + b"".join(len(one).to_bytes(2, "big") + one.encode() for one in fields)
+            sock.sendall(b"\x10" + bytes([len(body)]) + body)
+            if number % 2:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    until(lambda: paho_is_let_in(broker) and clients_bytes() == 0, what="nobody is left")
+    there = [paho(broker, "ann", f"a{number}") for number in range(4)]
+    assert [client.connack.value for client in there] == [0, 0, 0, 0x97]
+    for client in there:
+        client.close()
+    until(lambda: clients_bytes() == 0, what="nothing is left")
 
 
 def test_a_writer_over_http_keeps_to_the_rate_of_its_user(start: BrokerFactory, tmp_path: Path) -> None:

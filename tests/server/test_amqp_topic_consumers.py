@@ -250,6 +250,22 @@ def test_a_query_cancels_its_consumer_behind_the_end_mark() -> None:
     assert one.new() == []
 
 
+def test_a_key_that_no_longer_matches_is_out_of_focus() -> None:
+    house = House(KEYED)
+    source, one = Client(house, "publisher"), reader(house)
+    one.consume("s.#", selector="delay > 15", out_of_focus="true")
+    for delay in (20, 10, 5):
+        source.put("s.a", b'{"delay": %d}' % delay, exchange=TOPICS, headers={"own": "x"})
+    one.run()
+    assert [(content.body, content.headers.get("headway-event")) for content in one.contents] == [
+        (b'{"delay": 20}', None), (b"", "out_of_focus"),
+    ]  # fmt: skip
+    assert {name: one.contents[1].headers[f"headway-{name}"] for name in ("key", "why")} == {
+        "key": "s/a", "why": "changed",
+    }  # fmt: skip
+    assert [content.method.delivery_tag for content in one.contents] == [1, 2]
+
+
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 

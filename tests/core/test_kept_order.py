@@ -224,5 +224,13 @@ def test_places_compare_as_the_values_do(one: object, other: object, down: bool)
         assert (places[0] < places[1]) == (one > other if down else one < other)  # type: ignore[operator]
 
 
+def test_whole_numbers_that_are_no_floats_have_places_of_their_own() -> None:
+    positive = [2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, 2**63, 2**64 - 1]
+    ascending = [*(-value for value in reversed(positive)), *positive]
+    for down in (False, True):
+        places = [place_of(value, down=down) for value in ascending]
+        assert places == sorted(set(places), reverse=down)
+
+
 def _kind(value: object) -> int:
     return 0 if isinstance(value, bool) else 1 if isinstance(value, (int, float)) else 2

@@ -42,6 +42,7 @@ from headway.core.policy import FlapControl, Policy, VerdictBook, minds_acks
 from headway.core.routing import (
     Advisories,
     AllowanceOf,
+    Expiring,
     Limits,
     Publishing,
     ReceiptReplies,
@@ -75,7 +76,8 @@ class Broker:
         self.governor = Governor(self.registry, ending, self._admission, self.queues, metadata, advisories,
                                  self.flap, sweep_s=sweep_s, late_s=late_s)
         self._receipt_replies = ReceiptReplies(self.registry, self._publishing, advisories)
-        self._turn = Turn(self.registry, self.fanout, self.queues, self.governor, self._receipt_replies)
+        self._turn = Turn(self.registry, self.fanout, self.queues, self.governor, self._receipt_replies,
+                          Expiring(self.registry, self._publishing))
         self._revoking = Revoking(self.registry, self._admission, ending, self.queues, metadata)
         self._recharging = Recharging(self.registry)
         self._new_policies = NewPolicies(self.registry, self.governor, self._subscribing.starts)

@@ -43,11 +43,11 @@ class NewPolicies:
         state = registry.router.declared_state(terms.filter, terms.key)
         if state is None:
             state = State(terms.filter, compile_key(terms.key), registry.pools[""], declared=True)
-            state.tombstones = terms.tombstones
             registry.router.add_state(state)
-        elif state.tombstones != terms.tombstones:
-            state.tombstones = terms.tombstones
-            registry.router.forget()
+        elif self._stands(terms):
+            return
+        state.tombstones, state.expire_s = terms.tombstones, terms.expire_s
+        registry.router.terms_changed()
 
     def declare_more(self, states: Iterable[StateTerms], now: float) -> None:
         """Begins the states that are not there yet, and changes the terms of the others. Consumers get them in the
@@ -58,7 +58,7 @@ class NewPolicies:
 
     def _stands(self, terms: StateTerms) -> bool:
         state = self._registry.router.declared_state(terms.filter, terms.key)
-        return state is not None and state.tombstones == terms.tombstones
+        return state is not None and (state.tombstones, state.expire_s) == (terms.tombstones, terms.expire_s)
 
     def _declare(self, changed: list[StateTerms]) -> WorkSteps:
         for terms in changed:

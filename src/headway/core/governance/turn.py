@@ -9,7 +9,7 @@ from headway.core.clients import Queues
 from headway.core.consumer import SharedReader
 from headway.core.delivery import Fanout
 from headway.core.governance.governor import Governor
-from headway.core.routing import ReceiptReplies, Registry
+from headway.core.routing import Expiring, ReceiptReplies, Registry
 
 POLICY_WORK = 4
 """Work of giving a consumer another policy."""
@@ -26,12 +26,13 @@ class Turn:
     """Carries out, at the end of a turn, the consequences of its commands."""
 
     def __init__(self, registry: Registry, fanout: Fanout, queues: Queues, governor: Governor,
-                 receipt_replies: ReceiptReplies) -> None:
+                 receipt_replies: ReceiptReplies, expiring: Expiring) -> None:
         self._registry = registry
         self._fanout = fanout
         self._queues = queues
         self._governor = governor
         self._receipt_replies = receipt_replies
+        self._expiring = expiring
         self._pools = registry.distinct_pools()
         self._renaming = False
         """Whether members of queues are being given the policies for their queues' new names."""
@@ -130,4 +131,5 @@ class Turn:
             self._registry.observer.tick(now, shares)
         self._governor.relief.relieve(now)
         self._registry.receipts.tick()
+        self._expiring.tick(now)
         self.flush(now)

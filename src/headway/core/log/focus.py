@@ -71,7 +71,9 @@ class Focus:
         if not self.covers(record):
             return None
         key = self.state.key_of(record)
-        why = "deleted" if self.state.tombstones and is_delete(record, key) else "changed"
+        why = "changed"
+        if self.state.tombstones and is_delete(record, key):
+            why = record.properties.user_value("headway-why") or "deleted"
         user: tuple[tuple[str, str], ...] = ((EVENT, OUT_OF_FOCUS),)
         user += () if key is None else ((TOLD_KEY, key),)
         return Record(

@@ -17,11 +17,12 @@ room. A pass over changes that are older than a delete which is not kept any mor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
 from headway.core.base import WorkSteps
 from headway.core.log.pool import Pool
+from headway.core.log.state_terms import Accept, Told
 from headway.core.message import SCAN_MAX, KeyExtractor, Record, is_delete
 
 POOL_SHARE = 0.25
@@ -34,15 +35,6 @@ FORGET_ENTRIES = 256
 """The number of entries that one step unlinks when a state is closed."""
 FORGET_WORK = 128
 """The work that such a step counts for."""
-
-
-class StateTerms(NamedTuple):
-    """The terms of a state that the configuration declares."""
-
-    filter: str
-    key: str = "topic"
-    tombstones: bool = True
-    """Records may delete their keys."""
 
 
 class StateEntry:
@@ -64,21 +56,6 @@ class Deleted(StateEntry):
 
     __slots__ = ()
     deleted = True
-
-
-Accept = Callable[[Record], bool]
-
-
-class Told(Protocol):
-    """Says what readers are told of records that are not accepted (focus.py)."""
-
-    def left(self, record: Record) -> Record | None: ...
-
-    def begins(self, after: int) -> None:
-        """Is told of a pass over the changes after this sequence."""
-
-    def ends(self) -> None:
-        """Is told of its end."""
 
 
 class WholeReader(Protocol):
@@ -104,6 +81,8 @@ class State:
         """Set when the configuration declares this state, which then stays without readers, too."""
         self.tombstones = declared
         """Set when records may delete their keys (deletes.py)."""
+        self.expire_s: float | None = None
+        """Seconds after which a key that was not updated is deleted; None: never."""
         self.bytes = 0
         self.bytes_max = max(1, int(pool.memory_limit * POOL_SHARE))
         self.evicted_records = 0
@@ -181,6 +160,21 @@ class State:
     def change(self, record: Record) -> int:
         """Puts a record that may be a delete."""
         return self.put(record, deletes=is_delete(record, self.key_of(record)))
+
+    def older(self, than_s: float, most: int) -> list[Record]:
+        """Returns the records up to this time, the oldest first, ``most`` of them. Forgets deletes up to then."""
+        found: list[Record] = []
+        entry = self.oldest
+        for _ in range(most):
+            if entry.record is None or entry.record.time_s > than_s:
+                break
+            after = entry.after
+            if entry.deleted:
+                self._evict(entry)
+            else:
+                found.append(entry.record)
+            entry = after
+        return found
 
     def close(self) -> WorkSteps:
         """Closes the state, which has no readers any more. The returned steps unlink the entries, which refer to each

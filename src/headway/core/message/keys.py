@@ -105,6 +105,8 @@ class KeyExtractor(ABC):
     """Finds the keys of records. Extractors are equal and hashable by their text."""
 
     __slots__ = ("text",)
+    property_name = ""
+    """The user property that has the key, if one has."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -141,18 +143,18 @@ class _Topic(KeyExtractor):
 
 
 class _Property(KeyExtractor):
-    __slots__ = ("name",)
+    __slots__ = ("property_name",)
 
     def __init__(self, text: str, name: str) -> None:
         super().__init__(text)
-        self.name = name
+        self.property_name = name
 
     def find(self, topic: str, properties: Properties, payload: bytes) -> str | None:
-        return key_text(properties.user_value(self.name))
+        return key_text(properties.user_value(self.property_name))
 
     def of_run(self, run: Run) -> list[str | None]:
         # The records of a run share their properties.
-        return [key_text(run.properties.user_value(self.name))] * len(run.ends)
+        return [key_text(run.properties.user_value(self.property_name))] * len(run.ends)
 
 
 class _Pointer(KeyExtractor):

@@ -21,8 +21,7 @@ from headway.core.consumer import Feed, Session
 from headway.core.log import MAIN, Retained, State
 from headway.core.message import Dialect, EncodedRun, ReceiptRequest, Record, Run, may_delete, routing_key_of
 from headway.core.permission import QUEUES, Operation, Rights
-from headway.core.routing.focusing import Befores, focused_parts, records_before
-from headway.core.routing.parts import marked_parts, part_of
+from headway.core.routing.parts import Befores, focused_parts, marked_parts, part_of, records_before
 from headway.core.routing.registry import Registry
 from headway.core.routing.router import Route
 

@@ -54,6 +54,8 @@ class Router:
         self.states: dict[State, None] = {}
         self._declared: dict[State, int] = {}
         """The states of the configuration, and the place of each in its order."""
+        self.expiring: list[State] = []
+        """The states whose keys expire."""
         self._declared_trie: FilterTrie[State] = FilterTrie()
         self._by_filter: dict[str, dict[State, None]] = {}
         """The states by their filters."""
@@ -146,6 +148,11 @@ class Router:
         self._bound.clear()
         self._by_headers.clear()
         self._looks_at.clear()
+
+    def terms_changed(self) -> None:
+        """Notes that the terms of declared states have changed."""
+        self.expiring = [state for state in self._declared if state.expire_s is not None]
+        self.forget()
 
     def add_feed(self, feed: Feed) -> None:
         self.feeds[feed.key] = feed

@@ -207,6 +207,8 @@ def _bad_topics(settings: Settings, topics: Sequence[TopicTable]) -> Iterator[st
     for number, topic in enumerate(topics, 1):
         if topic.keep is not None and not settings.journal.enabled:
             yield f"topic[{number}].keep: records are kept in the journal, and there is none: add [journal]"
+        if topic.expire_s is not None and not topic.tombstones:
+            yield f"topic[{number}].expire: a key expires by a delete, and tombstones = false allows none"
         if topic.filter in seen:
             yield f"topic[{number}].filter: {shown(topic.filter)} has a key already; one topic has one key"
         seen.add(topic.filter)

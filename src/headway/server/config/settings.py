@@ -222,10 +222,11 @@ class TopicTable(Table):
     keep: Keep_ | None = None
     """Limits of what is recorded; None: nothing is."""
     tombstones: bool = True
+    expire_s: Annotated[float | None, duration(1.0, 3650 * DAY_S)] = Field(default=None, alias="expire")
 
     @property
     def terms(self) -> StateTerms:
-        return StateTerms(self.filter, self.key.text, self.tombstones)
+        return StateTerms(self.filter, self.key.text, self.tombstones, self.expire_s)
 
 
 class ViewTable(Table):

@@ -21,6 +21,7 @@ from tests.interop.wire_between import WireBetween
 
 from headway.client import Change, Current, Delete, Gap, Key, Put, Stale, View, ViewError
 from headway.core.base import ConfigError
+from headway.server.config.auth import hash_password
 
 TOPIC = '[[topic]]\nfilter = "flights/#"\nkey = "/tailnum"\n'
 QUICK = {"key": "/tailnum", "stale_after": "400ms"}
@@ -332,6 +333,31 @@ async def test_a_lease_that_ran_out_is_found(keyed: BrokerProcess, name: str) ->
                 await asyncio.to_thread(truth.delete, publisher, 5)
                 wire.flows.set()
             assert wire.accepted == 1
+
+
+@pytest.fixture(scope="module")
+def guarded(start: BrokerFactory, certificates: Path) -> BrokerProcess:
+    """A broker with users, TLS and WebSocket."""
+    files = f'certificate = "{certificates}/server.pem"\nkey = "{certificates}/server-key.pem"\n'
+    tls = "".join(f"[listeners.{scheme}.tls]\n{files}" for scheme in ("mqtts", "wss"))
+    schemes = ("mqtt", "mqtts", "ws", "wss")
+    listeners = "".join(f'[listeners.{scheme}]\nurl = "{scheme}://127.0.0.1:0"\n' for scheme in schemes)
+    users = f'[auth.users]\nalice = "{hash_password("s:ecret")}"\n'
+    return start(listeners + tls + users + TOPIC)
+
+
+@pytest.mark.parametrize("scheme", ["mqtt", "mqtts", "ws", "wss"])
+@story
+async def test_over_each_transport(guarded: BrokerProcess, certificates: Path, name: str, scheme: str) -> None:
+    truth = Truth(f"flights/{name}")
+    ca = f"?ca={certificates}/ca.pem" if scheme in ("mqtts", "wss") else ""
+    address = f"{scheme}://alice:s%3Aecret@localhost:{guarded.ports[scheme]}{ca}"
+    with paho(guarded.ports["mqtt"], name, user=("alice", "s:ecret")) as publisher:
+        await publish(truth, publisher, *range(300))
+        async with View(address, truth.topic, patience="1m", **QUICK) as view, truth.holds_for(view):
+            await publish(truth, publisher, *range(100))
+        with pytest.raises(ViewError, match="refuse"):
+            await View(address.replace("ecret", "x"), truth.topic, **QUICK).__aenter__()
 
 
 def test_in_threads(keyed: BrokerProcess, name: str) -> None:

@@ -14,6 +14,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from headway.core.base import ConfigError
 
 PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 8083, "wss": 8084}
+TOKEN_USER = "token"
+"""The name that goes with a token: any will do, and paho sends no password without one."""
 FILES = ("ca", "certificate", "key")
 
 
@@ -46,7 +48,7 @@ def read_broker_address(url: str) -> BrokerAddress:
     return BrokerAddress(
         host, port or PORTS[scheme], (parts.path or "/mqtt") if scheme.startswith("ws") else None,
         _tls(files, host) if scheme in ("mqtts", "wss") else None,
-        None if parts.username is None else unquote(parts.username),
+        None if parts.username is None else unquote(parts.username) or TOKEN_USER,
         None if parts.password is None else unquote(parts.password),
     )  # fmt: skip
 

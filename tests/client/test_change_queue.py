@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.client.change_queue import ChangeQueue
-from headway.client.changes import Change, Current, Delete, Entry, Gap, Key, Put, Stale
+from headway.client.changes import Change, Current, Delete, Entry, Gap, Key, OutOfFocus, Put, Stale
 
 A, B, C = Key("t", "a"), Key("t", "b"), Key("t", "c")
 
@@ -54,6 +54,7 @@ def test_conflated_changes_of_a_key_are_one() -> None:
     queue, old = ChangeQueue(9, conflate=True), entry(0)
     queue.add((
         Put(A, entry(1), old), Put(B, entry(2)), Put(A, entry(3), entry(1)), Gap(1, "conflated"),
-        Delete(B, entry(2)), Put(C, entry(5), old), Delete(C, entry(5)), Delete(A, entry(3)), Put(A, entry(9)),
+        Delete(B, entry(2)), Put(C, entry(5), old), OutOfFocus(C, entry(5), "changed"),
+        Delete(A, entry(3)), Put(A, entry(9)),
     ))  # fmt: skip
-    assert taken(queue) == [Put(A, entry(9), old), Gap(1, "conflated"), Delete(C, old)]
+    assert taken(queue) == [Put(A, entry(9), old), Gap(1, "conflated"), OutOfFocus(C, old, "changed")]

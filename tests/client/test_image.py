@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headway.client.changes import Current, Delete, Entry, Gap, Key, Put, Stale
+from headway.client.changes import Current, Delete, Entry, Gap, Key, OutOfFocus, Put, Stale
 from headway.client.image import Changes, Image, Sent
 
 A, B = Key("t", "a"), Key("t", "b")
@@ -43,6 +43,8 @@ STORIES: list[tuple[str, Callable[[Image], list[Changes]], list[object], dict[st
     ("a repetition", lambda i: [i.put(A, entry(11)), i.put(A, entry(11))], [Put(A, entry(11), entry(1))], {"a": 11}),
     ("a delete", lambda i: [i.delete(A, 11)], [Delete(A, entry(1))], {}),
     ("a delete of nothing", lambda i: [i.delete(B, 11)], [], {"a": 1}),
+    ("out of focus", lambda i: [i.out_of_focus(A, 11, "changed"), i.out_of_focus(B, 12, "changed")],
+     [OutOfFocus(A, entry(1), "changed")], {}),
     ("a conflated gap", lambda i: [i.gap(Gap(3, "conflated", 12)), i.put(A, entry(13))],
      [Gap(3, "conflated", 12), Put(A, entry(13), entry(1))], {"a": 13}),
     ("a gap from before the snapshot", lambda i: [i.gap(Gap(3, "discarded", 10)), i.put(B, entry(13))],

@@ -19,7 +19,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.waiting import PATIENCE_S, holds, until
 from tests.interop.wire_between import WireBetween
 
-from headway.client import Change, Current, Delete, Gap, Key, Put, Stale, View, ViewError
+from headway.client import Change, Current, Delete, Gap, Key, OutOfFocus, Put, Stale, View, ViewError
 from headway.core.base import ConfigError
 from headway.server.config.auth import hash_password
 
@@ -320,6 +320,41 @@ async def test_a_slow_reader_gets_all_changes_or_the_latest_of_each_key(keyed: B
 
 
 @story
+async def test_with_a_selector_it_has_what_matches(keyed: BrokerProcess, name: str) -> None:
+    topic, delays = f"flights/{name}", {number: 10 * number for number in range(8)}
+
+    def put(publisher: Paho, number: int, delay: int) -> None:
+        publisher.publish(topic, json.dumps({"tailnum": f"N{number}", "delay": delay}), 1)
+        delays[number] = delay
+
+    def shown(view: View) -> dict[str | None, int]:
+        return {key.key: entry.json()["delay"] for key, entry in view.copy().items()}
+
+    def matching() -> dict[str | None, int]:
+        return {f"N{number}": delay for number, delay in delays.items() if delay > 30}
+
+    with paho(keyed.port, name) as publisher:
+        for number, delay in delays.items():
+            put(publisher, number, delay)
+        async with WireBetween(keyed.port) as wire, View(url(wire.port), topic, selector="delay > 30", **QUICK) as view:
+            changes = view.changes()
+            assert shown(view) == matching()
+            for number, delay in ((4, 5), (1, 90), (2, 20), (7, 71)):
+                await asyncio.to_thread(put, publisher, number, delay)
+            await holds(lambda: shown(view) == matching())
+            told = await changes.some(1)
+            while len(told) < 4:
+                told += await changes.some(9)
+            assert isinstance(told[0], Current)
+            gone = [(change.key.key, change.why) for change in told if isinstance(change, OutOfFocus)]
+            assert gone == [("N4", "changed")]
+            wire.cut()
+            for number, delay in ((1, 7), (4, 400)):
+                await asyncio.to_thread(put, publisher, number, delay)
+            await holds(lambda: view.current and shown(view) == matching())
+
+
+@story
 async def test_a_lease_that_ran_out_is_found(keyed: BrokerProcess, name: str) -> None:
     truth = Truth(f"flights/{name}")
     with paho(keyed.port, name) as publisher:
@@ -383,6 +418,7 @@ def test_in_threads(keyed: BrokerProcess, name: str) -> None:
     [
         ("flights/x", {"key": "/other"}, ViewError, r"no \[\[topic\]\] with key '/other' covers flights/x"),
         ("trains/x", {}, ViewError, r"no \[\[topic\]\] with key '/tailnum' covers trains/x"),
+        ("flights/x", {"selector": "delay = ;"}, ViewError, "selector, character 9"),
         ("flights/x", {"policy": "none"}, ViewError, "there is no policy 'none'"),
         ("flights/#/x", {}, ConfigError, "'#' must be the whole of the last level"),
         ("flights/x", {"key": "tailnum"}, ConfigError, "is none of: a JSON pointer"),

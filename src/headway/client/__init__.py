@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headway.client.changes import AsOf, Change, Current, Delete, Entry, Gap, Key, Put, Stale
+    from headway.client.changes import AsOf, Change, Current, Delete, Entry, Gap, Key, OutOfFocus, Put, Stale
     from headway.client.follower import ViewError
     from headway.client.thread_view import ThreadView
     from headway.client.view import View
 
 __all__ = [
-    "AsOf", "Change", "Current", "Delete", "Entry", "Gap", "Key", "Put", "Stale", "ThreadView", "View",
-    "ViewError",
+    "AsOf", "Change", "Current", "Delete", "Entry", "Gap", "Key", "OutOfFocus", "Put", "Stale", "ThreadView",
+    "View", "ViewError",
 ]
 _FILES = {"View": "view", "ThreadView": "thread_view", "ViewError": "follower"}
 

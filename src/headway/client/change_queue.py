@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from headway.client.changes import Change, Current, Delete, Gap, Put, Stale
+import msgspec
+
+from headway.client.changes import Change, Current, Delete, Gap, OutOfFocus, Put, Stale
 from headway.client.image import Changes
 
 
@@ -61,7 +63,7 @@ class ChangeQueue:
     def _put(self, change: Change) -> None:
         about = self._about(change)
         before = self._queued.get(about)
-        if before is None or not isinstance(before, Put | Delete):
+        if before is None or not isinstance(before, Put | Delete | OutOfFocus):
             self._queued.pop(about, None)
             self._queued[about] = change
             return
@@ -82,9 +84,9 @@ class ChangeQueue:
 
 def _merged(first: Change, then: Change) -> Change | None:
     """Returns one change in the place of two of a key; None if they undo each other."""
-    assert isinstance(first, Put | Delete)
-    assert isinstance(then, Put | Delete)
+    assert isinstance(first, Put | Delete | OutOfFocus)
+    assert isinstance(then, Put | Delete | OutOfFocus)
     before = first.before
     if isinstance(then, Put):
         return Put(then.key, then.entry, before)
-    return None if before is None else Delete(then.key, before)
+    return None if before is None else msgspec.structs.replace(then, before=before)

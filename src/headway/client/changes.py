@@ -55,6 +55,15 @@ class Delete(msgspec.Struct, frozen=True):
     before: Entry
 
 
+class OutOfFocus(msgspec.Struct, frozen=True):
+    """A key does not match the selector any more."""
+
+    key: Key
+    before: Entry
+    why: str = ""
+    """``changed``: its latest record does not match; ``deleted``: it is no more."""
+
+
 class Gap(msgspec.Struct, frozen=True):
     """Records were left out for this client. A gap of the reason ``conflated`` harms no image: the latest record of
     each key comes all the same. After any other one the view is stale until it has a new snapshot."""
@@ -73,13 +82,13 @@ class Stale(msgspec.Struct, frozen=True):
 
 
 class Current(msgspec.Struct, frozen=True):
-    """The image is the broker's state again."""
+    """The image is the broker's state again, as far as it is selected."""
 
     as_of: int
     """All changes up to this offset are in it."""
 
 
-Change = Put | Delete | Gap | Stale | Current
+Change = Put | Delete | OutOfFocus | Gap | Stale | Current
 
 
 class AsOf(NamedTuple):

@@ -12,7 +12,7 @@ from headway.client.changes import Change, Entry, Gap, Key
 from headway.client.image import Image, Sent
 from headway.core.message import DELETE, EVENT, TOLD_KEY, KeyExtractor, Properties, Record
 
-OFFSET = "offset"
+OFFSET, OUT_OF_FOCUS, WHY = "offset", "out_of_focus", "headway-why"
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -49,8 +49,12 @@ def tell(image: Image, arrived: Arrived, key: KeyExtractor) -> list[Change]:
     gap, said = read_gap(arrived.user[at + 1 :]), dict(publishers)
     changes = [] if gap is None else list(image.gap(gap))
     record = Record(arrived.topic, arrived.payload, Properties(user=tuple(publishers)))
-    if said.get(EVENT) == DELETE:
-        return [*changes, *image.delete(Key(arrived.topic, said.get(TOLD_KEY) or key.of(record)), offset)]
+    event = said.get(EVENT)
+    if event in (DELETE, OUT_OF_FOCUS):
+        name = Key(arrived.topic, said.get(TOLD_KEY) or key.of(record))
+        if event == DELETE:
+            return [*changes, *image.delete(name, offset)]
+        return [*changes, *image.out_of_focus(name, offset, said.get(WHY, ""))]
     entry = Entry(arrived.payload, offset, tuple(publishers), arrived.content_type)
     return [*changes, *image.put(Key(arrived.topic, key.of(record)), entry)]
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from headway.client.changes import Change, Current, Delete, Entry, Gap, Key, Put, Stale
+from headway.client.changes import Change, Current, Delete, Entry, Gap, Key, OutOfFocus, Put, Stale
 from headway.client.entries import Entries
 
 CONFLATED = "conflated"
@@ -116,9 +116,12 @@ class Image:
         return (Put(key, entry, before),) if entries is self.entries else NONE
 
     def delete(self, key: Key, offset: int) -> Changes:
-        entries = self._entries(offset)
-        before = None if entries is None else entries.pop(key)
-        return NONE if before is None or entries is not self.entries else (Delete(key, before),)
+        before = self._take(key, offset)
+        return NONE if before is None else (Delete(key, before),)
+
+    def out_of_focus(self, key: Key, offset: int, why: str) -> Changes:
+        before = self._take(key, offset)
+        return NONE if before is None else (OutOfFocus(key, before, why),)
 
     def gap(self, gap: Gap) -> Changes:
         """Records were left out. Called before the record that told of it is put."""
@@ -135,6 +138,12 @@ class Image:
             return None
         self._last = offset
         return self.entries if self._next is None else self._next
+
+    def _take(self, key: Key, offset: int) -> Entry | None:
+        """Removes a key. Returns its entry if the reader of changes knows it."""
+        entries = self._entries(offset)
+        before = None if entries is None else entries.pop(key)
+        return before if entries is self.entries else None
 
     # -- time -------------------------------------------------------------------------------------------------------
 

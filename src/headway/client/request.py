@@ -8,7 +8,6 @@ from typing import Literal
 import msgspec
 
 from headway.client.broker_address import BrokerAddress, read_broker_address
-from headway.client.events import Pairs
 from headway.core.base import ConfigError, parse_duration
 from headway.core.message import BadKey, BadTopic, compile_key, validate_filter
 
@@ -47,6 +46,7 @@ def make_request(
     filter: str,
     *,
     key: str = "topic",
+    selector: str | None = None,
     conflate: str | None = None,
     policy: str | None = None,
     patience: str | None = None,
@@ -69,8 +69,10 @@ def make_request(
         raise ConfigError(f"max_queued={max_queued}: at least 1")
     if when_full not in ("wait", "conflate"):
         raise ConfigError(f"when_full={when_full!r}: 'wait' or 'conflate'")
-    options: Pairs = [("offsets", "true"), ("expiries", "true"), ("key", key), ("lease", lease)]
-    asked = {"conflate": conflate, "policy": policy, "patience": patience}
+    options = [("offsets", "true"), ("expiries", "true"), ("key", key), ("lease", lease)]
+    asked = {"selector": selector, "conflate": conflate, "policy": policy, "patience": patience}
+    if selector is not None:
+        options.append(("out_of_focus", "true"))
     given = [(name, value) for name, value in asked.items() if value is not None]
     for name in ("conflate", "patience"):
         if asked[name] is not None:

@@ -40,6 +40,7 @@ class View(Picture):
     :param url: the broker's listener (broker_address.py).
     :param filter: the topics; one ``[[topic]]`` of the broker has to cover them.
     :param key: the key of that ``[[topic]]``.
+    :param selector: only records that match (JMS syntax); a key whose record no longer does goes out of focus.
     :param conflate: changes of a key at most this often (``500ms``); ``0s``: as often as the network has room.
     :param policy: a policy of the broker, by name.
     :param patience: for how long a reader of :meth:`changes` may let a change wait (``20m``) without being slow.

@@ -19,7 +19,7 @@ import pytest
 from tests.certificates import make, trusting
 from tests.interop.conftest import BrokerFactory
 from tests.interop.test_amqp_clients import run
-from tests.interop.tls_house import House, ask
+from tests.interop.tls_house import MINIMAL, House, ask
 from tests.interop.waiting import PATIENCE_S, until
 
 pytest_plugins = ("tests.interop.tls_fixtures",)
@@ -140,17 +140,7 @@ def test_certificates_change_without_cutting_anybody(start: BrokerFactory, tmp_p
     folder = tmp_path
     for one in tls_folder.glob("*.pem"):
         shutil.copy(one, folder)
-    config = f"""
-[server.tls]
-certificate = "{folder}/server.pem"
-key = "{folder}/server-key.pem"
-[listeners.mqtt]
-url = "mqtts://127.0.0.1:0"
-[listeners.mqtt.tls]
-certificate = "{folder}/server.pem"
-key = "{folder}/server-key.pem"
-"""
-    broker = start(config, server={"admin": "https://127.0.0.1:0"})
+    broker = start(MINIMAL.format(folder=folder), server={"admin": "https://127.0.0.1:0"})
     admin_port = int(broker.admin.rpartition(":")[2])
 
     def serial(port: int) -> int:

@@ -13,7 +13,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import PATIENCE_S, until
 
-CONFIG = """
+MINIMAL = """
 [server.tls]
 certificate = "{folder}/server.pem"
 key = "{folder}/server-key.pem"
@@ -22,7 +22,9 @@ url = "mqtts://127.0.0.1:0"
 [listeners.mqtt.tls]
 certificate = "{folder}/server.pem"
 key = "{folder}/server-key.pem"
-[[listeners.mqtt.tls.also]]
+"""
+"""The admin API and MQTT with one certificate."""
+CONFIG = MINIMAL + """[[listeners.mqtt.tls.also]]
 certificate = "{folder}/other.pem"
 key = "{folder}/other-key.pem"
 [listeners.amqp]

@@ -10,7 +10,7 @@ import pytest
 from bench.wires.websocket import BINARY, frame, request
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.server.test_websocket_stream import FILLER, House, Kernel, Loop
+from tests.server.websocket_stage import FILLER, House, Kernel, Loop
 
 from headway.core.log import Pool
 from headway.server.websocket import CompressedStream, Rules, SharedDeflate

@@ -11,7 +11,7 @@ import pytest
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
-from tests.interop.test_interop_records import ask, recording
+from tests.interop.records import ask, recording
 from tests.interop.waiting import PATIENCE_S, until
 
 TOPICS = '[[topic]]\nfilter = "t/#"\nkeep = "7d"\n[[topic]]\nfilter = "other"\nkeep = "7d"\n'

@@ -15,7 +15,7 @@ import pytest
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
-from tests.interop.test_interop_records import ask, recording
+from tests.interop.records import ask, recording
 from tests.interop.waiting import until
 
 from headway.server.streams.writers import PART_BYTES_MAX

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.interop.conftest import start as start
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
-from tests.interop.test_interop_records import recording
+from tests.interop.records import recording
 from tests.interop.waiting import until
 from tests.pipeline.classes import java_options
 from tests.pipeline.cluster import Cluster, start_cluster

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
-from tests.interop.test_interop_records import ask, recording
+from tests.interop.records import ask, recording
 from tests.interop.waiting import until
 
 from headway.pipeline.archive.compact import compact

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.interop.conftest import BrokerFactory
 from tests.interop.raw import Raw
-from tests.interop.test_interop_records import recording
+from tests.interop.records import recording
 from tests.pipeline.cluster import SPARK_S, Cluster
 from tests.pipeline.cluster_job import JOBS
 from tests.pipeline.lakes import START, row, write

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.interop.conftest import BrokerFactory
 from tests.interop.raw import Raw
-from tests.interop.test_interop_records import ask, recording
+from tests.interop.records import ask, recording
 from tests.interop.waiting import until
 from tests.pipeline.cluster import SPARK_S, Cluster, descendants
 from tests.pipeline.cluster_stream import BATCH, TASKS

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
-from tests.interop.test_interop_records import ask, recording
+from tests.interop.records import ask, recording
 from tests.pipeline.proxy import Proxy
 
 from headway.core.message.record import Properties

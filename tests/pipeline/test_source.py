@@ -18,7 +18,7 @@ from tests.interop.amqp_pika import properties as amqp_properties
 from tests.interop.pahos import paho, properties
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
-from tests.interop.test_interop_records import TOPICS, ask, recording
+from tests.interop.records import TOPICS, ask, recording
 from tests.interop.waiting import PATIENCE_S
 from tests.pipeline.proxy import Proxy
 

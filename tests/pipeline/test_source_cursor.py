@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
+from tests.interop.records import ask, recording
 from tests.interop.test_interop_cursors import POLICIES
-from tests.interop.test_interop_records import ask, recording
 from tests.interop.waiting import until
 from tests.pipeline.page import is_in_the_page
 from tests.pipeline.proxy import Proxy

@@ -15,7 +15,7 @@ import pytest
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
-from tests.interop.test_interop_records import ask, recording
+from tests.interop.records import ask, recording
 from tests.interop.waiting import PATIENCE_S, until
 from tests.pipeline.page import is_in_the_page
 from tests.pipeline.proxy import Proxy

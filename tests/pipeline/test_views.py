@@ -16,7 +16,7 @@ from tests.demo.test_demo import row
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
-from tests.interop.test_interop_records import ask, recording
+from tests.interop.records import ask, recording
 from tests.interop.waiting import until
 from tests.pipeline.proxy import Proxy
 

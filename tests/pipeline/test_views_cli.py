@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from tests.interop.conftest import BrokerFactory
 from tests.interop.raw import Raw
-from tests.interop.test_interop_records import recording
+from tests.interop.records import recording
 from tests.interop.waiting import until
 
 from headway.cli.views import Plain, draw

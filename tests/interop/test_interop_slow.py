@@ -4,82 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from bench.wires.packets import encode_publish
 from prometheus_client.parser import text_string_to_metric_families
-from tests.interop.conftest import BrokerFactory
+from tests.interop.governed import SMALL, flood
+from tests.interop.governed import governed as governed
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Message, PubAck, Raw
 from tests.interop.waiting import until
 
-from headway.core.message.record import Properties
 from headway.wire.mqtt.packets import NEVER, TopicRequest
-
-POLICIES = {
-    "blocked": ('blocked_time = "300ms"', '"disconnect"', ""),
-    "lag": ("lag_records = 100", '"disconnect"', ""),
-    "late": ('ack_age = "300ms"', '"disconnect"', ""),
-    "dry": ('blocked_time = "200ms"', '"disconnect"', "enforce = false"),
-    "notify": ('blocked_time = "200ms"', '"notify"', ""),
-    "conflate": ("lag_records = 100", '"conflate"', ""),
-    "oldest": ("lag_records = 100", '{ action = "discard", which = "oldest", keep_records = 50 }', ""),
-    "newest": ("lag_records = 100", '{ action = "discard", which = "newest", keep_records = 50 }', ""),
-    "key": ("lag_records = 100", '{ action = "discard", which = "older_per_key" }', ""),
-    "selected": ("lag_records = 100", '{ action = "discard", which = "selector", selector = "value < 4000" }', ""),
-    "topics": ("lag_records = 100", '{ action = "discard", which = "topics", topics = ["topics/+/odd"] }', ""),
-    "lowest": ("lag_records = 100", '{ action = "discard", which = "lowest_priority" }', ""),
-    "block": ('lag_bytes = "200KB"', '"block_publishers"', 'until = { lag_bytes = "<20KB" }'),
-    "close": ("lag_records = 100", '"close_consumer"', ""),
-    "delete": ("lag_records = 100", '"delete_subscription"', ""),
-}
-CONFIG = """
-[flap]
-base = "1s"
-max = "2s"
-[[topic]]
-filter = "conflate/#"
-key = "/key"
-[[topic]]
-filter = "key/#"
-key = "/key"
-""" + "".join(
-    f'[[policy]]\nname = "{name}"\ntopics = ["{name}/#"]\n[[policy.rule]]\nwhen = {{ {when} }}\nthen = {then}\n{more}\n'
-    for name, (when, then, more) in POLICIES.items()
-)
-SMALL = {"receive_buffer": 4096}
-
-
-@pytest.fixture(scope="module")
-def governed(start: BrokerFactory) -> BrokerProcess:
-    return start(CONFIG, server={"send_buffer": "16KiB"})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_complaints(governed: BrokerProcess) -> Any:
-    yield
-    governed.stop()
-
-
-def flood(writer: Raw, topic: str, count: int, size: int = 1000, first: int = 0) -> list[bytes]:
-    """Numbered records, all of them with the broker when this returns."""
-    payloads = [b"%06d" % i + b"." * (size - 6) for i in range(first, first + count)]
-    writer.publish_all(topic, payloads)
-    writer.published("flood/end")
-    return payloads
-
-
-def rows(writer: Raw, topic: str, count: int, *, priority: Callable[[int], int] | None = None) -> list[dict[str, Any]]:
-    """Records of ten keys."""
-    bodies = [{"key": f"k{i % 10}", "value": i, "fill": "." * 200} for i in range(count)]
-    for i, body in enumerate(bodies):
-        more = Properties(user=(("priority", str(priority(i))),)) if priority else Properties()
-        writer.publish(f"{topic}/{'odd' if i % 2 else 'even'}", json.dumps(body).encode(), properties=more)
-    writer.published("flood/end")
-    return bodies
-
 
 # -- disconnected, and told why -------------------------------------------------------------------------------------
 
@@ -255,101 +191,6 @@ def test_who_is_disconnected_again_is_readmitted_later(governed: BrokerProcess, 
         until(lambda: governed.get(f"/v1/why/{name}")["readmitted_in_s"] == 0)
         with Raw(governed.port, name) as third:
             assert third.connack.code == 0
-
-
-# -- conflated, discarded -------------------------------------------------------------------------------------------
-
-
-def catch_up(broker: BrokerProcess, stuck: Raw, writer: Raw, topic: str, qos: int = 0) -> list[Message]:
-    """Read until it is slow no more; then two records that are published now, on which every gap has been told."""
-    got: list[Message] = []
-
-    def caught_up() -> bool:
-        fresh = stuck.so_far()
-        got.extend(fresh)
-        for message in fresh if qos else ():
-            stuck.ack(message)
-        row = broker.consumer(stuck.client_id)
-        return not fresh and not row["slow"] and not row["lag_records"]
-
-    until(caught_up, what="it is slow no more")
-    for last in (b'{"key":"last","value":9999}', b'{"key":"very last","value":9999}'):
-        writer.published(topic, last, properties=Properties(user=(("priority", "9"),)))
-        got.append(stuck.message())
-        assert got[-1].payload == last
-    return got
-
-
-def test_conflating_a_slow_consumer(governed: BrokerProcess, name: str) -> None:
-    topic = f"conflate/{name}"
-    with Raw(governed.port, name, **SMALL) as stuck, Raw(governed.port, f"{name}-pub") as writer:
-        stuck.subscribed(f"{topic}/+")
-        sent = rows(writer, topic, 2000)
-        assert until(lambda: governed.verdicts(name))[-1]["action"]["kind"] == "conflate"
-        got = catch_up(governed, stuck, writer, f"{topic}/end")
-        values = [json.loads(m.payload)["value"] for m in got]
-        whole = 0
-        while values[whole] == whole:
-            whole += 1
-        assert whole < 1500  # what was on its way already
-        assert values == sorted(values)
-        assert {
-            json.loads(m.payload)["key"]: json.loads(m.payload)["value"] for m in got if m.topic != f"{topic}/end"
-        } == {body["key"]: body["value"] for body in sent}
-        gaps = [m.user for m in got if "gap-records" in m.user]
-        assert {gap["gap-reason"] for gap in gaps} == {"conflated"}
-        assert sum(int(gap["gap-records"]) for gap in gaps) + len(got) == 2002
-        rows(writer, topic, 20)
-        assert len(stuck.messages(20)) == 20  # back to every record
-
-
-@pytest.mark.parametrize("which", ["oldest", "newest", "key", "selected", "topics", "lowest"])
-@pytest.mark.parametrize("qos", [0, 1])
-def test_discarding_is_announced_to_the_last_record(governed: BrokerProcess, name: str, which: str, qos: int) -> None:
-    topic = f"{which}/{name}"
-    window: dict[str, Any] = SMALL if qos == 0 else {"receive_max": 20}
-    with (
-        Raw(governed.port, name, **window) as stuck,
-        Raw(governed.port, f"{name}-pub") as writer,
-        Raw(governed.port) as watcher,
-    ):
-        watcher.subscribed(f"$SYS/headway/gap/{name}")
-        stuck.subscribed(TopicRequest(f"{topic}/+", qos))
-        priority = (lambda i: i % 3) if which == "lowest" else None
-        if qos:
-            for i in range(1000):
-                body = json.dumps({"key": f"k{i % 10}", "value": i}).encode()
-                more = Properties(user=(("priority", str(i % 3)),)) if which == "lowest" else Properties()
-                writer.publish(f"{topic}/{'odd' if i % 2 else 'even'}", body, 1, properties=more)
-            writer.published("flood/end")
-        else:
-            rows(writer, topic, 1000, priority=priority)
-        until(lambda: governed.consumer(name)["slow"], what="it is held to be slow")
-        until(lambda: governed.verdicts(name))
-        got = catch_up(governed, stuck, writer, f"{topic}/even", qos)
-        values = [json.loads(m.payload)["value"] for m in got]
-        assert values == sorted(values)
-        gaps = [m.user for m in got if "gap-records" in m.user]
-        announced = sum(int(gap["gap-records"]) for gap in gaps)
-        assert announced > 0
-        assert {gap["gap-reason"] for gap in gaps} == {"discarded" if which != "key" else gaps[0]["gap-reason"]}
-        assert announced + len(got) == 1002
-        assert sum(governed.consumer(name)["gap_records"].values()) == announced
-        skipped = set(range(1000)) - set(values)
-        assert all(CHECKS[which](i) for i in skipped), sorted(skipped)[:20]
-        if which != "key":
-            assert sum(governed.publisher(f"{name}-pub")["lost_records"].values()) == announced
-        assert json.loads(watcher.message().payload)["client"] == name
-
-
-CHECKS: dict[str, Callable[[int], bool]] = {
-    "oldest": lambda i: i < 950,
-    "newest": lambda i: i > 50,
-    "key": lambda i: i < 990,
-    "selected": lambda i: i < 4000,
-    "topics": lambda i: i % 2 == 1,
-    "lowest": lambda i: i % 3 == 0,
-}
 
 
 # -- publishers, subscriptions --------------------------------------------------------------------------------------

@@ -349,6 +349,7 @@ class Stage:
             feed.lane.check()
             for queue in map(queue_of, feed.queues):
                 queue.backlog.check()
+                queue.members.check()
         self.checked += LANES_CHECKED
         for pool in self.broker.registry.distinct_pools():
             pool.check([feed.lane for feed in feeds if feed.lane.pool is pool])

@@ -163,7 +163,7 @@ def test_channel_flow(stage: QueueStage) -> None:
     stage.turn()
     assert not peer.seen
     consumer.let_flow(True)
-    stage.broker.registry.ready_queues[stage.queue("q")] = None
+    stage.broker.registry.wake(consumer.session)
     stage.turn()
     assert peer.numbers == list(range(10))
 

@@ -352,3 +352,28 @@ def test_a_queue_that_many_members_gate_is_asked_once_whether_it_holds_publisher
         return lines
 
     assert of(200) <= 20 * of(20)
+
+
+def walked(stuck: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many members are asked for room when a record comes for a consumer beside so many stuck ones."""
+    stage = QueueStage()
+    filled(stage, 0)
+    for number in range(stuck):
+        stage.peer(f"stuck {number}").consume("q", 1, acks=False)
+    reads = reader(stage, "q")
+    stage.clients["owner"].publish("q", 0, stuck + 1)  # each gets one
+    stage.turn()
+    before = len(reads.numbers)
+    asked: list[object] = []
+    has_room = members.has_room
+    with monkeypatch.context() as patch:
+        patch.setattr(members, "has_room", lambda member, now: asked.append(member) or has_room(member, now))
+        for number in range(20):
+            stage.clients["owner"].publish("q", stuck + 1 + number)
+            stage.turn()
+    assert len(reads.numbers) == before + 20
+    return len(asked)
+
+
+def test_who_reads_gets_records_without_a_look_at_all_who_are_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert walked(1000, monkeypatch) <= walked(10, monkeypatch) + 1000, "once each, and not for each record"

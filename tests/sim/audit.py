@@ -36,6 +36,7 @@ def after_turn(world: World) -> None:
         standing(feed, cursors(feed))
         for queue in map(queue_of, feed.queues):
             queue.backlog.check()
+            queue.members.check()
         _places(feed, broker.registry.watched)
     for pool in broker.registry.distinct_pools():
         _pool(world, pool, feeds)

@@ -149,7 +149,7 @@ class Broker:
     def _credit_is_back(self, session: Session) -> None:
         session.channel.exhausted_since_s = None
         self.fanout.again[session] = None
-        self.registry.ready_queues |= session.queues
+        self.registry.wake(session)
 
     def on_pubrec(self, session: Session, delivery_id: int) -> bool:
         """Notes that an exactly-once delivery has arrived. Returns False for an id that is not in flight."""
@@ -185,7 +185,7 @@ class Broker:
         if session.connected:
             session.outlet.blocked = False
             self.fanout.pump(session, now)
-            self.registry.ready_queues |= session.queues
+            self.registry.wake(session)
 
     def flush(self, now: float) -> None:
         """Ends a turn: sends new records to all consumers that can take them."""
@@ -232,7 +232,7 @@ class Broker:
         for session in self.registry.ledger.written(number):
             assert isinstance(session, Session)
             self.fanout.again[session] = None
-            self.registry.ready_queues |= session.queues
+            self.registry.wake(session)
 
     def restoring(self, dialect: Dialect, recovered_positions: dict[int, RecoveredPosition]) -> Restoring:
         """Returns the object that restores the journal's metadata and records. It is used before any client connects;

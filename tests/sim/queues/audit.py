@@ -68,6 +68,7 @@ def _lane(feed: Feed) -> None:
     assert all(cursor.at_boundary for cursor in cursors)
     for queue in map(queue_of, feed.queues):
         queue.backlog.check()
+        queue.members.check()
     if not any(queue.backlog.has_more for queue in feed.queues) and not lane.cursors_awaiting_acks:
         assert lane.resident_bytes == lane.spilled_bytes == 0, "everybody has everything, and it is still held"
 
@@ -208,8 +209,9 @@ def ended(world: World) -> None:
     assert not registry.sessions
     assert not registry.router.feeds
     assert not registry.router.queues
-    for table in (registry.watched, registry.dirty, registry.ready_queues, registry.unused, registry.owned,
-                  registry.paused, registry.cuts, world.broker.queues.feeds.homes, world.broker.fanout.again):
+    for table in (registry.watched, registry.dirty, registry.ready_queues, registry.woken, registry.unused,
+                  registry.owned, registry.paused, registry.cuts, world.broker.queues.feeds.homes,
+                  world.broker.fanout.again):
         assert not table, table
     assert not registry.totals.consumers
     assert not registry.totals.slow_consumers

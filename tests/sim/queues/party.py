@@ -191,7 +191,7 @@ class Party:
         """The client wants nothing for now, or again."""
         for consumer in self.consumers.values():
             consumer.subscription.let_flow(active)
-            self.world.broker.registry.ready_queues[consumer.model.queue] = None
+            self.world.broker.registry.wake(self.session)
 
     def get(self, model: QueueModel) -> None:
         """Ask for one."""

@@ -138,7 +138,7 @@ class Admission:
         session.channel.replay = list(reversed(session.channel.in_flight))
         session.channel.exhausted_since_s = None
         self._fanout.again[session] = None
-        self._registry.ready_queues |= session.queues
+        self._registry.wake(session)
 
     # -- out --------------------------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class Admission:
             session.stalled_s += now - session.paused_since_s
         if session.gates:
             self._registry.deferred.begin(self._open_gates(session), now)
-        self._registry.ready_queues |= session.queues
+        self._registry.wake(session)
         return rest
 
     def _open_gates(self, session: Session) -> WorkSteps:

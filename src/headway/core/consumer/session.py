@@ -112,6 +112,7 @@ class Session:
 
     __slots__ = (
         "allowance",
+        "aside",
         "channel",
         "client",
         "durable",
@@ -187,15 +188,15 @@ class Session:
         self.held_back = HeldBack()
         self.queues: dict[SharedReader, None] = {}
         """The queues that the session's subscriptions are members of."""
+        self.aside: dict[Subscription, None] = {}
+        """Members of queues that are not offered records before the client can take more (``Registry.wake``)."""
         self.outlet: Outlet = NO_OUTLET
         self.gone_since_s = now
         self.paused_by: dict[object, None] = {}
         """The feeds, lanes, pools and journal that hold up this publisher."""
         self.paused_since_s = 0.0
         self.stalled_s = 0.0
-        self.pauses = 0
-        self.published_records = 0
-        self.published_bytes = 0
+        self.pauses = self.published_records = self.published_bytes = 0
         self.refused_records = 0
         """Records that were not published: the topic is not for clients, or there was no room to retain them."""
         self.lost_records: Counter[str] = Counter()

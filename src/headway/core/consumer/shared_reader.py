@@ -60,6 +60,8 @@ class SharedReader(Protocol):
         """Tells whether all of its members are gates, so that publishers are held back."""
     def dispatch(self, now: float) -> None:
         """Hands out records to members with room and credit."""
+    def look_again(self, member: Subscription) -> None:
+        """Offers records to a member again: it may have room or credit now."""
     def takes_at_once(self, now: float) -> bool:
         """Tells whether one more record could go to a member at once."""
     def room_for(self, run: Run, now: float) -> int:

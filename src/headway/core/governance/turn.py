@@ -16,7 +16,8 @@ POLICY_WORK = 4
 NAMES_PER_WORK = 4
 """How many of a queue's names are compared with policies in the time of one unit of work."""
 
-
+WAKES_A_TURN = 1024
+"""Members of queues that are looked at again in a turn."""
 HAND_OUT_WORK = 512
 RECORDS_PER_WORK = 4
 """How many records a queue hands out in the time of one unit of work. To look at a queue is one unit more."""
@@ -54,6 +55,8 @@ class Turn:
             else:
                 fanout.flush(feed, now)
                 feed.settle_down()
+        if registry.woken:
+            registry.look_again(WAKES_A_TURN)
         for overdue in (registry.returning, registry.overdue):
             if overdue.begun:
                 registry.ready_queues = overdue.turn() | registry.ready_queues
@@ -117,7 +120,8 @@ class Turn:
     def has_work(self) -> bool:
         """Tells whether another flush is needed at once."""
         registry = self._registry
-        return bool(registry.dirty or registry.ready_queues or self._fanout.again or self._fanout.unfinished
+        return bool(registry.dirty or registry.ready_queues or registry.woken
+                    or self._fanout.again or self._fanout.unfinished
                     or registry.deferred.begun or registry.rounds.begun or registry.overdue.queues
                     or registry.returning.queues or self._governor.sweeping or registry.receipts.due)
 

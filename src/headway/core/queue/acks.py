@@ -31,7 +31,7 @@ class Acks:
                 subscription = delivery.subscription
                 subscription.window.exhausted_since_s = None
                 queue = queue_of(subscription.reader.queue)
-                self._registry.ready_queues[queue] = None
+                queue.look_again(subscription)
             queue.settled(delivery.cursor)
         self._credit_is_back(channel)
 
@@ -48,7 +48,7 @@ class Acks:
             else:
                 queue.unsettled.reject(delivery)
             delivery.subscription.window.exhausted_since_s = None
-            self._registry.ready_queues[queue] = None
+            queue.look_again(delivery.subscription)
         self._credit_is_back(channel)
 
     def _sent_again(self, channel: Channel, delivery_id: int, now: float) -> bool:
@@ -75,7 +75,7 @@ class Acks:
     def _wake(self, channel: Channel) -> None:
         owner = self._registry.numbers.get(channel.owner)
         if owner is not None:  # None: its session has ended
-            self._registry.ready_queues |= owner.queues
+            self._registry.wake(owner)
 
     def recover(self, channel: Channel, now: float, keep: Container[int] = (), *, requeue: bool = True) -> WorkSteps:
         """Requeues the channel's deliveries in flight, except those in ``keep``, one per step. Without ``requeue`` a
@@ -87,8 +87,10 @@ class Acks:
                 continue
             delivery = channel.remove(delivery_id)
             if delivery is not None and delivery.subscription.reader.queue is not None:
-                queue_of(delivery.subscription.reader.queue).unsettled.requeue(delivery)
+                queue = queue_of(delivery.subscription.reader.queue)
+                queue.unsettled.requeue(delivery)
                 delivery.subscription.window.exhausted_since_s = None
+                queue.look_again(delivery.subscription)
         for delivery_id in [known for known in channel.timed_out if known not in keep]:
             if channel.settle_timed_out(delivery_id) is not None:
                 self._wake(channel)

@@ -8,6 +8,9 @@ Records that a member had not settled when it left are requeued and given to ano
 Exactly-once deliveries are the exception: MQTT forbids to give them to another client (MQTT 5, 4.8.2), so they are
 counted as a gap.
 
+A member that cannot take a record before its client does something (reads, settles, lets records flow again) is set
+aside: it is not looked at before that (``Members.ring``). So stuck members cost the others nothing.
+
 A queue that has handed out everything *listens* to its feed. Any other queue runs only after it was marked as ready
 (``Registry.ready_queues``): because a member has room or credit again, or gave a record back. So a stuck queue costs a
 turn nothing.
@@ -171,6 +174,10 @@ class Queue:
         if self.ends_with_members:
             return any(member.promised for member in self.members)
         return self.owner is None
+
+    def look_again(self, member: Subscription) -> None:
+        self.members.look_again(member)
+        self._registry.ready_queues[self] = None
 
     def miss(self, now: float) -> None:
         self.placeholder.miss(self.backlog.cursor, self.skips, now)

@@ -97,6 +97,7 @@ class Unsettled:
                 assert delivery.chunk is not None
                 self._drops.lose(member, delivery.chunk, delivery.index, reason)
                 self._backlog.free(delivery.cursor, delivery.number)
+        self._registry.wake(member.session)  # its other consumers have the credit
 
     def gets_back_from(self, member: Subscription) -> bool:
         """Returns whether a write-off of the member would free some of its deliveries: others may get them, or the

@@ -46,6 +46,14 @@ def has_room(member: Subscription, now: float) -> bool:
     return False
 
 
+def waits_for_client(member: Subscription) -> bool:
+    """Tells whether a member without room has none before its client reads, settles, or lets records flow again."""
+    if member.session.outlet.blocked or member.request.polling or member.life is PAUSED or member.window.timeouts:
+        return True
+    # Who settles something is told by the windows of which it is noted that they are exhausted (acks.py).
+    return member.request.qos > 0 and member.credit_left <= 0 and member.credit_exhausted_since_s is not None
+
+
 def moves(member: Subscription, late_s: float) -> bool:
     """Tells whether a member can take records, or could since ``late_s``."""
     session, outlet = member.session, member.session.outlet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
@@ -65,6 +66,8 @@ class Choice(NamedTuple):
 Holdup = Feed | Lane | Pool | Ledger | Allowance
 """An object that can hold up publishers: a feed with a gate, a closed lane, a full pool, a journal that is behind, a
 user's allowance that is used up for now."""
+WAKES_AT_ONCE = 64
+"""Members of queues that are looked at again at once when their session may take more; the others in the next turns."""
 RESUME_WORK = 4
 """The work of resuming one publisher."""
 
@@ -125,6 +128,7 @@ class Registry:
         """Feeds whose lane has grown since the last flush."""
         self.ready_queues: dict[SharedReader, None] = {}
         """Queues that may be able to hand out more than at the last flush. They are dispatched in this turn."""
+        self.woken: dict[Session, int] = {}  # sessions with so many members of queues that are to be looked at again
         self.left: dict[Feed, None] = {}
         """Feeds that a queue no longer reads; their gates may be gone."""
         self.renamed: dict[SharedReader, None] = {}
@@ -150,8 +154,7 @@ class Registry:
         self.totals = Totals()
         self.wall_offset_s = 0.0
         """Epoch seconds minus the broker's clock."""
-        self.sequence = 0
-        self.session_number = 0
+        self.sequence = self.session_number = 0
 
     @property
     def journaled(self) -> int:
@@ -259,6 +262,27 @@ class Registry:
             allowance.timer = self.timers.at(now + wait_s, partial(self._paid, allowance))
         else:
             self.resume(allowance, now)
+
+    def wake(self, session: Session) -> None:
+        """Marks the session's queues as ready, because its members may have room or credit again."""
+        self.ready_queues |= session.queues
+        if session.aside:
+            self.woken[session] = len(session.aside)
+            self.look_again(WAKES_AT_ONCE)
+
+    def look_again(self, most: int) -> None:
+        """Has queues look again at so many members of the sessions that were woken, in turn."""
+        while self.woken and most > 0:
+            session, count = next(iter(self.woken.items()))
+            del self.woken[session]
+            members = list(islice(session.aside, min(count, WAKES_AT_ONCE)))
+            for member in members:
+                del session.aside[member]
+                if member.reader.queue is not None:
+                    member.reader.queue.look_again(member)
+            most -= 1 + len(members)
+            if len(members) == WAKES_AT_ONCE < count:
+                self.woken[session] = count - WAKES_AT_ONCE
 
     def ungate(self, feed: Feed, now: float) -> None:
         """Resumes publishers that a gate held up, after a gate was opened or a queue got another consumer."""

@@ -124,7 +124,7 @@ class AmqpChannel:
 
     def wake(self) -> None:
         """Wakes the queues of this client, because its consumers may be able to take more."""
-        self.peer.engine.broker.registry.ready_queues |= self.session.queues
+        self.peer.engine.broker.registry.wake(self.session)
         self.peer.budget.left -= len(self.session.queues) // QUEUES_PER_WORK
 
     def flow(self, command: commands.Channel.Flow) -> None:

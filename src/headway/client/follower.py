@@ -28,6 +28,8 @@ from headway.core.base import HeadwayError
 from headway.core.message import compile_key
 
 SILENT_TIMES = 3
+GATHERING_S = 0.05
+"""The time between two questions while a snapshot is gathered, whose end the answer tells."""
 CONNECT_S = 10.0
 SNAPSHOT = ("snapshot", "true")
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 30.0
@@ -98,7 +100,8 @@ class Follower:
         self._heard_s = self._now()
         self._begin()
         while True:
-            await asyncio.wait([self._lost], timeout=self._request.beat_s)
+            pause_s = self._request.beat_s if self.image.whole else min(GATHERING_S, self._request.beat_s)
+            await asyncio.wait([self._lost], timeout=pause_s)
             if self._lost.done():
                 return self._lost.result()
             now = self._now()

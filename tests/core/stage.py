@@ -32,7 +32,7 @@ from headway.core.consumer.outlet import PeerState
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.log.pool import Pool
-from headway.core.log.state_terms import StateTerms
+from headway.core.log.state import StateTerms
 from headway.core.message.record import Properties, Run
 from headway.core.policy.flap import FlapControl
 from headway.core.policy.policy import parse_policies

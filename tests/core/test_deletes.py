@@ -6,7 +6,7 @@ import pytest
 from bench.wires.packets import encode_publish
 from tests.core.stage import STUCK, Client, Stage
 
-from headway.core.log.state_terms import StateTerms
+from headway.core.log.state import StateTerms
 from headway.core.message.keys import compile_key
 from headway.core.message.record import Properties, Run
 from headway.core.routing.parts import marked_parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.core.stage import Stage
 
-from headway.core.log.state_terms import StateTerms
+from headway.core.log.state import StateTerms
 from headway.core.routing import expiring
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "property:key"\nexpire_s = 10\n'

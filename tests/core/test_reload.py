@@ -17,7 +17,7 @@ from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.effects import Disconnect
 from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session, Will
-from headway.core.log.state_terms import StateTerms
+from headway.core.log.state import StateTerms
 from headway.core.message.record import Record
 from headway.core.permission.denials import Denials
 from headway.core.permission.identity import NOBODY, Identity

@@ -8,7 +8,7 @@ import pytest
 
 from headway.core.base.errors import Reason, Refused
 from headway.core.log.retained import Retained
-from headway.core.message.record import Record
+from headway.core.message.record import SCAN_BYTES, Record
 
 
 def record(topic: str, payload: bytes = b"x", sequence: int = 1, **more: Any) -> Record:
@@ -68,3 +68,15 @@ def test_full_refuses_new_topics_and_updates_known_ones() -> None:
     assert (len(retained), retained.bytes) == (2, 12)
     retained.put(record("b", b""))
     assert (len(retained), retained.bytes) == (1, 3)
+
+
+def test_one_step_selects_a_few_large_records() -> None:
+    retained, looked = Retained(100, 10**9), list[str]()
+    for number in range(20):
+        retained.put(record(f"t/{number}", b"x" * (SCAN_BYTES // 4)))
+    found = retained.matching("#", 99, 0.0, lambda one: looked.append(one.topic) or False)  # type: ignore[func-returns-value]
+    assert found is not None
+    assert next(found) is None
+    assert len(looked) == 4
+    assert set(found) == {None}
+    assert len(looked) == 20

@@ -12,7 +12,7 @@ from headway.core.log import state as state_module
 from headway.core.log.pool import Pool
 from headway.core.log.state import ENTRY_BYTES, FORGET_ENTRIES, State
 from headway.core.message.keys import compile_key
-from headway.core.message.record import SCAN_MAX, Properties, Record
+from headway.core.message.record import SCAN_BYTES, SCAN_MAX, Properties, Record
 
 
 def record(key: str, sequence: int, topic: str = "t") -> Record:
@@ -148,7 +148,7 @@ def test_a_pass_that_begins_somewhere_loses_nothing_while_the_state_changes(
     steps: list[tuple[str, bool]], start: int, before: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("headway.core.log.state.SCAN_MAX", 2)
+        patched.setattr("headway.core.log.state_pass.SCAN_MAX", 2)
         state, latest = a_state(), dict[str, int]()
         reader, upto, got = None, 0, list[Record]()
         for sequence, (key, step) in enumerate(steps, 1):
@@ -213,6 +213,55 @@ def test_deletes_go_first_and_a_pass_over_older_changes_knows_that_it_missed_som
     assert reader.missed == 1
     assert state.read(resting, 7).missed == 1
     assert state.read(5, 7).missed == 0
+
+
+def test_a_pass_that_stands_before_a_forgotten_delete_has_missed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "DELETES_MAX", 2)
+    state = filled("abcd")
+    early, late = state.snapshot(4), state.snapshot(4)
+    assert next(early).sequence == next(late).sequence == 1
+    state.change(deleted("b", 5))
+    for reader in (early, late):
+        reader.extend(5)
+    assert [r.sequence for r in late] == [3, 4, 5]
+    for sequence in (6, 7):
+        state.change(deleted(f"x{sequence}", sequence))
+    assert [r.sequence for r in early] == [3, 4], "nobody tells it that b is no more"
+    assert (early.missed, late.missed) == (1, 0)
+    late.extend(7)
+    assert [r.sequence for r in late] == [6, 7]
+    assert late.missed == 0
+
+
+def test_an_update_moves_all_passes_that_have_stopped_at_its_key_at_once() -> None:
+    """Most of them stop at the oldest key, and the next update is mostly of that one."""
+    state = filled("abcd")
+    readers = [state.snapshot(4) for _ in range(50)]
+    assert next(readers[0]).sequence == 1
+    for sequence, key in enumerate("ab", 5):
+        state.put(record(key, sequence))
+    assert len({id(reader.place) for reader in readers}) == 1
+    readers[1].close()
+    state.put(record("c", 7))
+    assert next(readers[2]).sequence == 4
+    state.put(record("d", 8))
+    assert [[r.sequence for r in reader] for reader in readers] == [[]] * 50
+    for reader in (readers[0], readers[2]):
+        reader.extend(8)
+        assert [r.sequence for r in reader] == [5, 6, 7, 8]
+
+
+def test_one_step_selects_a_few_large_records() -> None:
+    state, looked = a_state(), list[int]()
+    for number in range(1, 21):
+        state.put(Record("t", b'{"k":%d,"v":"%s"}' % (number, b"x" * (SCAN_BYTES // 4)), sequence=number))
+    reader = state.read(0, 20, lambda one: looked.append(one.sequence) or False)  # type: ignore[func-returns-value]
+    assert next(reader) is None
+    assert looked == [1, 2, 3, 4]
+    assert list(reader) == [None] * 4
+    assert looked == list(range(1, 21))
+    whole = state.read(0, 20)
+    assert len(whole.take(128)) == 4
 
 
 def test_for_want_of_room_deletes_are_forgotten_before_keys() -> None:

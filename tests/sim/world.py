@@ -24,7 +24,7 @@ from headway.core.delivery import fanout
 from headway.core.delivery import rendering as delivery
 from headway.core.log import lane
 from headway.core.log.pool import Pool
-from headway.core.log.state_terms import StateTerms
+from headway.core.log.state import StateTerms
 from headway.core.message.record import Run
 from headway.core.message.topics import matches
 from headway.core.policy.decision import DecisionKind

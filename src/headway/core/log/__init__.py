@@ -19,9 +19,9 @@ from headway.core.log.open_receipts import OpenReceipts
 from headway.core.log.out_of_order import OutOfOrderProgress
 from headway.core.log.pool import DISK_RETRY_S, GRACE_S, HIGH_WATER, Pool
 from headway.core.log.retained import Retained
-from headway.core.log.state import State, StateEntry, StatePass
+from headway.core.log.state import State, StateTerms
+from headway.core.log.state_pass import StateEntry, StatePass
 from headway.core.log.state_reading import SAVED_RECORD_BYTES, StateReading
-from headway.core.log.state_terms import StateTerms
 from headway.core.log.tab import (
     ANSWERS,
     CONSUMER_BYTES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from headway.core.base import Reason, Refused
-from headway.core.message import SCAN_MAX, TREE_LEVELS, Record, TopicTree, is_deep
+from headway.core.message import SCAN_BYTES, SCAN_MAX, TREE_LEVELS, Record, TopicTree, is_deep
 
 NOTHING = Record("", b"")
 
@@ -62,7 +62,7 @@ class Retained:
     def _walk(
         self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
     ) -> Generator[Record | None, None, None]:
-        looks = 0
+        looks = size = 0
         for found in self._tree.scan(filter, SCAN_MAX):
             record = None if found is None else found[1]
             if record is None:
@@ -71,8 +71,10 @@ class Retained:
                 yield record
             else:
                 looks += 1
-                if looks % SCAN_MAX == 0:
+                size += record.size
+                if looks >= SCAN_MAX or size > SCAN_BYTES:
                     yield None
+                    looks = size = 0
 
 
 def _with_first(

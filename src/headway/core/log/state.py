@@ -4,11 +4,11 @@ Theory of operation. The entries are a doubly linked list, oldest change first. 
 appends a fresh one, so the list is always ordered by sequence. A reader of all changes since sequence *p* searches for
 its first entry backwards from the newest end, a bounded number of steps at a time, and then reads oldest first.
 
-A :class:`StatePass` reads the entries between two sequences without a copy: it is at one entry, and moves to the next
-only when its consumer has room. An entry that is updated before the pass reaches it is skipped: the newer record has a
-sequence behind the pass's end, and reaches the consumer by its lane or by the next pass. An entry knows the passes that
-are at it, and moves them on when it is unlinked. So a snapshot of any size costs one reference per reader, and no
-record is lost or doubled between the snapshot and the live records.
+A :class:`StatePass` reads the entries between two sequences without a copy (state_pass.py). An entry that is updated
+before the pass reaches it is skipped: the newer record has a sequence behind the pass's end, and reaches the consumer
+by its lane or by the next pass. An entry knows the place of the passes that are at it, and moves it on when it is
+unlinked. So a snapshot of any size costs one reference per reader, and no record is lost or doubled between the
+snapshot and the live records.
 
 A delete takes its key's entry away and stands in the list itself, so that a conflated consumer gets it, too. A snapshot
 leaves out the deletes before it. The last ``DELETES_MAX`` are kept, and they are the first to go where there is no
@@ -17,13 +17,12 @@ room. A pass over changes that are older than a delete which is not kept any mor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headway.core.base import WorkSteps
 from headway.core.log.pool import Pool
-from headway.core.log.state_terms import Accept, Told
-from headway.core.message import SCAN_MAX, KeyExtractor, Record, is_delete
+from headway.core.log.state_pass import Accept, Deleted, StateEntry, StatePass, Told
+from headway.core.message import KeyExtractor, Record, is_delete
 
 POOL_SHARE = 0.25
 """The share of its pool's memory that one state may take up."""
@@ -37,25 +36,15 @@ FORGET_WORK = 128
 """The work that such a step counts for."""
 
 
-class StateEntry:
-    """One key's record, in the linked list of the state."""
+class StateTerms(NamedTuple):
+    """The terms of a state that the configuration declares."""
 
-    __slots__ = ("after", "before", "key", "passes", "record")
-    deleted = False
-
-    def __init__(self, key: tuple[str, str | None], record: Record | None) -> None:
-        self.key = key
-        self.record = record
-        self.before: StateEntry = self
-        self.after: StateEntry = self
-        self.passes: list[StatePass] | None = None
-
-
-class Deleted(StateEntry):
-    """A key that is no more, with the record that deleted it."""
-
-    __slots__ = ()
-    deleted = True
+    filter: str
+    key: str = "topic"
+    tombstones: bool = True
+    """Records may delete their keys."""
+    expire_s: float | None = None
+    """Seconds after which a key that was not updated is deleted; None: never."""
 
 
 class WholeReader(Protocol):
@@ -194,18 +183,19 @@ class State:
         del self.ends.before, self.ends.after
 
     def _evict(self, entry: StateEntry) -> int:
-        """Removes a key, or a delete. Each pass that was still to read its record counts it as missed."""
+        """Removes the key with the oldest change, or the oldest delete. Each pass that was still to read the record of
+        a key counts it as missed. A delete is not the oldest entry: passes look for themselves which are forgotten."""
         assert entry.record is not None
         size = _size(entry.record)
-        for reader in entry.passes or ():
-            if reader not in self.seeking and reader.wants(entry):
-                reader.missed += 1
-        for reader in self.seeking:
-            reader.missed += reader.wants(entry)
         if entry.deleted:
             self.forgotten_sequence = entry.record.sequence
             del self._deleted[entry.key]
         else:
+            for reader in entry.place.passes if entry.place is not None else ():
+                if reader not in self.seeking and reader.wants(entry):
+                    reader.missed += 1
+            for reader in self.seeking:
+                reader.missed += reader.wants(entry)
             self.evicted_records += 1
             del self._entries[entry.key]
         self._unlink(entry)
@@ -225,10 +215,9 @@ class State:
         before, after = entry.before, entry.after
         before.after = after
         after.before = before
-        if entry.passes:
-            for reader in entry.passes:
-                reader._move_to(after)
-            entry.passes = None
+        if entry.place is not None:
+            entry.place.leave_for(after)
+            entry.place = None
         entry.record = None
 
     def check(self) -> None:
@@ -254,133 +243,6 @@ class State:
     def snapshot(self, upto: int, accept: Accept | None = None, focus: Told | None = None) -> StatePass:
         """Returns a pass over all accepted records up to ``upto``; deletes only if the pass is extended."""
         return StatePass(self, 0, upto, accept, focus, upto)
-
-
-class StatePass:
-    """A reader's position in the state: an iterator over records, which may pause for any time."""
-
-    __slots__ = ("accept", "after", "at", "deletes_after", "focus", "missed", "state", "upto")
-
-    def __init__(
-        self, state: State, after: int, upto: int, accept: Accept | None, focus: Told | None, deletes_after: int
-    ) -> None:
-        self.state = state
-        self.after = after
-        self.upto = upto
-        self.accept = accept
-        self.focus = focus
-        if focus is not None:
-            focus.begins(deletes_after)
-        self.deletes_after = deletes_after
-        """Deletes up to this sequence, and what has left, are left out."""
-        self.missed = int(0 < after < state.forgotten_sequence)
-        """The number of records that were evicted before this pass reached them. 1 for all deletes that were forgotten
-        before it began."""
-        self.at = state.ends
-        self._begin()
-
-    def _begin(self) -> None:
-        """Begins with the first record after ``after``: at the oldest end, or by a search from the newest end."""
-        if self.after:
-            self.state.seeking[self] = None
-        else:
-            self._move_to(self.state.ends.after)
-
-    def _seek(self) -> bool:
-        """Searches some steps backwards. Returns whether the first entry is found."""
-        for _ in range(SCAN_MAX):
-            record = self.at.before.record
-            if record is None or record.sequence <= self.after:
-                del self.state.seeking[self]
-                return True
-            entry = self.at.before
-            self._leave()
-            self._move_to(entry)
-        return False
-
-    def wants(self, entry: StateEntry) -> bool:
-        record = entry.record
-        assert record is not None
-        if not self.after < record.sequence <= self.upto or (entry.deleted and record.sequence <= self.deletes_after):
-            return False
-        return self._shown(record) is not None
-
-    def _shown(self, record: Record) -> Record | None:
-        """Returns what the reader gets for a record; None: nothing."""
-        if self.accept is None or self.accept(record):
-            return record
-        return self.focus.left(record) if self.focus is not None and record.sequence > self.deletes_after else None
-
-    def _move_to(self, entry: StateEntry) -> None:
-        self.at = entry
-        if entry is self.state.ends:  # the sentinel is never unlinked; ``extend`` finds the next entry
-            return
-        if entry.passes is None:
-            entry.passes = []
-        entry.passes.append(self)
-
-    def _leave(self) -> None:
-        if self.at.passes is not None:
-            self.at.passes.remove(self)
-            if not self.at.passes:
-                self.at.passes = None
-
-    def __iter__(self) -> Iterator[Record | None]:
-        return self
-
-    def __next__(self) -> Record | None:
-        if self in self.state.seeking and not self._seek():
-            return None
-        for _ in range(SCAN_MAX):
-            here = self.at
-            record = here.record
-            if record is None or record.sequence > self.upto:
-                raise StopIteration
-            self._leave()
-            self._move_to(here.after)
-            if here.deleted and record.sequence <= self.deletes_after:
-                continue
-            shown = self._shown(record)
-            if shown is not None:
-                return shown
-        return None
-
-    def take(self, most: int) -> list[StateEntry]:
-        """Returns the next entries, ``most`` of them at most, whoever is accepted. None are the last, if the pass is at
-        its end."""
-        found: list[StateEntry] = []
-        if self in self.state.seeking and not self._seek():
-            return found
-        entry, upto = self.at, self.upto
-        self._leave()
-        while len(found) < most and (record := entry.record) is not None and record.sequence <= upto:
-            found.append(entry)
-            entry = entry.after
-        self._move_to(entry)
-        return found
-
-    @property
-    def at_end(self) -> bool:
-        """Tells whether no more entries come up to ``upto``."""
-        record = self.at.record
-        return self not in self.state.seeking and (record is None or record.sequence > self.upto)
-
-    def extend(self, upto: int) -> None:
-        """Moves the end of the pass, so that it also reads the records that came meanwhile."""
-        self.missed += self.state.forgotten_sequence > self.upto
-        if self.at is self.state.ends and self not in self.state.seeking:
-            self.after = self.upto
-            self._begin()
-        self.upto = max(self.upto, upto)
-
-    def close(self) -> None:
-        self._leave()
-        self.state.seeking.pop(self, None)
-        self.at = self.state.ends
-        self.upto = -1
-        if self.focus is not None:
-            self.focus.ends()
-            self.focus = None
 
 
 def _size(record: Record) -> int:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from headway.core.base import Reason, Refused, format_size
-from headway.core.log.state import State, StateEntry
+from headway.core.log.state import State
+from headway.core.log.state_pass import StateEntry
 from headway.core.log.tab import QUERIES, Tab
 from headway.core.message import Record
 

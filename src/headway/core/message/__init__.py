@@ -16,6 +16,7 @@ from headway.core.message.record import (
     ACCEPTED,
     JOURNALED,
     NO_PROPERTIES,
+    SCAN_BYTES,
     SCAN_MAX,
     TOPICS,
     TRANSIENT,
@@ -52,6 +53,6 @@ __all__ = [
     "Envelope", "EVENT", "field_reader", "FilterTrie", "Gap", "has_wildcard", "is_deep", "is_delete", "JOURNALED",
     "KeyExtractor", "matcher", "matches", "MAX_KEY_CHARS", "may_delete", "NO_PROPERTIES", "NOT_JSON", "overlaps",
     "parse_shared_filter", "Properties", "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of",
-    "Run", "says_delete", "SCAN_MAX", "table_name", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree", "TRANSIENT",
-    "TREE_LEVELS", "validate_filter", "validate_topic",
+    "Run", "says_delete", "SCAN_BYTES", "SCAN_MAX", "table_name", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree",
+    "TRANSIENT", "TREE_LEVELS", "validate_filter", "validate_topic",
 ]

@@ -29,6 +29,8 @@ PAIR_BYTES = 150
 """Memory of a user property besides its characters: a tuple and two strings."""
 SCAN_MAX = 256
 """Entries that a search examines in one step; it yields None after a step that found nothing."""
+SCAN_BYTES = 256 * 1024
+"""The bytes of records at which such a step ends earlier: to select a record may be to decode all of its payload."""
 
 
 class Properties(msgspec.Struct, frozen=True, gc=False):

@@ -1,0 +1,241 @@
+"""A pass over a state: it reads the entries between two sequences, without a copy.
+
+Theory of operation. A pass is at one entry, and moves to the next only when its consumer has room. Passes at the same
+entry stand in one :class:`Place`. When that entry is unlinked, its place moves on with all of them. Where passes stand
+already, the fewer join the more. So an update costs next to nothing, however many readers have stopped at its key.
+
+A pass that comes too late for a delete has missed it. The state tells up to which sequence its deletes are forgotten,
+and the pass looks at that before it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from headway.core.message import SCAN_BYTES, SCAN_MAX, Record
+
+
+class StateEntry:
+    """One key's record, in the linked list of the state."""
+
+    __slots__ = ("after", "before", "key", "place", "record")
+    deleted = False
+
+    def __init__(self, key: tuple[str, str | None], record: Record | None) -> None:
+        self.key = key
+        self.record = record
+        self.before: StateEntry = self
+        self.after: StateEntry = self
+        self.place: Place | None = None
+
+
+class Deleted(StateEntry):
+    """A key that is no more, with the record that deleted it."""
+
+    __slots__ = ()
+    deleted = True
+
+
+class Place:
+    """The passes that are at one entry. The sentinel, where nothing is ever unlinked, does not know its places."""
+
+    __slots__ = ("entry", "passes")
+
+    def __init__(self, entry: StateEntry) -> None:
+        self.entry = entry
+        self.passes: dict[StatePass, None] = {}
+
+    def leave_for(self, entry: StateEntry) -> None:
+        """Moves all passes to another entry. The entry that they leave forgets this place."""
+        there = entry.place
+        if there is None:
+            self.entry = entry
+            if entry.record is not None:
+                entry.place = self
+            return
+        more, fewer = (there, self) if len(there.passes) > len(self.passes) else (self, there)
+        for reader in fewer.passes:
+            reader.place = more
+        more.passes.update(fewer.passes)
+        more.entry, entry.place = entry, more
+
+
+Accept = Callable[[Record], bool]
+
+
+class Told(Protocol):
+    """Says what readers are told of records that are not accepted (focus.py)."""
+
+    def left(self, record: Record) -> Record | None: ...
+
+    def begins(self, after: int) -> None:
+        """Is told of a pass over the changes after this sequence."""
+
+    def ends(self) -> None:
+        """Is told of its end."""
+
+
+class PassedState(Protocol):
+    """A state, as far as a pass needs it (state.py)."""
+
+    ends: StateEntry
+    """The sentinel."""
+    seeking: dict[StatePass, None]
+    """The passes that still search for their first entry."""
+    forgotten_sequence: int
+    """The sequence of the last delete that is not kept any more."""
+
+
+class StatePass:
+    """A reader's position in the state: an iterator over records, which may pause for any time."""
+
+    __slots__ = ("_looked", "_seen", "accept", "after", "deletes_after", "focus", "missed", "place", "state", "upto")
+
+    def __init__(
+        self, state: PassedState, after: int, upto: int, accept: Accept | None, focus: Told | None, deletes_after: int
+    ) -> None:
+        self.state = state
+        self.after = after
+        self.upto = upto
+        self.accept = accept
+        self.focus = focus
+        if focus is not None:
+            focus.begins(deletes_after)
+        self.deletes_after = deletes_after
+        """Deletes up to this sequence, and what has left, are left out."""
+        self.missed = 0
+        """The number of records that were evicted before this pass reached them; all deletes that were forgotten
+        between two looks count as 1."""
+        self._seen = deletes_after
+        """The sequence of the last record that the pass has gone by."""
+        self._looked = 0 if after else state.forgotten_sequence
+        """Forgotten deletes up to this sequence are counted, or were before a pass over the whole state began."""
+        self.place = Place(state.ends)
+        self._look()
+        self._begin()
+
+    @property
+    def at(self) -> StateEntry:
+        """The entry that is read next."""
+        return self.place.entry
+
+    def _begin(self) -> None:
+        """Begins with the first record after ``after``: at the oldest end, or by a search from the newest end."""
+        if self.after:
+            self.state.seeking[self] = None
+        else:
+            self._move_to(self.state.ends.after)
+
+    def _seek(self) -> bool:
+        """Searches some steps backwards. Returns whether the first entry is found."""
+        for _ in range(SCAN_MAX):
+            record = self.at.before.record
+            if record is None or record.sequence <= self.after:
+                del self.state.seeking[self]
+                return True
+            self._move_to(self.at.before)
+        return False
+
+    def _look(self) -> None:
+        """Counts deletes that were forgotten before this pass came to them."""
+        forgotten = min(self.state.forgotten_sequence, self.upto)
+        if forgotten > self._looked:
+            self.missed += forgotten > self._seen
+            self._looked = forgotten
+
+    def wants(self, entry: StateEntry) -> bool:
+        record = entry.record
+        assert record is not None
+        if not self.after < record.sequence <= self.upto or (entry.deleted and record.sequence <= self.deletes_after):
+            return False
+        return self._shown(record) is not None
+
+    def _shown(self, record: Record) -> Record | None:
+        """Returns what the reader gets for a record; None: nothing."""
+        if self.accept is None or self.accept(record):
+            return record
+        return self.focus.left(record) if self.focus is not None and record.sequence > self.deletes_after else None
+
+    def _move_to(self, entry: StateEntry) -> None:
+        place, there = self.place, entry.place
+        if there is None and len(place.passes) == 1 and entry.record is not None and self in place.passes:
+            place.entry.place = None  # it stands alone, and takes its place along
+            place.entry, entry.place = entry, place
+            return
+        place.passes.pop(self, None)
+        if not place.passes:
+            place.entry.place = None
+        if there is None:
+            there = Place(entry) if place.passes else place
+            there.entry = entry
+        self.place = there
+        if entry.record is not None:  # whoever is at the sentinel is not moved on; ``extend`` finds the next entry
+            entry.place = there
+            there.passes[self] = None
+
+    def __iter__(self) -> Iterator[Record | None]:
+        return self
+
+    def __next__(self) -> Record | None:
+        self._look()
+        if self in self.state.seeking and not self._seek():
+            return None
+        size = 0
+        for _ in range(SCAN_MAX):
+            here = self.place.entry
+            record = here.record
+            if record is None or record.sequence > self.upto:
+                self._seen = max(self._seen, self.upto)
+                raise StopIteration
+            self._move_to(here.after)
+            if record.sequence > self._seen:
+                self._seen = record.sequence
+            if here.deleted and record.sequence <= self.deletes_after:
+                continue
+            shown = self._shown(record)
+            if shown is not None:
+                return shown
+            size += record.size
+            if size > SCAN_BYTES:
+                break
+        return None
+
+    def take(self, most: int) -> list[StateEntry]:
+        """Returns the next entries, ``most`` of them at most, or fewer if their records have ``SCAN_BYTES``, whoever is
+        accepted. None are the last, if the pass is at its end."""
+        found: list[StateEntry] = []
+        if self in self.state.seeking and not self._seek():
+            return found
+        entry, upto, size = self.at, self.upto, 0
+        while len(found) < most and (record := entry.record) is not None and record.sequence <= upto:
+            found.append(entry)
+            entry = entry.after
+            size += record.size
+            if size > SCAN_BYTES:
+                break
+        self._move_to(entry)
+        return found
+
+    @property
+    def at_end(self) -> bool:
+        """Tells whether no more entries come up to ``upto``."""
+        record = self.at.record
+        return self not in self.state.seeking and (record is None or record.sequence > self.upto)
+
+    def extend(self, upto: int) -> None:
+        """Moves the end of the pass, so that it also reads the records that came meanwhile."""
+        self._look()
+        if self.at is self.state.ends and self not in self.state.seeking:
+            self.after = self.upto
+            self._begin()
+        self.upto = max(self.upto, upto)
+        self._look()
+
+    def close(self) -> None:
+        self._move_to(self.state.ends)
+        self.state.seeking.pop(self, None)
+        self.upto = -1
+        if self.focus is not None:
+            self.focus.ends()
+            self.focus = None

@@ -96,6 +96,17 @@ def test_values_of_groups_are_not_mixed_up(world: World) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("digits", [30, 308, 400])
+def test_numbers_of_any_length_have_sums(world: World, digits: int) -> None:
+    for _ in range(30):
+        world.put(value=10**digits)
+    world.put(value=0.5)
+    (row,) = world.ask("sum(/value) AS sum, avg(/value) AS avg, max(/value) AS max")
+    assert row["sum"] == pytest.approx(3e31 if digits == 30 else float("inf"))
+    assert row["avg"] == pytest.approx(3e31 / 31 if digits == 30 else float("inf"))
+    assert row["max"] == 10**digits
+
+
 NUMBERS = st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.booleans(), st.text(max_size=2)), max_size=20)
 
 

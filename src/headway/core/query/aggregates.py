@@ -2,7 +2,7 @@
 
 - ``count(*)`` counts records, ``count`` of a field those that have it: any value but null.
 - ``sum`` and ``avg`` take numbers. Other values (true, texts, objects) are left out; of no number they are null. A sum
-  of whole numbers is exact.
+  of whole numbers is exact; beyond 64 bits it is the nearest float, and null in JSON beyond all floats.
 - ``min`` and ``max`` take values that have an order (selector/ordering.py): false, true, numbers, texts; of none they
   are null. Texts of more than ``MAX_KEY_CHARS`` characters are left out.
 """
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from headway.core.message import MAX_KEY_CHARS
-from headway.core.selector import place_of
+from headway.core.selector import nearest_float, place_of
 
 INTEGER_MAX = 2**63
 
@@ -58,6 +58,8 @@ class Sum(Aggregate):
     def add(self, value: object) -> int:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             self._count += 1
+            if isinstance(value, int) and not -INTEGER_MAX <= value < INTEGER_MAX:
+                value = nearest_float(value)
             self._sum += value
         return 0
 

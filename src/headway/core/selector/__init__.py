@@ -1,11 +1,19 @@
 """Selectors: SQL conditions on the messages that a consumer wants. Fields of records, and orders by them."""
 
 from headway.core.selector.fields import FIELDS, BadField, Fields
-from headway.core.selector.ordering import BadOrder, Ordering, compile_ordering, parse_terms, place_of, rank_of
+from headway.core.selector.ordering import (
+    BadOrder,
+    Ordering,
+    compile_ordering,
+    nearest_float,
+    parse_terms,
+    place_of,
+    rank_of,
+)
 from headway.core.selector.selector import Selector, compile_selector, priority_of
 from headway.core.selector.syntax import BadSelector
 
 __all__ = [
     "BadField", "BadOrder", "BadSelector", "compile_ordering", "compile_selector", "Fields", "FIELDS", "Ordering",
-    "parse_terms", "place_of", "priority_of", "rank_of", "Selector",
+    "nearest_float", "parse_terms", "place_of", "priority_of", "rank_of", "Selector",
 ]

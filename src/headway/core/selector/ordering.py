@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import inf, isfinite
 from struct import Struct
 
 from headway.core.base import HeadwayError, Reason
@@ -79,14 +80,19 @@ def place_of(value: object, *, down: bool = False) -> bytes:
     return place.translate(_INVERSE) if down else place
 
 
+def nearest_float(value: int) -> float:
+    """Returns the float that is nearest to a whole number of any length; infinity if it is larger than all of them."""
+    try:
+        return float(value)
+    except OverflowError:
+        return inf if value > 0 else -inf
+
+
 def _number(value: float) -> bytes:
     more = 0
     if isinstance(value, int) and not -EXACT <= value <= EXACT:
-        try:
-            nearest = float(value)
-        except OverflowError:
-            nearest = float("inf") if value > 0 else float("-inf")
-        else:
+        nearest = nearest_float(value)
+        if isfinite(nearest):
             more = max(-_EVEN, min(value - int(nearest), _EVEN - 1))
         value = nearest
     bits: int = _BITS.unpack(_FLOAT.pack(value + 0.0))[0]  # there is one zero: -0.0 + 0.0 is 0.0

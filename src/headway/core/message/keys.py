@@ -96,9 +96,9 @@ def key_text(value: object) -> str | None:
 
 
 def said_key(properties: Properties) -> str | None:
-    """Returns the key that the properties of a record without a payload say; None if they say none."""
-    said = properties.user_value(SAID_KEY)
-    return key_text(properties.user_value(TOLD_KEY) if said is None else said)
+    """Returns the key that the properties of a record without a payload say; None if they say none. What the broker
+    has told (``TOLD_KEY``) may be the key of another ``[[topic]]``."""
+    return key_text(properties.user_value(SAID_KEY))
 
 
 class KeyExtractor(ABC):
@@ -106,7 +106,7 @@ class KeyExtractor(ABC):
 
     __slots__ = ("text",)
     property_name = ""
-    """The user property that has the key, if one has."""
+    """The user property that has the key of a record without payload, if one has."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -159,6 +159,7 @@ class _Property(KeyExtractor):
 
 class _Pointer(KeyExtractor):
     __slots__ = ("read", "way")
+    property_name = SAID_KEY
 
     def __init__(self, text: str, way: Sequence[str]) -> None:
         super().__init__(text)

@@ -376,6 +376,7 @@ def test_a_consumer_of_topics_is_charged_for_its_lane(house: House) -> None:
         ({"arguments": {"x-headway-topics": "#.a"}}, 406, "'#' stands at the end"),
         ({"arguments": {"x-headway-topics": "a/#"}}, 406, "binding key"),
         ({"arguments": {"x-headway-topics": "a.+"}}, 406, "binding key"),
+        ({"arguments": {"x-headway-topics": "$queue.q"}}, 406, "no topics"),
         ({"arguments": {"x-headway-topics": 7}}, 406, "takes a text"),
         ({"arguments": {"x-headway-topic": "a"}}, 406, "x-headway-topic"),
         ({"arguments": {"x-headway-conflat": "1s"}}, 406, "conflate"),

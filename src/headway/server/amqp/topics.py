@@ -32,6 +32,8 @@ def filter_of(key: object) -> str:
     if not isinstance(key, str):
         raise Refused(Reason.PROTOCOL_ERROR, f"{KEY} takes a text, a binding key such as flights.*.late")
     words = key.split(".")
+    if key.startswith("$") and words[0] != "$SYS":
+        raise Refused(Reason.PROTOCOL_ERROR, f"{KEY}={key!r}: there are no topics whose names begin with {words[0]}")
     for number, word in enumerate(words, 1):
         if word == "#" and number < len(words):
             raise Refused(Reason.PROTOCOL_ERROR, f"{KEY}={key!r}: '#' stands at the end of the key")

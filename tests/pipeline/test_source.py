@@ -98,7 +98,8 @@ def test_every_column_is_what_was_published(broker: BrokerProcess, load: Load) -
     }  # fmt: skip
     nothing = dict.fromkeys(("content_type", "response_topic", "correlation_data")) | {"user": {}}
     assert bare == nothing | {"qos": 2, "retain": True}
-    assert (amqp["user"], amqp["qos"], amqp["retain"]) == ({"h": "x"}, 1, False)
+    told = {"h": "x", "headway-event": "delete", "headway-key": "flights/lga/columns"}  # it has no payload
+    assert (amqp["user"], amqp["qos"], amqp["retain"]) == (told, 1, False)
     assert load("flights/+/columns").toArrow().to_pylist() == ask(broker, "flights/+/columns").rows
 
 

@@ -15,7 +15,18 @@ from typing import Any
 
 import msgspec
 
-from headway.core.message import DELETE, EVENT, EncodedRun, Gap, Properties, Record, Run, compile_key, says_delete
+from headway.core.message import (
+    DELETE,
+    EVENT,
+    TOLD_KEY,
+    EncodedRun,
+    Gap,
+    Properties,
+    Record,
+    Run,
+    compile_key,
+    says_delete,
+)
 from headway.wire.json_forms import properties_form, text_form
 
 END = b"\n\n"
@@ -52,9 +63,10 @@ class EventStreamDialect(msgspec.Struct, frozen=True):
         parts, ends, at = [], [], 0
         properties = properties_form(run.properties, run.qos, retain=False)
         name = _name(run.properties)
+        told_key = _told_key(run.properties, name)
         for index, key in enumerate(compile_key(self.key).of_run(run)):
             payload = run.payload(index)
-            frame = _frame(run.topic, key, properties, payload, first_sequence + index, name)
+            frame = _frame(run.topic, key or told_key, properties, payload, first_sequence + index, name)
             parts.append(frame)
             at += len(frame)
             ends.append(at)
@@ -78,9 +90,9 @@ class EventStreamDialect(msgspec.Struct, frozen=True):
         before = b"" if gap is None else _gap(gap)
         if not record.sequence and (mark := record.properties.user_value(EVENT)):
             return before + event(mark, dict(map(_figure, record.properties.user[1:])))
-        key = compile_key(self.key).of(record)
         properties = properties_form(record.properties, record.qos, retain=retain)
         name = _name(record.properties)
+        key = compile_key(self.key).of(record) or _told_key(record.properties, name)
         return before + _frame(record.topic, key, properties, record.payload, record.sequence, name)
 
     def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:
@@ -95,6 +107,11 @@ def _name(properties: Properties) -> str:
     if says_delete(properties):
         return DELETE
     return OUT_OF_FOCUS if properties.user and properties.user_value(EVENT) == OUT_OF_FOCUS else ""
+
+
+def _told_key(properties: Properties, name: str) -> str | None:
+    """Returns the key that the broker has told of a delete or of what is out of focus."""
+    return properties.user_value(TOLD_KEY) if name and properties.user else None
 
 
 def _frame(

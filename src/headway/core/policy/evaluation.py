@@ -39,12 +39,10 @@ from headway.core.policy.decision import Decision, DecisionKind
 from headway.core.policy.meters import Sample
 from headway.core.policy.policy import Policy
 from headway.core.policy.rule import Rule
-from headway.core.policy.rule_state import Phase, RuleState
+from headway.core.policy.rule_state import SLACK_S, Phase, RuleState
 
 EASE = 0.2
 """The share of its threshold by which a value must be back on the right side before a rule steps back."""
-_SLACK_S = 1e-6
-"""Times that differ by less than this are the same instant: sums of floating-point numbers are not exact."""
 
 
 class PolicyState:
@@ -164,7 +162,7 @@ def _look(index: int, rule: Rule, state: RuleState, sample: Sample, now: float) 
         return _clear(index, rule, state, sample, now) if rule.then.kind.stateful else None
     if state.phase is not Phase.IDLE:
         waiting_since = now - sample.waited if sample.waited is not None else state.since
-        lag_was_gone = rule.when.needs_lag and waiting_since > state.since + _SLACK_S
+        lag_was_gone = rule.when.needs_lag and waiting_since > state.since + SLACK_S
         if lag_was_gone or sample.idle or (state.phase is Phase.COUNTED and _is_gone(rule, sample, holds)):
             state.phase = Phase.IDLE
     if state.phase is Phase.IDLE and holds:
@@ -178,7 +176,7 @@ def _look(index: int, rule: Rule, state: RuleState, sample: Sample, now: float) 
 def _held_long_enough(rule: Rule, state: RuleState, holds: bool, now: float) -> bool:
     """Applies rules 1 and 2 of this file. The rule goes back to IDLE if its condition fails."""
     if rule.retries:
-        if now + _SLACK_S < state.next_test:
+        if now + SLACK_S < state.next_test:
             return False
         step = rule.for_s / rule.retries
         state.tests += 1
@@ -186,7 +184,7 @@ def _held_long_enough(rule: Rule, state: RuleState, holds: bool, now: float) -> 
     if not holds:
         state.phase = Phase.IDLE
         return False
-    return state.tests >= rule.retries if rule.retries else now - state.since + _SLACK_S >= rule.for_s
+    return state.tests >= rule.retries if rule.retries else now - state.since + SLACK_S >= rule.for_s
 
 
 def _count(index: int, rule: Rule, state: RuleState, sample: Sample, now: float) -> Decision | None:

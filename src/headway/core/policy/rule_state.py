@@ -22,6 +22,8 @@ from headway.core.policy.action import Action, ActionKind, Move
 CALM_S = 2.0
 CALM_MAX_S = 60.0
 MEMORY_S = 300.0
+SLACK_S = 1e-6
+"""Times that differ by less than this are the same instant: sums of floating-point numbers are not exact."""
 _ENDS_AT_ONCE = frozenset((ActionKind.DISCARD, ActionKind.BLOCK_PUBLISHERS, ActionKind.RETURN, ActionKind.PLUGIN))
 
 
@@ -81,7 +83,7 @@ class RuleState:
             self._calm = True
             if self._calm_since is None:
                 self._calm_since = now
-            if now - self._calm_since < self.calm_s(now):
+            if now - self._calm_since + SLACK_S < self.calm_s(now):
                 return False
         self.phase, self._stepped_back_at = Phase.IDLE, now
         return True

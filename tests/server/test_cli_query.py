@@ -64,11 +64,11 @@ def test_each_look_replaces_the_table_and_the_screen_is_given_back(broker: Canne
 
 
 def test_a_broker_that_goes_away_leaves_its_last_answer_until_it_is_back(broker: Canned) -> None:
-    broker.answers[PATH] = answer(41)
-    out, _ = drawn(broker, put(broker, b"gone"), put(broker, answer(43, offset=9)))
+    broker.answers[PATH] = answer(4_141_141)
+    out, _ = drawn(broker, put(broker, b"gone"), put(broker, answer(4_343_343, offset=9)))
     gone = out.index("is not headway's admin API")
-    assert out.rindex("as of offset 7", 0, gone) > out.rindex("41", 0, gone) > out.index("as of offset 7")
-    assert "is not headway's admin API" not in out[out.index("43", gone) :]
+    assert out.rindex("as of offset 7", 0, gone) > out.rindex("4141141", 0, gone) > out.index("as of offset 7")
+    assert "is not headway's admin API" not in out[out.index("4343343", gone) :]
 
 
 def test_a_broker_that_is_not_there_at_first_is_an_error(broker: Canned) -> None:

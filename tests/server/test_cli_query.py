@@ -54,10 +54,10 @@ def put(broker: Canned, what: object) -> Callable[[], object]:
 
 
 def test_each_look_replaces_the_table_and_the_screen_is_given_back(broker: Canned) -> None:
-    broker.answers[PATH] = answer(41)
-    out, waits = drawn(broker, put(broker, answer(42, offset=8)))
-    assert out.index("41") < out.index("as of offset 7") < out.index("42") < out.index("as of offset 8")
-    assert "41" not in out[out.index("42") :]
+    broker.answers[PATH] = answer(4_141_141)
+    out, waits = drawn(broker, put(broker, answer(4_242_242, offset=8)))
+    assert out.index("4141141") < out.index("as of offset 7") < out.index("4242242") < out.index("as of offset 8")
+    assert "4141141" not in out[out.index("4242242") :]
     assert out.count(CLEAR) == 1
     assert out.rindex(CLEAR) > out.index("as of offset 8")
     assert waits == [1.0, 1.0]

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.test_idle import steps
 
 from headway.core.log import state as state_module
 from headway.core.log.pool import Pool
@@ -249,6 +250,56 @@ def test_an_update_moves_all_passes_that_have_stopped_at_its_key_at_once() -> No
     for reader in (readers[0], readers[2]):
         reader.extend(8)
         assert [r.sequence for r in reader] == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("begin", ["stopped", "seeking"])
+def test_an_eviction_costs_as_much_however_many_readers_have_stopped(begin: str) -> None:
+    keys = 2 * SCAN_MAX
+
+    def evicting(readers: int) -> int:
+        state = a_state(memory=4 * keys * (ENTRY_BYTES + 20))
+        number = 0
+        while not state.evicted_records:
+            number += 1
+            state.put(record(f"{number:04}", number))
+        accept = seen.append
+        passes = [state.snapshot(number, accept) if begin == "stopped" else state.read(1, number, accept)  # type: ignore[arg-type]
+                  for _ in range(readers)]  # fmt: skip
+        del seen[:]
+        lines = steps(lambda: state.put(record(f"{number + 1:04}", number + 1)))
+        assert state.evicted_records == 2
+        assert len(seen) == 1, "whether it is for them is asked once"
+        assert len(passes) == readers
+        return lines
+
+    seen: list[Record] = []
+    assert evicting(500) == evicting(5)
+
+
+@pytest.mark.parametrize("most", [4, 4096])
+def test_each_reader_counts_the_evictions_behind_its_place(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Of those that are too many to note each, all that may be behind it count."""
+    monkeypatch.setattr("headway.core.log.state_pass.EVICTIONS_MAX", most)
+    state = a_state(memory=4 * 20 * (ENTRY_BYTES + 20))
+    for number in range(1, 21):
+        state.put(record(f"{number:02}", number))
+    stopped, reading, done, selecting = (
+        state.snapshot(20, accept) for accept in (None, None, None, lambda one: one.sequence % 2 == 0)
+    )
+    assert [next(reading).sequence for _ in range(12)][-1] == 12
+    assert len(list(done)) == 20
+    for number in range(21, 31):
+        state.put(record(f"{number:02}", number))
+    later = state.snapshot(30)
+    assert (stopped.missed, reading.missed, done.missed, selecting.missed, later.missed) == (10, 0, 0, 5, 0)
+    for number in range(31, 41):
+        state.put(record(f"{number:02}", number))
+    assert (stopped.missed, done.missed, selecting.missed, later.missed) == (20, 0, 10, 10)
+    assert reading.missed == (8 if most > 20 else 10)
+    assert [list(one) for one in (stopped, reading, done, selecting)] == [[]] * 4
+    assert [one.sequence for one in later] == list(range(21, 31))
+    assert stopped.forgive() == 20
+    assert stopped.missed == 0
 
 
 def test_one_step_selects_a_few_large_records() -> None:

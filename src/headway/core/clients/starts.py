@@ -127,7 +127,7 @@ class Starts:
         if state is not None:
             feed = subscription.feed
             changes = state.read(seen, sequence, feed.accepts, feed.focus)
-            forgotten, changes.missed = changes.missed, 0
+            forgotten = changes.forgive()
             if forgotten and options.marked:  # its client takes what is between the marks for all there is
                 changes.close()
                 self._show(subscription, state, now)

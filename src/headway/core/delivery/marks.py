@@ -31,8 +31,9 @@ class Records(Protocol):
     """The records between the marks."""
 
     upto: int
-    missed: int
 
+    @property
+    def missed(self) -> int: ...
     def __next__(self) -> Record | None: ...
     def close(self) -> None: ...
 

@@ -18,10 +18,11 @@ room. A pass over changes that are older than a delete which is not kept any mor
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 from headway.core.base import WorkSteps
 from headway.core.log.pool import Pool
-from headway.core.log.state_pass import Accept, Deleted, StateEntry, StatePass, Told
+from headway.core.log.state_pass import Accept, Deleted, Evictions, StateEntry, StatePass, Told
 from headway.core.message import KeyExtractor, Record, is_delete
 
 POOL_SHARE = 0.25
@@ -75,6 +76,8 @@ class State:
         self.bytes = 0
         self.bytes_max = max(1, int(pool.memory_limit * POOL_SHARE))
         self.evicted_records = 0
+        self.evictions: WeakValueDictionary[object, Evictions] = WeakValueDictionary()
+        """The last evictions, for each kind of pass that goes on."""
         self.seeking: dict[StatePass, None] = {}
         """The passes that still search for their first entry."""
         self.readings: dict[WholeReader, None] = {}
@@ -183,19 +186,15 @@ class State:
         del self.ends.before, self.ends.after
 
     def _evict(self, entry: StateEntry) -> int:
-        """Removes the key with the oldest change, or the oldest delete. Each pass that was still to read the record of
-        a key counts it as missed. A delete is not the oldest entry: passes look for themselves which are forgotten."""
+        """Removes the key with the oldest change, or the oldest delete. Passes look for themselves what they miss."""
         assert entry.record is not None
         size = _size(entry.record)
         if entry.deleted:
             self.forgotten_sequence = entry.record.sequence
             del self._deleted[entry.key]
         else:
-            for reader in entry.place.passes if entry.place is not None else ():
-                if reader not in self.seeking and reader.wants(entry):
-                    reader.missed += 1
-            for reader in self.seeking:
-                reader.missed += reader.wants(entry)
+            for evictions in self.evictions.values() if self.evictions else ():
+                evictions.note(entry.record)
             self.evicted_records += 1
             del self._entries[entry.key]
         self._unlink(entry)

@@ -4,14 +4,18 @@ Theory of operation. A pass is at one entry, and moves to the next only when its
 entry stand in one :class:`Place`. When that entry is unlinked, its place moves on with all of them. Where passes stand
 already, the fewer join the more. So an update costs next to nothing, however many readers have stopped at its key.
 
-A pass that comes too late for a delete has missed it. The state tells up to which sequence its deletes are forgotten,
-and the pass looks at that before it goes on.
+A pass that comes too late for a key that was evicted, or for a delete that was forgotten, has missed it. The state
+notes evictions once for all passes of a feed, and up to which sequence its deletes are forgotten. A pass looks at both
+before it goes on.
 """
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from headway.core.message import SCAN_BYTES, SCAN_MAX, Record
 
@@ -62,6 +66,8 @@ class Place:
 
 
 Accept = Callable[[Record], bool]
+EVICTIONS_MAX = 4096
+"""The most evictions that are noted one by one for readers of one kind."""
 
 
 class Told(Protocol):
@@ -76,6 +82,55 @@ class Told(Protocol):
         """Is told of its end."""
 
 
+class SequenceLog:
+    """Sequences that only grow. The oldest ones are dropped, and their number is known."""
+
+    __slots__ = ("_dropped", "_kept")
+
+    def __init__(self) -> None:
+        self._kept = array("Q")
+        self._dropped = 0
+
+    def __len__(self) -> int:
+        return self._dropped + len(self._kept)
+
+    def append(self, sequence: int) -> None:
+        self._kept.append(sequence)
+        if len(self._kept) > EVICTIONS_MAX:
+            half = len(self._kept) // 2
+            del self._kept[:half]
+            self._dropped += half
+
+    def count(self, since: int, after: int, upto: int) -> int:
+        """Returns how many are between the sequences, of those that came when ``since`` were there already. All that
+        were dropped count, if they may be behind ``after``."""
+        if upto <= after:
+            return 0
+        kept, dropped = self._kept, self._dropped
+        first = max(bisect_right(kept, after), since - dropped)
+        gone = dropped - since if kept and after < kept[0] else 0
+        return max(0, gone) + max(0, bisect_right(kept, upto) - first)
+
+
+class Evictions:
+    """The sequences of evicted records that the passes of one feed would have read."""
+
+    __slots__ = ("__weakref__", "_accept", "_focus", "accepted", "told")
+
+    def __init__(self, accept: Accept | None, focus: Told | None) -> None:
+        self._accept = accept
+        self._focus = focus
+        self.accepted = SequenceLog()
+        self.told = SequenceLog()
+        """Records that are not accepted, and that readers are told of."""
+
+    def note(self, record: Record) -> None:
+        if self._accept is None or self._accept(record):
+            self.accepted.append(record.sequence)
+        elif self._focus is not None and self._focus.left(record) is not None:
+            self.told.append(record.sequence)
+
+
 class PassedState(Protocol):
     """A state, as far as a pass needs it (state.py)."""
 
@@ -85,12 +140,16 @@ class PassedState(Protocol):
     """The passes that still search for their first entry."""
     forgotten_sequence: int
     """The sequence of the last delete that is not kept any more."""
+    evictions: WeakValueDictionary[object, Evictions]
 
 
 class StatePass:
     """A reader's position in the state: an iterator over records, which may pause for any time."""
 
-    __slots__ = ("_looked", "_seen", "accept", "after", "deletes_after", "focus", "missed", "place", "state", "upto")
+    __slots__ = (
+        "_evictions", "_evictions_looked", "_forgotten_looked", "_missed", "_seen", "accept", "after", "deletes_after",
+        "focus", "place", "state", "upto",
+    )  # fmt: skip
 
     def __init__(
         self, state: PassedState, after: int, upto: int, accept: Accept | None, focus: Told | None, deletes_after: int
@@ -104,13 +163,16 @@ class StatePass:
             focus.begins(deletes_after)
         self.deletes_after = deletes_after
         """Deletes up to this sequence, and what has left, are left out."""
-        self.missed = 0
-        """The number of records that were evicted before this pass reached them; all deletes that were forgotten
-        between two looks count as 1."""
-        self._seen = deletes_after
+        self._missed = 0
+        self._seen = after
         """The sequence of the last record that the pass has gone by."""
-        self._looked = 0 if after else state.forgotten_sequence
+        self._forgotten_looked = 0 if after else state.forgotten_sequence
         """Forgotten deletes up to this sequence are counted, or were before a pass over the whole state began."""
+        kind = accept, focus
+        self._evictions = state.evictions.get(kind) or Evictions(accept, focus)
+        state.evictions[kind] = self._evictions
+        self._evictions_looked = self._evicted
+        """The numbers of evictions that are counted, or were before the pass began."""
         self.place = Place(state.ends)
         self._look()
         self._begin()
@@ -137,19 +199,35 @@ class StatePass:
             self._move_to(self.at.before)
         return False
 
-    def _look(self) -> None:
-        """Counts deletes that were forgotten before this pass came to them."""
-        forgotten = min(self.state.forgotten_sequence, self.upto)
-        if forgotten > self._looked:
-            self.missed += forgotten > self._seen
-            self._looked = forgotten
+    @property
+    def missed(self) -> int:
+        """Returns how many records were evicted before this pass came to them; all deletes that were forgotten between
+        two looks count as 1."""
+        self._look()
+        return self._missed
 
-    def wants(self, entry: StateEntry) -> bool:
-        record = entry.record
-        assert record is not None
-        if not self.after < record.sequence <= self.upto or (entry.deleted and record.sequence <= self.deletes_after):
-            return False
-        return self._shown(record) is not None
+    def forgive(self) -> int:
+        """Returns ``missed``, and begins to count anew."""
+        missed, self._missed = self.missed, 0
+        return missed
+
+    @property
+    def _evicted(self) -> tuple[int, int]:
+        return len(self._evictions.accepted), len(self._evictions.told)
+
+    def _look(self) -> None:
+        """Counts what was evicted, and deletes that were forgotten, before this pass came to them."""
+        seen, unshown, upto = self._seen, max(self._seen, self.deletes_after), self.upto
+        forgotten = min(self.state.forgotten_sequence, upto)
+        if forgotten > self._forgotten_looked:
+            self._missed += forgotten > unshown
+            self._forgotten_looked = forgotten
+        evicted = self._evicted
+        if evicted != self._evictions_looked:
+            accepted, told = self._evictions_looked
+            self._missed += self._evictions.accepted.count(accepted, seen, upto)
+            self._missed += self._evictions.told.count(told, unshown, upto)
+            self._evictions_looked = evicted
 
     def _shown(self, record: Record) -> Record | None:
         """Returns what the reader gets for a record; None: nothing."""

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.server.amqp_stage import House
 
-from headway.server.listener import RETRY_S, Listener
+from headway.server.config import TlsContext
+from headway.server.http import HttpsListener
+from headway.server.listener import Listener
+from headway.server.transport import Handshakes
+from headway.server.transport.acceptor import ACCEPTS_PER_TURN, RETRY_S
 
 OF_ONE = (errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH)
 """A connection was lost, or kept out, before it was accepted."""
@@ -32,12 +39,12 @@ class Door:
 
     writable = False
 
-    def accept(self) -> tuple[None, tuple[str, int]]:
+    def accept(self) -> tuple[Visitor, tuple[str, int]]:
         self.asked += 1
         number = self.waiting.popleft() if self.waiting else self.stays
         if number:
             raise OSError(number, os.strerror(number))
-        return None, ("127.0.0.1", 1)
+        return Visitor(), ("127.0.0.1", 1)
 
     def getsockname(self) -> tuple[str, int]:
         return "127.0.0.1", 1883
@@ -48,24 +55,53 @@ class Door:
     def listen(self, backlog: int) -> None: ...
 
 
-class Guests(Listener):
+Listen = Callable[[House, Door], "Guests"]
+
+
+class Visitor:
+    """A socket that was accepted."""
+
+    def setblocking(self, _: bool) -> None: ...
+
+    def setsockopt(self, *_: int) -> None: ...
+
+
+class Guests:
     """Counts who is let in."""
 
-    def __init__(self, house: House, door: Door) -> None:
-        super().__init__(house, "amqp", house.settings.listeners["amqp"])
-        self.sock.close()
-        self.sock = door  # type: ignore[assignment]
-        self.welcomed = 0
-        self.open()
+    welcomed = 0
 
     def _welcome(self, sock: object, address: str) -> None:
         self.welcomed += 1
 
 
+class Plain(Guests, Listener): ...
+
+
+class Https(Guests, HttpsListener): ...
+
+
+@pytest.fixture(params=[Plain, Https])
+def listen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Listen:
+    """Either listener, behind a door."""
+
+    def listen(house: House, door: Any) -> Guests:
+        if request.param is Https:
+            return Https(door, Handshakes(house.loop), house.pulse, asyncio.Protocol, TlsContext(None, ""))
+        monkeypatch.setattr("headway.server.listener.bound", lambda *_: door)
+        plain = Plain(house, "amqp", house.settings.listeners["amqp"])
+        plain.open()
+        return plain
+
+    return listen
+
+
 @pytest.mark.parametrize("number", OF_ONE, ids=errno.errorcode.get)
-def test_a_connection_that_was_lost_at_the_door_is_passed_over(number: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_that_was_lost_at_the_door_is_passed_over(
+    number: int, listen: Listen, caplog: pytest.LogCaptureFixture
+) -> None:
     house = House()
-    guests = Guests(house, Door(0, number, 0, number, number, 0, errno.EAGAIN))
+    guests = listen(house, Door(0, number, 0, number, number, 0, errno.EAGAIN))
     house.run()
     assert guests.welcomed == 3
     assert not caplog.records
@@ -73,10 +109,10 @@ def test_a_connection_that_was_lost_at_the_door_is_passed_over(number: int, capl
 
 @pytest.mark.parametrize("number", OF_ALL, ids=errno.errorcode.get)
 def test_whatever_else_is_wrong_is_said_and_tried_again_after_a_moment(
-    number: int, caplog: pytest.LogCaptureFixture
+    number: int, listen: Listen, caplog: pytest.LogCaptureFixture
 ) -> None:
     house, door = House(), Door(0)
-    guests = Guests(house, door)
+    guests = listen(house, door)
     door.stays = number
     house.run()
     assert (guests.welcomed, door.asked) == (1, 2), "it is not asked again at once"
@@ -91,8 +127,8 @@ def test_whatever_else_is_wrong_is_said_and_tried_again_after_a_moment(
     assert guests.welcomed == 3
 
 
-def test_one_turn_accepts_some_however_many_come() -> None:
+def test_one_turn_accepts_some_however_many_come(listen: Listen) -> None:
     house, door = House(), Door(*[errno.EPERM] * 1000, *[0] * 1000, errno.EAGAIN)
-    Guests(house, door)
+    listen(house, door)
     house.pretended.once()
-    assert door.asked <= 64
+    assert door.asked <= ACCEPTS_PER_TURN

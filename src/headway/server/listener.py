@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -12,21 +11,13 @@ from headway.server.config import ListenerTable, TlsContext
 from headway.server.connections import Announcement, Connection, Peer, is_trusted
 from headway.server.engine import Engine
 from headway.server.protocols import PROTOCOLS, SUBPROTOCOLS, peer_of
-from headway.server.transport import ByteStream, PlainStream, TlsHandshake, TlsStream, bound
+from headway.server.transport import Acceptor, ByteStream, PlainStream, TlsHandshake, TlsStream, bound
 from headway.server.websocket import CompressedStream, Rules, SharedDeflate, WebSocketStream
 
 log = logging.getLogger("headway")
 
 BACKLOG = 4096
-ACCEPTS_PER_TURN = 64
 PEERS: dict[str, Callable[[Engine, Connection, ListenerTable], Peer]] = {name: peer_of(name) for name in PROTOCOLS}
-RETRY_S = 0.5
-_OF_ONE = {
-    errno.ECONNABORTED, errno.ECONNRESET, errno.ETIMEDOUT, errno.EPERM, errno.EPROTO, errno.ENOPROTOOPT,
-    errno.EOPNOTSUPP, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH,
-}  # fmt: skip
-"""Errors of one connection that was lost, or not let through by a firewall, before it was accepted (accept(2))."""
-_NO_FILES = {errno.EMFILE, errno.ENFILE}
 
 
 class Listener:
@@ -47,16 +38,14 @@ class Listener:
         """Frames that were compressed of late; None: nothing is compressed."""
         self.tls = tls
         """Certificates for new connections; None: the listener is without TLS."""
-        self.sock = bound(table.url.host, table.url.port)
-
-    @property
-    def url(self) -> str:
-        host, port = self.sock.getsockname()[:2]
-        return str(self.table.url._replace(host=host, port=port))
+        sock = bound(table.url.host, table.url.port)
+        host, port = sock.getsockname()[:2]
+        self.url = str(table.url._replace(host=host, port=port))
+        """The address, with the port that was free where the config asks for any."""
+        self._acceptor = Acceptor(sock, engine.loop, engine.pulse, self.url, self._welcome)
 
     def open(self) -> None:
-        self.sock.listen(BACKLOG)
-        self.engine.loop.add_reader(self.sock, self._accept)
+        self._acceptor.open(BACKLOG)
 
     def renew(self, tls: TlsContext | None) -> None:
         """Takes other certificates for new connections."""
@@ -64,37 +53,7 @@ class Listener:
             self.tls = tls
 
     def close(self) -> None:
-        self.engine.loop.remove_reader(self.sock)
-        self.sock.close()
-
-    def _accept(self) -> None:
-        began = self.engine.pulse.begin()
-        self._accept_some()
-        self.engine.pulse.end("accept", began)
-
-    def _accept_some(self) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
-            try:
-                sock, address = self.sock.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in _OF_ONE:
-                    continue
-                self._pause(error)
-                return
-            self._welcome(sock, f"{address[0]}:{address[1]}")
-
-    def _pause(self, error: OSError) -> None:
-        """Accepts nobody for a moment: whatever is wrong would be so again at once."""
-        advice = " (raise it: ulimit -n)" if error.errno in _NO_FILES else ""
-        log.error("cannot accept on %s: %s%s", self.url, error.strerror, advice)
-        self.engine.loop.remove_reader(self.sock)
-        self.engine.loop.call_later(RETRY_S, self._accept_again)
-
-    def _accept_again(self) -> None:
-        if self.sock.fileno() >= 0:
-            self.engine.loop.add_reader(self.sock, self._accept)
+        self._acceptor.close()
 
     def _welcome(self, sock: socket.socket, address: str) -> None:
         engine = self.engine
@@ -109,8 +68,6 @@ class Listener:
             log.info("refused %s: listeners.%s takes the PROXY protocol from trusted_proxies only", address, self.name)
             sock.close()
             return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The kernel doubles the size, to have room for its own bookkeeping.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, engine.settings.server.send_buffer_bytes // 2)
         pool = engine.broker.registry.pool_of(self.name)

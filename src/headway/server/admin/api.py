@@ -74,7 +74,9 @@ class Admin:
         assert server is not None
         self._writers.start()
         if tls is not None:
-            self._secure = HttpsListener(sock, engine.handshakes, lambda: self._access.connection(server), tls)
+            self._secure = HttpsListener(
+                sock, engine.handshakes, engine.pulse, lambda: self._access.connection(server), tls
+            )
             self.url = self._secure.url
             return
         self._listening = await engine.loop.create_server(lambda: self._access.connection(server), sock=sock)

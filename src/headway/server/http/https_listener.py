@@ -10,25 +10,24 @@ from collections.abc import Callable
 from headway.core.base import Reason
 from headway.server.config import TlsContext
 from headway.server.http.stream_transport import StreamTransport
-from headway.server.transport import Handshakes, TlsHandshake, TlsStream
+from headway.server.loop import Pulse
+from headway.server.transport import Acceptor, Handshakes, TlsHandshake, TlsStream
 
 log = logging.getLogger("headway")
 
 BACKLOG = 256
-ACCEPTS_PER_TURN = 16
 HANDSHAKES_MAX = 256
 HANDSHAKE_S = 10.0
-RETRY_S = 0.5
 NAME = "admin"
 LIMIT = "the limit of the admin API"
 
 
 class HttpsListener:
     def __init__(
-        self, sock: socket.socket, handshakes: Handshakes, factory: Callable[[], asyncio.BaseProtocol], tls: TlsContext
-    ) -> None:
+        self, sock: socket.socket, handshakes: Handshakes, pulse: Pulse,
+        factory: Callable[[], asyncio.BaseProtocol], tls: TlsContext,
+    ) -> None:  # fmt: skip
         """``sock`` is bound; ``factory`` makes the HTTP protocol of a connection."""
-        self.sock = sock
         self.tls = tls
         """Certificates for new connections."""
         self.handshakes = handshakes
@@ -36,38 +35,18 @@ class HttpsListener:
         self.factory = factory
         self.entering: set[_Entering] = set()
         """Connections whose handshake is under way."""
-        sock.listen(BACKLOG)
-        self.loop.add_reader(sock, self._accept)
-
-    @property
-    def url(self) -> str:
-        host, port = self.sock.getsockname()[:2]
-        return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        host, port = sock.getsockname()[:2]
+        self.url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        self._acceptor = Acceptor(sock, self.loop, pulse, self.url, self._welcome)
+        self._acceptor.open(BACKLOG)
 
     def close(self) -> None:
-        self.loop.remove_reader(self.sock)
-        self.sock.close()
+        self._acceptor.close()
         for one in list(self.entering):
             one.close(Reason.SHUTDOWN)
 
-    def _accept(self) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
-            try:
-                sock, address = self.sock.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                log.error("cannot accept on %s: %s", self.url, error.strerror)
-                self.loop.remove_reader(self.sock)
-                self.loop.call_later(RETRY_S, self._accept_again)
-                return
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _Entering(self, sock, f"{address[0]}:{address[1]}").begin()
-
-    def _accept_again(self) -> None:
-        if self.sock.fileno() >= 0:
-            self.loop.add_reader(self.sock, self._accept)
+    def _welcome(self, sock: socket.socket, address: str) -> None:
+        _Entering(self, sock, address).begin()
 
 
 class _Entering:

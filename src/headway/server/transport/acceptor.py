@@ -1,0 +1,79 @@
+"""Accepting connections from a listening socket, whatever goes wrong with one of them or with all."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+
+from headway.server.loop import Pulse
+
+log = logging.getLogger("headway")
+
+ACCEPTS_PER_TURN = 64
+RETRY_S = 0.5
+_OF_ONE = {
+    errno.ECONNABORTED, errno.ECONNRESET, errno.ETIMEDOUT, errno.EPERM, errno.EPROTO, errno.ENOPROTOOPT,
+    errno.EOPNOTSUPP, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH,
+}  # fmt: skip
+"""Errors of one connection that was lost, or not let through by a firewall, before it was accepted (accept(2))."""
+_NO_FILES = {errno.EMFILE, errno.ENFILE}
+
+
+class Acceptor:
+    """Accepts some connections a turn. It passes over a connection that was lost before it was accepted, and accepts
+    nobody for ``RETRY_S`` after any other error."""
+
+    def __init__(
+        self, sock: socket.socket, loop: asyncio.AbstractEventLoop, pulse: Pulse, url: str,
+        welcome: Callable[[socket.socket, str], None],
+    ) -> None:  # fmt: skip
+        """``sock`` is bound, and is closed by the acceptor; ``url`` names it in the log. ``welcome`` gets each
+        connection's socket, which does not block and sends at once, and its address."""
+        self._sock = sock
+        self._loop = loop
+        self._pulse = pulse
+        self._url = url
+        self._welcome = welcome
+
+    def open(self, backlog: int) -> None:
+        """``backlog``: number of connections that may wait in the kernel."""
+        self._sock.listen(backlog)
+        self._loop.add_reader(self._sock, self._accept)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+
+    def _accept(self) -> None:
+        began = self._pulse.begin()
+        self._accept_some()
+        self._pulse.end("accept", began)
+
+    def _accept_some(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, address = self._sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _OF_ONE:
+                    continue
+                self._pause(error)
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._welcome(sock, f"{address[0]}:{address[1]}")
+
+    def _pause(self, error: OSError) -> None:
+        """Accepts nobody for a moment: whatever is wrong would be so again at once."""
+        advice = " (raise it: ulimit -n)" if error.errno in _NO_FILES else ""
+        log.error("cannot accept on %s: %s%s", self._url, error.strerror, advice)
+        self._loop.remove_reader(self._sock)
+        self._loop.call_later(RETRY_S, self._accept_again)
+
+    def _accept_again(self) -> None:
+        if self._sock.fileno() >= 0:
+            self._loop.add_reader(self._sock, self._accept)

@@ -369,9 +369,9 @@ WORLDS = {
 
 def all_worlds() -> dict[str, Setting]:
     """These, and those of other modules."""
-    from tests.soak import handshakes, memory, reloads
+    from tests.soak import handshakes, memory, reloads, states
 
-    return WORLDS | memory.WORLDS | handshakes.WORLDS | reloads.WORLDS
+    return WORLDS | memory.WORLDS | handshakes.WORLDS | reloads.WORLDS | states.WORLDS
 
 
 def main(names: list[str]) -> int:

@@ -89,6 +89,19 @@ def test_m4_a_message_held_longer_than_the_age_limit_ends_the_connection() -> No
     assert behind.connected, "it lags, and no record waits that long"
 
 
+def test_m4_the_age_limit_of_a_transport_is_for_who_came_through_it() -> None:
+    stage = Stage(documented("Transport"))
+    publisher = stage.client("publisher")
+    desk = stage.consumer("desk", "t", reads=STUCK, listener="desk")
+    other = stage.consumer("other", "t", reads=STUCK, listener="everybody")
+    for number, _ in enumerate(stage.steps(40)):
+        publisher.publish("t", number, size=100)
+    assert_told_why(other, "had waited", "limit 30 s")
+    assert desk.connected
+    stage.run(600)
+    assert_told_why(desk, "had waited", "limit 10 m")
+
+
 def test_m5_one_client_may_have_its_share_and_no_more_though_there_is_room() -> None:
     stage = Stage(documented("M5"), memory="1MB", disk="4MB", max_client_share="50%")
     publisher = stage.client("publisher")

@@ -101,6 +101,9 @@ def test_the_policy_is_chosen_as_the_broker_chooses() -> None:
     assert replay(asked, rule, topics=["u/#"]).hit is not None
     shared = trace(samples(rate(100), rate(100, until=10), 60, blocked_from=10, filter="$share/g/u/1"))
     assert replay(shared, rule, topics=["u/#"]).hit is not None
+    desk = trace(samples(rate(100), rate(100, until=10), 60, blocked_from=10, listener="desk"))
+    assert replay(desk, rule, listeners=["desk"]).hit is not None
+    assert replay(trace(STUCK), rule, listeners=["desk"]).hit is None
 
 
 @pytest.mark.parametrize(

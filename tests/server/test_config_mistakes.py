@@ -64,6 +64,8 @@ MISTAKES = [
     ("listeners = {}", "listeners: there is none, so nobody could connect"),
     ("[[listeners]]", "listeners: expected a table, [listeners], not a list"),
     ("[listeners.a]", "listeners.a.url: is missing"),
+    (MQTT + '[[policy]]\nname = "p"\nlisteners = ["mqt"]', "policy 'p': listeners: unknown listener 'mqt' (did you"),
+    (MQTT + '[[trial]]\nname = "t"\nlisteners = ["x"]', "unknown listener 'x' (known: mqtt, http)"),
     ("[listeners]\na = 'mqtt://127.0.0.1'", 'listeners.a: expected a table, [listeners.a], not "mqtt://127.0.0.1"'),
     ("[listeners.'b c']\nurl = 3", 'listeners."b c".url: 3 is not a URL such as "mqtt://127.0.0.1:1883"'),
     ("[listeners.a]\nurl = '127.0.0.1:1883'", "listeners.a.url: "),

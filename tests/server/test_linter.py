@@ -229,6 +229,18 @@ def test_a_policy_behind_two_that_cover_it_together() -> None:
     assert found(kinds[0] + named("late", '["#"]')) == []
 
 
+def test_a_policy_behind_those_of_its_listeners() -> None:
+    tables = '[listeners.a]\nurl = "mqtt://127.0.0.1:1"\n[listeners.b]\nurl = "mqtt://127.0.0.1:2"\n'
+    by_a, by_b = (named(f"by {name}", '["#"]', f'listeners = ["{name}"]\n') for name in "ab")
+    (line,) = found(tables + by_a + by_b + named("late", '["x"]', 'listeners = ["a", "b"]\n') + ALL)
+    assert "policy 'late': it governs nobody" in line
+    assert "'by a' and 'by b' comes first" in line
+    assert found(tables + by_a + named("late", '["x"]', 'listeners = ["a", "b"]\n') + ALL) == [], "b is left"
+    assert found(tables + by_a + by_b + ALL) == [], "there are clients of the admin API, and queues of nobody"
+    (line,) = found(tables + by_a + named("http", '["#"]', 'listeners = ["http"]\n'))
+    assert "none of them is for all subscriptions of clients of b (" in line
+
+
 def test_some_topics_of_a_policy_are_covered_before() -> None:
     (line,) = found(named("a", '["a/#"]') + named("b", '["a/b", "c/#"]') + ALL)
     assert line.startswith("line 9: policy 'b', topics: a/b: covered by 'a' already")

@@ -131,6 +131,8 @@ class Admission:
             session.pending_will = will  # published if the session ends now, forgotten if the client resumes it
 
     def _resume(self, session: Session, request: ConnectRequest, outlet: Outlet, now: float) -> None:
+        if session.listener != request.listener:
+            self._registry.came_elsewhere[session] = None
         session.adopt(request, now)
         session.settle_tab()
         session.present = True

@@ -56,7 +56,7 @@ class Consuming(Acks, ABC):
     ) -> Subscription:
         policy = self._subscribing.asked_for(request)
         if policy is None:
-            policy = self._registry.policy_for_queue(queue.filters, queue.terms.durable)
+            policy = self._registry.policy_for_queue(queue.filters, queue.terms.durable, session.listener)
         subscription = self._subscribing.enter(session, request, queue.feed, policy, now)
         _put_on(channel, subscription, prefetch)
         queue.join(subscription)

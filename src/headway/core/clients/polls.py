@@ -17,9 +17,10 @@ from headway.core.consumer import (
 )
 from headway.core.message import Dialect
 from headway.core.permission import Operation, Rights
+from headway.core.policy import HTTP_LISTENER
 from headway.core.routing import Registry
 
-POLLS_PROTOCOL = LISTENER = "http"
+POLLS_PROTOCOL = "http"
 
 
 class Polls:
@@ -41,7 +42,7 @@ class Polls:
             text = f"{name!r} is the name of a client that speaks {session.protocol}"
             raise Refused(Reason.PRECONDITION_FAILED, text)
         if session is None or not session.connected:
-            request = ConnectRequest(name, LISTENER, clean_start=False, expiry_s=inf, username=username,
+            request = ConnectRequest(name, HTTP_LISTENER, clean_start=False, expiry_s=inf, username=username,
                                      protocol=POLLS_PROTOCOL, rights=rights)  # fmt: skip
             session = self._admission.connect(request, ConnectionlessOutlet(now), now)
         session.grant(rights)

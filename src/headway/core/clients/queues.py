@@ -170,7 +170,7 @@ class Queues(Consuming):
         name = f"$queue/{quote_name(queue.name)}"
         session = Session(0, ConnectRequest(name, "", expiry_s=inf), pool, now)
         request = SubscribeRequest(name, dialect, qos=1, polling=True)
-        policy = self._registry.policy_for_queue(queue.filters, durable=True)
+        policy = self._registry.policy_for_queue(queue.filters, durable=True, listener=session.listener)
         meter = Meter(now, queue.feed.lane.end, self._registry.lateness)
         subscription = Subscription(session, request, queue.feed, Case(policy, meter))
         subscription.cursor.close()

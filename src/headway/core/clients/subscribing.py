@@ -278,7 +278,7 @@ class Subscribing:
         return self.asked_for(request) or self._policy_of(session, filter)
 
     def _policy_of(self, session: Session, filter: str) -> Policy:
-        return self._registry.policy_for(filter, session.expiry_s > 0)
+        return self._registry.policy_for(filter, session.expiry_s > 0, session.listener)
 
     def asked_for(self, request: SubscribeRequest) -> Policy | None:
         """Returns the policy that the request names; None if it leaves the choice to the configuration."""

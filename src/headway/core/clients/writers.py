@@ -29,9 +29,10 @@ from headway.core.consumer import ConnectionlessOutlet, ConnectRequest, Session
 from headway.core.log import MAIN
 from headway.core.message import Run
 from headway.core.permission import Rights
+from headway.core.policy import HTTP_LISTENER
 from headway.core.routing import Publishing, Registry, part_of
 
-PROTOCOL = LISTENER = "http"
+PROTOCOL = "http"
 _MARK = "\0"
 """A client's name never begins with this character."""
 
@@ -98,7 +99,7 @@ class Writers:
             session.charge(allowance)
             return session
         outlet = WriterOutlet(now, resumed)
-        request = ConnectRequest(name, LISTENER, protocol=PROTOCOL, rights=rights, allowance=allowance)
+        request = ConnectRequest(name, HTTP_LISTENER, protocol=PROTOCOL, rights=rights, allowance=allowance)
         return self._admission.connect(request, outlet, now)
 
     def leave(self, session: Session, now: float) -> None:

@@ -25,7 +25,8 @@ class Trials:
         case = subscription.case
         trials = case.tried = self._registry.trials
         names = subscription.reader.names(subscription)
-        covering = (trial for trial in trials if policy_for_any((trial,), names, subscription.durable) is trial)
+        durable, listener = subscription.durable, subscription.session.listener
+        covering = (trial for trial in trials if policy_for_any((trial,), names, durable, listener) is trial)
         case.trials = try_out(covering, case.trials, late_s)
 
     def look(self, subscription: Subscription, sample: Sample, now: float, late_s: float) -> None:

@@ -6,7 +6,7 @@ from math import ceil
 
 from headway.core.base import WorkSteps
 from headway.core.clients import Queues
-from headway.core.consumer import SharedReader
+from headway.core.consumer import SharedReader, Subscription
 from headway.core.delivery import Fanout
 from headway.core.governance.governor import Governor
 from headway.core.routing import Expiring, ReceiptReplies, Registry
@@ -35,8 +35,8 @@ class Turn:
         self._receipt_replies = receipt_replies
         self._expiring = expiring
         self._pools = registry.distinct_pools()
-        self._renaming = False
-        """Whether members of queues are being given the policies for their queues' new names."""
+        self._changing = False
+        """Whether consumers are being given other policies because of their queues' new names, or their listener."""
 
     def flush(self, now: float) -> None:
         """Ends a turn: sends new records to all consumers that can take them."""
@@ -62,6 +62,9 @@ class Turn:
                 registry.ready_queues = overdue.turn() | registry.ready_queues
         if registry.ready_queues or registry.left or registry.unused or registry.renamed or registry.cuts:
             self._hand_out(now)
+        if (registry.renamed or registry.came_elsewhere) and not self._changing:
+            self._changing = True  # one pass at a time, however often clients bind, unbind and come back meanwhile
+            registry.deferred.begin(self._change_policies(), now)
         if self._governor.sweeping:
             self._governor.go_on(now)
         if registry.receipts.due:
@@ -80,9 +83,6 @@ class Turn:
         ready = self._dispatch(ready, now)
         self._registry.cuts.clear()
         self._queues.tidy(now)
-        if self._registry.renamed and not self._renaming:
-            self._renaming = True  # one pass at a time, however often clients bind and unbind meanwhile
-            self._registry.deferred.begin(self._change_policies(), now)
         for feed in {queue.feed: None for queue in ready}:
             feed.settle_down()
 
@@ -103,18 +103,25 @@ class Turn:
         return ready
 
     def _change_policies(self) -> WorkSteps:
-        """Gives the members of queues the policies for the queues' present names."""
+        """Gives the members of queues the policies for the queues' present names, and the subscriptions of sessions
+        those of their present listener."""
         queues, self._registry.renamed = self._registry.renamed, {}
+        sessions, self._registry.came_elsewhere = self._registry.came_elsewhere, {}
         try:
             for queue in queues:
                 if queue.members:
                     yield len(queue.filters) // NAMES_PER_WORK
-                for member in list(queue.members):
-                    if not member.ended:
-                        self._governor.change_policy(member, self._registry.deferred.now)
-                    yield POLICY_WORK
+                yield from self._change_policies_of(list(queue.members))
+            for session in sessions:
+                yield from self._change_policies_of(list(session.subscriptions.values()))
         finally:
-            self._renaming = False
+            self._changing = False
+
+    def _change_policies_of(self, subscriptions: list[Subscription]) -> WorkSteps:
+        for subscription in subscriptions:
+            if not subscription.ended:
+                self._governor.change_policy(subscription, self._registry.deferred.now)
+            yield POLICY_WORK
 
     @property
     def has_work(self) -> bool:

@@ -46,6 +46,7 @@ from headway.core.policy.meters import (
 )
 from headway.core.policy.plugged_condition import CONDITIONS, PluggedCondition, plugged_condition
 from headway.core.policy.policy import (
+    HTTP_LISTENER,
     NO_POLICY,
     Policy,
     parse_policies,
@@ -61,8 +62,9 @@ from headway.core.policy.verdict import Verdict, VerdictBook, judge, judge_press
 __all__ = [
     "Action", "ActionInfo", "ActionKind", "ACTIONS", "AllOf", "ANY_LUMP_BYTES", "AnyOf", "BLOCKED_S", "BURST_FACTOR",
     "Case", "Comparison", "Condition", "CONDITIONS", "Decision", "DecisionKind", "EASE", "evaluate", "explain",
-    "find_reason", "Figures", "FlapControl", "judge", "judge_pressure", "LATE_ACK_S", "Lateness", "leading", "Look",
-    "Meter", "MeterInfo", "METERS", "minds_acks", "Move", "move", "NO_CREDIT_S", "NO_POLICY", "ON_ITS_WAY_BYTES",
+    "find_reason", "Figures", "FlapControl", "HTTP_LISTENER", "judge", "judge_pressure", "LATE_ACK_S", "Lateness",
+    "leading", "Look", "Meter", "MeterInfo", "METERS", "minds_acks", "Move", "move", "NO_CREDIT_S", "NO_POLICY",
+    "ON_ITS_WAY_BYTES",
     "parse_policies", "parse_policy", "parse_trials", "PAUSES", "plugged_action", "plugged_condition", "plugged_meter",
     "PluggedAction", "PluggedCondition", "PluggedMeter", "Policy", "policy_for", "policy_for_any", "policy_named",
     "PolicyState", "RARE_S", "RATE_WINDOW_S", "Reading", "replace_policy", "Rule", "Sample", "STEADY_SHARE", "tell",

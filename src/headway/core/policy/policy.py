@@ -16,6 +16,8 @@ from headway.core.policy.table import read
 
 RULES_MAX = 64
 PATIENCE_MAX_S = 3600.0
+HTTP_LISTENER = "http"
+"""The listener of clients of the admin API."""
 
 
 class Subscriptions(StrEnum):
@@ -32,6 +34,8 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
     name: str
     topics: tuple[str, ...] = ("#",)
     subscriptions: Subscriptions = Subscriptions.ALL
+    listeners: tuple[str, ...] = ()
+    """The listeners through which its consumers came; empty: through any, or none yet."""
     rules: tuple[Rule, ...] = ()
     patience_max_s: float = PATIENCE_MAX_S
     """The longest patience that a client may ask for (meter.py, rule 8)."""
@@ -39,6 +43,10 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
     def covers(self, durable: bool) -> bool:
         """Tells whether the policy is for subscriptions of this kind."""
         return self.subscriptions == Subscriptions.ALL or (self.subscriptions == Subscriptions.DURABLE) == durable
+
+    def serves(self, listener: str) -> bool:
+        """Tells whether the policy is for clients of this listener; ``""``: a queue that nobody consumes."""
+        return not self.listeners or listener in self.listeners
 
     @cached_property
     def minds_acks(self) -> bool:
@@ -57,18 +65,17 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
 NO_POLICY = Policy(name="none")
 
 
-def policy_for(policies: Iterable[Policy], filter: str, durable: bool) -> Policy:
+def policy_for(policies: Iterable[Policy], filter: str, durable: bool, listener: str) -> Policy:
     """Returns the first policy of the file whose topics include everything that the filter can match."""
-    for policy in policies:
-        if policy.covers(durable) and any(covers(topics, filter) for topics in policy.topics):
-            return policy
-    return NO_POLICY
+    return policy_for_any(policies, (filter,), durable, listener)
 
 
-def policy_for_any(policies: Iterable[Policy], filters: Iterable[str], durable: bool) -> Policy:
-    """Returns the first policy of the file that covers any of the filters of a queue."""
+def policy_for_any(policies: Iterable[Policy], filters: Iterable[str], durable: bool, listener: str) -> Policy:
+    """Returns the first policy of the file that covers any of the filters of a queue, for clients of this listener."""
     for policy in policies:
-        if policy.covers(durable) and any(covers(topics, name) for topics in policy.topics for name in filters):
+        if not policy.covers(durable) or not policy.serves(listener):
+            continue
+        if any(covers(topics, name) for topics in policy.topics for name in filters):
             return policy
     return NO_POLICY
 
@@ -78,7 +85,7 @@ def policy_named(policies: Iterable[Policy], name: str) -> Policy | None:
     return next((policy for policy in policies if policy.name == name), None)
 
 
-_POLICY_KEYS = ["name", "topics", "subscriptions", "patience_max", "rule"]
+_POLICY_KEYS = ["name", "topics", "subscriptions", "listeners", "patience_max", "rule"]
 _IN_FORCE = ("patience_max",)
 """Keys that say what a client gets, so only the policy in force can have them."""
 
@@ -102,7 +109,10 @@ def parse_policy(mapping: object, kind: str = "policy") -> Policy:
         kinds = ", ".join(f'"{kind}"' for kind in Subscriptions)
         raise ConfigError(f"{where}: subscriptions: one of {kinds}, not {mapping['subscriptions']!r}") from None
     patience_max_s = read(mapping, "patience_max", parse_duration, PATIENCE_MAX_S, f"{where}: ")
-    policy = Policy(name.strip(), _topics(mapping, where), subscriptions, _rules(mapping, where, kind), patience_max_s)
+    policy = Policy(
+        name.strip(), _topics(mapping, where), subscriptions, _listeners(mapping, where), _rules(mapping, where, kind),
+        patience_max_s,
+    )  # fmt: skip
     for number, rule in enumerate(policy.rules, 1):
         if rule.then.durable and not policy.covers(durable=True):
             raise ConfigError(
@@ -137,6 +147,15 @@ def _topics(mapping: Mapping[str, object], where: str) -> tuple[str, ...]:
         except BadTopic as error:
             raise ConfigError(f"{where}: topics[{number}]: {error}") from None
     return tuple(topics)
+
+
+def _listeners(mapping: Mapping[str, object], where: str) -> tuple[str, ...]:
+    if "listeners" not in mapping:
+        return ()
+    names = mapping["listeners"]
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
+        raise ConfigError(f'{where}: listeners: expected a list of listeners\' names such as ["desk"]')
+    return tuple(dict.fromkeys(names))
 
 
 def _rules(mapping: Mapping[str, object], where: str, kind: str) -> tuple[Rule, ...]:

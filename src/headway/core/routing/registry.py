@@ -60,6 +60,7 @@ class Choice(NamedTuple):
     policies: tuple[Policy, ...]
     names: tuple[str, ...]
     durable: bool
+    listener: str
     policy: Policy
 
 
@@ -129,10 +130,10 @@ class Registry:
         self.ready_queues: dict[SharedReader, None] = {}
         """Queues that may be able to hand out more than at the last flush. They are dispatched in this turn."""
         self.woken: dict[Session, int] = {}  # sessions with so many members of queues that are to be looked at again
-        self.left: dict[Feed, None] = {}
-        """Feeds that a queue no longer reads; their gates may be gone."""
+        self.left: dict[Feed, None] = {}  # feeds that a queue no longer reads; their gates may be gone
         self.renamed: dict[SharedReader, None] = {}
         """Queues whose names for policies have changed; other policies may govern their consumers."""
+        self.came_elsewhere: dict[Session, None] = {}  # sessions that came back through another listener
         self.came_back: dict[SharedReader | None, None] = {}
         """Queues to which records came back in this sweep."""
         self.unused: dict[SharedReader, None] = {}  # queues that a consumer left in this turn
@@ -183,19 +184,23 @@ class Registry:
     def distinct_pools(self) -> list[Pool]:
         return list(dict.fromkeys(self.pools.values()))
 
-    def policy_for(self, filter: str, durable: bool, among: tuple[Policy, ...] | None = None) -> Policy:
-        return policy_for(self.policies if among is None else among, filter, durable)
+    def policy_for(self, filter: str, durable: bool, listener: str) -> Policy:
+        return policy_for(self.policies, filter, durable, listener)
 
-    def policy_for_queue(self, filters: tuple[str, ...], durable: bool) -> Policy:
-        return policy_for_any(self.policies, filters, durable)
+    def policy_for_queue(self, filters: tuple[str, ...], durable: bool, listener: str) -> Policy:
+        return policy_for_any(self.policies, filters, durable, listener)
 
     def policy_of(self, subscription: Subscription, among: tuple[Policy, ...] | None = None) -> Policy:
         """Returns the policy of a subscription that asked for none: the first that covers any of its names."""
         policies = self.policies if among is None else among
         names, durable = subscription.reader.names(subscription), subscription.durable
-        last = self._last_choice
-        if last is None or last.names is not names or last.policies is not policies or last.durable != durable:
-            last = self._last_choice = Choice(policies, names, durable, policy_for_any(policies, names, durable))
+        listener, last = subscription.session.listener, self._last_choice
+        if (
+            last is None or last.names is not names or last.policies is not policies
+            or (last.durable, last.listener) != (durable, listener)
+        ):  # fmt: skip
+            policy = policy_for_any(policies, names, durable, listener)
+            last = self._last_choice = Choice(policies, names, durable, listener, policy)
         return last.policy
 
     def move(self, members: Collection[Subscription], old: Feed, new: Feed) -> None:

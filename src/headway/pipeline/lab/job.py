@@ -86,6 +86,7 @@ def read_replay_input(spark: SparkSession, lake: Path) -> ReplayInput:
     spans = samples.groupBy("run").agg(
         F.min("time").alias("first"), F.max("time").alias("last"),
         F.count_distinct("client", "filter").alias("consumers"),
+        F.array_sort(F.collect_set("listener")).alias("listeners"),
     )  # fmt: skip
     configs: dict[str, dict[str, Any]] = {}
     for row in read_table(spark, lake, "configs").orderBy("run", "seq").toArrow().to_pylist():
@@ -133,7 +134,7 @@ def _run(
         memory_limit=config["memory_limit_bytes"], disk_limit=config["disk_limit_bytes"],
         client_share=config["client_share"], sweep_s=config["sweep_ms"] / 1000 or SWEEP_S,
         bucket_s=max(1.0, seconds / BUCKETS), policies=policies, policy_tables=tuple(tables.get("policy", [])),
-        topic_tables=tuple(tables.get("topic", [])),
+        topic_tables=tuple(tables.get("topic", [])), listeners=tuple(span["listeners"]),
         late=late_stretches(
             (
                 ((row["before"] or row["time"]) - span["first"]) / 1e6, (row["time"] - span["first"]) / 1e6,

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from headway import __version__
 from headway.core.base import format_count, format_duration, format_size
+from headway.core.policy import HTTP_LISTENER
 from headway.pipeline.lab.plans.candidates import Candidate
 from headway.pipeline.lab.plans.served import with_policies
-from headway.pipeline.lab.plans.toml_text import policy_text, quoted, value
+from headway.pipeline.lab.plans.toml_text import policy_text, quoted, toml_key, value
 from headway.pipeline.lab.score import Score
 from headway.pipeline.lab.tasks import RecordedRun
 from headway.server.config import parse_settings
@@ -105,7 +106,12 @@ def recommended_toml(
     body = _pool_text(run, candidate) + "\n" + candidate.policy_toml
     topics = "".join(f"[[topic]]\n{_topic(table)}\n" for table in run.topic_tables)
     head = "\n".join(f"# {line}" for line in _head(best, ran, recording, made))
-    text = f"{head}\n\n{topics}{body}"
+    policies = run.policies_of(candidate)
+    listeners = "".join(
+        f'[listeners.{toml_key(name)}]\nurl = "mqtt://127.0.0.1:0"  # its address is not in the recording\n\n'
+        for name in dict.fromkeys(name for policy in policies for name in policy.listeners) if name != HTTP_LISTENER
+    )  # fmt: skip
+    text = f"{head}\n\n{listeners}{topics}{body}"
     try:
         parse_settings(text)
     except BadConfig as error:

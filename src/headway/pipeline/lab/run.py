@@ -140,8 +140,20 @@ def _about(
         "recommended": best.score.candidate,
         "why": best.sentence,
         "check": check_against_recorded(outcomes, recorded, found.runs),
-        "limits": [*LIMITS, *found.notes],
+        "limits": [*LIMITS, *found.notes, *_of_no_listener(candidates, found)],
     }  # fmt: skip
+
+
+def _of_no_listener(candidates: Sequence[Candidate], found: ReplayInput) -> list[str]:
+    """Tells which policies are for listeners through which nobody came, so that nothing is known of them."""
+    came = {name for run in found.runs.values() for name in run.listeners}
+    policies = [(f"candidate {candidate.name!r}", policy) for candidate in candidates for policy in candidate.policies]
+    policies += [("what ran", policy) for run in found.runs.values() for policy in run.policies]
+    notes = [
+        f"{whose}, policy {policy.name!r}: nobody in the recording came through {' or '.join(policy.listeners)}"
+        for whose, policy in policies if policy.listeners and not came & set(policy.listeners)
+    ]  # fmt: skip
+    return list(dict.fromkeys(notes))
 
 
 def _recording(found: ReplayInput) -> str:

@@ -42,6 +42,8 @@ class RecordedRun(msgspec.Struct, frozen=True):
     policies: tuple[Policy, ...]
     policy_tables: tuple[dict[str, Any], ...] = ()
     topic_tables: tuple[dict[str, Any], ...] = ()
+    listeners: tuple[str, ...] = ()
+    """The listeners through which its consumers came."""
     late: tuple[Late, ...] = ()
     """When the broker's own loop was late, and by how much."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headway.core.base import format_count, format_duration, format_share, format_size
 from headway.core.permission import Identity, Operation, Permissions
-from headway.core.policy import Rule
+from headway.core.policy import Policy, Rule
 from headway.server.config import host_limits
 from headway.server.config.plugins import plugins_of
 from headway.server.config.settings import Settings
@@ -76,13 +76,18 @@ def describe(settings: Settings) -> str:
         rows.append((f"view {name}", f"{view.topic} by {view.key}, {view.mode}, {pace}"))
     for policy in settings.policies:
         rules = "; ".join(_rule_line(rule) for rule in policy.rules) or "no rules"
-        rows.append((f"policy {policy.name}", f"{', '.join(policy.topics)} ({policy.subscriptions}): {rules}"))
+        rows.append((f"policy {policy.name}", f"{_whose(policy)}: {rules}"))
     for trial in settings.trials:
         rules = "; ".join(_rule_line(rule) for rule in trial.rules) or "no rules"
-        rows.append((f"trial {trial.name}", f"{', '.join(trial.topics)} ({trial.subscriptions}): {rules}"))
+        rows.append((f"trial {trial.name}", f"{_whose(trial)}: {rules}"))
     rows += [(f"plug-in {name}", whose) for name, whose in plugins_of((*settings.policies, *settings.trials))]
     width = max(len(left) for left, _ in rows)
     return "\n".join(f"{left:<{width}}  {right}" for left, right in rows)
+
+
+def _whose(policy: Policy) -> str:
+    through = f" through {', '.join(policy.listeners)}" if policy.listeners else ""
+    return f"{', '.join(policy.topics)} ({policy.subscriptions}{through})"
 
 
 def _rule_line(rule: Rule) -> str:

@@ -96,9 +96,9 @@ def _covering(filter: str, policy: Policy, before: tuple[Policy, ...]) -> list[s
     """Returns the names of earlier policies that take every subscription to this filter; None: some are left."""
     names: list[str] = []
     for durable in (False, True):
-        if policy.covers(durable):
-            name = next((one.name for one in before
-                         if one.covers(durable) and any(covers(wide, filter) for wide in one.topics)), None)
+        for listener in (policy.listeners or ("",)) if policy.covers(durable) else ():
+            name = next((one.name for one in before if one.covers(durable) and one.serves(listener)
+                         and any(covers(wide, filter) for wide in one.topics)), None)
             if name is None:
                 return None
             names.append(name)
@@ -107,12 +107,17 @@ def _covering(filter: str, policy: Policy, before: tuple[Policy, ...]) -> list[s
 
 def _uncovered(settings: Settings, lines: Lines) -> Iterator[Finding]:
     """Finds subscriptions that have no policy because the file's own ones have replaced the default."""
-    kinds = [
-        kind for kind, durable in (("transient", False), ("durable", True))
-        if not any(one.covers(durable) and "#" in one.topics for one in settings.policies)
-    ]  # fmt: skip
+    everywhere = sorted(settings.listener_names)
+    kinds: dict[str, list[str]] = {}
+    for kind, durable in (("transient", False), ("durable", True)):
+        wide = [one for one in settings.policies if one.covers(durable) and "#" in one.topics]
+        if without := [name for name in everywhere if not any(one.serves(name) for one in wide)]:
+            kinds[kind] = without
     if kinds:
-        which = "subscriptions" if len(kinds) == 2 else f"{kinds[0]} subscriptions"
+        which = "subscriptions" if len(kinds) == 2 else f"{next(iter(kinds))} subscriptions"
+        where = sorted({name for names in kinds.values() for name in names})
+        if where != everywhere:
+            which += f" of clients of {' and '.join(where)}"
         covered = ", ".join(dict.fromkeys(topic for one in settings.policies for topic in one.topics)) or "none"
         text = (
             "the default policy is switched off, because the file has policies of its own, and none of them is for all "

@@ -21,7 +21,7 @@ import msgspec
 from pydantic import ValidationError
 
 from headway.core.allowance import UserLimits
-from headway.core.base import ConfigError, format_duration, format_share, format_size
+from headway.core.base import ConfigError, format_duration, format_share, format_size, unknown
 from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Permission
 from headway.core.policy import Policy, parse_policies, parse_trials
@@ -174,6 +174,7 @@ def _bad_filter(table: object) -> object:
 def _contradictions(settings: Settings) -> Iterator[str]:
     """Finds limits that are valid one by one and contradict each other."""
     yield from _bad_listeners(settings)
+    yield from _unknown_listeners(settings)
     yield from _bad_admin(settings)
     yield from _bad_rights(settings)
     yield from _bad_permissions(settings)
@@ -329,6 +330,15 @@ def _bad_listeners(settings: Settings) -> Iterator[str]:
                 f"{where}.packet_max: {format_size(listener.packet_bytes_max)} is more than one client may take up of "
                 f"its pool, {format_share(pool.client_share)} of {format_size(pool.memory_bytes)}"
             )
+
+
+def _unknown_listeners(settings: Settings) -> Iterator[str]:
+    """Finds policies for listeners that there are not."""
+    for kind, policies in (("policy", settings.policies), ("trial", settings.trials)):
+        for policy in policies:
+            for name in policy.listeners:
+                if name not in settings.listener_names:
+                    yield f"{kind} {policy.name!r}: listeners: {unknown('listener', name, settings.listener_names)}"
 
 
 def _bad_pools(settings: Settings) -> Iterator[str]:

@@ -16,7 +16,7 @@ from headway.core.allowance import UserLimits
 from headway.core.log import StateTerms
 from headway.core.message import compile_key
 from headway.core.permission import Permission
-from headway.core.policy import Policy
+from headway.core.policy import HTTP_LISTENER, Policy
 from headway.server.config import host_limits
 from headway.server.config.auth.tables import AuthTable, LimitTable, PermissionTable
 from headway.server.config.fields import (
@@ -339,3 +339,8 @@ class Settings:
     """JSON of the ``[[policy]]`` and ``[[topic]]`` tables as they are written, with the topics of views."""
     text: str
     """The TOML text."""
+
+    @property
+    def listener_names(self) -> list[str]:
+        """The names that a policy's ``listeners`` may have: of the listeners, and that of clients of the admin API."""
+        return [*self.listeners, HTTP_LISTENER]

@@ -26,6 +26,7 @@ from headway.core.consumer import (
     read_options,
 )
 from headway.core.message import BadTopic, validate_filter
+from headway.core.policy import HTTP_LISTENER
 from headway.core.query import NoState, state_of
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Refusal, abort, is_gone
@@ -36,7 +37,7 @@ from headway.wire.event_stream import EventStreamDialect, event
 log = logging.getLogger("headway")
 
 EVENT_STREAM = "text/event-stream"
-PROTOCOL = LISTENER = "http"
+PROTOCOL = "http"
 STREAMS_MAX = 128
 """Half of the connections that there may be (http/access.py)."""
 STREAMS_PER_CLIENT = 32
@@ -109,7 +110,7 @@ class EventStreams:
         engine, client = self._engine, f"events/{request.remote}/{next(self._numbers)}"
         identity = request[IDENTITY]
         asked = ConnectRequest(
-            client, LISTENER, username=request[USER] or None, protocol=PROTOCOL,
+            client, HTTP_LISTENER, username=request[USER] or None, protocol=PROTOCOL,
             rights=engine.permissions.rights(identity, client), allowance=engine.allowances.of(identity),
         )  # fmt: skip
         outlet = EventOutlet(engine.now(), lambda: engine.loop.call_later(LAST_WORD_S, abort, request))

@@ -69,4 +69,4 @@ def choose(policies: tuple[Policy, ...], trace: ConsumerTrace) -> Policy:
     """Returns the policy that would govern it, chosen as the broker chooses."""
     if trace.policy_asked and (asked := policy_named(policies, trace.policy_asked)) is not None:
         return asked
-    return policy_for_any(policies, trace.topics, trace.durable) if policies else NO_POLICY
+    return policy_for_any(policies, trace.topics, trace.durable, trace.listener) if policies else NO_POLICY

@@ -18,10 +18,10 @@ from headway.pipeline.lab.replays.lateness import AGES, ON_TIME, RecordedLatenes
 from headway.pipeline.lab.replays.reach import SAME_LOOK_S, Reach
 
 COLUMNS = (
-    "run", "time", "subscription", "seq", "client", "filter", "lane", "protocol", "durable", "policy_asked",
-    "connected", "ended", "offered_records", "offered_bytes", "drained_records", "drained_bytes", "skipped_records",
-    "skipped_bytes", "lag_records", "lag_bytes", "lag_age_ms", "drain_rate", "blocked_ms", "credit_exhausted_ms",
-    "ack_age_ms", "in_flight", "prefetch", "pool_share", "slow_fraction", "usual_pause_ms",
+    "run", "time", "subscription", "seq", "client", "filter", "lane", "listener", "protocol", "durable",
+    "policy_asked", "connected", "ended", "offered_records", "offered_bytes", "drained_records", "drained_bytes",
+    "skipped_records", "skipped_bytes", "lag_records", "lag_bytes", "lag_age_ms", "drain_rate", "blocked_ms",
+    "credit_exhausted_ms", "ack_age_ms", "in_flight", "prefetch", "pool_share", "slow_fraction", "usual_pause_ms",
     "most_lag_bytes", "most_lag_ago_ms", "least_lag_bytes", "least_lag_ago_ms",
     "excused_ms", "topics", "conflates", "unacknowledged_bytes", "lump_bytes", "patience_ms", "unacked_ms",
     "window_full_ms", "keyed",
@@ -107,10 +107,10 @@ class ConsumerTrace:
         self.subscription: int = first["subscription"]
         self.lane: str = first["lane"]
         self.protocol: str = first["protocol"]
+        self.listener: str = first["listener"]
         self.durable: bool = first["durable"]
         self.policy_asked: str = first["policy_asked"]
-        self.topics = _topics(last)
-        """The filters by which its policy is chosen."""
+        self.topics = _topics(last)  # by which its policy is chosen
         self.keyed = any(row.get("keyed") for row in rows)  # an older lake does not tell
         self.patience_asked_s = _patience_asked_s(first)
         self.ended: str = last["ended"]

@@ -338,6 +338,18 @@ def test_very_many_queues_of_one_publish_take_turns(turns: Callable[[Callable[[]
     stage.check()
 
 
+def test_queues_that_are_not_reached_in_a_turn_cost_it_nothing() -> None:
+    def of(count: int) -> int:
+        stage = QueueStage()
+        consumer = stage.peer("consumer")
+        queues = [consumer.declare(f"q{number}") for number in range(count)]
+        run_out(stage)
+        stage.broker.registry.ready_queues |= dict.fromkeys(queues)
+        return steps(lambda: stage.broker.flush(stage.now))
+
+    assert of(6 * HAND_OUT_WORK) <= of(2 * HAND_OUT_WORK) + 50
+
+
 def test_a_queue_that_many_members_gate_is_asked_once_whether_it_holds_publishers_back() -> None:
     def of(members: int) -> int:
         stage = QueueStage()

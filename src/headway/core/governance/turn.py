@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from math import ceil
 
 from headway.core.base import WorkSteps
@@ -52,6 +53,7 @@ class Turn:
             if feed.queues:
                 registry.ready_queues |= feed.listening
                 registry.ready_queues |= feed.limited
+                feed.listening.clear()  # nobody has looked at what the lane has got, so the lane keeps it
             else:
                 fanout.flush(feed, now)
                 feed.settle_down()
@@ -79,24 +81,22 @@ class Turn:
         left, self._registry.left = self._registry.left, {}
         for feed in left:
             self._registry.ungate(feed, now)
-        ready, self._registry.ready_queues = list(self._registry.ready_queues), {}
-        ready = self._dispatch(ready, now)
+        ready = self._dispatch(now)
         self._registry.cuts.clear()
         self._queues.tidy(now)
         for feed in {queue.feed: None for queue in ready}:
             feed.settle_down()
 
-    def _dispatch(self, ready: list[SharedReader], now: float) -> list[SharedReader]:
+    def _dispatch(self, now: float) -> list[SharedReader]:
         """Dispatches queues as far as a turn's work goes, and returns them. The others come first in the next turn: one
         client may have ten thousand queues, which all become ready when it has credit again."""
+        waiting, ready = self._registry.ready_queues, []
         left = HAND_OUT_WORK
-        for at, queue in enumerate(ready):
+        for queue in list(islice(waiting, HAND_OUT_WORK)):
             if left <= 0:
-                waiting = ready[at:]
-                for other in waiting:  # it has not looked at what its lane has got, so the lane keeps it
-                    other.feed.listening.pop(other, None)
-                self._registry.ready_queues = dict.fromkeys(waiting) | self._registry.ready_queues
-                return ready[:at]
+                break
+            del waiting[queue]
+            ready.append(queue)
             before = queue.backlog.handed_records
             queue.dispatch(now)
             left -= 1 + ceil((queue.backlog.handed_records - before) / RECORDS_PER_WORK)

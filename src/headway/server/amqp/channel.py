@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 PORTION = 256
 """Deliveries that are settled in one step."""
 QUEUES_PER_WORK = 32
-TAGS_PER_WORK = 16
+TAGS_PER_WORK = 8
 """How many queues are woken, and how many consumers are stopped or let go on, in the time of one unit of work."""
 
 

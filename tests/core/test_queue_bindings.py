@@ -12,7 +12,7 @@ from tests.sim.tape import NothingRecorded
 from headway.core.base.errors import Reason
 from headway.core.clients.queue_feeds import REPLAYS_MAX
 from headway.core.consumer.options import SubscriptionOptions
-from headway.core.message.record import Run
+from headway.core.message.record import SCAN_MAX, Run
 from headway.core.routing.bindings import Binding, Destination
 
 
@@ -327,3 +327,26 @@ def test_a_queue_that_nobody_reads_gets_only_so_many_replays(stage: QueueStage, 
     assert len(queue.backlog.cursors) <= REPLAYS_MAX + 1
     assert drained(stage, "q") == [0] * REPLAYS_MAX
     bind()
+
+
+class Sparse(Recorded):
+    """An archive with one record of "a", behind very many of other topics."""
+
+    def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
+        other = run_of("b", [b"9 other"])
+        for offset in range(1, 30 * SCAN_MAX):
+            yield other, offset, 0.0
+        yield run_of("a", [b"0 old"]), 30 * SCAN_MAX, 0.0
+
+
+def test_a_replay_goes_on_though_a_step_of_it_finds_nothing_and_nothing_else_waits(
+    stage: QueueStage, peer: Peer
+) -> None:
+    stage.broker.registry.archive = Sparse()
+    peer.publish("nowhere", 0, 30 * SCAN_MAX)
+    peer.declare("q")
+    peer.consume("q")
+    binding = Binding("amq.topic", Destination("queue", "q"), "a")
+    stage.broker.queues.bind(peer.session, binding, stage.now, options=SubscriptionOptions(start="earliest"))
+    stage.turn()
+    assert peer.numbers == [0]

@@ -62,6 +62,8 @@ class SharedReader(Protocol):
         """Hands out records to members with room and credit."""
     def look_again(self, member: Subscription) -> None:
         """Offers records to a member again: it may have room or credit now."""
+    def count_slow(self, member: Subscription, change: int) -> None:
+        """Counts a member that is marked slow (1) or no longer is (-1)."""
     def takes_at_once(self, now: float) -> bool:
         """Tells whether one more record could go to a member at once."""
     def room_for(self, run: Run, now: float) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import islice
 
 from headway.core.consumer import Subscription
+from headway.core.queue import queue_behind
 from headway.core.routing import Registry
 
 LOOKS_MAX = 256
@@ -26,7 +27,10 @@ class Watchlist:
             subscription.case.state.late_s = self.late_s
 
     def remove(self, subscription: Subscription) -> None:
+        """Takes a consumer off the list. One of a queue gets onto it again when records wait that nobody can take."""
         self._watched.pop(subscription, None)
+        if (queue := queue_behind(subscription)) is not None:
+            queue.members.not_watched(subscription)
 
     def first(self) -> list[Subscription]:
         """Returns the consumers whose last look was longest ago, ``LOOKS_MAX`` at most."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import islice
 from math import inf
 from typing import NamedTuple
 
@@ -25,6 +24,8 @@ from headway.core.queue.writing import has_room, send_batch, send_one
 from headway.core.routing import REQUEUED_WORK, SORTED_WORK, Registry
 
 PORTION_RECORDS = 32
+ROUND_MEMBERS = 256
+"""So many members get a portion before the queue looks at what it has handed out in this turn."""
 BATCH_BYTES = 64 * 1024
 
 
@@ -90,13 +91,11 @@ class Dispatch:
         while backlog.has_more:
             backlog.step()
             waiting = backlog.lag_records
-            ready = list(islice(self._members.ready(now), waiting))  # each of them may get a record
+            ready = self._members.ready(now, max(1, min(waiting, ROUND_MEMBERS)))  # each of them may get a record
             if not ready:
                 self._queue.feed.listening.pop(self._queue, None)
-                watched = self._registry.watched
-                for member in self._members.eligible if self._terms.single_active else self._members:
-                    if member not in watched:
-                        self._on_lag(member, now)
+                if not self._members.watch(self._on_lag, now):
+                    self._registry.ready_queues[self._queue] = None
                 if not self._members:
                     self._queue.miss(now)
                 self._after_answers()
@@ -109,12 +108,15 @@ class Dispatch:
                 self._queue.feed.listening.pop(self._queue, None)
                 returning.put_off(self._queue, begun=backlog.handed_records > before)
                 return
-            portion = waiting if len(ready) == 1 else max(1, min(PORTION_RECORDS, waiting // len(ready)))
+            sharers = max(len(ready), len(self._members.ring))
+            portion = waiting if sharers == 1 else max(1, min(PORTION_RECORDS, waiting // sharers))
             given = 0
             for member in ready:
-                if some := self._give(member, portion, now):
+                if some := self._give(member, portion, budget, now):
                     self._members.to_the_back(member)
                     given += some
+                if backlog.handed_bytes > budget:
+                    break
             if not given and overdue.left <= 0:
                 overdue.put_off(self._queue, begun=backlog.handed_records > before)
             elif self._drops.drop_expired(now):
@@ -125,16 +127,17 @@ class Dispatch:
     def _after_answers(self) -> None:
         """Marks the queue as ready again if unsent answers to a member's commands are in the way. There is no event
         when they are sent."""
-        for member in self._members.ring:
+        for member in self._members.eligible if self._terms.single_active else self._members.ring:
             outlet = member.session.outlet
             if outlet.out and not outlet.blocked:
                 self._fanout.again[member.session] = None
                 self._registry.ready_queues[self._queue] = None
 
-    def _give(self, member: Subscription, portion: int, now: float) -> int:
-        """Hands up to ``portion`` records to a member, as far as its room and credit allow. Returns how many."""
-        given = 0
-        while given < portion and self._backlog.has_some and has_room(member, now):
+    def _give(self, member: Subscription, portion: int, budget: int, now: float) -> int:
+        """Hands up to ``portion`` records to a member, as far as its room and credit allow, and until ``budget`` bytes
+        were handed out in all. Returns how many."""
+        given, backlog = 0, self._backlog
+        while given < portion and backlog.has_some and backlog.handed_bytes <= budget and has_room(member, now):
             some = self._give_some(member, portion - given, now)
             if not some:
                 break

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container
 from itertools import islice
 
 from headway.core.consumer import QueueTerms, Session, Subscription
 from headway.core.queue.writing import has_room, moves, waits_for_client
 
+WATCHED_AT_ONCE = 64
+"""So many members begin to be looked at by the governor when a queue is dispatched; the others in the next turns."""
+
 
 class Members(dict[Subscription, None]):
-    __slots__ = ("_of_session", "_terms", "departed", "exclusive", "ring")
+    __slots__ = ("_of_session", "_pushed", "_slow", "_terms", "departed", "exclusive", "ring", "unwatched")
 
     def __init__(self, terms: QueueTerms) -> None:
         super().__init__()
@@ -22,21 +25,29 @@ class Members(dict[Subscription, None]):
         self.ring: dict[Subscription, None] = {}
         """The members that records are offered to, in the order of their turns. The others can take none before their
         clients do something; they are in their sessions' ``aside``."""
+        self.unwatched: dict[Subscription, None] = {}
+        """The members that the governor may not look at. It looks at all others (``Registry.watched``)."""
         self._terms = terms
         self._of_session: Counter[Session] = Counter()
         """The number of members of each session."""
+        self._pushed = 0
+        """The number of members that records are pushed to."""
+        self._slow = {True: 0, False: 0}
+        """The numbers of slow members that ask for each record (True), and that records are pushed to."""
 
     def add(self, member: Subscription) -> None:
-        self[member] = self.ring[member] = None
+        self[member] = self.ring[member] = self.unwatched[member] = None
         self._of_session[member.session] += 1
+        self._pushed += not member.request.polling
 
     def remove(self, member: Subscription) -> bool:
         """Removes a member. Returns whether its session has no other members."""
         session = member.session
-        self.ring.pop(member, None)
-        session.aside.pop(member, None)
+        for table in (self.ring, self.unwatched, session.aside):
+            table.pop(member, None)
         if self.pop(member, self) is None:
             self._of_session[session] -= 1
+            self._pushed -= not member.request.polling
         if self._of_session[session]:
             return False
         del self._of_session[session]
@@ -59,7 +70,14 @@ class Members(dict[Subscription, None]):
     @property
     def all_slow(self) -> bool:
         """Tells whether every eligible member is slow. One that is not slow can serve the queue."""
-        return all(member.case.slow for member in self.eligible)
+        if self._terms.single_active:
+            return all(member.case.slow for member in self.eligible)
+        return self._slow[False] == self._pushed if self._pushed else self._slow[True] == len(self)
+
+    def count_slow(self, member: Subscription, change: int) -> None:
+        """Counts a member that is marked slow (1) or no longer is (-1)."""
+        if member in self:
+            self._slow[member.request.polling] += change
 
     def all_gate(self, gates: Container[Subscription]) -> bool:
         """Tells whether every eligible member is among the gates. Looks first at those that had their turn last."""
@@ -74,20 +92,37 @@ class Members(dict[Subscription, None]):
         """Tells whether there is a member that records are pushed to."""
         return any(not member.request.polling and not member.gone for member in self)
 
-    def ready(self, now: float) -> Iterator[Subscription]:
-        """Finds the eligible consumers that have room and credit, one by one: with few records and ten thousand
-        consumers, only the first are looked at."""
+    def ready(self, now: float, most: int) -> list[Subscription]:
+        """Returns the eligible consumers that have room and credit, those that come next: ``most`` at most, which is
+        at least one. Those before them that wait for their clients are set aside."""
         if self._terms.single_active:
-            return (member for member in self.eligible if not member.request.polling and has_room(member, now))
-        return self._offered(now)
-
-    def _offered(self, now: float) -> Iterator[Subscription]:
-        for member in list(self.ring):
+            return [member for member in self.eligible if not member.request.polling and has_room(member, now)]
+        ready, stuck = [], []
+        for member in self.ring:
             if has_room(member, now):
-                yield member
-            elif waits_for_client(member) and member in self.ring:
-                del self.ring[member]
-                member.session.aside[member] = None
+                ready.append(member)
+                if len(ready) == most:
+                    break
+            elif waits_for_client(member):
+                stuck.append(member)
+        for member in stuck:
+            del self.ring[member]
+            member.session.aside[member] = None
+        return ready
+
+    def watch(self, on_lag: Callable[[Subscription, float], None], now: float) -> bool:
+        """Has the governor look at the members that could get the waiting records: ``WATCHED_AT_ONCE`` more of them.
+        Returns whether these were all."""
+        some = self.eligible if self._terms.single_active else list(islice(self.unwatched, WATCHED_AT_ONCE))
+        for member in some:
+            on_lag(member, now)
+            self.unwatched.pop(member, None)
+        return self._terms.single_active or not self.unwatched
+
+    def not_watched(self, member: Subscription) -> None:
+        """Notes that the governor looks at the member no more."""
+        if member in self:
+            self.unwatched[member] = None
 
     def look_again(self, member: Subscription) -> None:
         """Offers records to the member again."""
@@ -101,6 +136,10 @@ class Members(dict[Subscription, None]):
             aside = member.session.aside
             assert (member in self.ring) + (member in aside) == 1, "it is in the ring, or aside"
             assert member in self.ring or waits_for_client(member), "whoever can take a record is offered some"
+        assert self.unwatched.keys() <= self.keys()
+        assert self._pushed == sum(not member.request.polling for member in self)
+        for polling, count in self._slow.items():
+            assert count == sum(member.case.slow for member in self if member.request.polling is polling)
 
     def anybody_moves(self, late_s: float, asked_s: float) -> bool:
         """Tells whether a member can take records, or could since ``late_s``. ``asked_s`` is the time when a member

@@ -9,7 +9,8 @@ Exactly-once deliveries are the exception: MQTT forbids to give them to another 
 counted as a gap.
 
 A member that cannot take a record before its client does something (reads, settles, lets records flow again) is set
-aside: it is not looked at before that (``Members.ring``). So stuck members cost the others nothing.
+aside: it is not looked at before that (``Members.ring``). So stuck members cost the others nothing, and nobody
+anything if all are stuck.
 
 A queue that has handed out everything *listens* to its feed. Any other queue runs only after it was marked as ready
 (``Registry.ready_queues``): because a member has room or credit again, or gave a record back. So a stuck queue costs a
@@ -179,6 +180,9 @@ class Queue:
         self.members.look_again(member)
         self._registry.ready_queues[self] = None
 
+    def count_slow(self, member: Subscription, change: int) -> None:
+        self.members.count_slow(member, change)
+
     def miss(self, now: float) -> None:
         self.placeholder.miss(self.backlog.cursor, self.skips, now)
 
@@ -291,7 +295,7 @@ class Queue:
     def takes_at_once(self, now: float) -> bool:
         """Returns whether one more record would be handed out at once."""
         self.dispatch(now)
-        return not self.backlog.has_more and next(self.members.ready(now), None) is not None
+        return not self.backlog.has_more and bool(self.members.ready(now, 1))
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no

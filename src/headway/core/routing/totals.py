@@ -40,6 +40,8 @@ class Totals:
         _count(self.slow_consumers, subscription.feed.key.filter, change)
         subscription.feed.slow += change
         self.slow += change
+        if subscription.reader.queue is not None:
+            subscription.reader.queue.count_slow(subscription, change)
 
 
 def _count(counts: Counter[str], filter: str, change: int) -> None:

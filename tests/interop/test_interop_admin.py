@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -243,3 +244,21 @@ def spoken(broker: BrokerProcess, request: bytes) -> bytes:
         while b"\r\n\r\n" not in answer and (piece := sock.recv(65_536)):
             answer += piece
         return answer
+
+
+def test_anybody_and_any_page_may_load_the_javascript_client_and_nothing_else(
+    asking: http.client.HTTPConnection,
+) -> None:
+    pages = {"Origin": "https://app.example.com", "Host": "broker.example.com"}
+    asking.request("GET", "/javascript/headway-view.js", headers=pages)
+    with asking.getresponse() as answer:
+        body = answer.read().decode()
+        assert (answer.status, answer.headers["Content-Type"]) == (200, "text/javascript; charset=utf-8")
+        assert answer.headers["Access-Control-Allow-Origin"] == "*"
+    for name in re.findall(r'from "\./([\w-]+\.js)"', body):
+        assert ask(asking, "GET", f"/javascript/{name}", **pages)[0] == 200
+    for name in ("package.json", "nothing.js", "..%2fview.py", "%2e%2e/view.py"):
+        assert ask(asking, "GET", f"/javascript/{name}")[0] in (401, 404)
+    for path in ("/javascript/../v1/broker", "/javascript/%2e%2e/v1/broker", "//javascript/../v1/broker"):
+        assert ask(asking, "GET", path)[0] == 401
+    assert ask(asking, "POST", "/javascript/headway-view.js")[0] == 401

@@ -2,6 +2,7 @@
 
 Rules:
 - Without TLS, only clients on this machine are answered. No web page in a browser is.
+- Code for pages (``PUBLIC``) is for everybody, web pages among them.
 - If there are users or tokens, a request must name one of them (HTTP basic, bearer token), unless the client's
   certificate names its user. ``[auth.admin]`` says which may read and which may change. Everything is a change except
   GET, HEAD, and asking what a config would do.
@@ -45,6 +46,8 @@ _READING = ("GET", "HEAD")
 _ONLY_ASKING = ("/v1/preview",)
 DATA = ("/v1/topics", "/v1/state/", "/v1/cursors/", "/v1/writers/")
 """Where paths begin at which programs read and publish records."""
+PUBLIC = "/javascript/"
+"""Where the path of what anybody may have begins: the code of a client for pages."""
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -83,10 +86,11 @@ class AccessControl:
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._silent.discard(request.protocol)
         try:
-            _no_web_pages(request)
-            request[IDENTITY] = await self._identity(request)
-            request[USER] = request[IDENTITY].user
-            self._may(request)
+            if not _is_public(request):
+                _no_web_pages(request)
+                request[IDENTITY] = await self._identity(request)
+                request[USER] = request[IDENTITY].user
+                self._may(request)
             response = await handler(request)
         except Refusal as no:
             response = json_answer({"error": str(no)} | no.more, no.status, no.headers)
@@ -166,6 +170,13 @@ async def _send(request: web.Request, response: web.Response) -> None:
         pass  # the client is gone
     except TimeoutError:
         abort(request)
+
+
+def _is_public(request: web.Request) -> bool:
+    """Returns whether the handler of a request is for everybody; decided by its route, as other spellings of a path may
+    lead elsewhere."""
+    resource = request.match_info.route.resource
+    return resource is not None and resource.canonical.startswith(PUBLIC)
 
 
 def _no_web_pages(request: web.Request) -> None:

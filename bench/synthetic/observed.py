@@ -125,8 +125,9 @@ def _samples_of(series: Series, traffic: Traffic, exhausted: Floats) -> Iterator
         in_flight = int(acks.in_flight[at]) if acks is not None else 0
         yield at, Sample(
             lag_records=lag, lag_bytes=lag * size, lag_age=age, drain_rate=rate, offered_rate=offer,
-            blocked_time=blocked, credit_exhausted_time=full, in_flight=in_flight, prefetch=life.window,
-            ack_age=float(acks.age_s[at]) if acks is not None else 0.0, offered_burst=burst,
+            blocked_time=blocked, unread_time=blocked, credit_exhausted_time=full,
+            in_flight=in_flight, prefetch=life.window, offered_burst=burst,
+            ack_age=float(acks.age_s[at]) if acks is not None else 0.0,
             pool_share=lag * size / MEMORY_LIMIT_BYTES, credit_exhausted=full > 0, waited=waited,
             peer_window_closed=blocked > 0 and not life.network and (away is None or not away[at]),
             retransmitting=blocked > 0 and life.network,

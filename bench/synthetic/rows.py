@@ -156,12 +156,12 @@ def _samples(blocks: list[dict[str, Any]], series: list[Series], traffic: Traffi
     nought = {
         "skipped_records", "skipped_bytes", "producer_stall_ms", "usual_pause_ms", "most_lag_ago_ms",
         "least_lag_ago_ms", "excused_ms", "conflates", "unacknowledged_bytes", "lump_bytes", "patience_ms",
-        "keyed",
+        "keyed", "unread_pause_ms",
     }  # fmt: skip
     unknown = {"drain_share": 1}
     alike = {
         "most_lag_bytes": "lag_bytes", "least_lag_bytes": "lag_bytes", "unacked_ms": "ack_age_ms",
-        "window_full_ms": "credit_exhausted_ms",
+        "window_full_ms": "credit_exhausted_ms", "unread_ms": "blocked_ms",
     }  # fmt: skip
     arrays = []
     for field in schema:

@@ -67,6 +67,33 @@ def test_blocked_counts_only_while_records_of_this_subscription_wait():
     assert sample.credit_exhausted_time == pytest.approx(0.1)
 
 
+def test_who_reads_nothing_is_so_since_before_records_waited_here():
+    sample = look(Meter(0.0), 50.0, 0, 100, oldest_time_s=49.0, blocked_since=48.0, unread_since=37.0)
+    assert (sample.blocked_time, sample.unread_time) == (1.0, 13.0)
+    none_waits = look(Meter(0.0), 50.0, 100, 100, blocked_since=48.0, unread_since=37.0)
+    assert none_waits.unread_time == 0.0
+    not_blocked = look(Meter(0.0), 50.0, 0, 100, unread_since=37.0)
+    assert not_blocked.unread_time == 0.0
+
+
+def test_who_takes_no_byte_reads_none():
+    assert look(Meter(0.0), 50.0, 0, 100, oldest_time_s=40.0, blocked_since=40.0, unread_since=45.0).unread_time == 10.0
+    assert look(Meter(0.0), 50.0, 0, 100, oldest_time_s=40.0, blocked_since=40.0).unread_time == 10.0
+
+
+def test_who_usually_reads_nothing_for_long_is_late_only_after_three_such_pauses():
+    at = {"oldest_time_s": 30.0, "blocked_since": 45.0, "unread_since": 38.0}
+    assert look(Meter(0.0), 50.0, 0, 100, **at, unread_pause=4.2).overdue_unread_time == 0.0
+    assert look(Meter(0.0), 50.0, 0, 100, **at, unread_pause=3.9).overdue_unread_time == 12.0
+    assert look(Meter(0.0), 50.0, 0, 100, **at, usual_pause=4.2).overdue_unread_time == 0.0, "no step, no reading"
+
+
+def test_nobody_reads_before_the_subscription_began_nor_while_it_is_excused():
+    at = {"oldest_time_s": 30.0, "blocked_since": 45.0, "unread_since": 20.0}
+    assert look(Meter(40.0), 50.0, 0, 100, **at).unread_time == 10.0
+    assert look(Meter(0.0), 50.0, 0, 100, **at, excused=True, patient_until=47.0).unread_time == 3.0
+
+
 def test_discarding_the_oldest_does_not_hide_that_the_socket_is_blocked():
     meter = Meter(0.0)
     end = 0

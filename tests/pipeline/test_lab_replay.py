@@ -40,6 +40,24 @@ def test_who_usually_pauses_is_blocked_only_after_three_pauses(usual_pause_ms: f
     assert replay(trace(rows), {"when": {"lag_age": "5s"}, "then": "disconnect"}).hit is not None
 
 
+@pytest.mark.parametrize(
+    ("unread_s", "pause_s", "at"),
+    [(4.0, 0.0, 14.0), (4.0, 5.0, 21.0), (0.5, 0.0, 17.5), (0.0, 0.0, 18.0), (None, None, 18.0)],
+)
+def test_who_reads_nothing_is_hit_as_long_after_it_read_as_a_rule_says(
+    unread_s: float | None, pause_s: float | None, at: float
+) -> None:
+    """It has read nothing for longer than its socket took nothing. An older lake does not tell."""
+    rows = [
+        dict(one, unread_ms=None if unread_s is None else one["blocked_ms"] + 1000 * unread_s * (one["blocked_ms"] > 0),
+             unread_pause_ms=None if pause_s is None else 1000 * pause_s)
+        for one in STUCK
+    ]  # fmt: skip
+    hit = replay(trace(rows), {"when": {"unread_time": "8s", "blocked_time": "4s"}, "then": "disconnect"}).hit
+    assert hit is not None
+    assert at <= hit.time <= at + 0.6
+
+
 @pytest.mark.parametrize("when", [{"blocked_time": "5s"}, {"lag_age": "5s"}, {"drain_rate": "<5000B/s"}])
 def test_who_has_patience_is_hit_when_it_is_over(when: dict) -> None:
     """As the broker records it: the clocks of its meters begin to run then."""

@@ -230,6 +230,16 @@ def test_a_range_knows_that_a_usual_pause_is_no_block() -> None:
         assert may_hold(parse_condition({"drain_rate": "50B/s"}), low, high), "over ten seconds, not over these two"
 
 
+def test_a_range_knows_that_a_usual_pause_is_none_without_reading() -> None:
+    looks = [Sample(lag_records=9, unread_time=8.0), Sample(lag_records=9, unread_time=9.0, unread_pause=5.0)]
+    for both in (looks, looks[::-1]):
+        between = MeterRange(both, [100.0])
+        low, high = between.low, between.high
+        assert may_hold(parse_condition({"unread_time": "< 5s"}), low, high)
+        assert may_hold(parse_condition({"unread_time": "5s"}), low, high)
+        assert not must_hold(parse_condition({"unread_time": "5s"}), low, high, 0.0)
+
+
 def test_candidates_do_not_see_each_other() -> None:
     """All share one base: what one does to the consumer must not be there for the next."""
     shared = client(trace(SLOW))

@@ -26,6 +26,10 @@ class Pace(NamedTuple):
     """Bytes that were taken from here and have not reached the client."""
     lump_bytes: float = 0.0
     """So much may the client have read of what it has not acknowledged; ``ANY_LUMP_BYTES``: nobody can tell."""
+    unread_since_s: float | None = None
+    """Since when the client is known to have read nothing, while bytes wait; None: no longer than it stands still."""
+    unread_pause_s: float = 0.0
+    """How long it usually reads nothing; no less than ``usual_pause_s`` counts."""
 
 
 class Outlet(ABC):

@@ -99,6 +99,8 @@ CONSUMER_SAMPLES = LakeTable(
         Column("unacked_ms", "float", "how long ago the oldest record in flight was sent"),
         Column("window_full_ms", "float", "for how long its window has been full; 0: it has room"),
         Column("keyed", "flag", "rules with `keyed` are for it: the latest record per key of its topics is kept"),
+        Column("unread_ms", "float", "for how long its client has read nothing while records wait; 0: it reads"),
+        Column("unread_pause_ms", "float", "how long its client usually reads nothing; 0: not known"),
     ),
 )  # fmt: skip
 

@@ -26,6 +26,7 @@ from headway.server.connections.peer_progress import (
     PieceBudget,
     TcpInfo,
 )
+from headway.server.connections.reading import GLANCE_BYTES, Reading
 from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
 from headway.server.connections.steadiness import Steadiness
 from headway.server.transport import Buffer, ByteStream, StreamError, lost
@@ -47,8 +48,8 @@ class OutletHost(Protocol):
 
 class SocketOutlet(Outlet):
     __slots__ = (
-        "_fine_bytes", "_fine_since_s", "_fine_until_s", "_frugal", "_progress", "_steadiness", "_writing", "host",
-        "open", "sock", "state", "stream",
+        "_fine_bytes", "_fine_since_s", "_fine_until_s", "_frugal", "_progress", "_reading", "_steadiness",
+        "_unglanced_bytes", "_writing", "host", "open", "sock", "state", "stream",
     )  # fmt: skip
 
     def __init__(self, host: OutletHost, stream: ByteStream, now: float) -> None:
@@ -69,6 +70,10 @@ class SocketOutlet(Outlet):
         """So many bytes are still to be sent in small pieces; see peer_progress.py."""
         self._progress: PeerProgress | None = None
         """Measures how the peer takes bytes; None: none of its consumers has lagged yet."""
+        self._reading: Reading | None = None
+        """Measures since when the peer reads nothing; None: it was sent little yet, and did not lag."""
+        self._unglanced_bytes = GLANCE_BYTES
+        """When so many more are sent, it is looked at, so that its reading is known if it lags later."""
         self._steadiness: Steadiness | None = None
         """Finds out whether the peer reads steadily; None: nobody wants fresh records."""
         self._frugal = False
@@ -92,15 +97,13 @@ class SocketOutlet(Outlet):
     def send(self, views: Sequence[Buffer], total: int) -> int:
         stream = self.stream
         try:
-            if self._fine_bytes > 0 or (total >= BURST_BYTES and self._may_be_slow()):
-                if self._sends_small(total):
-                    taken = stream.send_pieces(memoryview(b"".join(views))[:TRIED_BYTES], SMALL_BYTES)
-                    self._fine_bytes -= taken
-                    if stream.unsent:
-                        self._note_unsent()
-                    return taken
+            fine = self._fine_bytes > 0 or (total >= BURST_BYTES and self._may_be_slow())
+            if fine and self._sends_small(total):
+                taken = stream.send_pieces(memoryview(b"".join(views))[:TRIED_BYTES], SMALL_BYTES)
+                self._fine_bytes -= taken
+            else:
                 self._fine_bytes = 0
-            taken = stream.send(views)
+                taken = stream.send(views)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -108,7 +111,21 @@ class SocketOutlet(Outlet):
             return 0
         if stream.unsent:
             self._note_unsent()
+        self._unglanced_bytes -= taken
+        if self._unglanced_bytes < 0:
+            self._glance()
         return taken
+
+    def _glance(self) -> None:
+        """Looks, not too often, at how a peer reads that need not lag."""
+        now, self._unglanced_bytes = self.host.now(), GLANCE_BYTES
+        if self._reading is None:
+            self._reading = Reading(now)
+        if self._reading.glance_due(now):
+            with suppress(OSError):  # the connection may be over
+                info = TcpInfo(self.sock)
+                if info.complete:
+                    self._reading.look(info, now)
 
     def _may_be_slow(self) -> bool:
         """Tells whether a burst comes to a peer of which nobody knows how fast it reads; then small pieces begin."""
@@ -215,6 +232,9 @@ class SocketOutlet(Outlet):
             self._progress = PeerProgress()
         progress = self._progress
         progress.look(info, now, self.progress_s)
+        if self._reading is None:
+            self._reading = Reading(now)
+        self._reading.look(info, now)
         if self._steadiness is not None:
             unsent_bytes = 0 if self._fine_bytes > 0 else info.unsent_bytes  # its buffer holds less of small pieces
             self._steadiness.look(now, info.acked_bytes, unsent_bytes)
@@ -227,7 +247,10 @@ class SocketOutlet(Outlet):
         unacknowledged_bytes = max(0, self.taken_bytes - self.stream.acknowledged(info.acked_bytes))
         if since is None:
             return Pace(None, progress.usual_pause_s, unacknowledged_bytes)
-        return Pace(since, progress.usual_pause_s, unacknowledged_bytes, progress.lump_bytes())
+        reading, usual_pause_s = self._reading, progress.usual_pause_s
+        return Pace(
+            since, usual_pause_s, unacknowledged_bytes, progress.lump_bytes(), reading.read_s, reading.usual_pause_s
+        )
 
     def seen_bytes(self) -> int:
         """Asks the kernel. What the peer's window has lost of its width lies in the peer's buffer, unread."""

@@ -125,6 +125,11 @@ def _blocked(value: str, limit: str, sample: Sample) -> str:
     return f"{'it has not moved on' if sample.reads_itself else 'no bytes taken'} for {value} (limit {limit}{usual})"
 
 
+def _unread(value: str, limit: str, sample: Sample) -> str:
+    usual = f", its usual pause counts as {format_duration(sample.unread_pause)}" if sample.unread_pause >= 1 else ""
+    return f"nothing read for {value} (limit {limit}{usual})"
+
+
 def _catch_up(value: str, limit: str, sample: Sample) -> str:
     when = f"in {value}" if sample.catching_up < inf else "never"
     return f"at this pace it will have taken the {waiting(sample)} that wait {when} (limit {limit})"
@@ -155,6 +160,9 @@ METERS: Names[MeterInfo] = Names("meter", {
     ),
     "blocked_time": MeterInfo(
         attrgetter("overdue_time"), SECONDS, Reason.BLOCKED, "time without a byte taken", _blocked, needs_lag=True,
+    ),
+    "unread_time": MeterInfo(
+        attrgetter("overdue_unread_time"), SECONDS, Reason.BLOCKED, "time without a byte read", _unread, needs_lag=True,
     ),
     "drain_share": MeterInfo(
         attrgetter("drain_share"), SHARE, Reason.DRAIN_RATE, "share taken of what was offered",

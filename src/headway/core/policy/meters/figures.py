@@ -23,6 +23,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The time of its last acknowledgement, while its window is full and the socket writable."""
     usual_pause: float = 0.0
     """Seconds for which the client usually stands still in between."""
+    unread_since: float | None = None
+    """The time since when the client has read nothing; None: no longer than it took no byte."""
+    unread_pause: float = 0.0
+    """Seconds for which the client usually reads nothing; no less than ``usual_pause`` counts."""
     unacknowledged_bytes: int = 0
     """Bytes before the position that have not reached the client."""
     lump_bytes: float = 0.0
@@ -49,6 +53,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Returns when the client last took something."""
         since = self.moved_since if self.blocked_since is None else self.blocked_since
         return now if since is None else since
+
+    def unread(self) -> float | None:
+        """Returns since when the client has read nothing; None: it is not known to have stopped."""
+        if self.blocked_since is None or self.unread_since is None:
+            return self.blocked_since
+        return min(self.blocked_since, self.unread_since)
 
     @property
     def waiting_bytes(self) -> int:

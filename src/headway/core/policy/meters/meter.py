@@ -186,6 +186,8 @@ class Meter:
             offered_rate=offered_rate,
             blocked_time=self._span(of.blocked_since, now, counted),
             usual_pause=of.usual_pause,
+            unread_time=self._span(of.unread(), now, self._excused_upto) if waits else 0.0,
+            unread_pause=max(of.usual_pause, of.unread_pause),
             drain_share=drain_share,
             catching_up=catching_up,
             credit_exhausted_time=self._span(starved_since, now, counted),

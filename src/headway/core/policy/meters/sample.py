@@ -32,6 +32,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     usual_pause: float = 0.0
     """Seconds for which the client usually stands still between two steps, or two acknowledgements while its window is
     full; 0: not known."""
+    unread_time: float = 0.0
+    """Seconds for which the client has read nothing, while bytes wait here for it. Its host may have taken bytes."""
+    unread_pause: float = 0.0
+    """Seconds for which the client usually reads nothing; 0: not known."""
     drain_share: float = 1.0
     """The taken share of what was offered over the last half minute of lag; 1.0 while that is not known."""
     catching_up: float = 0.0
@@ -83,6 +87,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def overdue_time(self) -> float:
         """Returns ``blocked_time`` if the consumer usually does not stand still for so long; else 0."""
         return self.blocked_time if self.blocked_time >= PAUSES * self.usual_pause else 0.0
+
+    @property
+    def overdue_unread_time(self) -> float:
+        """Returns ``unread_time`` likewise."""
+        return self.unread_time if self.unread_time >= PAUSES * self.unread_pause else 0.0
 
     @property
     def overdue_credit_time(self) -> float:

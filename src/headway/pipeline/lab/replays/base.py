@@ -75,18 +75,24 @@ class MeterRange:
             high[number] += STEP_S
         usual = [sample.usual_pause for sample in samples]
         slowest = min(paces, default=0.0) if 2 * max(usual) <= RATE_WINDOW_S else 0.0
-        # A long usual pause makes little of the time in which nothing was taken (Sample.overdue_time).
-        self.low = Sample(**dict(zip(_RANGED_NAMES, low, strict=True)), drain_rate=slowest, usual_pause=max(usual))
-        self.high = Sample(**dict(zip(_RANGED_NAMES, high, strict=True)), usual_pause=min(usual))
+        unread = [sample.unread_pause for sample in samples]
+        # A long usual pause makes little of the time in which nothing was taken, or read (Sample.overdue_time).
+        self.low = Sample(
+            **dict(zip(_RANGED_NAMES, low, strict=True)), drain_rate=slowest, usual_pause=max(usual),
+            unread_pause=max(unread),
+        )  # fmt: skip
+        self.high = Sample(
+            **dict(zip(_RANGED_NAMES, high, strict=True)), usual_pause=min(usual), unread_pause=min(unread),
+        )  # fmt: skip
         self.idle = any(sample.idle for sample in samples)
 
 
 _RANGED_NAMES = (
-    "lag_age", "blocked_time", "credit_exhausted_time", "ack_age", "lag_records", "lag_bytes", "slow_fraction",
-    "prefetch",
+    "lag_age", "blocked_time", "unread_time", "credit_exhausted_time", "ack_age", "lag_records", "lag_bytes",
+    "slow_fraction", "prefetch",
 )  # fmt: skip
 _RANGED = attrgetter(*_RANGED_NAMES)
-_TIMES = range(4)
+_TIMES = range(5)
 """Indices of the meters that may be off by a step."""
 _LONG = ("drain_share", "catching_up")
 

@@ -209,6 +209,8 @@ class ConsumerReplay:
             oldest_time_s=oldest,
             blocked_since=trace.blocked.since(time) if there else None,
             usual_pause=trace.usual_pause(time) if there else 0.0,
+            unread_since=trace.unread.since(time) if there else None,
+            unread_pause=trace.unread_pause(time) if there else 0.0,
             unacknowledged_bytes=trace.reach.unacknowledged(time) if there else 0,
             lump_bytes=trace.reach.lump(time) if there else 0.0,
             connected=there,

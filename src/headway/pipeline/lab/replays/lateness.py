@@ -68,7 +68,7 @@ class RecordedLateness(Lateness):
 
 
 ON_TIME = RecordedLateness()
-AGES = ("lag_age_ms", "blocked_ms", "credit_exhausted_ms", "ack_age_ms")
+AGES = ("lag_age_ms", "blocked_ms", "credit_exhausted_ms", "ack_age_ms", "unread_ms")
 
 
 def on_the_clock(rows: Sequence[Mapping[str, Any]], lateness: RecordedLateness) -> Sequence[Mapping[str, Any]]:
@@ -78,7 +78,7 @@ def on_the_clock(rows: Sequence[Mapping[str, Any]], lateness: RecordedLateness) 
 
 def _by_clock(row: Mapping[str, Any], lateness: RecordedLateness) -> dict[str, Any]:
     time = row["time"]
-    ages = {name: (time - lateness.since(time, row[name] / 1000)) * 1000 for name in AGES if row[name] > 0}
+    ages = {name: (time - lateness.since(time, row[name] / 1000)) * 1000 for name in AGES if (row.get(name) or 0) > 0}
     if row["ended"]:
         ages.pop("lag_age_ms", None)  # in a last row it is by the clock already
     return {**row, **ages}

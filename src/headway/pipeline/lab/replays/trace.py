@@ -13,9 +13,10 @@ from typing import Any
 from headway.core.base import Reason
 from headway.core.clients import POLLS_PROTOCOL
 from headway.core.message import parse_shared_filter
-from headway.pipeline.lab.replays.curves import ROUNDING_S, STUCK_S, curves, gone_on, next_tight, went_on
+from headway.pipeline.lab.replays.curves import curves, gone_on, next_tight
 from headway.pipeline.lab.replays.lateness import AGES, ON_TIME, RecordedLateness, on_the_clock
-from headway.pipeline.lab.replays.reach import SAME_LOOK_S, Reach
+from headway.pipeline.lab.replays.reach import Reach
+from headway.pipeline.lab.replays.stretches import STANDS, Stretches
 
 COLUMNS = (
     "run", "time", "subscription", "seq", "client", "filter", "lane", "listener", "protocol", "durable",
@@ -24,7 +25,7 @@ COLUMNS = (
     "credit_exhausted_ms", "ack_age_ms", "in_flight", "prefetch", "pool_share", "slow_fraction", "usual_pause_ms",
     "most_lag_bytes", "most_lag_ago_ms", "least_lag_bytes", "least_lag_ago_ms",
     "excused_ms", "topics", "conflates", "unacknowledged_bytes", "lump_bytes", "patience_ms", "unacked_ms",
-    "window_full_ms", "keyed",
+    "window_full_ms", "keyed", "unread_ms", "unread_pause_ms",
 )  # fmt: skip
 """Columns of ``consumer_samples`` that a replay needs."""
 
@@ -40,50 +41,6 @@ HELD_MS = 1000.0
 """A consumer that acknowledges sooner than this is in time for any policy."""
 FIRST_S = 1.0
 """The first sample of a consumer is taken within this time."""
-_SAME_S = 0.05
-"""The most by which two samples of one blocked stretch differ in its beginning."""
-
-
-class Stretches:
-    """Times at which a condition held, and since when: its socket was blocked, or its window full."""
-
-    def __init__(self, rows: Sequence[Mapping[str, Any]], column: str, end: float) -> None:
-        """``column``: for how many milliseconds it has been so, 0 if it is not. What has long been so in the last row
-        stays so up to ``end``; any other stretch ends where the consumer went on, or at the last row that says so."""
-        self._seen = [row["time"] for row in rows]
-        self._since: list[float] = []
-        self._until: list[float] = []
-        before: Mapping[str, Any] | None = None
-        for row in rows:
-            moved = went_on(before, row) if before is not None and column == "blocked_ms" else None
-            was_so = before is not None and before[column] > 0
-            of_last_look = row["ended"] and before is not None and 0 < before[column] <= row[column]
-            before = row
-            if moved is not None and self._until:
-                self._until[-1] = max(self._until[-1], moved)
-            if row[column] <= 0:
-                continue
-            time = row["time"]
-            since = time - row[column] / 1000
-            if self._since and (since <= self._since[-1] + _SAME_S or of_last_look):
-                self._until[-1] = time
-            else:
-                if was_so and column == "credit_exhausted_ms":
-                    self._until[-1] = max(self._until[-1], since)  # it gets a record for each it settles
-                self._since.append(since)
-                self._until.append(time)
-        if self._until and rows[-1][column] >= STUCK_S * 1000:
-            self._until[-1] = max(end, self._until[-1])
-
-    def since(self, time: float) -> float | None:
-        """Returns since when it has been so at that time; None if it is not."""
-        k = bisect_right(self._since, time) - 1
-        following = k + 1
-        if following < len(self._since) and self._since[following] <= time + SAME_LOOK_S:
-            seen = bisect_left(self._seen, time - ROUNDING_S)
-            if self._seen[seen] > self._since[following]:
-                return self._since[following]  # the look that saw it begin, and none that did not yet
-        return self._since[k] if k >= 0 and time <= self._until[k] else None
 
 
 class ConsumerTrace:
@@ -129,10 +86,10 @@ class ConsumerTrace:
         self.slow_fraction: list[float] = [row["slow_fraction"] for row in rows]
         self.pool_share: list[float] = [row["pool_share"] for row in rows]
         self.lag_bytes: list[int] = [row["lag_bytes"] for row in rows]
-        self.blocked = Stretches(rows, "blocked_ms", self.end)
-        self.credit = Stretches(rows, "credit_exhausted_ms", self.end)
-        self._usual_pause = [(row.get("usual_pause_ms") or 0.0) / 1000 for row in rows]
-        self._excused = [(row.get("excused_ms") or 0.0) / 1000 for row in rows]
+        self.blocked, self.unread, self.credit = (Stretches(rows, name, self.end) for name in STANDS)
+        self._usual_pause = _seconds(rows, "usual_pause_ms")
+        self._unread_pause = _seconds(rows, "unread_pause_ms")
+        self._excused = _seconds(rows, "excused_ms")
         self._unacked: list[float | None] = [
             row["time"] - row["ack_age_ms"] / 1000 if row["ack_age_ms"] > 0 else None for row in rows
         ]
@@ -210,12 +167,19 @@ class ConsumerTrace:
 
         It grows only with a step. So where the client has stood still up to the next sample, that sample has it; it may
         be the first that does, because only a consumer that lags is measured."""
+        return self._usual_pause[self._sample_of_stretch(self.blocked, time)]
+
+    def unread_pause(self, time: float) -> float:
+        """Returns for how long the client usually read nothing, likewise."""
+        return self._unread_pause[self._sample_of_stretch(self.unread, time)]
+
+    def _sample_of_stretch(self, stretches: Stretches, time: float) -> int:
         following = bisect_left(self.seen, time)
         if following < len(self.seen):
-            since = self.blocked.since(self.seen[following])
+            since = stretches.since(self.seen[following])
             if since is not None and since <= time:
-                return self._usual_pause[following]
-        return self._usual_pause[self.sample_at(time)]
+                return following
+        return self.sample_at(time)
 
     def takes_nothing_since(self) -> float:
         """Returns since when it takes nothing any more; the end of the recording if it takes something up to there."""
@@ -240,9 +204,19 @@ class ConsumerTrace:
 
 
 def _whole(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a sample whose ages begin with what they are of, also where patience has kept meters from counting."""
+    """Returns a sample whose ages begin with what they are of, also where patience has kept meters from counting. An
+    older lake does not tell who reads."""
     raw = {"ack_age_ms": row.get("unacked_ms"), "credit_exhausted_ms": row.get("window_full_ms")}
-    return {**row, **{name: max(row[name], value) for name, value in raw.items() if value}}
+    unread_ms = row.get("unread_ms")
+    return {
+        **row, **{name: max(row[name], value) for name, value in raw.items() if value},
+        "unread_ms": row["blocked_ms"] if unread_ms is None else unread_ms,
+    }  # fmt: skip
+
+
+def _seconds(rows: Sequence[Mapping[str, Any]], column: str) -> list[float]:
+    """Returns a column in seconds; 0 where an older lake does not have it."""
+    return [(row.get(column) or 0.0) / 1000 for row in rows]
 
 
 def _patience_asked_s(row: Mapping[str, Any]) -> float:

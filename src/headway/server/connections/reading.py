@@ -1,0 +1,77 @@
+"""A reading tells since when a peer's application has read nothing, also while its kernel still takes bytes for it.
+
+Theory of operation. A receive buffer of a megabyte takes a quarter of a minute to fill, and until then a peer that has
+stopped acknowledges all it is sent. But its *window* shrinks by what it acknowledges, as nobody makes room; the window
+of one that reads stays about as wide as it was. So a peer reads nothing between two looks if
+
+- its window has lost ``FILL_SHARE`` of the bytes that it has acknowledged, or more (not all of them: bytes in large
+  segments take less memory than its kernel reckons with, and a new connection's window is still widened), or
+- its window is closed, bytes wait for it, and it has acknowledged nothing.
+
+Any other change says that it reads, or may do so; if in doubt, it reads. Its kernel makes room in lumps, so even one
+that reads half of what comes reads nothing at some looks. How long it usually reads nothing is learnt as usual pauses
+are. Until it has acknowledged more than its buffers hold, it was never seen to read, and nobody knows what is usual for
+it: ``UNKNOWN_S`` counts.
+
+It costs one look at the kernel's figures a second, after ``GLANCE_BYTES`` each; none while nothing is sent.
+"""
+
+from __future__ import annotations
+
+from headway.core.policy import UsualPause
+from headway.server.connections.peer_progress import FINE_BYTES, TcpInfo
+
+GLANCE_BYTES = 32 * 1024
+GLANCE_S = 1.0
+FILL_SHARE = 0.6
+STEP_BYTES = 16 * 1024
+"""Less than this says nothing yet, unless nothing more comes for ``GLANCE_S``."""
+LOOK_S = 0.1
+"""Several consumers of one client are looked at at once."""
+UNKNOWN_S = 4.2
+TIMES_WIDEST = 2
+"""A buffer holds no more than so many times the widest window that it has offered."""
+
+
+class Reading:
+    """The reading of one peer. Times are seconds on the broker's clock."""
+
+    __slots__ = ("_acked_bytes", "_looked_s", "_still", "_unread", "_usual", "_widest", "_window", "read_s")
+
+    def __init__(self, now: float) -> None:
+        self.read_s = now
+        """When the peer may have read last."""
+        self._acked_bytes = self._window = self._widest = 0
+        self._looked_s = float("-inf")
+        self._still = False
+        """At the last look it had read nothing since the look before."""
+        self._unread = False
+        """At the last look something was unread."""
+        self._usual = UsualPause()
+
+    def glance_due(self, now: float) -> bool:
+        return now - self._looked_s >= GLANCE_S
+
+    def look(self, info: TcpInfo, now: float) -> None:
+        """Takes in what the kernel knows now."""
+        taken, opened, passed_s = info.acked_bytes - self._acked_bytes, info.window - self._window, now - self._looked_s
+        if passed_s < LOOK_S or (0 < taken < STEP_BYTES and opened <= 0 and passed_s < GLANCE_S):
+            return
+        waits = info.unsent_bytes > 0
+        still = -opened >= FILL_SHARE * taken if taken else waits and info.window_closed and opened <= 0
+        if not still:
+            if self._still:
+                self._usual.note(now - self.read_s, now)
+            self.read_s = now
+        elif not self._unread:
+            self.read_s = now  # what is unread has come since the last look
+        self._acked_bytes, self._window, self._looked_s = info.acked_bytes, info.window, now
+        self._widest = max(self._widest, info.window)
+        self._still, self._unread = still, waits or self._widest - info.window >= STEP_BYTES
+
+    @property
+    def usual_pause_s(self) -> float:
+        """Returns for how long it usually reads nothing."""
+        usual_s = self._usual.seconds(self.read_s)
+        seen_to_read = self._acked_bytes > max(FINE_BYTES, TIMES_WIDEST * self._widest)
+        return usual_s if seen_to_read else max(usual_s, UNKNOWN_S)

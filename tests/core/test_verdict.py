@@ -85,6 +85,11 @@ CAUSES = [
         Cause.PRODUCER_BURST,
         "it takes 3 MB/s of the 1 MB/s offered now and is working off what came before",
     ),
+    (
+        {"drain_rate": 225e3, "offered_rate": 217e3},
+        Cause.OVER_SUBSCRIPTION,
+        "it takes 225 kB/s, hardly more than is offered now",
+    ),
     ({"blocked_time": 31.0}, Cause.NETWORK, "its socket takes no bytes though its receive window is not seen to be"),
     ({"blocked_time": 31.0, "drain_rate": 10.0, "offered_rate": 1e6}, Cause.NETWORK, "its socket takes no bytes"),
     ({"drain_rate": 200.0, "offered_rate": 1e6, "offered_burst": 9.0}, Cause.APPLICATION, "it reads only 200 B/s"),

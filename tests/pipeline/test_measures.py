@@ -135,7 +135,7 @@ def test_subscriptions_and_runs_are_kept_apart_and_order_is_by_number(spark: Spa
 def test_the_cause_is_the_brokers_own_answer_wherever_samples_can_tell(spark: SparkSession) -> None:
     """Every combination of meters around the thresholds, against core/policy/causes.py itself."""
     values = {
-        "drain_rate": (0.0, 40.0, 60.0, 2000.0),
+        "drain_rate": (0.0, 40.0, 60.0, 1050.0, 2000.0),
         "offered_rate": (0.0, 1000.0),
         "blocked_time": (0.0, 0.5, 1.0, 3.0),
         "usual_pause": (0.0, 0.6),

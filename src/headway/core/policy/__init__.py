@@ -14,6 +14,7 @@ from headway.core.policy.action import (
 )
 from headway.core.policy.case import Case
 from headway.core.policy.causes import (
+    AHEAD,
     BLOCKED_S,
     BURST_FACTOR,
     LATE_ACK_S,
@@ -60,13 +61,13 @@ from headway.core.policy.trial import Trial, minds_acks, parse_trials, try_out
 from headway.core.policy.verdict import Verdict, VerdictBook, judge, judge_pressure
 
 __all__ = [
-    "Action", "ActionInfo", "ActionKind", "ACTIONS", "AllOf", "ANY_LUMP_BYTES", "AnyOf", "BLOCKED_S", "BURST_FACTOR",
-    "Case", "Comparison", "Condition", "CONDITIONS", "Decision", "DecisionKind", "EASE", "evaluate", "explain",
-    "find_reason", "Figures", "FlapControl", "HTTP_LISTENER", "judge", "judge_pressure", "LATE_ACK_S", "Lateness",
-    "leading", "Look", "Meter", "MeterInfo", "METERS", "minds_acks", "Move", "move", "NO_CREDIT_S", "NO_POLICY",
-    "ON_ITS_WAY_BYTES",
-    "parse_policies", "parse_policy", "parse_trials", "PAUSES", "plugged_action", "plugged_condition", "plugged_meter",
-    "PluggedAction", "PluggedCondition", "PluggedMeter", "Policy", "policy_for", "policy_for_any", "policy_named",
-    "PolicyState", "RARE_S", "RATE_WINDOW_S", "Reading", "replace_policy", "Rule", "Sample", "STEADY_SHARE", "tell",
-    "Trial", "try_out", "UNSEEN_S", "UsualPause", "Verdict", "VerdictBook", "Which",
+    "Action", "ActionInfo", "ActionKind", "ACTIONS", "AHEAD", "AllOf", "ANY_LUMP_BYTES", "AnyOf", "BLOCKED_S",
+    "BURST_FACTOR", "Case", "Comparison", "Condition", "CONDITIONS", "Decision", "DecisionKind", "EASE", "evaluate",
+    "explain", "find_reason", "Figures", "FlapControl", "HTTP_LISTENER", "judge", "judge_pressure", "LATE_ACK_S",
+    "Lateness", "leading", "Look", "Meter", "MeterInfo", "METERS", "minds_acks", "Move", "move", "NO_CREDIT_S",
+    "NO_POLICY", "ON_ITS_WAY_BYTES", "parse_policies", "parse_policy", "parse_trials", "PAUSES", "plugged_action",
+    "plugged_condition", "plugged_meter", "PluggedAction", "PluggedCondition", "PluggedMeter", "Policy",
+    "policy_for", "policy_for_any", "policy_named", "PolicyState", "RARE_S", "RATE_WINDOW_S", "Reading",
+    "replace_policy", "Rule", "Sample", "STEADY_SHARE", "tell", "Trial", "try_out", "UNSEEN_S", "UsualPause",
+    "Verdict", "VerdictBook", "Which",
 ]

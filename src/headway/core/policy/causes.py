@@ -12,7 +12,8 @@ have a dead network, or an application that does not read. The cause is the firs
    than ``LATE_ACK_S`` and its pace explain                               -> application
 4. it drains steadily (it stands still no longer than usual, and takes a
    twentieth of what is offered or more):
-   offered over three times the long run, or less than it drains now      -> producer_burst
+   offered over three times the long run, or it drains a tenth more than
+   is offered now (the rates of a second or two are not exact)            -> producer_burst
    otherwise it is offered more than it takes                             -> over_subscription
 5. the peer's receive window is closed                                    -> application
 6. its socket takes nothing though its window is not known to be closed   -> network
@@ -38,6 +39,8 @@ ON_ITS_WAY_BYTES = 1_000_000
 """Bytes that a record may have before it, in the buffers of both kernels."""
 BURST_FACTOR = 3.0
 STEADY_SHARE = 0.05
+AHEAD = 1.1
+"""Who drains so many times what is offered works off what came before."""
 BLOCKED_S = 1.0
 """A socket that pauses for less than this still drains steadily."""
 
@@ -106,8 +109,10 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
         takes = f"it takes {format_rate(sample.drain_rate)} of the {format_rate(sample.offered_rate)} offered"
         if sample.offered_burst > BURST_FACTOR:
             return Cause.PRODUCER_BURST, f"{takes}, {sample.offered_burst:.1f} times the usual"
-        if sample.drain_rate > sample.offered_rate:
+        if sample.drain_rate > AHEAD * sample.offered_rate:
             return Cause.PRODUCER_BURST, f"{takes} now and is working off what came before"
+        if sample.drain_rate > sample.offered_rate:
+            takes = f"it takes {format_rate(sample.drain_rate)}, hardly more than is offered now"
         return Cause.OVER_SUBSCRIPTION, takes
     if sample.peer_window_closed:
         return Cause.APPLICATION, "its receive window is closed"

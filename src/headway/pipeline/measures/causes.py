@@ -10,7 +10,16 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headway.core.base import Cause
-from headway.core.policy import BLOCKED_S, BURST_FACTOR, LATE_ACK_S, NO_CREDIT_S, ON_ITS_WAY_BYTES, PAUSES, STEADY_SHARE
+from headway.core.policy import (
+    AHEAD,
+    BLOCKED_S,
+    BURST_FACTOR,
+    LATE_ACK_S,
+    NO_CREDIT_S,
+    ON_ITS_WAY_BYTES,
+    PAUSES,
+    STEADY_SHARE,
+)
 
 NOT_TOLD = "network_or_application"
 
@@ -29,9 +38,10 @@ def find_cause() -> Column:
     no_credit = (exhausted_ms >= full_ms) | ((exhausted_ms > 0) & (drains <= 0))
     stands = blocked_ms >= F.greatest(F.lit(BLOCKED_S * 1000), usual_ms * PAUSES)
     steady = (drains > 0) & ~stands & (drains >= offered * STEADY_SHARE)
+    ahead = drains > offered * AHEAD
     return (
         F.when(no_credit | late, F.lit(Cause.APPLICATION.value))
-        .when(steady & ((F.col("offered_burst") > BURST_FACTOR) | (drains > offered)), Cause.PRODUCER_BURST.value)
+        .when(steady & ((F.col("offered_burst") > BURST_FACTOR) | ahead), Cause.PRODUCER_BURST.value)
         .when(steady, Cause.OVER_SUBSCRIPTION.value)
         .when(blocked_ms > 0, NOT_TOLD)
         .otherwise(Cause.APPLICATION.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import struct
@@ -173,3 +174,33 @@ def test_a_reload_lifts_a_limit(start: BrokerFactory) -> None:
     until(lambda: first.subscribe([("c", 0)])[0].value == 0, what="the limit is lifted")
     assert [code.value for code in first.subscribe([("d", 0)])] == [0x97]
     first.close()
+
+
+def test_bytes_in_flight_of_a_user_over_mqtt_and_amqp(start: BrokerFactory) -> None:
+    """One client that acknowledges nothing takes up the limit; another of that user gets more when it is gone."""
+    broker = start(LISTENERS + USERS + '[[limit]]\nuser = "ann"\nin_flight_bytes = "20KB"\n')
+    broker.login = f"root:{SECRET}"
+    hog, source = rabbit(broker, "ann"), paho(broker, "bob", "source")
+    queue = hog.bound("amq.topic", "t")
+    hog.consume(queue, prefetch=0)
+    quick = paho(broker, "ann", "quick")
+    quick.subscribe("t", 1)
+    for number in range(200):
+        source.client.publish("t", b"%d".ljust(1_000) % number, 1)
+    waits_for = r"user ann has 2\d(\.\d)? kB in flight, and limit\[1\]\.in_flight_bytes permits 20 kB"
+    until(lambda: hog.turn() and re.fullmatch(waits_for, broker.consumer("quick")["waits_for"]), what="all is taken up")
+    assert len(hog.got) < 25
+    tags = [one.tag for one in hog.got]
+    for tag in tags:
+        hog.channel.basic_ack(tag)
+    seen = len(tags)
+    until(lambda: len(hog.turn()) > seen, what="who acknowledges gets more")
+    hog.close()
+    assert [int(one.payload) for one in quick.wait(200)] == list(range(200))
+    until(lambda: broker.consumer("quick")["in_flight"] == 0, what="all is acknowledged")
+    assert broker.consumer("quick")["waits_for"] == ""
+    assert broker.verdicts("quick") == []
+    _, page = broker.call("/metrics")
+    assert b'headway_user_limits_reached_total{limit="in_flight_bytes"}' in page
+    for client in (quick, source):
+        client.close()

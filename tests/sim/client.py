@@ -86,6 +86,7 @@ class Client:
         request = ConnectRequest(
             self.name, "", clean, self.expiry_s, self.credit, self.packet_bytes_max, None,
             "mqtt5" if self.version == 5 else "mqtt3.1.1", self._will(),
+            allowance=world.allowance_of(self),
         )  # fmt: skip
         old = self.stream
         if old is not None:

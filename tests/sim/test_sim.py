@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from tests.sim.away import AwayWorld
+from tests.sim.limited import LimitedWorld
 from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_of_the_day, steps_of_the_day
 from tests.sim.world import World
 
@@ -32,6 +33,15 @@ def test_records_that_are_shared_but_for_their_ids(seed: int, monkeypatch: pytes
 @pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 7)))
 def test_little_room_and_durable_subscribers_who_are_away(seed: int) -> None:
     run_seed(AwayWorld, seed, steps_of_the_day(200))
+
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 9)))
+def test_few_bytes_in_flight_for_all_clients_of_one_user(seed: int) -> None:
+    run_seed(LimitedWorld, seed, steps_of_the_day(200))
+
+
+def test_clients_wait_for_their_users_limit() -> None:
+    assert counts_of(LimitedWorld, range(1, 4), 150)["waits for its user"] > 20
 
 
 def test_what_was_promised_and_is_given_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from tests.sim.model import GroupModel, History, Published, SubModel
 from tests.sim.record import Records
 from tests.sim.stream import Stream
 
+from headway.core.allowance import Allowance
 from headway.core.base.errors import Reason, Refused
 from headway.core.broker import SWEEP_S, Broker
 from headway.core.consumer.effects import CloseConsumer, Disconnect, Effect, Pause, Resume, Spill
@@ -92,6 +93,10 @@ class World:
 
     def _policies(self) -> tuple[Policy, ...]:
         return chance.policies(self.rng)
+
+    def allowance_of(self, client: Client) -> Allowance | None:
+        """The limits of the client's user; None: it has none."""
+        return None
 
     def _sizes(self) -> None:
         """Small chunks and batches, so that their edges come up all the time."""

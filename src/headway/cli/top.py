@@ -167,8 +167,10 @@ def _waits(publisher: dict[str, Any]) -> Text:
     return Text(said, style="yellow")
 
 
-def _verdict(verdict: Any) -> Text:
-    return Text(figures.verdict_line(verdict))
+def _last(consumer: dict[str, Any]) -> Text:
+    """Returns why it is sent no more, if that is a limit of its user, or else the last verdict on it."""
+    why = printable(consumer.get("waits_for", ""))
+    return Text(why, style="yellow") if why else Text(figures.verdict_line(consumer.get("last_verdict")))
 
 
 CONSUMER: tuple[Column, ...] = (
@@ -200,7 +202,7 @@ PUBLISHER: tuple[Column, ...] = (
 
 def _consumers(consumers: list[dict[str, Any]], width: int) -> Table:
     wide, wider = CONSUMER_WIDE * (width >= WIDE), CONSUMER_WIDER * (width >= WIDER)
-    table = _table(consumers, (*CONSUMER, *wide, *wider, ("LAST VERDICT", "last_verdict", _verdict)))
+    table = _table(consumers, (*CONSUMER, *wide, *wider, ("LAST VERDICT", "", _last)))
     table.expand = not wide
     table.columns[-1].ratio = None if wide else 1
     if not consumers:
@@ -211,7 +213,7 @@ def _consumers(consumers: list[dict[str, Any]], width: int) -> Table:
 def _table(rows: list[dict[str, Any]], columns: Sequence[Column]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading, _, words in columns:
-        left = words in (_text, _state, _waits, _verdict)
+        left = words in (_text, _state, _waits, _last)
         table.add_column(heading, justify="left" if left else "right", no_wrap=True, overflow="ellipsis")
     for row in rows:
         table.add_row(*(words(row.get(name) if name else row) for _, name, words in columns))

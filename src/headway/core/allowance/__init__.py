@@ -2,6 +2,8 @@
 
 from headway.core.allowance.allowance import Allowance
 from headway.core.allowance.allowances import Allowances
+from headway.core.allowance.holdings import Holdings
+from headway.core.allowance.in_flight_bytes import NOT_COUNTED, InFlightBytes
 from headway.core.allowance.user_limits import UserLimits
 
-__all__ = ["Allowance", "Allowances", "UserLimits"]
+__all__ = ["Allowance", "Allowances", "Holdings", "InFlightBytes", "NOT_COUNTED", "UserLimits"]

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
-from headway.core.allowance.allowance import Allowance
+from headway.core.allowance.allowance import Allowance, Due
 from headway.core.allowance.user_limits import UserLimits
 from headway.core.permission import Identity
 
 UNUSED_MAX = 1_000
 """Allowances of users who are not there are forgotten when there are so many more than at the last look."""
 
+USERS_AT_ONCE = 64
+"""So many users' sessions go on at once when there is room for more bytes in flight."""
+
 
 class Allowances:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         """How often a limit was reached, by limit."""
+        self.due = Due()
         self._limits: tuple[UserLimits, ...] = ()
         self._groups: dict[str, frozenset[str]] = {}
         self._known: dict[str, Allowance] = {}
@@ -40,9 +45,19 @@ class Allowances:
             if len(self._known) >= self._forget_at:
                 self._known = {name: one for name, one in self._known.items() if not one.unused}
                 self._forget_at = len(self._known) + UNUSED_MAX
-            known = self._known[user] = Allowance(user, limits, self.counts)
+            known = self._known[user] = Allowance(user, limits, self.counts, self.due)
         known.take(limits)
         return known
+
+    def next_turns(self) -> list[object]:
+        """Returns sessions that may be sent more, of some users."""
+        found = list(islice(self.due.freed, USERS_AT_ONCE))
+        for session in found:
+            del self.due.freed[session]
+        for allowance in list(islice(self.due.with_room, USERS_AT_ONCE)):
+            del self.due.with_room[allowance]
+            found += allowance.next_turns()  # it puts itself back, at the end, if others wait
+        return found
 
     def _limits_of(self, identity: Identity) -> UserLimits | None:
         user = identity.user

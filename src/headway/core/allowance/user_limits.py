@@ -20,6 +20,8 @@ class UserLimits(msgspec.Struct, frozen=True):
     publish_bytes: int | None = None
     """Bytes a second."""
     pool_share: float | None = None
+    in_flight_bytes: int | None = None
+    """Bytes that were sent and are not acknowledged."""
 
     @property
     def of_rates(self) -> bool:

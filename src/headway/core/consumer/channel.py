@@ -11,6 +11,7 @@ from collections import OrderedDict
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from headway.core.allowance import NOT_COUNTED, InFlightBytes
 from headway.core.base import moved
 from headway.core.consumer.life import CHANNEL_CLOSED, CHANNEL_MOVES, CHANNEL_OPEN
 from headway.core.log import Chunk, Cursor, OutOfOrderProgress
@@ -90,6 +91,7 @@ class Channel(Window):
         "_last_id",
         "id_max",
         "in_flight",
+        "in_flight_bytes",
         "life",
         "members",
         "number",
@@ -100,7 +102,8 @@ class Channel(Window):
         "whole",
     )  # fmt: skip
 
-    def __init__(self, limit: int, id_max: int = MQTT_ID_MAX, number: int = 0, owner: int = 0) -> None:
+    def __init__(self, limit: int, id_max: int = MQTT_ID_MAX, number: int = 0, owner: int = 0,
+                 in_flight_bytes: InFlightBytes = NOT_COUNTED) -> None:
         super().__init__(limit)
         self.number = number
         self.owner = owner
@@ -114,6 +117,8 @@ class Channel(Window):
         self.whole: Window = BOUNDLESS
         """The window of all channels of the session, where a session has several."""
         self.in_flight: OrderedDict[int, Delivery] = OrderedDict()
+        self.in_flight_bytes = in_flight_bytes
+        """Those of the session, where its user has a limit of them."""
         self.replay: list[int] = []
         """Ids of deliveries to be sent again to a client that has reconnected. The next one stands last."""
         self.timed_out: dict[int, Delivery] = NOTHING
@@ -132,8 +137,12 @@ class Channel(Window):
 
     @property
     def left(self) -> int:
-        """Returns how many more deliveries there may be: as the client permits, and as there are ids."""
-        return min(self.limit, self.id_max - len(self.orphaned_ids)) - self.used
+        """Returns how many more deliveries there may be: as the client permits, as there are ids, and as the limit of
+        its user has room."""
+        left = min(self.limit, self.id_max - len(self.orphaned_ids)) - self.used
+        if self.in_flight_bytes.allowance is not None and self.whole is BOUNDLESS:  # else the whole has asked
+            return left if self.in_flight_bytes.permitted else min(left, 0)
+        return left
 
     def next_id(self) -> int:
         """Returns a free delivery id. Called only while there is room (``left``), so there is one."""
@@ -161,11 +170,17 @@ class Channel(Window):
     def add(self, delivery_id: int, delivery: Delivery) -> None:
         self.in_flight[delivery_id] = delivery
         self._use(delivery.subscription.window, 1)
+        if self.in_flight_bytes.allowance is not None:
+            self.in_flight_bytes.add(delivery, _size_of(delivery))
 
-    def add_all(self, first_id: int, deliveries: list[Delivery], window: Window) -> None:
-        """Adds deliveries of one subscription, which has this window, under consecutive ids."""
+    def add_all(self, first_id: int, deliveries: list[Delivery], window: Window, chunk: Chunk, first: int) -> None:
+        """Adds deliveries of one subscription, which has this window, under consecutive ids: of the records of
+        ``chunk`` from ``first`` on."""
         self.in_flight.update(enumerate(deliveries, first_id))
         self._use(window, len(deliveries))
+        if self.in_flight_bytes.allowance is not None:
+            for index, delivery in enumerate(deliveries, first):
+                self.in_flight_bytes.add(delivery, chunk.size_of(index))
 
     def _use(self, window: Window, count: int) -> None:
         self.used += count
@@ -179,6 +194,8 @@ class Channel(Window):
         delivery = self.in_flight.pop(delivery_id, None)
         if delivery is not None:
             self._use(delivery.subscription.window, -1)
+            if self.in_flight_bytes.allowance is not None:
+                self.in_flight_bytes.remove(delivery)
         return delivery
 
     def settle(self, delivery_id: int) -> Delivery | None:
@@ -207,6 +224,8 @@ class Channel(Window):
         window.timeouts -= 1
         window.exhausted_since_s = None
         self._use(window, -1)
+        if self.in_flight_bytes.allowance is not None:
+            self.in_flight_bytes.remove(delivery)
         return delivery
 
     def upto(self, delivery_id: int) -> list[int]:
@@ -222,3 +241,9 @@ class Channel(Window):
             self.remove(delivery_id)
         self.timed_out = NOTHING
         self.replay.clear()
+
+
+def _size_of(delivery: Delivery) -> int:
+    if delivery.record is not None:
+        return delivery.record.size
+    return 0 if delivery.chunk is None else delivery.chunk.size_of(delivery.index)

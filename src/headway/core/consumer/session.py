@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headway.core.allowance import Allowance
+from headway.core.allowance import Allowance, Holdings, InFlightBytes
 from headway.core.base import PacketIds, Reason, Timer, moved, stop
 from headway.core.consumer.channel import MQTT_ID_MAX, Channel
 from headway.core.consumer.held_rights import NO_SOURCE, HeldRights, RightsSource
@@ -66,45 +66,6 @@ class ConnectRequest(msgspec.Struct, frozen=True):
 
 BEHIND_MAX = 16
 """A look at one subscription updates so many other subscriptions, and so many queues, of the same client."""
-
-
-class Holdings:
-    """The bytes of lanes that are held for one client: sums over its subscriptions and queues, as of their last looks.
-
-    The sums are exact for a client with few subscriptions. They lag for a client with ten thousand, because a look
-    visits only some of them."""
-
-    __slots__ = ("_known", "allowance", "disk_bytes", "gating_bytes")
-
-    def __init__(self) -> None:
-        self._known: dict[object, tuple[int, int]] = {}
-        self.gating_bytes = 0
-        self.disk_bytes = 0
-        """The part of ``gating_bytes`` that is on disk."""
-        self.allowance: Allowance | None = None
-        """Where the bytes are counted for the client's user, too."""
-
-    def charge(self, allowance: Allowance | None) -> None:
-        """Counts the bytes for another user."""
-        if self.allowance is not None:
-            self.allowance.hold(-self.gating_bytes, -self.disk_bytes)
-        self.allowance = allowance
-        if allowance is not None:
-            allowance.hold(self.gating_bytes, self.disk_bytes)
-
-    def note(self, holder: object, gating_bytes: int, spilled_bytes: int) -> None:
-        """Notes the bytes that one holder holds of its lane. ``spilled_bytes`` of the lane are on disk."""
-        gating, disk = self._known.pop(holder, (0, 0))
-        more_gating, more_disk = -gating, -disk
-        if gating_bytes:
-            disk = min(gating_bytes, spilled_bytes)
-            self._known[holder] = gating_bytes, disk
-            more_gating += gating_bytes
-            more_disk += disk
-        self.gating_bytes += more_gating
-        self.disk_bytes += more_disk
-        if self.allowance is not None:
-            self.allowance.hold(more_gating, more_disk)
 
 
 class Session:
@@ -181,7 +142,7 @@ class Session:
         """The subscription of a record that the outlet has taken only in part."""
         self.rest: bytes | memoryview = b""
         """The rest of a half-sent record whose subscription has moved on."""
-        self.channel = Channel(request.credit)
+        self.channel = Channel(request.credit, in_flight_bytes=InFlightBytes(self))
         """The only channel, where the protocol has no channels."""
         self.incoming = PacketIds()
         """Ids of exactly-once publishes that have arrived and are not released."""
@@ -248,6 +209,7 @@ class Session:
             self.become(AWAY)
         if self.allowance is not None:
             self.allowance.connections -= self.connected
+        self.channel.in_flight_bytes.wait_no_more()
         self.outlet = NO_OUTLET
         self.gone_since_s = now
 
@@ -276,6 +238,7 @@ class Session:
 
     def charge(self, allowance: Allowance | None) -> None:
         """Counts what the client takes up for another user, or for none."""
+        self.channel.in_flight_bytes.charge(allowance)  # first, because limits change and their allowance stays
         old = self.allowance
         if allowance is old:
             return
@@ -324,7 +287,10 @@ class Session:
     def go_on(self) -> None:
         """Moves subscriptions from ``starved`` to ``ready``, as many as there is credit for."""
         if self.starved and self.held_back.size < HELD_BACK_BYTES:
-            for _ in range(min(self.channel.left, len(self.starved))):
+            left = self.channel.left
+            if left <= 0:
+                self.channel.in_flight_bytes.wait()
+            for _ in range(min(left, len(self.starved))):
                 self.ready[self.starved.popitem(last=False)[0]] = None
 
     def written(self, number: int) -> None:

@@ -79,6 +79,7 @@ def _out_of_credit(session: Session, now: float) -> bool:
     channel = session.channel
     if channel.left > 0:
         return False
+    channel.in_flight_bytes.wait()
     if channel.exhausted_since_s is None:
         channel.exhausted_since_s = now
     return True
@@ -199,6 +200,8 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cut
     last = max(first + 1, bisect_right(chunk.ends, begin + BATCH_BYTES))
     if chunk.holes is not None:
         last = max(first + 1, _as_credit_allows(session, chunk.holes, first, last))
+        if session.channel.in_flight_bytes.allowance is not None:
+            last = session.channel.in_flight_bytes.permits(chunk.ends, first, last)
     picky = bool(subscription.skips) or chunk.soonest_s <= now or chunk.largest > session.max_packet_bytes
     if picky:
         reason = _why_left_out(subscription, chunk, first, now)

@@ -22,6 +22,9 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     oldest_unacked_s = subscription.oldest_unacknowledged_s()
     job_since_s = pace.stands_since_s if subscription.reader.reads_itself else oldest_unacked_s
     patience_s, starved_since_s = subscription.patience_s, subscription.credit_exhausted_since_s
+    user_full = session.channel.in_flight_bytes.waiting
+    if user_full and not session.channel.used:
+        starved_since_s = None  # others of its user use up the limit
     subscription.note_view()
     used_bytes = session.holdings.gating_bytes + _state_share(subscription)
     figures = Figures(
@@ -40,6 +43,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         oldest_unacked_s=oldest_unacked_s,
         patient_until=-inf if job_since_s is None else job_since_s + patience_s,
         excused=patience_s > 0 and (starved_since_s is not None or subscription.reader.reads_itself),
+        user_full=user_full,
         in_flight=subscription.window.used,
         prefetch=subscription.prefetch,
         held_bytes=_held_bytes(subscription, shares),

@@ -7,7 +7,7 @@ from math import ceil
 
 from headway.core.base import WorkSteps
 from headway.core.clients import Queues
-from headway.core.consumer import SharedReader, Subscription
+from headway.core.consumer import Session, SharedReader, Subscription
 from headway.core.delivery import Fanout
 from headway.core.governance.governor import Governor
 from headway.core.routing import Expiring, ReceiptReplies, Registry
@@ -46,6 +46,8 @@ class Turn:
             registry.deferred.turn(now)
         if registry.rounds.begun:
             registry.rounds.turn(now)
+        if registry.allowances.due:
+            self._let_fly()
         if fanout.again or fanout.unfinished:
             fanout.go_on(now)
         dirty, registry.dirty = registry.dirty, {}
@@ -75,6 +77,14 @@ class Turn:
             if pool.strained:
                 self._governor.relief.relieve(now)
                 break
+
+    def _let_fly(self) -> None:
+        """Lets sessions go on that waited for their users' limits of bytes in flight."""
+        for session in self._registry.allowances.next_turns():
+            assert isinstance(session, Session)
+            session.channel.exhausted_since_s = None
+            self._fanout.again[session] = None
+            self._registry.wake(session)
 
     def _hand_out(self, now: float) -> None:
         """Dispatches the ready queues, and tidies up after queues that have changed."""
@@ -130,7 +140,8 @@ class Turn:
         return bool(registry.dirty or registry.ready_queues or registry.woken
                     or self._fanout.again or self._fanout.unfinished
                     or registry.deferred.begun or registry.rounds.begun or registry.overdue.queues
-                    or registry.returning.queues or self._governor.sweeping or registry.receipts.due)
+                    or registry.returning.queues or registry.allowances.due
+                    or self._governor.sweeping or registry.receipts.due)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
         """Runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. ``late_s`` is the longest

@@ -258,6 +258,10 @@ class Chunk:
         """Returns the relative position of record ``index``; ``size`` for the one behind the last."""
         return self.ends[index - 1] if index else 0
 
+    def size_of(self, index: int) -> int:
+        """Returns the bytes of record ``index``."""
+        return self.ends[index] - self.record_start(index)
+
     def at_boundary(self, position: int) -> bool:
         return self.record_start(self.index_at(position)) == position - self.start
 

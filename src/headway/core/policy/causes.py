@@ -6,7 +6,8 @@ have a dead network, or an application that does not read. The cause is the firs
 1. the broker's own loop was late                                         -> broker
 2. bytes sent are lost, or their acknowledgements stay away               -> network
 3. it is at a long job, and the patience that it asked for is not over;
-   its credit is used up, and has been for ``NO_CREDIT_S`` and
+   others of its user use up that user's limit of bytes in flight; its
+   credit is used up, and has been for ``NO_CREDIT_S`` and
    ``PAUSES`` of its usual pauses, or, where these are not known, most
    of the time since records wait; or its acknowledgements are later
    than ``LATE_ACK_S`` and its pace explain                               -> application
@@ -98,6 +99,11 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
         return Cause.NETWORK, "bytes sent to it are being retransmitted"
     if sample.patience_left and (sample.credit_exhausted or not sample.blocked_time):
         return Cause.APPLICATION, f"it is at a long job, with patience for {format_duration(sample.patience_left)} more"
+    if sample.user_full and not sample.credit_exhausted:
+        return Cause.APPLICATION, "others of its user have as many bytes in flight as the user's limit permits"
+    if sample.credit_exhausted and sample.user_full and (_no_credit(sample) or not sample.drain_rate):
+        limit = "its user has as many bytes in flight as its limit permits"
+        return Cause.APPLICATION, f"{limit}, with {records(sample.in_flight)} of its own unacknowledged"
     if sample.credit_exhausted and (_no_credit(sample) or not sample.drain_rate):
         return Cause.APPLICATION, f"its window is full with {records(sample.in_flight)} unacknowledged"
     steady = sample.drain_rate > 0 and sample.blocked_time < max(BLOCKED_S, PAUSES * sample.usual_pause)

@@ -165,6 +165,8 @@ class Dispatch:
         last = min(first + portion, cursor.end_number - chunk.first_number)
         if member.request.qos:
             last = min(last, first + member.credit_left)
+            if member.channel.in_flight_bytes.allowance is not None:
+                last = member.channel.in_flight_bytes.permits(chunk.ends, first, last)
         last = min(last, max(first + 1, bisect_right(chunk.ends, chunk.record_start(first) + BATCH_BYTES)))
         if self._skips or chunk.soonest_s <= now or drops.expired(chunk, first, now):
             last, reason = self._alike(member, chunk, first, last, now)
@@ -249,7 +251,7 @@ class Dispatch:
         cursor = requeued.cursor if requeued is not None else backlog.cursor
         delivery_id = member.channel.take_ids(1)
         deliveries = [Delivery(member, now)] if member.request.qos else []
-        member.channel.add_all(delivery_id, deliveries, member.window)
+        member.channel.add_all(delivery_id, deliveries, member.window, chunk, index)
         self._hand_over(member, cursor, chunk, index, deliveries, requeued, now)
         if requeued is None:
             if not deliveries:

@@ -43,6 +43,7 @@ def has_room(member: Subscription, now: float) -> bool:
     for window in (member.window, member.channel, member.channel.whole):
         if window.left <= 0 and window.exhausted_since_s is None:
             window.exhausted_since_s = now
+    member.channel.in_flight_bytes.wait()
     return False
 
 
@@ -120,7 +121,7 @@ def send_batch(
     if not member.request.qos:
         return SendResult(count)
     deliveries = [Delivery(member, now) for _ in range(count)]
-    channel.add_all(first_id, deliveries, member.window)
+    channel.add_all(first_id, deliveries, member.window, chunk, first)
     return SendResult(count, deliveries)
 
 

@@ -50,6 +50,8 @@ class ConsumerStats(msgspec.Struct, frozen=True):
     patience_left_ms: int
     """For how much longer it may hold its oldest one."""
     in_flight: int
+    waits_for: str
+    """Why it is sent no more, in words, if its user's limit of bytes in flight is reached; else empty."""
     held_bytes: int
     delivered_records: int
     delivered_bytes: int
@@ -215,7 +217,7 @@ def consumer(broker: StatsSource, subscription: Subscription, now: float, shares
         credit_exhausted_ms=_ms(sample.credit_exhausted_time),
         ack_age_ms=_ms(now - unacked_s) if unacked_s is not None else 0,
         patience_ms=_ms(subscription.patience_s), patience_left_ms=_ms(sample.patience_left),
-        in_flight=sample.in_flight, held_bytes=sample.held_bytes,
+        in_flight=sample.in_flight, waits_for=session.channel.in_flight_bytes.wait_reason, held_bytes=sample.held_bytes,
         delivered_records=delivered.records, delivered_bytes=delivered.bytes,
         gap_records={str(reason): count for reason, count in subscription.counters.gap_records.items()},
         slow=case.slow, slow_count=case.slow_count, policy=case.policy.name,

@@ -59,7 +59,7 @@ class AmqpChannel:
         self.session = session
         self.number = number
         self.queues: Queues = peer.engine.broker.queues
-        self.core = Channel(NO_LIMIT, NO_LIMIT, number, session.number)
+        self.core = Channel(NO_LIMIT, NO_LIMIT, number, session.number, session.channel.in_flight_bytes)
         self.core.whole = session.channel
         self.state = OPEN
         """Set by ``_become`` alone."""

@@ -27,6 +27,8 @@ Rules that keep the figures fair:
    subscription, not from the day on which a record was published.
 8. *A client that asked for patience is not late while that lasts.* ``ack_age`` begins to count when it is over, and so
    does every time if it is the job that keeps the consumer from taking more (*excused*). Its rates are not judged then.
+   Likewise excused is a client that has settled everything, and gets no more because of what others of its user have
+   in flight (``user_full``).
 9. *A worker whose window is full moves on with its acknowledgements.* Their usual pause is its pace: its rates are
    measured over whole jobs, and it is late only if it acknowledges nothing for ``PAUSES`` of them
    (``Sample.overdue_credit_time``).
@@ -158,6 +160,8 @@ class Meter:
             self._shares.clear()
         if of.excused:
             self._excuse(now, of.patient_until)
+        if of.user_full and of.credit_exhausted_since is None:
+            self._excuse(now, math.inf)
         if not of.connected:
             self._shares.clear()  # it takes nothing because it is away
         if self._last is None or self._last[0] != now:  # a second look at the same time gets the same rates
@@ -201,6 +205,7 @@ class Meter:
             held_bytes=of.held_bytes,
             offered_burst=burst,
             credit_exhausted=starved_since is not None,
+            user_full=of.user_full and waits,
             peer_window_closed=of.peer_window_closed,
             retransmitting=of.retransmitting,
             rate_window=window,

@@ -56,6 +56,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     offered_burst: float = 1.0
     """The offered rate as a multiple of the usual one; 1.0 while the usual one is unknown."""
     credit_exhausted: bool = False
+    user_full: bool = False
+    """The consumer is sent no more, because its user has as many bytes in flight as its limit permits."""
     peer_window_closed: bool = False
     """The peer's TCP reports a full buffer: its application is not reading."""
     reads_itself: bool = False

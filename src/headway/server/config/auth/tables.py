@@ -85,3 +85,5 @@ class LimitTable(Table):
     publish_bytes: Annotated[int | None, size(1, 1 << 40)] = None
     """Bytes a second."""
     pool_share: Share | None = None
+    in_flight_bytes: Annotated[int | None, size(1, 1 << 40)] = None
+    """Bytes that were sent and are not acknowledged."""

@@ -50,9 +50,9 @@ HANGS = {12.0: 3.0, 21.0: 0.7, 42.0: 2.0}
 """Seconds for which the broker's loop does nothing, by when that begins."""
 
 
-def play(policies: str, hangs: dict[float, float] | None = None, **pool: str) -> Story:
+def play(policies: str, hangs: dict[float, float] | None = None, *, group: bool = False, **pool: str) -> Story:
     """A minute of a publisher past consumers that are quick, slow, stuck, stuck for a while, stuck in their window; if
-    the broker hangs, also past a group of two of which one is stuck."""
+    the broker hangs, or if asked for, also past a group of two of which one is stuck."""
     stage = Stage(policies, **(pool or {"memory": f"{MEMORY}B", "disk": "1GB", "max_client_share": "100%"}))
     stage.checks = False  # they would be half of the work, and other tests are about them
     recorder = Recorder()
@@ -66,7 +66,7 @@ def play(policies: str, hangs: dict[float, float] | None = None, **pool: str) ->
     pauses = stage.consumer("pauses", "t/#", reads=400_000, buffer=20_000)
     window = stage.consumer("window", "t/#", 1, window=10)
     other = stage.consumer("other", "u/#", reads=STUCK, buffer=500)
-    for name, reads in (("member", 40_000), ("stuck member", STUCK)) if hangs else ():
+    for name, reads in (("member", 40_000), ("stuck member", STUCK)) if hangs or group else ():
         stage.consumer(name, "$share/g/t/#", reads=reads, buffer=5000)
     ahead, next_row = dict(hangs or {}), began
     publisher = stage.client("publisher")
@@ -100,6 +100,11 @@ def play(policies: str, hangs: dict[float, float] | None = None, **pool: str) ->
     broker = [(row["time"] / 1e6 - began, row["loop_late_ms"] / 1000) for row in recorded["broker_samples"]]
     grown = [(t0, t1, late - before) for (t0, before), (t1, late) in pairwise(broker) if late > before]
     return Story(rows, hits, pressed, lost, stage, late_stretches(grown), stage.now - began)
+
+
+@pytest.fixture(scope="module")
+def recorded_group() -> Story:
+    return play(WATCH, group=True)
 
 
 @pytest.fixture(scope="module")
@@ -251,4 +256,27 @@ def test_pressure_gives_up_the_same_consumers(
     for name, (_, at) in real.pressed.items():
         assert gone[name][1] == pytest.approx(at, abs=within_s), (gone, real.pressed)
     assert memory_peak == pytest.approx(real.stage.pool.memory_peak_bytes, rel=0.15, abs=70_000)
+    assert disk_peak == pytest.approx(real.stage.pool.disk_peak_bytes, rel=0.15, abs=70_000)
+
+
+@pytest.mark.parametrize(
+    ("memory", "disk", "share"),
+    [
+        ("3MB", "100MB", "100%"),
+        ("3MB", "0B", "100%"),
+        ("2500KB", "2500KB", "100%"),
+        ("3400KB", "6MB", "30%"),
+        ("3MB", "5MB", "30%"),
+    ],
+)
+def test_pressure_gives_up_no_members_for_what_waits_for_their_group(
+    recorded_group: Story, memory: str, disk: str, share: str
+) -> None:
+    """Its bytes are held all the same, so others are given up for them."""
+    real = play("", group=True, memory=memory, disk=disk, max_client_share=share)
+    pool = Pool("", real.stage.pool.memory_limit, real.stage.pool.disk_limit, real.stage.pool.client_share)
+    gone, _, disk_peak = pressed(recorded_group, pool)
+    reasons = {name: reason for name, (reason, _) in gone.items()}
+    assert reasons == {name: reason for name, (reason, _) in real.pressed.items()}
+    assert not {"member", "stuck member"} & set(reasons)
     assert disk_peak == pytest.approx(real.stage.pool.disk_peak_bytes, rel=0.15, abs=70_000)

@@ -41,7 +41,7 @@ ON_ITS_WAY_BYTES = 1_000_000
 BURST_FACTOR = 3.0
 STEADY_SHARE = 0.05
 AHEAD = 1.1
-"""Who drains so many times what is offered works off what came before."""
+"""A consumer that drains so many times what is offered works off what came before."""
 BLOCKED_S = 1.0
 """A socket that pauses for less than this still drains steadily."""
 

@@ -6,7 +6,9 @@ and disk follow from the consumers' lags, bucket by bucket, through ``core.pool.
 
 A model, so: a chunk goes to disk as soon as it should; what is kept in memory about chunks on disk, and states of
 conflating consumers, are not counted; a lag of less than a chunk is nothing; within a bucket all lags are at their
-highest at once. There is one pool: those of single listeners are not told apart.
+highest at once. There is one pool: those of single listeners are not told apart. What waits for a group or a queue
+keeps its lane's bytes, but is nobody's: its members are given up for what they have not settled, which is not counted
+here, so they never are.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import NamedTuple
 from headway.core.base import Ranking, Reason
 from headway.core.governance import beyond_share, to_give_up, to_spill
 from headway.core.log import CHUNK_BYTES, GRACE_S, HIGH_WATER, SPILL_BYTES_MIN, Pool
+from headway.core.message import parse_shared_filter
 from headway.pipeline.lab.replays.base import GATES, OFFLINE
 
 EVICTIONS_MAX = 10_000
@@ -41,6 +44,11 @@ class Holding(NamedTuple):
     oldest_s: float
     end_bytes: int
     flags: int
+
+    @property
+    def shared(self) -> bool:
+        """Tells whether others of its group or queue may get what waits for it."""
+        return self.filter.startswith("$queue/") or parse_shared_filter(self.filter) is not None
 
 
 class Level(NamedTuple):
@@ -72,6 +80,8 @@ class _Consumer:
 
     lane: _Lane
     holding: Holding
+    shared: bool = False
+    """Records wait for its group or queue, not for it alone."""
     position: int = 0
     moved_to: int = 0
     """The position to which a durable one was moved when it was given up; it holds nothing before it."""
@@ -131,7 +141,7 @@ class _Lane:
             for key in stayed:
                 before[key].moved_to += missing
         for key, holding in now.items():
-            consumer = before.pop(key, None) or _Consumer(self, holding)
+            consumer = before.pop(key, None) or _Consumer(self, holding, holding.shared)
             consumer.holding = holding
             consumer.position = max(self.end - holding.lag_bytes, consumer.moved_to)
             self.consumers[key] = consumer
@@ -204,6 +214,7 @@ class PoolReplay:
         for eviction in islice(evictions, EVICTIONS_MAX):
             self._give_up(eviction.holders, eviction.reason, number)
         for consumers in [list(them.values()) for them in self._clients.values()]:
+            consumers = [consumer for consumer in consumers if not consumer.shared]
             lags = [(consumer.lag_bytes, consumer.lane.spilled_bytes) for consumer in consumers]
             over = beyond_share(pool, lags, now)
             if over is not None and any(_late(consumer, now) for consumer in consumers):
@@ -242,7 +253,8 @@ def _late(consumer: _Consumer, now: float) -> bool:
 def _furthest_back(lane: _Lane, now: float) -> list[_Consumer]:
     """Returns the consumers that stand in the oldest chunk and should have taken it by now."""
     oldest = lane.first // CHUNK_BYTES
-    return [c for c in lane.consumers.values() if c.position // CHUNK_BYTES == oldest and _late(c, now)]
+    here = [c for c in lane.consumers.values() if c.position // CHUNK_BYTES == oldest and _late(c, now)]
+    return [consumer for consumer in here if not consumer.shared]
 
 
 def replay_pool(

@@ -19,6 +19,8 @@ from tests.interop.view_stage import Stage, Truth, need
 from tests.interop.waiting import PATIENCE_S, holds
 from tests.interop.wire_between import WireBetween
 
+from headway.server.config.auth import hash_password
+
 WEB = LISTENER + '[listeners.web]\nurl = "ws://127.0.0.1:0"\n'
 TOPIC = '[[topic]]\nfilter = "flights/#"\nkey = "/tailnum"\n'
 QUICK = {"key": "/tailnum", "staleAfter": "400ms"}
@@ -232,6 +234,23 @@ async def test_with_a_selector_it_has_what_matches(
                 put(4, 400)
                 await holds(lambda: view.current and view.image == {"N4": 400, "N5": 50, "N6": 60, "N7": 71})
                 assert view.adds
+
+
+@story
+async def test_it_logs_in_with_what_stands_in_its_address(
+    start: BrokerFactory, stage: Stage, where: str, name: str
+) -> None:
+    users = f'[auth.users]\nann = "{hash_password("p@ss w:rd")}"\n'
+    broker, truth = start(WEB + TOPIC + users), Truth(f"flights/{name}")
+    with paho(broker.port, name, user=("ann", "p@ss w:rd")) as publisher:
+        await asyncio.to_thread(truth.publish, publisher, 1, 2)
+    with stage.view(where, broker.ports["web"], truth.topic, truth, "ann:p%40ss%20w%3Ard@", **QUICK) as view:
+        await holds(lambda: view.true)
+    for login in ("ann:wrong@", ""):
+        with stage.view(where, broker.ports["web"], truth.topic, login=login, **QUICK) as view:
+            await holds(lambda view=view: vars(view)["error"])
+            assert vars(view)["error"].startswith(f"ViewError: the broker refuses a view of {truth.topic}: refused: ")
+    broker.kill()
 
 
 @story

@@ -145,16 +145,16 @@ class Stage:
 
     @contextmanager
     def view(
-        self, where: str, port: int, filter: str, truth: Truth | None = None, **options: str
+        self, where: str, port: int, filter: str, truth: Truth | None = None, login: str = "", **options: str
     ) -> Iterator[Shown]:
-        """Opens a view in a page, or in node."""
+        """Opens a view in a page, or in node; ``login``: as it stands in the address."""
         self._servers += 1
         name = f"/told-{self._servers}"
         shown = self._shown[name] = Shown(truth)
         local = where == "node"
         what = {
             "module": str(MODULE / "headway-view.js") if local else "./headway-view.js", "told": self.url + name,
-            "url": f"ws://127.0.0.1:{port}", "filter": filter, "options": options,
+            "url": f"ws://{login}127.0.0.1:{port}", "filter": filter, "options": options,
         }  # fmt: skip
         words = urlencode({"what": json.dumps(what)})
         if local:

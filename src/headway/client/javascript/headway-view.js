@@ -65,8 +65,7 @@ export class View {
       timer = setTimeout(resolve, OPEN_MS);
       follower.run().catch(reject);
     });
-    await first;
-    clearTimeout(timer);
+    await first.finally(() => clearTimeout(timer));
     if (follower.refusal) throw new ViewError(`the broker refuses a view of ${this.#filter}: ${follower.refusal}`);
     if (follower.image.trueMs === null) {
       const why = follower.trouble || "the snapshot is not here yet";

@@ -128,7 +128,7 @@ export class Link {
 }
 
 function refused(packet) {
-  const seconds = Number(new Map(packet.user).get("retry-after-s") ?? 0);
+  const seconds = Number(new Map(packet.user).get("retry-after-s")) || 0;
   return new LinkError(`refused: ${said(packet)}`, { retryAfterMs: seconds * 1000, final: FINAL.has(packet.code) });
 }
 

@@ -23,14 +23,15 @@ export function makeRequest(url, filter, options = {}) {
   if (conflate !== undefined && duration("conflate", conflate, 0) >= staleAfterMs) {
     throw new TypeError(`conflate "${conflate}" has to be less than staleAfter "${staleAfter}"`);
   }
+  const { clientId = `view-${randomName()}`, WebSocket = globalThis.WebSocket } = options;
+  if (WebSocket === undefined) throw new TypeError("there is no WebSocket here: pass the class as an option");
   const pairs = [["offsets", "true"], ["expiries", "true"], ["key", key], ["lease", lease]];
   if (selector !== undefined) pairs.push(["out_of_focus", "true"], ["selector", selector]);
   if (conflate !== undefined) pairs.push(["conflate", conflate]);
   if (policy !== undefined) pairs.push(["policy", policy]);
   return {
     ...readAddress(url), filter, keyOf: compileKey(key), key, pairs, leaseMs, staleAfterMs,
-    clientId: options.clientId ?? `view-${randomName()}`, WebSocket: options.WebSocket ?? globalThis.WebSocket,
-    beatMs: Math.min(staleAfterMs / BEATS, leaseMs / 3, BEAT_MAX_MS),
+    clientId, WebSocket, beatMs: Math.min(staleAfterMs / BEATS, leaseMs / 3, BEAT_MAX_MS),
   };
 }
 

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 import headway
+from headway.client.changes import Change, Current, Delete, Entry, Gap, Key, OutOfFocus, Put, Stale
+from headway.client.image import Image, Sent
 from headway.core.message import BadKey, Properties, Record, compile_key
 
 HERE = Path(__file__).parent / "javascript"
@@ -85,6 +88,88 @@ def test_keys_are_those_of_the_broker() -> None:
 @pytest.mark.parametrize("number", [b"9007199254740992", b"9007199254740993", b"-1e300"])
 def test_a_key_that_javascript_cannot_read_exactly_is_refused(number: bytes) -> None:
     assert keys_in_node([("/a", "t", b'{"a": ' + number + b"}", ())]) == [{"error": "RangeError"}]
+
+
+# -- the image --------------------------------------------------------------------------------------------------------
+
+KEYS = [Key("t", "a"), Key("t", "b"), Key("t", None), Key("u", "a")]
+Call = tuple[Any, ...]
+
+
+def calls_of(seed: int) -> list[Call]:
+    """Calls as a follower makes them, and in orders in which none does."""
+    rng, calls, offset, now = Random(seed), list[Call](), 0, 0
+    for _ in range(150):
+        kind = rng.choices(
+            ["put", "delete", "out_of_focus", "gap", "proved", "look", "cut", "begin", "resume", "granted"],
+            [40, 10, 5, 2, 20, 5, 3, 4, 4, 4],
+        )[0]
+        offset += rng.choice([0, 1, 1, 1, 2])
+        now += rng.choice([0, 125, 750, 3000])  # eighths of a second, which both have exactly
+        if kind == "begin" and rng.random() < 0.5:
+            offset = rng.randint(0, 5)  # another life of the broker
+        key = rng.choice(KEYS)
+        calls.append({
+            "put": ("put", key.topic, key.key, offset, rng.choice("xyz")),
+            "delete": ("delete", key.topic, key.key, offset),
+            "out_of_focus": ("out_of_focus", key.topic, key.key, offset, "changed"),
+            "gap": ("gap", rng.randint(0, 3), rng.choice(["conflated", "discarded"]), rng.choice([0, offset])),
+            "proved": ("proved", offset - rng.choice([0, 0, 1]), rng.choice([0, 0, 6000]), offset, now - 250, now),
+            "look": ("look", now), "cut": ("cut", "why"), "begin": ("begin",), "resume": ("resume",),
+            "granted": ("granted", offset),
+        }[kind])  # fmt: skip
+    return calls
+
+
+def words(change: Change) -> list[Any]:
+    match change:
+        case Put(key, entry, before):
+            return ["put", *key, entry.offset, None if before is None else before.offset]
+        case Delete(key, before):
+            return ["delete", *key, before.offset]
+        case OutOfFocus(key, before):
+            return ["out_of_focus", *key, before.offset]
+        case Gap(records, reason, last):
+            return ["gap", records, reason, last]
+        case Stale(why):
+            return ["stale", why]
+        case Current(as_of):
+            return ["current", as_of]
+
+
+def call(image: Image, name: str, *said: Any) -> Any:
+    match name:
+        case "put":
+            return image.put(Key(*said[:2]), Entry(said[3].encode(), said[2]))
+        case "delete" | "out_of_focus":
+            return getattr(image, name)(Key(*said[:2]), *said[2:])
+        case "gap":
+            return image.gap(Gap(*said))
+        case "proved":
+            offset, age, last, at, now = said
+            return image.proved(Sent(offset, age / 1000, last), at / 1000, now / 1000)
+        case "look":
+            return image.look(said[0] / 1000)
+    return getattr(image, name)(*said)
+
+
+@NODE
+def test_the_image_in_javascript_is_that_in_python() -> None:
+    worlds = [calls_of(seed) for seed in range(300)]
+    done = subprocess.run(["node", str(HERE / "worlds.mjs")], input=json.dumps(worlds), capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    seen: Counter[str] = Counter()
+    for seed, (calls, found) in enumerate(zip(worlds, json.loads(done.stdout), strict=True)):
+        image = Image(5.0)
+        for number, (one, told) in enumerate(zip(calls, found["told"], strict=True)):
+            expected = [words(change) for change in call(image, *one) or ()]
+            assert sorted(map(str, told)) == sorted(map(str, expected)), (seed, number, one)
+            seen.update(change[0] for change in expected)
+        shown = [[*key, entry.offset, entry.payload.decode()] for key, entry in image.entries.of.items()]
+        assert found["shown"] == shown, seed
+        assert (found["offset"], found["wants"], found["whole"]) == (image.offset, image.wants_snapshot, image.whole)
+    assert min(seen[kind] for kind in ("put", "delete", "out_of_focus", "gap", "stale", "current")) > 100, seen
 
 
 def test_the_package_has_all_that_it_imports_and_nothing_else() -> None:

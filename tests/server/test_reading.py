@@ -12,7 +12,7 @@ import pytest
 
 from headway.core.base import Reason
 from headway.server.connections.peer_progress import FINE_BYTES, PieceBudget, TcpInfo
-from headway.server.connections.reading import GLANCE_S, UNKNOWN_S, Reading
+from headway.server.connections.reading import GLANCE_S, GLANCES_A_S, UNKNOWN_S, Glances, Reading
 from headway.server.connections.socket_outlet import SocketOutlet
 from headway.server.transport import PlainStream
 
@@ -180,11 +180,17 @@ def test_times_without_reading_are_usual_when_they_come_again(pair: Pair) -> Non
     assert reading.usual_pause_s == pytest.approx(3.0, abs=0.3)
 
 
+def test_all_connections_together_have_so_many_glances_a_second() -> None:
+    glances = Glances()
+    assert sum(glances.take(5.0 + number / 10_000) for number in range(5000)) == GLANCES_A_S
+    assert glances.take(6.1)
+
+
 def test_an_outlet_knows_it_of_a_client_that_has_not_lagged_yet(pair: Pair) -> None:
     near, far = pair
     near.setblocking(False)
     clock = SimpleNamespace(now_s=100.0)
-    host: Any = SimpleNamespace(loop=None, pieces=PieceBudget(), now=lambda: clock.now_s)
+    host: Any = SimpleNamespace(loop=None, pieces=PieceBudget(), glances=Glances(), now=lambda: clock.now_s)
     outlet = Outlet(host, PlainStream(near), clock.now_s)
     sent = 0
     for second in range(8):

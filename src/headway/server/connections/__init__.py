@@ -7,12 +7,13 @@ from headway.server.connections.linger import Lingering
 from headway.server.connections.peer_progress import PieceBudget
 from headway.server.connections.pending_replies import PendingReplies
 from headway.server.connections.proxied import Announcement, Networks, client_of, is_trusted, shown
+from headway.server.connections.reading import Glances
 from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.socket_outlet import ended
 from headway.server.connections.turn_budget import BUDGET_WORK, ITEMS_MAX, SUBSCRIBE_WORK, TURN_WORK, Steps, TurnBudget
 
 __all__ = [
-    "Announcement", "BUDGET_WORK", "client_of", "Connection", "Connections", "End", "ended", "Ends", "is_trusted",
-    "ITEMS_MAX", "Lingering", "Networks", "PartialPacket", "Peer", "PendingReplies", "PieceBudget",
+    "Announcement", "BUDGET_WORK", "client_of", "Connection", "Connections", "End", "ended", "Ends", "Glances",
+    "is_trusted", "ITEMS_MAX", "Lingering", "Networks", "PartialPacket", "Peer", "PendingReplies", "PieceBudget",
     "Reassembly", "shown", "Steps", "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
 ]

@@ -26,7 +26,7 @@ from headway.server.connections.peer_progress import (
     PieceBudget,
     TcpInfo,
 )
-from headway.server.connections.reading import GLANCE_BYTES, Reading
+from headway.server.connections.reading import GLANCE_BYTES, Glances, Reading
 from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
 from headway.server.connections.steadiness import Steadiness
 from headway.server.transport import Buffer, ByteStream, StreamError, lost
@@ -42,6 +42,7 @@ class OutletHost(Protocol):
 
     loop: asyncio.AbstractEventLoop
     pieces: PieceBudget
+    glances: Glances
 
     def now(self) -> float: ...
 
@@ -121,7 +122,7 @@ class SocketOutlet(Outlet):
         now, self._unglanced_bytes = self.host.now(), GLANCE_BYTES
         if self._reading is None:
             self._reading = Reading(now)
-        if self._reading.glance_due(now):
+        if self._reading.glance_due(now) and self.host.glances.take(now):
             with suppress(OSError):  # the connection may be over
                 info = TcpInfo(self.sock)
                 if info.complete:

@@ -40,6 +40,7 @@ from headway.server.connections import (
     Connection,
     Connections,
     Ends,
+    Glances,
     Lingering,
     PieceBudget,
     Reassembly,
@@ -119,6 +120,7 @@ class Engine:
         self._rings: asyncio.TimerHandle | None = None
         self._ring_s = inf  # the time of the next ring
         self.pieces = PieceBudget()
+        self.glances = Glances()
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 

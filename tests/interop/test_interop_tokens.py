@@ -19,6 +19,7 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import Paho
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
+from tests.interop.test_interop_writers import arrow
 from tests.interop.waiting import until
 from tests.server.test_tokens import JWKS, OTHER, public, token
 
@@ -135,3 +136,46 @@ def test_a_reload_takes_other_keys_and_keeps_the_old_ones_if_they_are_bad(
     path.write_text(json.dumps({"keys": [public("ES256")]}))
     reload()
     assert codes() == [0x86, 0]
+
+
+def test_a_batch_that_is_under_way_ends_with_its_token_and_goes_on_by_another(
+    start: BrokerFactory, keys: Path, tmp_path: Path
+) -> None:
+    more = """
+[[limit]]
+user = "ann"
+publish_rate = 400
+[[permission]]
+user = "ann"
+publish = ["rows/+"]
+declare = ["$writer/w"]
+[[topic]]
+filter = "rows/+"
+keep = "7d"
+"""
+    broker = start(f'[journal]\npath = "{tmp_path}"\n' + CONFIG.format(keys=keys) + more)
+
+    def call(said: bytes, method: str, path: str, body: bytes) -> tuple[int, dict[str, object]]:
+        request = urllib.request.Request(f"{broker.admin}/v1/writers/w/{path}", body, method=method)
+        request.add_header("Authorization", f"Bearer {said.decode()}")
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return int(answer.status), json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+
+    rows = [(f"rows/{number % 2}", None, None, b"%d" % number) for number in range(3_000)]
+    soon = token(exp=int(time.time()) + 3)
+    part = call(soon, "POST", "parts", arrow(rows))[1]["part"]
+    batch = json.dumps({"parts": [part], "wait_ms": 0}).encode()
+    assert call(soon, "PUT", "batches/1", batch)[0] == 202
+
+    ended = "batch 1 of w: the token by which the client came in has expired"
+    until(lambda: ended in broker.log.read_text(), what="the batch has ended with its token")
+    assert call(soon, "PUT", "batches/1", batch)[0] == 401
+    status, said = call(token(), "PUT", "batches/1", batch)
+    assert (status, said["done"]) == (202, False)
+    assert 400 <= int(str(said["rows"])) < 3_000
+    until(lambda: call(token(), "PUT", "batches/1", batch)[0] == 200, what="the rest")
+    assert call(token(), "PUT", "batches/1", batch)[1]["rows"] == 3_000

@@ -15,7 +15,7 @@ from headway.server.config.auth import Users, hash_password
 from headway.server.config.auth.tables import AuthTable
 from headway.server.logins import Attempt, Logins
 from headway.server.logins.guessers import ADDRESSES_MAX, FORGIVEN_S, FREE, WAIT_MAX_S, Guessers, network_of
-from headway.server.logins.logins import REFUSED_S
+from headway.server.logins.logins import FAULT, REFUSED_S
 from headway.server.logins.password_checks import ANSWERS_PER_TURN, CHECKS_AT_ONCE, SUSPECT_S
 
 
@@ -401,5 +401,29 @@ def test_who_has_a_token_is_not_trusted_with_the_password_of_the_name_beside_it(
         await fail(stage, FREE + 3, "there")
         await stage.come("ann", "guess", "there")
         assert stage.threads.names == [], "it has to wait for its turn, as all from there"
+
+    run(now, play)
+
+
+@pytest.mark.parametrize("raised", [MemoryError("no room"), OSError("a fault")])
+def test_a_check_that_fails_by_itself_is_answered_and_counted_and_is_nobodys_guess(
+    now: list[float], raised: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(stage: Stage) -> None:
+        for _ in range(2 * FREE):
+            task = asyncio.ensure_future(stage.logins.check(Attempt("ann", b"ann", "here"), lambda: True))
+            await stage.settle()
+            stage.threads.begun.pop(0)[0].set_exception(raised)
+            await stage.settle()
+            now[0] += REFUSED_S
+            assert await task == FAULT
+        assert stage.logins.failed == {"fault": 2 * FREE}
+        said = [one.getMessage() for one in caplog.records if "could not be checked" in one.getMessage()]
+        assert said[0] == f"a login of 'ann' from here could not be checked: {type(raised).__name__}: {raised}"
+        assert not any(one.exc_info for one in caplog.records)
+        ann = await stage.come("ann", "ann")  # from there nobody has guessed
+        await stage.done()
+        await stage.settle()
+        assert await ann
 
     run(now, play)

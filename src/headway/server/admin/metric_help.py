@@ -23,7 +23,7 @@ HELP = {
     "tls_handshakes_waiting": "TLS handshakes under way",
     "protocol_errors": "Connections closed because the client broke its protocol",
     "connections_ended": "Connections that ended, by reason",
-    "logins_failed": "Logins that failed: wrong; away: the service was; too_many: many of that address had failed",
+    "logins_failed": "Logins that failed: wrong; away: the service was; fault: the check; too_many: of that address",
     "hook_answers": "Answers of the service that checks logins: allow, deny, ignore; away: none that can be read",
     "user_limits_reached": "Times that a user reached a limit: connections, subscriptions, publish_rate, pool_share",
     "denied": "Requests that no permission allowed, by operation; of publishes, the records",

@@ -26,7 +26,7 @@ import msgspec
 
 from headway.core.permission import Identity
 from headway.server.config import HookTable
-from headway.server.logins.asking import open_url
+from headway.server.logins.asking import fetch
 from headway.server.logins.attempt import Attempt, Refusal, Wanted
 from headway.server.logins.waiting_threads import WaitingThreads
 
@@ -158,8 +158,7 @@ def _ask(table: HookTable, attempt: Attempt, wanted: Wanted) -> _Answer:
     if table.token is not None:
         request.add_header("Authorization", f"Bearer {table.token}")
     try:
-        with open_url(request, timeout=table.timeout_s) as response:
-            status, said = response.status, response.read(ANSWER_BYTES_MAX + 1)
+        status, said = fetch(request, table.timeout_s, ANSWER_BYTES_MAX)
     except HTTPError as error:
         raise _Away(f"it answers with status {error.code}") from None
     except (OSError, ValueError) as error:

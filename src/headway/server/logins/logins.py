@@ -37,6 +37,7 @@ TOKEN_BYTES_MAX = 16 * 1024
 _TOKEN = re.compile(rb"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 TRUSTED_MAX = 10_000
 WRONG = Refusal("wrong user name or password")
+FAULT = Refusal("the login could not be checked, by a fault of the broker: try again later", away=True)
 TOO_MANY = "too many logins from this address have failed: try again"
 
 
@@ -55,8 +56,8 @@ class Logins:
         self.hook = None if auth.hook is None else Hook(auth.hook, loop)
         self.tokens = _tokens(auth.jwt, loop)
         self.failed: Counter[str] = Counter()
-        """Logins that failed: ``wrong``; ``away``: nobody was there to check it; ``too_many``: not checked, because too
-        many from that address had failed."""
+        """Logins that failed: ``wrong``; ``away``: nobody was there to check it; ``fault``: the check itself failed;
+        ``too_many``: not checked, because too many from that address had failed."""
         self._loop = loop
         self._guessers = Guessers()
         self._trusted: dict[Caller, None] = {}
@@ -165,13 +166,19 @@ class Logins:
             overtaken = not has_turn and self._needs_turn(caller)
             return wanted() and not overtaken
 
-        found = await find(may_be_checked)
+        try:
+            found = await find(may_be_checked)
+        except Exception as error:  # noqa: BLE001  whoever waits for the answer is told
+            log.error("a login of %r from %s could not be checked: %s: %s", *caller, type(error).__name__, error)
+            found = FAULT
         if isinstance(found, Identity):
             self._trust(caller)
             return found
         if overtaken:
             self.failed["too_many"] += 1
             found = Refusal(f"{TOO_MANY} later")
+        elif found is FAULT:
+            self.failed["fault"] += 1
         elif found.away:
             self.failed["away"] += 1
         elif wanted():

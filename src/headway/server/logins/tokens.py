@@ -33,7 +33,7 @@ from jwt.exceptions import (
 from headway.core.base import ConfigError
 from headway.core.permission import Identity
 from headway.server.config import JwtTable
-from headway.server.logins.asking import open_url
+from headway.server.logins.asking import fetch
 from headway.server.logins.attempt import Attempt, Refusal
 from headway.server.logins.jwks import Jwk, read_jwks
 from headway.server.logins.waiting_threads import WaitingThreads
@@ -161,8 +161,7 @@ class Tokens:
             return
         self._tried_s = now
         try:
-            with open_url(Request(url), timeout=self.table.timeout_s) as response:
-                text = response.read(KEYS_BYTES_MAX + 1)
+            _, text = fetch(Request(url), self.table.timeout_s, KEYS_BYTES_MAX)
             if len(text) > KEYS_BYTES_MAX:
                 raise ConfigError("is too large to be a JWKS")
             self._keys, self._fetched_s = read_jwks(text), now

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import Executor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from headway.core.clients import Origin
 from headway.core.consumer import Session
 from headway.core.message import Run
 from headway.core.permission import Identity, Rights
+from headway.server.streams.read_right import check_token, token_left_s
 from headway.store.staged import Staged
 
 if TYPE_CHECKING:
@@ -49,10 +51,18 @@ class Publication:
         """The version of the permissions that ``_rights`` are of."""
         self._begun = begun
         self._go_on = asyncio.Event()
-        self.start()
+        self._start()
 
-    def start(self) -> None:
-        """Publishes the batch; called again after a failure."""
+    def asked_again(self, user: Identity) -> None:
+        """Goes on for who asks for the batch now: after a failure, or by a token that is good for longer."""
+        if self.failed:
+            self._user, self._version = user, -1
+            self._start()
+        elif self._user is not None and user.user == self._user.user:
+            self._user, self._version = user, -1
+            self._go_on.set()
+
+    def _start(self) -> None:
         self.task = self._engine.loop.create_task(self._run())
 
     @property
@@ -127,6 +137,7 @@ class Publication:
         while True:
             user, allowance = self._user, None
             if user is not None:
+                check_token(user)
                 allowance = engine.allowances.of(user)
                 if self._version != engine.permissions.version:
                     self._version = engine.permissions.version
@@ -138,7 +149,9 @@ class Publication:
             if not session.paused_by:
                 return session
             self._go_on.clear()
-            await self._go_on.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if user is None else token_left_s(user)):
+                    await self._go_on.wait()
 
 
 def _read(path: Path) -> list[tuple[int, Run]]:

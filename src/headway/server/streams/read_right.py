@@ -9,6 +9,17 @@ from headway.core.permission import Identity, Operation
 from headway.server.engine import Engine
 
 
+def token_left_s(identity: Identity) -> float | None:
+    """Returns the seconds for which the token counts by which a client came in; None: it came in without."""
+    return None if identity.until_s is None else max(0.0, identity.until_s - wall_s())
+
+
+def check_token(identity: Identity) -> None:
+    """Raises Refused if the token by which a client came in has expired."""
+    if token_left_s(identity) == 0.0:
+        raise Refused(Reason.NOT_AUTHORIZED, "the token by which the client came in has expired")
+
+
 class ReadRight:
     def __init__(self, engine: Engine, identity: Identity, filter: str) -> None:
         """Raises Refused if the user may not read this."""
@@ -19,9 +30,7 @@ class ReadRight:
 
     def check(self) -> None:
         """Raises Refused if the right has ended. Fast, unless there was a reload."""
-        until_s = self._identity.until_s
-        if until_s is not None and wall_s() >= until_s:
-            raise Refused(Reason.NOT_AUTHORIZED, "the token by which the client came in has expired")
+        check_token(self._identity)
         if self._permissions.version != self._version:
             self._ask()
 

@@ -197,8 +197,7 @@ class WriterHandlers:
         running = self._publications.get(name)
         if running is not None and running.number == number:
             await self._drop(name, [part for part in parts if part not in running.parts])
-            if running.failed:
-                running.start()
+            running.asked_again(user)
             return running
         if running is not None and running.busy and running.number < number:
             raise Refusal(409, f"batch {running.number} of {name} is not published yet; it comes before {number}")

@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None)
 # A broker on loopback is not behind the proxy that the environment may name.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-MEMORY = "16MB"
+MEMORY = "24MB"
 DISK = "64MB"
 
 CONFIG = f"""\
@@ -33,6 +33,10 @@ send_buffer = "32KiB"
 
 [listeners.mqtt]
 url = "mqtt://127.0.0.1:0"
+
+# For pages: the board.
+[listeners.web]
+url = "ws://127.0.0.1:0"
 
 [pool]
 memory = "{MEMORY}"
@@ -140,6 +144,7 @@ class BrokerProcess:
             raise
         self.admin: str = said["admin"]
         url = urllib.parse.urlsplit(said["listeners"]["mqtt"])
+        self.web: str = said["listeners"].get("web", "")
         self.host, self.port = url.hostname or "127.0.0.1", url.port or 0
         self.pid = self._process.pid
 
@@ -176,6 +181,11 @@ class BrokerProcess:
         except (OSError, ValueError, http.client.HTTPException):
             self.check()
             return None
+
+    def state(self, filter: str, **terms: str) -> list[dict[str, Any]] | None:
+        """The latest record of each key; None where the broker does not answer."""
+        said = self.ask(f"/v1/state/{urllib.parse.quote(filter, safe='')}?{urllib.parse.urlencode(terms)}")
+        return None if said is None else list(said["records"])
 
     def why(self, client: str) -> list[dict[str, Any]]:
         """The verdicts on a client, oldest first."""

@@ -13,6 +13,7 @@ STALL_AFTER_S = 4.0
 FLAP_READS_S = 1.0
 FLAP_STALLS_S = 4.0
 SLOW_WORK_S = 0.002
+DESK_READS_S = 8.0
 
 
 class Behaviour(StrEnum):
@@ -49,6 +50,8 @@ class Role(msgspec.Struct, frozen=True):
 
 PUBLISHER = Role("airports")
 CONFIRMED = ("US",)
+DESK = Role("desk-delays", "flights/#", policy="strict", seconds=DESK_READS_S,
+            about=f"a view, whose reader looks away after {DESK_READS_S:.0f} s")  # fmt: skip
 
 CONSUMERS = (
     Role("board-EWR", "flights/EWR/#", Behaviour.HEALTHY, about="reads as it comes"),

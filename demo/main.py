@@ -1,9 +1,10 @@
 """``python -m demo``: a year of flights, slow consumers of every kind, and fast ones that notice nothing.
 
 Everything runs on this machine: a broker of its own on free ports, a publisher, and each consumer in a process of its
-own. Then the year once more with a view, delay by carrier, that Spark keeps up to date; and the broker's own recording
-goes through ``headway pipeline health`` and ``headway lab run``. Ctrl-C ends it all; nothing is left running, and no
-file but the results in --out (what a demo before left there is replaced).
+own; and a board of the longest delays, for a browser. Then the year once more with a view, delay by carrier, that
+Spark keeps up to date; and the broker's own recording goes through ``headway pipeline health`` and ``headway lab run``.
+Ctrl-C ends it all; nothing is left running, and no file but the results in --out (what a demo before left there is
+replaced).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -27,6 +28,7 @@ from demo.analysis import Results, analyse, hindrance
 from demo.broker import CONFIG, DISK, MEMORY, BrokerFailed, BrokerProcess, config_text
 from demo.cast import CONFIRMED, CONSUMERS, PUBLISHER
 from demo.company import Actor, ActorFailed, Company, await_all
+from demo.delays import Delays
 from demo.judgement import Outcome, complete, judge
 from demo.live import ViewFailed, run_view
 from demo.screen import Dashboard, Screen
@@ -61,7 +63,8 @@ class Demo:
         self.screen.say("starting the broker ...")
         broker = BrokerProcess(folder, config_text(folder / "spill", self.lake))
         try:
-            outcome = self._play(broker)
+            with closing(Delays(broker, self.company)) as delays:
+                outcome = self._play(broker, delays)
         finally:
             try:
                 self.company.close()
@@ -69,12 +72,13 @@ class Demo:
                 broker.stop()
         return outcome
 
-    def _play(self, broker: BrokerProcess) -> int:
+    def _play(self, broker: BrokerProcess, delays: Delays) -> int:
         publisher = self._gather(broker)
         assert publisher.ready is not None
-        view = Dashboard(publisher, self.consumers, publisher.ready.total, self.seconds)
+        view = Dashboard(publisher, self.consumers, publisher.ready.total, self.seconds, delays)
+        self.console.print(f"The ten longest delays, live, in a browser: {delays.url}", highlight=False)
         publisher.order("go")
-        self._watch(broker, view)
+        self._watch(broker, view, delays)
         assert publisher.done is not None
         published = publisher.done.topics
         healthy = [actor for actor in self.consumers if actor.part.healthy]
@@ -84,7 +88,8 @@ class Demo:
         outcomes = self._ask_all(broker, view, published)
         self.screen.close()
         summary.show(self.console, outcomes, view.broker, publisher.done, self.limit_ms)
-        return EXIT_UNHEALTHY if any(outcome.complaints for outcome in outcomes) else 0
+        true = delays.show(self.console)
+        return 0 if true and not any(outcome.complaints for outcome in outcomes) else EXIT_UNHEALTHY
 
     def _gather(self, broker: BrokerProcess) -> Actor:
         """Start everybody; nothing is sent before all have subscribed."""
@@ -108,7 +113,7 @@ class Demo:
             late = ", ".join(actor.part.name for actor in self.company.actors if not actor.ready)
             raise ActorFailed(f"not ready after {READY_TIMEOUT_S:.0f} s: {late}")
 
-    def _watch(self, broker: BrokerProcess, view: Dashboard) -> None:
+    def _watch(self, broker: BrokerProcess, view: Dashboard, delays: Delays) -> None:
         """Until the publisher is done; half a minute longer than planned is too long."""
         end = time.monotonic() + self.seconds * 1.5 + 30.0
         while view.publisher.done is None:
@@ -116,6 +121,7 @@ class Demo:
             for actor in self.company.actors:
                 actor.check()
             view.update(broker)
+            delays.look()
             self.screen.show(view)
             if time.monotonic() > end:
                 raise ActorFailed("the publisher could not send all flights in time")

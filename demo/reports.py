@@ -33,6 +33,14 @@ class ActorReport(msgspec.Struct, omit_defaults=True):
     told: list[str] = []
     """Reasons that the broker gave when it ended or refused a connection, each once."""
     lost_connections: int = 0
+    stale_s: float = 0.0
+    """The age of a view's image now."""
+    oldest_s: float = 0.0
+    """The highest age of that image so far."""
+    back_s: float = 0.0
+    """The time that a view took to be current again, once its reader read on."""
+    image: dict[str, int] = {}
+    """The offsets of an image's entries, by topic and key; in the last report only."""
 
 
 def percentile(ordered: list[float], share: float) -> float:

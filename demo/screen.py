@@ -14,6 +14,7 @@ from rich.text import Text
 
 from demo.broker import BrokerProcess
 from demo.company import Actor
+from demo.delays import Delays
 from demo.judgement import deed
 from headway.core.base import format_size
 
@@ -41,7 +42,10 @@ class Rates:
 class Dashboard:
     """All that is shown, as of the last look."""
 
-    def __init__(self, publisher: Actor, consumers: list[Actor], total: int, seconds: float) -> None:
+    def __init__(
+        self, publisher: Actor, consumers: list[Actor], total: int, seconds: float, delays: Delays
+    ) -> None:
+        self.delays = delays
         self.publisher = publisher
         self.consumers = consumers
         self.total = total
@@ -154,7 +158,7 @@ def _line(view: Dashboard) -> str:
     slow = ", ".join(view.slow()) or "nobody"
     return (
         f"{view.elapsed_s:4.0f} s  {view.date}  {sent:,} of {view.total:,} flights  healthy p99 "
-        f"{max(healthy, default=0):.0f} ms  pool {memory}, disk {disk}  slow: {slow}"
+        f"{max(healthy, default=0):.0f} ms  pool {memory}, disk {disk}  slow: {slow}  {view.delays.line()}"
     )
 
 
@@ -209,5 +213,6 @@ def _footer(view: Dashboard) -> Text:
     memory, disk = view.pool("memory"), view.pool("disk")
     rss = view.broker.get("memory_rss_bytes", 0)
     return Text(
-        f"pool: memory {memory}, disk {disk}    broker process {format_size(rss)}    Ctrl-C ends it", style="dim"
-    )
+        f"pool: memory {memory}, disk {disk}    broker process {format_size(rss)}    Ctrl-C ends it\n"
+        f"{view.delays.line()}", style="dim",
+    )  # fmt: skip

@@ -21,7 +21,18 @@ from headway.core.message import BadKey, Properties, Record, compile_key
 
 HERE = Path(__file__).parent / "javascript"
 MODULE = Path(headway.__file__).parent / "client" / "javascript"
-NODE = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node: apt-get install -y nodejs")
+NODE_MIN = 20
+
+
+def node_version() -> int:
+    """Returns the major version of node; 0 if there is none."""
+    if shutil.which("node") is None:
+        return 0
+    said = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False).stdout
+    return int(said.lstrip("v").partition(".")[0] or 0)
+
+
+NODE = pytest.mark.skipif(node_version() < NODE_MIN, reason=f"there is no node {NODE_MIN} or later")
 Case = tuple[str, str, bytes, tuple[tuple[str, str], ...]]
 
 

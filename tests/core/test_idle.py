@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -20,7 +21,9 @@ FILTERS_EACH = 20
 
 
 def steps(work: Callable[[], object]) -> int:
-    """Lines of Python executed by ``work``, each turn of a loop counted."""
+    """Lines of Python executed by ``work``, each turn of a loop counted.
+
+    The collector waits meanwhile: the last lines of what other tests have left behind would count."""
     count = 0
 
     def trace(_: FrameType, event: str, __: Any) -> Any:
@@ -28,12 +31,15 @@ def steps(work: Callable[[], object]) -> int:
         count += event == "line"
         return trace
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
     return count
 
 

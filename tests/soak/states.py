@@ -1,15 +1,18 @@
-"""Worlds with keyed topics: thousands of readers that have stopped in a state which is full, and keys that expire."""
+"""Worlds with keyed topics: thousands of readers that have stopped in a state which is full, keys that expire, and
+displays that all come at once for a snapshot."""
 
 from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from itertools import count
+from selectors import EVENT_READ, DefaultSelector
 
 import pika
-from bench.wires.packets import encode_publish
+from bench.wires.packets import encode_publish, encode_subscribe
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
 from tests.soak.worlds import Setting, beside, mqtt
@@ -18,6 +21,7 @@ TOPIC = '[[topic]]\nfilter = "state/#"\n'
 CLIENTS, CONSUMERS = 100, 20
 A_SECOND, AT_ONCE = 2000, 20
 PAYLOAD = b"x" * 200
+DISPLAYS, KEYS, READ_S = 300, 20_000, 6.0
 
 
 def publish_keys(sock: socket.socket, numbers: Iterator[int], records: int) -> None:
@@ -70,7 +74,35 @@ def expiring(broker: BrokerProcess) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def displays(broker: BrokerProcess) -> Iterator[None]:
+    """300 clients come at once, each for a snapshot of 20,000 keys; every third wants one key of a hundred. When they
+    have read for six seconds, the next 300 come."""
+    with closing(mqtt(broker, "first keys")) as sock:
+        publish_keys(sock, count(), KEYS)
+    until(lambda: broker.get("/v1/state/state%2F%23?top=0")["keys"] == KEYS, what="all keys are there")
+
+    def come(over: threading.Event) -> None:
+        wave = 0
+        while not over.is_set():
+            with ExitStack() as stack, DefaultSelector() as ready:
+                for number in range(DISPLAYS):
+                    sock = stack.enter_context(closing(mqtt(broker, f"display {wave} {number}")))
+                    selector = () if number % 3 else (("selector", "topic LIKE '%00'"),)
+                    sock.sendall(encode_subscribe(1, ["state/#"], user=(("snapshot", "true"), *selector)))
+                    ready.register(sock, EVENT_READ)
+                end = time.monotonic() + READ_S
+                while time.monotonic() < end and not over.is_set():
+                    for key, _ in ready.select(0.01):
+                        key.fileobj.recv(1 << 17)  # type: ignore[union-attr]
+            wave += 1
+
+    with beside(come):
+        yield
+
+
 WORLDS = {
     "stopped in a state": Setting(stopped, "64MB", "256MB", TOPIC),
+    "displays": Setting(displays, "64MB", "256MB", TOPIC),
     "keys that expire": Setting(expiring, "64MB", "256MB", TOPIC + 'expire = "1s"\n'),
 }

@@ -12,23 +12,31 @@ Rules:
 - A turn sends at most ``FLUSH_BYTES`` of one feed, and as much to the sessions that go on. The other consumers of the
   feed are *left* for the next turns, where they come first. Until all have it no more records for this feed are read
   (``Broker.must_wait``). Otherwise publishers would be read faster than consumers can be sent to.
+- Records that are written one by one (rendering.py) are work, however few bytes they have. A turn makes ``TURN_STEPS``
+  of it, for all sessions and feeds together: a thousand clients may ask for a snapshot at the same time. Those that are
+  left come first in the next turns.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 
 from headway.core.consumer import GIVEN_UP, RESTING, Feed, Outlet, Session, Subscription
 from headway.core.delivery.addressing import Cuts
-from headway.core.delivery.rendering import Losses, render, replay
+from headway.core.delivery.rendering import COPIES_A_STEP, Losses, render, replay
 
 PUMP_BYTES = 1024 * 1024
 FLUSH_BYTES = 16 * 1024 * 1024
+TURN_STEPS = 512
+"""The steps of a turn. A step is to go on with one consumer, or some records that are written one by one: about 20
+microseconds."""
+OFFERS_A_STEP = 8
+"""Consumers at the end of a lane, which are sent the same memory, in the time of one step."""
 STEPS_MAX = 256
-"""The number of steps that one pump makes for one session."""
-STEPS_ONE_BY_ONE = 64
-"""A batch of records that are written one by one counts as so many steps."""
+"""The steps that one pump makes for one session, if few others wait for theirs."""
+STEPS_MIN = 32
+"""The steps that it makes if many do."""
 VIEWS_MAX = 16
 """The number of chunks that one ``send`` offers."""
 
@@ -46,37 +54,53 @@ class Fanout:
         self.lost = lost
         self._on_disk_error = on_disk_error
         self._cuts = cuts
-        self.again: dict[Session, None] = {}
+        self.again: OrderedDict[Session, None] = OrderedDict()
         """The sessions whose last pump ended although there were bytes to send and room for them."""
         self.unfinished: dict[Feed, None] = {}
         """The feeds with consumers that are left for the next turns."""
+        self._steps_left = TURN_STEPS
+        """The steps that are left in this turn."""
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 
+    def begin_turn(self) -> None:
+        self._steps_left = TURN_STEPS
+
     def flush(self, feed: Feed, now: float) -> None:
         """Offers a feed's new records to all consumers that were caught up, as far as one turn may send."""
-        end = feed.lane.end
+        end, count = feed.lane.end, len(feed.waiting)
         gain, feed.flushed = end - feed.flushed, end
-        if feed.left or gain * len(feed.waiting) > FLUSH_BYTES:
+        offers_max = TURN_STEPS * OFFERS_A_STEP
+        if feed.left or gain * count > FLUSH_BYTES or count > offers_max or self._is_too_much_to_copy(feed):
             feed.left = deque(dict.fromkeys(feed.left or ()) | feed.waiting)  # consumers that were left come first
             self._offer_some(feed, now)
         else:
             self._offer_to(feed.waiting, end, now)
 
+    def _is_too_much_to_copy(self, feed: Feed) -> bool:
+        """Tells whether the feed's new records are to be copied for each consumer, and this turn has no room for it."""
+        if not feed.waiting or not _is_copied(feed):
+            return False
+        records = feed.lane.count - next(iter(feed.waiting)).cursor.number
+        return records * len(feed.waiting) > self._steps_left * COPIES_A_STEP
+
     def _offer_some(self, feed: Feed, now: float) -> int:
         """Offers the new records to the first of the consumers that are left. Returns the bytes that were offered."""
-        left, waiting, end, size = feed.left, feed.waiting, feed.lane.end, 0
+        left, waiting, lane, size, steps = feed.left, feed.waiting, feed.lane, 0, 0.0
+        steps_a_record = 1 / COPIES_A_STEP if _is_copied(feed) else 0.0
         some: list[Subscription] = []
-        while left and size < FLUSH_BYTES:
+        while left and size < FLUSH_BYTES and steps < self._steps_left:
             subscription = left.popleft()
             if subscription in waiting:
                 some.append(subscription)
-                size += end - subscription.cursor.position
+                size += lane.end - subscription.cursor.position
+                steps += 1 / OFFERS_A_STEP + (lane.count - subscription.cursor.number) * steps_a_record
+        self._steps_left -= len(some) // OFFERS_A_STEP
         if left:
             self.unfinished[feed] = None
         else:
             feed.left = None
-        self._offer_to(some, end, now)
+        self._offer_to(some, lane.end, now)
         return size
 
     def _offer_to(self, subscriptions: Iterable[Subscription], end: int, now: float) -> None:
@@ -120,21 +144,20 @@ class Fanout:
     def go_on(self, now: float) -> None:
         """Goes on with the consumers that are left and the sessions in ``again``, as far as one turn may send."""
         left = FLUSH_BYTES
-        while self.unfinished and left > 0:
+        while self.unfinished and left > 0 and self._steps_left > 0:
             feed = next(iter(self.unfinished))
             del self.unfinished[feed]
             left -= self._offer_some(feed, now)
             feed.settle_down()
-        again, self.again = self.again, {}
-        left, waiting = max(left, FLUSH_BYTES // 4), iter(again)
-        for session in waiting:
+        left, self._steps_left = max(left, FLUSH_BYTES // 4), max(self._steps_left, TURN_STEPS // 4)
+        for _ in range(len(self.again)):
+            if left <= 0 or self._steps_left <= 0:
+                return  # the sessions that are left come first in the next turn
+            session, _ = self.again.popitem(last=False)
             outlet = session.outlet
             before = outlet.taken_bytes
             self.pump(session, now)
             left -= outlet.taken_bytes - before
-            if left <= 0:
-                self.again = dict.fromkeys(waiting) | self.again  # the sessions that are left come first
-                return
 
     def lag(self, subscription: Subscription, now: float) -> None:
         """Notes that a subscription has records waiting and so is lagging."""
@@ -157,19 +180,19 @@ class Fanout:
             return
         if session.starved:
             session.go_on()
-        budget, steps = outlet.taken_bytes + PUMP_BYTES, STEPS_MAX
+        share = min(STEPS_MAX, max(STEPS_MIN, TURN_STEPS // (len(self.again) + 1)))
+        budget, least = outlet.taken_bytes + PUMP_BYTES, max(0, self._steps_left - share)
         while self._finish_half_sent(session, outlet, now) and self._drain(outlet, now):
-            if session.channel.replay:
-                if not replay(session, now, self.lost):
-                    return
-                continue
-            if outlet.taken_bytes >= budget or steps <= 0:
+            if outlet.taken_bytes >= budget or self._steps_left <= least:
                 self.again[session] = None
                 return
-            took = self._next(session, outlet, now)
-            if not took:
+            if session.channel.replay:
+                steps = replay(session, now, self.lost)
+                self._steps_left -= steps
+                if not steps:
+                    return
+            elif not self._next(session, outlet, now):
                 return
-            steps -= took
 
     def _finish_half_sent(self, session: Session, outlet: Outlet, now: float) -> bool:
         """Sends the rest of a half-sent record. Returns False while the outlet does not take all of it."""
@@ -213,39 +236,42 @@ class Fanout:
             del outlet.out[:taken]
         return outlet.took(taken, total, now)
 
-    def _next(self, session: Session, outlet: Outlet, now: float) -> int:
-        """Sends or renders records of the next subscription that may be able to go on. Returns the steps that it took;
-        0 if no subscription can go on in this turn."""
+    def _next(self, session: Session, outlet: Outlet, now: float) -> bool:
+        """Sends or renders records of the next subscription that may be able to go on. Returns False if no subscription
+        can go on in this turn."""
         if not session.ready:
             session.go_on()
         if outlet.blocked or not session.ready:
-            return 0
+            return False
         subscription = next(iter(session.ready))
         if not subscription.has_more:
             self._caught_up(subscription, now)
-            return 1
+            self._steps_left -= 1
+            return True
         session.ready.move_to_end(subscription)  # the subscriptions take turns
-        one_by_one = subscription.backfill is not None
         before = outlet.taken_bytes
         try:
-            went_on = self._advance(subscription, outlet, now)
+            steps = self._advance(subscription, outlet, now)
         except OSError as error:
             self._on_disk_error(subscription, error)
-            return int(bool(outlet.out))
-        if not went_on:
+            self._steps_left -= 1
+            return bool(outlet.out)
+        self._steps_left -= max(1, steps)
+        if not steps:
             if subscription.has_more:
                 session.set_aside(subscription)
             else:
                 self._caught_up(subscription, now)
-            return 1
+            return True
         if outlet.blocked:
-            return 0
+            return False
         if subscription.backfill is not None and not outlet.out and outlet.taken_bytes == before:
             self.again[session] = None  # the backfill used up its step without finding a record
-            return 0
-        return STEPS_ONE_BY_ONE if one_by_one else 1
+            return False
+        return True
 
-    def _advance(self, subscription: Subscription, outlet: Outlet, now: float) -> bool:
+    def _advance(self, subscription: Subscription, outlet: Outlet, now: float) -> int:
+        """Sends or renders the next records. Returns the steps that it took; 0 if nothing can be sent now."""
         cursor = subscription.cursor
         cursor.step()
         chunk = cursor.chunk
@@ -263,7 +289,7 @@ class Fanout:
         cursor.advance(taken)
         if outlet.blocked and not cursor.at_boundary:
             subscription.session.half_sent = subscription
-        return True
+        return 1
 
     def _caught_up(self, subscription: Subscription, now: float) -> None:
         subscription.current_s = now
@@ -271,6 +297,11 @@ class Fanout:
         feed = subscription.feed
         feed.wait(subscription)
         feed.settle_down()  # if this was the last consumer, the lane can be emptied without a further publish
+
+
+def _is_copied(feed: Feed) -> bool:
+    """Tells whether the feed's last records are copied for each consumer, with bytes that are for it alone."""
+    return not feed.lane.tail.plain
 
 
 def _offer(subscription: Subscription, end: int) -> Offer:

@@ -47,6 +47,8 @@ class QueriedRecords:
         self._reading = reading
         self._accept = accept
         self._some: list[Record] = []
+        self._ends_step = False
+        """The step that found the last records has not ended yet, with None."""
         self.upto = reading.upto
 
     @property
@@ -57,8 +59,12 @@ class QueriedRecords:
         if not self._some:
             if self._reading.closed:
                 raise StopIteration
+            if self._ends_step:
+                self._ends_step = False
+                return None
             self._some = [record for record in self._reading.take(STEP_RECORDS) if self._accept(record)]
             self._some.reverse()
+            self._ends_step = bool(self._some)
         return self._some.pop() if self._some else None
 
     def close(self) -> None:

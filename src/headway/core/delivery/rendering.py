@@ -22,7 +22,7 @@ from headway.core.consumer import EVERY_RECORD, Delivery, Predicate, Session, Sk
 from headway.core.delivery.addressing import Cuts, address, address_each
 from headway.core.delivery.exactly_once import exactly_once_position, holds_back, lose, note_in_flight, write
 from headway.core.log import HELD_BACK_BYTES, NOT_DURABLE, Chunk, DurablePosition
-from headway.core.message import Dialect, Record
+from headway.core.message import SCAN_MAX, Dialect, Record
 
 BATCH_BYTES = 64 * 1024
 LARGE_BYTES = 64 * 1024
@@ -31,6 +31,10 @@ BATCH_RECORDS = 512
 """The largest batch of records that are written one by one."""
 MARKED_RECORDS = 128
 """Records of a chunk that are held against a predicate at once."""
+WRITTEN_A_STEP = 8
+"""Records that are written, or looked at, one by one in the time of one step (fanout.py)."""
+COPIES_A_STEP = 32
+"""Records whose ids are written into a copy in that time."""
 Losses = Callable[[dict[int, int], Reason], None]
 
 
@@ -59,11 +63,11 @@ def marked(subscription: Subscription, chunk: Chunk, predicate: Predicate, index
     return have
 
 
-def render(subscription: Subscription, now: float, lost: Losses, cuts: Cuts) -> bool:
-    """Renders the next batch for this consumer. Returns False if nothing can be sent now: the consumer is caught up or
-    has no credit, or too much is held back."""
+def render(subscription: Subscription, now: float, lost: Losses, cuts: Cuts) -> int:
+    """Renders the next batch for this consumer. Returns the steps that it took; 0 if nothing can be sent now: the
+    consumer is caught up or has no credit, or too much is held back."""
     if holds_back(subscription):
-        return False
+        return 0
     conflation = subscription.conflation
     if conflation.mode is not EVERY_RECORD:
         subscription.session.outlet.freshen()
@@ -71,7 +75,7 @@ def render(subscription: Subscription, now: float, lost: Losses, cuts: Cuts) -> 
     if subscription.backfills:
         return _render_backfill(subscription, now, lost)
     if conflation.mode is not EVERY_RECORD or not subscription.has_more:
-        return False
+        return 0
     return _render_lane(subscription, now, lost, cuts)
 
 
@@ -85,22 +89,25 @@ def _out_of_credit(session: Session, now: float) -> bool:
     return True
 
 
-def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> bool:
+def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> int:
     session, backfill = subscription.session, subscription.backfill
     assert backfill is not None
     out, held_back = session.outlet.out, session.held_back
-    for _ in range(BATCH_RECORDS):
+    records = 0
+    while records < BATCH_RECORDS:
         if len(out) >= BATCH_BYTES or held_back.size >= HELD_BACK_BYTES:
             break
         if subscription.request.qos and _out_of_credit(session, now):
-            return bool(out)
+            return _steps(records) if out else 0
         try:
             record = next(backfill.records)
         except StopIteration:
             subscription.end_backfill()
-            return True
-        if record is None:
             break
+        if record is None:
+            records += SCAN_MAX
+            break
+        records += 1
         before = subscription.counters.written_bytes
         reason = None
         if record.expires_s is not None and record.expires_s <= now:
@@ -118,7 +125,11 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> bo
             # The conflating cursor has passed this record in the lane; here it is delivered.
             subscription.conflation.settle(subscription, subscription.counters.written_bytes - before)
             subscription.conflation.sent_s = record.time_s
-    return True
+    return _steps(records)
+
+
+def _steps(records: int) -> int:
+    return 1 + records // WRITTEN_A_STEP
 
 
 def _append_record(subscription: Subscription, record: Record, now: float, *, retained: bool) -> bool:
@@ -190,8 +201,9 @@ def _covers(skip: Skip, number: int) -> bool:
     return skip.first <= number and (skip.stop is None or number < skip.stop)
 
 
-def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cuts) -> bool:
-    """Handles one batch of records: leaves all of them out, or copies all of them with this consumer's ids."""
+def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cuts) -> int:
+    """Handles one batch of records: leaves all of them out, or copies all of them with this consumer's ids. Returns the
+    steps that it took; 0 if there is no credit."""
     cursor, session = subscription.cursor, subscription.session
     chunk = cursor.chunk
     assert chunk is not None
@@ -211,15 +223,17 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cut
         last = upto
         if reason is not None:
             lost(subscription.skip_to(chunk.first_number + last, reason), reason)
-            return True
+            return _steps(last - first)
     if subscription.gap is not None:
         last = first + 1
     elif cursor.lane.bare:
         frames = address_each(cuts, subscription, chunk, first, last)
         write(subscription, frames, NOT_DURABLE)
         cursor.advance(chunk.ends[last - 1] - begin)
-        return True
-    return _copy(subscription, chunk, first, last, now)
+        return 1
+    if not _copy(subscription, chunk, first, last, now):
+        return 0
+    return _steps(last - first) if picky else 1 + (last - first) // COPIES_A_STEP
 
 
 def _as_credit_allows(session: Session, holes: array[int], first: int, last: int) -> int:
@@ -318,13 +332,14 @@ def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now:
             piece[at - begin : at - begin + 4] = left.to_bytes(4, "big")
 
 
-def replay(session: Session, now: float, lost: Losses) -> bool:
+def replay(session: Session, now: float, lost: Losses) -> int:
     """Sends the unacknowledged deliveries of a returning client again, oldest first: one batch, as far as its window
-    allows, which may be smaller than before. Returns False if nothing can be sent now."""
-    out, channel = session.outlet.out, session.channel
+    allows, which may be smaller than before. Returns the steps that it took; 0 if nothing can be sent now."""
+    out, channel, records = session.outlet.out, session.channel, 0
     while channel.replay and len(out) < BATCH_BYTES and session.held_back.size < HELD_BACK_BYTES:
-        if channel.left + len(channel.replay) <= 0:
-            return bool(out)
+        if channel.left + len(channel.replay) <= 0 or records >= BATCH_RECORDS:
+            break
+        records += 1
         delivery_id = channel.replay.pop()
         delivery = channel.in_flight.get(delivery_id)
         if delivery is None or delivery.released:
@@ -341,7 +356,7 @@ def replay(session: Session, now: float, lost: Losses) -> bool:
             continue
         write(subscription, frame, note_in_flight(delivery_id, delivery))
         delivery.sent_s = now
-    return not channel.replay or bool(out)
+    return _steps(records) if out or not channel.replay or records >= BATCH_RECORDS else 0
 
 
 def delivery_record(delivery: Delivery) -> Record:

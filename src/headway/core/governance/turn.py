@@ -42,6 +42,7 @@ class Turn:
     def flush(self, now: float) -> None:
         """Ends a turn: sends new records to all consumers that can take them."""
         registry, fanout = self._registry, self._fanout
+        fanout.begin_turn()
         if registry.deferred.begun:
             registry.deferred.turn(now)
         if registry.rounds.begun:

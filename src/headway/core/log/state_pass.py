@@ -147,8 +147,8 @@ class StatePass:
     """A reader's position in the state: an iterator over records, which may pause for any time."""
 
     __slots__ = (
-        "_evictions", "_evictions_looked", "_forgotten_looked", "_missed", "_seen", "accept", "after", "deletes_after",
-        "focus", "place", "state", "upto",
+        "_evictions", "_evictions_looked", "_forgotten_looked", "_looked_bytes", "_looks", "_missed", "_seen", "accept",
+        "after", "deletes_after", "focus", "place", "state", "upto",
     )  # fmt: skip
 
     def __init__(
@@ -173,6 +173,8 @@ class StatePass:
         state.evictions[kind] = self._evictions
         self._evictions_looked = self._evicted
         """The numbers of evictions that are counted, or were before the pass began."""
+        self._looks = self._looked_bytes = 0
+        """The records that were left out since the last step that ended, and their bytes."""
         self.place = Place(state.ends)
         self._look()
         self._begin()
@@ -259,8 +261,7 @@ class StatePass:
         self._look()
         if self in self.state.seeking and not self._seek():
             return None
-        size = 0
-        for _ in range(SCAN_MAX):
+        while self._looks < SCAN_MAX and self._looked_bytes <= SCAN_BYTES:
             here = self.place.entry
             record = here.record
             if record is None or record.sequence > self.upto:
@@ -269,14 +270,13 @@ class StatePass:
             self._move_to(here.after)
             if record.sequence > self._seen:
                 self._seen = record.sequence
-            if here.deleted and record.sequence <= self.deletes_after:
-                continue
-            shown = self._shown(record)
-            if shown is not None:
-                return shown
-            size += record.size
-            if size > SCAN_BYTES:
-                break
+            if not here.deleted or record.sequence > self.deletes_after:
+                shown = self._shown(record)
+                if shown is not None:
+                    return shown
+                self._looked_bytes += record.size
+            self._looks += 1
+        self._looks = self._looked_bytes = 0
         return None
 
     def take(self, most: int) -> list[StateEntry]:

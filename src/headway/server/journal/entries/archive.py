@@ -104,7 +104,7 @@ class Archive:
         self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
     ) -> Generator[Record | None, None, None]:
         """Yields the accepted records with ``after`` < offset <= ``upto``, one at a time, read from disk on demand; the
-        source of a backfill. Yields None after it has looked at many others. Raises OSError."""
+        source of a backfill. Yields None whenever it has looked at many. Raises OSError."""
         matches, looks = matcher(filter), 0
         for run, first, time_s in self.runs(filter, after, upto):
             looks += 1 + len(run.data) // BYTES_A_LOOK
@@ -113,7 +113,6 @@ class Archive:
                     record = run.record(index, first, time_s)
                     looks += 1
                     if accepts(record):
-                        looks = 0
                         yield record
                     elif looks >= SCAN_MAX:
                         looks = 0

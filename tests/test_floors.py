@@ -48,7 +48,7 @@ NAMES_A_PROTOCOL = {
 ROOMS = {
     "core": [
         "base", "message", "selector", "log", "permission", "allowance", "policy", "consumer", "receipts", "delivery",
-        "routing", "query", "queue", "clients", "governance", "telemetry",
+        "routing", "query", "live", "queue", "clients", "governance", "telemetry",
     ],
     "server": [
         "protocols", "config", "loop", "journal", "recorded", "offline", "logins", "transport", "connections",

@@ -48,8 +48,8 @@ def test_a_queue_refuses_what_it_cannot_do_and_says_why(name: str) -> None:
 
 
 def test_a_subscription_refuses_what_only_queries_have() -> None:
-    with pytest.raises(Refused, match="option top is for queries of the state, not for subscriptions to topics"):
-        parse_options([("top", "20")])
+    with pytest.raises(Refused, match="option at is for queries of the state, not for subscriptions to topics"):
+        parse_options([("at", "20")])
 
 
 @pytest.mark.parametrize("value", ["-1", "1.5", "", "9" * 5000, "²", "x" * 5000])

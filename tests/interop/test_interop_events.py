@@ -189,7 +189,8 @@ def test_a_client_that_does_not_read_is_a_slow_consumer(start: BrokerFactory) ->
 @pytest.mark.parametrize(
     ("filter", "query", "status", "words"),
     [
-        ("flights/#", {"top": "3"}, 400, "an event stream has no 'top'; it has where, selector, conflate"),
+        ("flights/#", {"at": "3"}, 400, "an event stream has no 'at'; it has where, selector, conflate"),
+        ("flights/#", {"skip": "3"}, 400, "a live page has 10,000 records at most: say top"),
         ("flights/#", {"where": "a = ;"}, 400, "selector, character"),
         ("flights/#", {"where": "a = 1", "selector": "a = 1"}, 400, "each option once"),
         ("flights/#", {"conflate": "soon"}, 400, "option conflate='soon': takes a duration"),

@@ -36,9 +36,11 @@ from headway.core.consumer import (
 )
 from headway.core.delivery import Fanout, last_of_half_sent, note_in_flight
 from headway.core.governance import LATE_S, SWEEP_S, Governor, NewPolicies, Turn, pressure
+from headway.core.live import LiveQueries
 from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle, StateTerms
 from headway.core.message import Dialect, Run
 from headway.core.policy import FlapControl, Policy, VerdictBook, minds_acks
+from headway.core.query import KeptOrders
 from headway.core.routing import (
     Advisories,
     AllowanceOf,
@@ -67,7 +69,10 @@ class Broker:
         self.intake = Intake(self.registry, self._publishing, self.fanout, advisories)
         metadata = self._metadata = DurableMetadata(self.registry)
         ending = self._ending = Ending(self.registry, metadata)
-        self._subscribing = Subscribing(self.registry, self.retained, self.fanout, ending, metadata, self._fell_behind)
+        self.orders = KeptOrders(self.registry)
+        live = LiveQueries(self.registry, self.orders)
+        self._subscribing = Subscribing(self.registry, self.retained, self.fanout, ending, metadata, self._fell_behind,
+                                        live)
         self.queues = Queues(self.registry, self.fanout, ending, self._subscribing, metadata, self._fell_behind)
         self._admission = Admission(self.registry, self._publishing, ending, self.fanout, metadata, self.flap,
                                     self.queues.session_ended)
@@ -77,7 +82,7 @@ class Broker:
                                  self.flap, sweep_s=sweep_s, late_s=late_s)
         self._receipt_replies = ReceiptReplies(self.registry, self._publishing, advisories)
         self._turn = Turn(self.registry, self.fanout, self.queues, self.governor, self._receipt_replies,
-                          Expiring(self.registry, self._publishing))
+                          Expiring(self.registry, self._publishing), live)
         self._revoking = Revoking(self.registry, self._admission, ending, self.queues, metadata)
         self._recharging = Recharging(self.registry)
         self._new_policies = NewPolicies(self.registry, self.governor, self._subscribing.starts)

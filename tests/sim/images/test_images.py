@@ -9,6 +9,7 @@ from tests.sim.images.world import STEPS, World
 from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_of_the_day, steps_of_the_day
 
 from headway.core.delivery import rendering
+from headway.core.live import head, live_query
 from headway.core.log import focus, state
 from headway.core.log.state import StatePass
 
@@ -18,6 +19,8 @@ def deletes_max(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "DELETES_MAX", state.DELETES_MAX)  # worlds set these
     monkeypatch.setattr(focus, "LOST_MAX", focus.LOST_MAX)
     monkeypatch.setattr(rendering, "BATCH_BYTES", rendering.BATCH_BYTES)
+    monkeypatch.setattr(live_query, "DELETES_MAX", live_query.DELETES_MAX)
+    monkeypatch.setattr(head, "SPARE_RECORDS", head.SPARE_RECORDS)
 
 
 @pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 13)))
@@ -31,8 +34,9 @@ def test_same_seed_same_run() -> None:
 
 def test_much_happens() -> None:
     counts = counts_of(World, range(1, 9), 80)
+    pages = "checks of pages", "pages read a record", "pages read out_of_focus"
     kinds = ("reads delete", "reads a record", "reads snapshot_end", "reads out_of_focus")
-    for what in (*kinds, "queries", "resumes", "snapshots", "checks in full", "checks in part"):
+    for what in (*kinds, "queries", "resumes", "snapshots", "checks in full", "checks in part", *pages):
         assert counts[what] > 10, f"{what} hardly came up: {counts}"
 
 

@@ -15,11 +15,13 @@ from typing import Any
 from bench.wires.packets import encode_publish
 from tests.core.stage import Client, Stage
 from tests.sim.images.image import SELECTOR, Image
+from tests.sim.images.pages import PageViewer
 from tests.sim.images.truth import KINDS, Event, Truth
 from tests.sim.model import matches
 
 from headway.core.consumer.subscription import Subscription
 from headway.core.delivery import rendering
+from headway.core.live import head, live_query
 from headway.core.log import focus, state
 from headway.core.log.state import StatePass
 from headway.core.log.state_reading import StateReading
@@ -120,6 +122,8 @@ class World:
         state.DELETES_MAX = rng.choice((2, 20, 10_000))
         rendering.BATCH_BYTES = rng.choice((300, 64 * 1024))
         focus.LOST_MAX = rng.choice((1, 5, 256))
+        live_query.DELETES_MAX = rng.choice((1, 5, 256))
+        head.SPARE_RECORDS = rng.choice((1, 64))
         table = f'[[topic]]\nfilter = "k/#"\nkey = "{self.kind}"\ntombstones = {str(self.tombstones).lower()}\n'
         self.stage = Stage(table + rng.choice(POLICIES))
         self.truth = Truth()
@@ -129,6 +133,7 @@ class World:
         self.numbers = 0
         self.readings: deque[StateReading] = deque()
         self.viewers = [Viewer(self, number) for number in range(rng.randint(2, 5))]
+        self.pages = [PageViewer(self, number) for number in range(rng.randint(0, 4))]
 
     @property
     def sequence(self) -> int:
@@ -185,9 +190,14 @@ class World:
     def run(self, steps: int) -> str:
         for _ in range(steps):
             self.step()
-        for viewer in self.viewers:
+        for viewer in (*self.viewers, *self.pages):
             viewer.client.reads = float("inf")
         self.stage.run(2.0)
+        for page in self.pages:
+            page.check()
+            assert page.client.connected
+            if page.sound:
+                page.check_all()
         for viewer in self.viewers:
             viewer.check()
             assert viewer.all_read, f"something waits for {viewer.client.name} for ever"
@@ -233,11 +243,19 @@ class World:
             viewer.come_back()
         elif dice < 0.1:
             viewer.client.reads = rng.choice(READS)
+        elif dice < 0.2 and self.pages:
+            page = rng.choice(self.pages)
+            if dice < 0.15:
+                page.come_back()
+            else:
+                page.client.reads = rng.choice(READS)
         if rng.random() < 0.5:
             self.stage.run(rng.choice((0.1, 0.1, 0.5)))
         else:
             self.stage.turn()
         self.check_state()
         self.query()
+        for page in self.pages:
+            page.check()
         for viewer in self.viewers:
             viewer.check()

@@ -7,6 +7,7 @@ from functools import partial
 from headway.core.base import Reason
 from headway.core.clients.ending import Ending
 from headway.core.consumer import (
+    LiveSource,
     Subscription,
     SubscriptionOptions,
 )
@@ -38,6 +39,11 @@ class Starts:
 
     def begin(self, subscription: Subscription, now: float, *, fresh: bool) -> None:
         request, options, feed = subscription.request, subscription.request.options, subscription.feed
+        if feed.live is not None:
+            subscription.conflation.state = feed.live.shown
+            feed.waiting[subscription] = None
+            feed.live.when_ready(partial(self._show_live, subscription, feed.live), now)
+            return
         if request.send_retained == "always" or (request.send_retained == "new" and fresh):
             self.queue_retained(subscription, now)
         self.give_state(subscription)
@@ -72,6 +78,16 @@ class Starts:
         marks = options.marks
         subscription.add_backfill(MarkedSnapshot(state, snapshot, feed.key.filter) if marks else snapshot)
 
+    def _show_live(self, subscription: Subscription, live: LiveSource, now: float) -> None:
+        """Gives what a live query shows now. What changes while it is sent comes from its state."""
+        if subscription.ended:
+            return
+        subscription.start_sequence = self._registry.sequence
+        subscription.add_backfill(live.snapshot(subscription.feed.key.filter))
+        start_conflating(subscription, now, upto=self._registry.sequence)
+        self._fanout.lag(subscription, now)
+        self._fanout.again[subscription.session] = None
+
     def _end_at(self, subscription: Subscription, when: float) -> None:
         """Ends a query by a timer, when nothing is being sent."""
         end = partial(self._ending.end_by_itself, subscription, Reason.SUBSCRIPTION_ENDED)
@@ -79,6 +95,8 @@ class Starts:
 
     def queue_retained(self, subscription: Subscription, now: float) -> None:
         feed = subscription.feed
+        if feed.live is not None:
+            return
         records = self._retained.matching(feed.key.filter, self._registry.sequence, now, feed.accepts)
         if records is not None:
             subscription.add_backfill(records, retained=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from headway.core.base import Reason, Refused
 from headway.core.clients.durability import DurableMetadata, Handoff
 from headway.core.clients.ending import Ending
@@ -25,6 +27,7 @@ from headway.core.consumer import (
     SubscriptionOptions,
 )
 from headway.core.delivery import Fanout, Handover, start_conflating
+from headway.core.live import LiveQueries, live_bytes
 from headway.core.log import (
     CONSUMER_BYTES,
     FOCUS_BYTES,
@@ -73,6 +76,7 @@ class Subscribing:
         ending: Ending,
         metadata: DurableMetadata,
         watch: Callable[[Subscription, float], None],
+        live: LiveQueries,
     ) -> None:
         self._registry = registry
         self._metadata = metadata
@@ -80,6 +84,7 @@ class Subscribing:
         self.starts = Starts(registry, retained, fanout, ending)
         self._fanout = fanout
         self._watch = watch
+        self._live = live
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -102,7 +107,12 @@ class Subscribing:
         if request.options.query:
             self._check_query(request.options, group, filter, old)
         focus = focus_of(self._registry, session, request, group, filter, accepts)
-        key = _key(session, request, group, filter, focus)
+        live = self._live.terms(session, request, group, filter)
+        if live is not None:  # it is conflated for all who ask for the same
+            request = msgspec.structs.replace(
+                request, options=msgspec.structs.replace(request.options, conflate_s=None)
+            )
+        key = _key(session, request, group, filter, focus)._replace(live=live)
         owed: Gap | None = None
         known, handoff = old is not None, None
         if old is not None and _is_done(old, request.options):
@@ -115,11 +125,13 @@ class Subscribing:
                 text = f"it was replaced {BACKFILLS_MAX} times, and what it was owed before has not been read"
                 raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
             handoff = self._metadata.hand_off(old)
-            if not old.has_more or old.conflating or old.reader.queue is not None:
+            if not old.has_more or old.conflating or old.reader.queue is not None or live is not None:
                 owed = self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
                 old = None
         if request.options.query:  # in a lane that gets no records
             feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
+        elif live is not None:
+            feed = self._live.open(key)
         else:
             feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request, focus)
         subscription = self.enter(session, request, feed, policy, now)
@@ -152,7 +164,7 @@ class Subscribing:
             raise Refused(Reason.PROTOCOL_ERROR, "option query: not with from or conflate, as no live records follow")
         if old is not None and not old.request.options.query:
             raise Refused(Reason.PROTOCOL_ERROR, "option query: it would replace the subscription that is there")
-        if sum(len(state.readings) for state in self._registry.router.states_for(filter)) >= QUERIES_MAX:
+        if sum(state.queries for state in self._registry.router.states_for(filter)) >= QUERIES_MAX:
             text = f"{QUERIES_MAX} queries of this state are being answered: ask again later"
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
 
@@ -328,7 +340,7 @@ def cost(request: SubscribeRequest) -> int:
     if request.envelope is not None and filter.startswith(QUEUES):
         return CONSUMER_BYTES + 4 * len(filter) + 2 * len(request.label)
     level = WILD_LEVEL_BYTES if has_wildcard(filter) else LEVEL_BYTES
-    focus = FOCUS_BYTES if options.out_of_focus else 0
+    focus = live_bytes(options) if options.live else FOCUS_BYTES if options.out_of_focus else 0
     return focus + SUBSCRIPTION_BYTES + 4 * len(filter) + level * filter.count("/") + selector + 2 * len(request.label)
 
 

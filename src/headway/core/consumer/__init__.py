@@ -15,12 +15,19 @@ from headway.core.consumer.effects import (
     Revoked,
     Spill,
 )
-from headway.core.consumer.feed import Feed, FeedKey
+from headway.core.consumer.feed import Feed, FeedKey, LiveSource
 from headway.core.consumer.held_rights import RightsSource
 from headway.core.consumer.life import ENDED, GIVEN_UP, PAUSED, REPLACED, Life, SessionLife
 from headway.core.consumer.observing import Observer, Shares
 from headway.core.consumer.option_table import OPTIONS, PREFIX, Use, known_names, read_options
-from headway.core.consumer.options import NO_OPTIONS, QueueTerms, SubscribeRequest, SubscriptionOptions, parse_options
+from headway.core.consumer.options import (
+    NO_OPTIONS,
+    LiveTerms,
+    QueueTerms,
+    SubscribeRequest,
+    SubscriptionOptions,
+    parse_options,
+)
 from headway.core.consumer.outlet import Outlet, Pace, PeerState
 from headway.core.consumer.poll import ArchiveIndex, ArchiveLag, ConnectionlessOutlet, Poll
 from headway.core.consumer.progress import Predicate, Skip
@@ -32,9 +39,9 @@ from headway.core.consumer.subscription import Subscription
 __all__ = [
     "ArchiveIndex", "ArchiveLag", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation",
     "ConnectionlessOutlet", "ConnectRequest", "DeadLetter", "Delivery", "Disconnect", "Effect", "ENDED",
-    "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "known_names", "Life", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer",
-    "OPTIONS", "Outlet", "Pace", "parse_options", "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate",
-    "PREFIX", "QueueMember", "QueueTerms", "read_options", "Reader", "REPLACED", "RESTING", "Resume", "Revoked",
-    "RightsSource", "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest",
-    "Subscription", "SubscriptionOptions", "Use", "Will", "Window",
+    "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "known_names", "Life", "LiveSource", "LiveTerms", "Mode",
+    "NO_LIMIT", "NO_OPTIONS", "Observer", "OPTIONS", "Outlet", "Pace", "parse_options", "Pause", "PAUSED",
+    "PeerState", "PluginFailed", "Poll", "Predicate", "PREFIX", "QueueMember", "QueueTerms", "read_options", "Reader",
+    "REPLACED", "RESTING", "Resume", "Revoked", "RightsSource", "Session", "SessionLife", "SharedReader", "Shares",
+    "Skip", "Spill", "SubscribeRequest", "Subscription", "SubscriptionOptions", "Use", "Will", "Window",
 ]

@@ -145,9 +145,13 @@ class Conflation:
         else:
             running = state.read(self.upto, upto, feed.accepts, feed.focus)
             subscription.add_backfill(running)
+        on_their_way = state.records + running.missed
+        if feed.live is not None and running.missed:  # all of it, between marks, takes the place of what is forgotten
+            subscription.backfills.pop().records.close()
+            subscription.add_backfill(feed.live.snapshot(feed.key.filter))
         # At most one record per key will still be sent. The rest becomes a gap now, not at the end of the pass,
         # because a consumer that is slow enough never reaches that end. What has left the state is told at that end.
-        self.own_up(subscription, state.records + running.missed)
+        self.own_up(subscription, on_their_way)
         self.upto = upto
 
     # -- owed records -----------------------------------------------------------------------------------------------

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headway.core.consumer.conflation import EVERY_RECORD
+from headway.core.consumer.options import LiveTerms
+from headway.core.consumer.progress import BackfillSource
 from headway.core.consumer.shared_reader import SharedReader
 from headway.core.consumer.subscription import Subscription
-from headway.core.log import Focus, Lane, Pool
+from headway.core.log import Focus, Lane, Pool, State
 from headway.core.message import Dialect, Record
 from headway.core.selector import Selector
 
@@ -35,6 +37,24 @@ class FeedKey(NamedTuple):
     """The name of the queue or group that has the lane for itself; None if the lane may be shared."""
     focus: str | None = None
     """The key of the topic, if the lane also tells what leaves it (log/focus.py)."""
+    live: LiveTerms | None = None
+    """Set if the lane has a page of a state, or aggregates, in the place of what is published."""
+
+
+class LiveSource(Protocol):
+    """A live page, or kept aggregates: the source of a lane that does not have what is published."""
+
+    shown: State
+    """A state of its own, with all that subscribers see."""
+
+    def when_ready(self, begin: Callable[[float], None], now: float) -> None:
+        """Calls ``begin`` as soon as there is something to show, maybe at once."""
+
+    def snapshot(self, filter: str) -> BackfillSource:
+        """Returns all that subscribers have been told, between marks."""
+
+    def leave(self, feed: Feed) -> None:
+        """Takes a feed away that has no readers any more."""
 
 
 class Feed:
@@ -52,6 +72,7 @@ class Feed:
         "left",
         "limited",
         "listening",
+        "live",
         "queues",
         "reading",
         "resting",
@@ -74,6 +95,8 @@ class Feed:
         self.selector: Selector | None = None
         self.focus: Focus | None = None
         """Tells of keys that the selector no longer accepts; None: nobody asks for it."""
+        self.live: LiveSource | None = None
+        """The page or the aggregates that the lane tells; None: it has what is published."""
         self.subscriptions: dict[Subscription, None] = {}
         self.waiting: dict[Subscription, None] = {}
         self.resting: dict[Subscription, None] = {}

@@ -83,6 +83,7 @@ _TOPICS = frozenset({Use.SUBSCRIPTION})
 _CONSUMERS = frozenset({Use.SUBSCRIPTION, Use.QUEUE})
 _QUERIES = frozenset({Use.QUERY})
 _EACH_ONCE = "each record of a queue is for one consumer, in turn"
+_NO_PAGES = "a queue has no state that could be ordered, or added up; consume 'amq.topic' with x-headway-topics instead"
 _READ_TOPICS = "consume 'amq.topic' with x-headway-topics instead"
 
 OPTIONS: Mapping[str, Option] = {
@@ -117,12 +118,12 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "patience": Option("patience_s", parse_duration, _DURATION, _CONSUMERS),
     "where": Option("selector", str, _TEXT, _QUERIES),
-    "order_by": Option("order_by", str, _TEXT, _QUERIES),
-    "top": Option("top", _count, "a number from 0 on", _QUERIES),
-    "skip": Option("skip", _count, "a number from 0 on", _QUERIES),
-    "select": Option("select", str, _TEXT, _QUERIES),
+    "order_by": Option("order_by", str, _TEXT, _TOPICS | _QUERIES, _NO_PAGES),
+    "top": Option("top", _count, "a number from 0 on", _TOPICS | _QUERIES, _NO_PAGES),
+    "skip": Option("skip", _count, "a number from 0 on", _TOPICS | _QUERIES, _NO_PAGES),
+    "select": Option("select", str, _TEXT, _TOPICS | _QUERIES, _NO_PAGES),
     "at": Option("at", str, "an offset, a time such as 2026-01-31T12:00:00Z, or how long ago, such as -5m", _QUERIES),
-    "group_by": Option("group_by", str, _TEXT, _QUERIES),
+    "group_by": Option("group_by", str, _TEXT, _TOPICS | _QUERIES, _NO_PAGES),
 }  # fmt: skip
 
 

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
 from headway.core.consumer.option_table import Use, read_options, start_time
 from headway.core.message import Dialect, Envelope
+
+
+class LiveTerms(NamedTuple):
+    """The terms of a page of a state, or of aggregates, that is kept up to date: equal ones are shared."""
+
+    key: str
+    """The key of the topics whose state it is."""
+    order_by: str
+    top: int | None
+    skip: int
+    select: str | None
+    """Aggregates; None: it is a page."""
+    group_by: str | None
+    every_s: float
+    """The least time between two changes that are told; 0: each turn."""
 
 
 class SubscriptionOptions(msgspec.Struct, frozen=True):
@@ -37,6 +53,18 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     """Seconds after which the subscription ends, unless its client subscribes again before."""
     patience_s: float | None = None
     """Seconds for which the client may hold a delivery without being slow. Its policy may grant less."""
+    order_by: str | None = None
+    """The order of a live page. With ``top`` and ``skip`` the subscriber sees only a page of the state."""
+    top: int | None = None
+    skip: int | None = None
+    select: str | None = None
+    """Aggregates of the state, kept up to date, of the groups that ``group_by`` says."""
+    group_by: str | None = None
+
+    @property
+    def live(self) -> bool:
+        """Tells whether a page or aggregates are wanted in the place of all records."""
+        return (self.order_by, self.top, self.skip, self.select, self.group_by) != (None,) * 5
 
     @property
     def wants_state(self) -> bool:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 
 from headway.core.consumer import GIVEN_UP, RESTING, Feed, Outlet, Session, Subscription
 from headway.core.delivery.addressing import Cuts
+from headway.core.delivery.conflating import start_conflating
 from headway.core.delivery.rendering import COPIES_A_STEP, Losses, render, replay
 
 PUMP_BYTES = 1024 * 1024
@@ -140,6 +141,8 @@ class Fanout:
             self.lag(subscription, now)
         for subscription in laggards:
             self.pump(subscription.session, now)
+            if subscription.feed.live is not None and subscription.has_more:
+                start_conflating(subscription, now)
 
     def go_on(self, now: float) -> None:
         """Goes on with the consumers that are left and the sessions in ``again``, as far as one turn may send."""
@@ -295,6 +298,8 @@ class Fanout:
         subscription.current_s = now
         subscription.case.meter.caught_up(now)
         feed = subscription.feed
+        if feed.live is not None:
+            subscription.conflation.stop(subscription)
         feed.wait(subscription)
         feed.settle_down()  # if this was the last consumer, the lane can be emptied without a further publish
 

@@ -72,6 +72,24 @@ class QueriedRecords:
         self._reading.close()
 
 
+class ListedRecords:
+    """Records that are all there, as of one sequence."""
+
+    missed = 0
+
+    def __init__(self, records: list[Record], upto: int) -> None:
+        self._left = records[::-1]
+        self.upto = upto
+
+    def __next__(self) -> Record | None:
+        if not self._left:
+            raise StopIteration
+        return self._left.pop()
+
+    def close(self) -> None:
+        self._left.clear()
+
+
 class MarkedSnapshot:
     """Records of a state between two marks: a source of records for a backfill. Calls ``over`` when it is
     closed."""
@@ -104,7 +122,9 @@ class MarkedSnapshot:
             return None
         self._sent += 1
         key = self._state.key_of(record)
-        return record if key is None else _with_user(record, ((TOLD_KEY, key),))
+        if key is None or record.properties.user_value(TOLD_KEY) is not None:
+            return record
+        return _with_user(record, ((TOLD_KEY, key),))
 
     def _end(self) -> Record:
         why = self._records.given_up if isinstance(self._records, QueriedRecords) else ""

@@ -42,6 +42,19 @@ class Cutter:
         self._registry.effects.append(CloseChannel(session, channel, reason, text))
         self._advisories.tell("disconnected", session.client, now, reason=reason, text=text, channel=channel.number)
 
+    def end_broken(self, broken: list[tuple[Subscription, str]], now: float) -> None:
+        """Ends those whose live queries cannot go on, and tells them why. It is not their fault."""
+        for subscription, why in broken:
+            session, channel = subscription.session, subscription.channel
+            if subscription.ended or subscription.gone:
+                continue
+            text = f"what it has asked to be kept of the state of {subscription.filter} is kept no more: {why}"
+            if subscription.has_channel:
+                self._queues.close_channel(session, channel, now)
+                self._registry.effects.append(CloseChannel(session, channel, Reason.CLIENT_MEMORY, text))
+            else:
+                self._admission.expel(session, Reason.CLIENT_MEMORY, text, now)
+
     def disconnect(self, session: Session, reason: Reason, text: str, now: float) -> None:
         """Disconnects a client that costs others too much. A durable session keeps its subscriptions."""
         if not session.connected:

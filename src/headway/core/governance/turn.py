@@ -10,6 +10,7 @@ from headway.core.clients import Queues
 from headway.core.consumer import Session, SharedReader, Subscription
 from headway.core.delivery import Fanout
 from headway.core.governance.governor import Governor
+from headway.core.live import LiveQueries
 from headway.core.routing import Expiring, ReceiptReplies, Registry
 
 POLICY_WORK = 4
@@ -28,13 +29,14 @@ class Turn:
     """Carries out, at the end of a turn, the consequences of its commands."""
 
     def __init__(self, registry: Registry, fanout: Fanout, queues: Queues, governor: Governor,
-                 receipt_replies: ReceiptReplies, expiring: Expiring) -> None:
+                 receipt_replies: ReceiptReplies, expiring: Expiring, live: LiveQueries) -> None:
         self._registry = registry
         self._fanout = fanout
         self._queues = queues
         self._governor = governor
         self._receipt_replies = receipt_replies
         self._expiring = expiring
+        self._live = live
         self._pools = registry.distinct_pools()
         self._changing = False
         """Whether consumers are being given other policies because of their queues' new names, or their listener."""
@@ -49,6 +51,10 @@ class Turn:
             registry.rounds.turn(now)
         if registry.allowances.due:
             self._let_fly()
+        if self._live:
+            self._live.turn(now)
+            if self._live.broken:
+                self._governor.cutter.end_broken(self._live.take_broken(), now)
         if fanout.again or fanout.unfinished:
             fanout.go_on(now)
         dirty, registry.dirty = registry.dirty, {}
@@ -142,7 +148,7 @@ class Turn:
                     or self._fanout.again or self._fanout.unfinished
                     or registry.deferred.begun or registry.rounds.begun or registry.overdue.queues
                     or registry.returning.queues or registry.allowances.due
-                    or self._governor.sweeping or registry.receipts.due)
+                    or self._governor.sweeping or registry.receipts.due or self._live.busy)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
         """Runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. ``late_s`` is the longest

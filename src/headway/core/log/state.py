@@ -30,7 +30,7 @@ POOL_SHARE = 0.25
 ENTRY_BYTES = 500
 """The size of an entry without its payload and topic, measured with tracemalloc and rounded up."""
 DELETES_MAX = 10_000
-"""The number of deletes that a state keeps for consumers that are behind."""
+"""The number of deletes that a state of the configuration keeps for consumers that are behind."""
 FORGET_ENTRIES = 256
 """The number of entries that one step unlinks when a state is closed."""
 FORGET_WORK = 128
@@ -50,6 +50,9 @@ class StateTerms(NamedTuple):
 
 class WholeReader(Protocol):
     """A reader of the whole state (state_reading.py)."""
+
+    ends: bool
+    """Set if it is over when it has read all; else it goes on."""
 
     def leaves(self, entry: StateEntry) -> None:
         """Is told of an entry before it is unlinked."""
@@ -82,6 +85,8 @@ class State:
         """The passes that still search for their first entry."""
         self.readings: dict[WholeReader, None] = {}
         """The readings of all of it that go on (state_reading.py)."""
+        self.deletes_max = DELETES_MAX
+        """The number of deletes that are kept for consumers that are behind."""
         self.readers = 0
         """The number of subscriptions that may read this state."""
         self.forgotten_sequence = 0
@@ -91,6 +96,11 @@ class State:
         """The deletes that are kept, the oldest first. No key is in both tables."""
         self.ends = StateEntry(("", None), None)
         """The sentinel: its ``after`` is the oldest entry, its ``before`` the newest."""
+
+    @property
+    def queries(self) -> int:
+        """Returns the number of readings that will be over."""
+        return sum(reading.ends for reading in self.readings)
 
     def __len__(self) -> int:
         """Returns the number of keys."""
@@ -143,7 +153,7 @@ class State:
             self._entries[key] = entry
         self.bytes += grown
         self.pool.add_state(grown)
-        if deletes and len(self._deleted) > DELETES_MAX:
+        if deletes and len(self._deleted) > self.deletes_max:
             grown -= self._evict(next(iter(self._deleted.values())))
         while (self.bytes > self.bytes_max or self.pool.states_full) and ends.after is not ends:
             grown -= self._evict(next(iter(self._deleted.values()), ends.after))
@@ -231,7 +241,7 @@ class State:
             entry = entry.after
         assert entry is self.ends
         assert entries == self.records
-        assert len(self._deleted) <= DELETES_MAX
+        assert len(self._deleted) <= self.deletes_max
         assert size == self.bytes, f"{self.bytes} bytes counted, {size} there"
 
     def read(self, after: int, upto: int, accept: Accept | None = None, focus: Told | None = None) -> StatePass:

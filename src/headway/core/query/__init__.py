@@ -1,13 +1,24 @@
 """Queries of the state: the records that match, in an order, a page of them; columns of them, or aggregates; as the
 state is now, or as it was."""
 
+from headway.core.query.aggregates import AGGREGATES, Aggregate
 from headway.core.query.beginning import begin_query
+from headway.core.query.groups import Groups
+from headway.core.query.kept_order import Follower, KeptOrder
 from headway.core.query.kept_orders import KeptOrders
 from headway.core.query.past import Past
 from headway.core.query.selection import Row, Selection
-from headway.core.query.state_query import PAGE_MAX, NoState, StateQuery, StateRequest, state_of
+from headway.core.query.state_query import (
+    PAGE_MAX,
+    Match,
+    NoState,
+    StateQuery,
+    StateRequest,
+    ordering_of,
+    state_of,
+)
 
 __all__ = [
-    "begin_query", "KeptOrders", "NoState", "PAGE_MAX", "Past", "Row", "Selection", "state_of", "StateQuery",
-    "StateRequest",
+    "Aggregate", "AGGREGATES", "begin_query", "Follower", "Groups", "KeptOrder", "KeptOrders", "Match", "NoState",
+    "ordering_of", "PAGE_MAX", "Past", "Row", "Selection", "state_of", "StateQuery", "StateRequest",
 ]

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from math import inf, isfinite, nan
 
 from headway.core.message import MAX_KEY_CHARS
 from headway.core.selector import nearest_float, place_of
 
 INTEGER_MAX = 2**63
+SMALLEST_BITS = 1074
+"""The smallest float is 2 to the power of minus this."""
 
 
 class Aggregate(ABC):
@@ -26,6 +29,10 @@ class Aggregate(ABC):
     @abstractmethod
     def add(self, value: object) -> int:
         """Adds a value. Returns by how many bytes the aggregate grew."""
+
+    def remove(self, value: object) -> int:
+        """Takes a value out that was added. Returns by how many bytes the aggregate grew."""
+        raise NotImplementedError(f"{type(self).__name__} only grows")
 
     @property
     @abstractmethod
@@ -43,31 +50,66 @@ class Count(Aggregate):
         self._count += value is not None
         return 0
 
+    def remove(self, value: object) -> int:
+        self._count -= value is not None
+        return 0
+
     @property
     def value(self) -> object:
         return self._count
 
 
 class Sum(Aggregate):
-    __slots__ = ("_count", "_sum")
+    """Exact, in whatever order values come and go: a float is a whole number of the smallest float there is."""
+
+    __slots__ = ("_count", "_floats", "_infinite", "_parts", "_whole")
 
     def __init__(self) -> None:
-        self._count = 0
-        self._sum: float = 0
+        self._count = self._floats = self._whole = self._parts = 0
+        """The numbers, the floats among them, the sum of the whole ones, the sum of the floats in smallest floats."""
+        self._infinite: list[int] | None = None
+        """How many were beyond all floats, above and below; None: none was."""
 
     def add(self, value: object) -> int:
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            self._count += 1
-            if isinstance(value, int) and not -INTEGER_MAX <= value < INTEGER_MAX:
-                value = nearest_float(value)
-            self._sum += value
+        return self._change(value, 1)
+
+    def remove(self, value: object) -> int:
+        return self._change(value, -1)
+
+    def _change(self, value: object, sign: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return 0
+        self._count += sign
+        if isinstance(value, int):
+            if -INTEGER_MAX <= value < INTEGER_MAX:
+                self._whole += sign * value
+                return 0
+            value = nearest_float(value)
+        self._floats += sign
+        if isfinite(value):
+            numerator, denominator = value.as_integer_ratio()
+            self._parts += sign * (numerator << (SMALLEST_BITS + 1 - denominator.bit_length()))
+        else:
+            if self._infinite is None:
+                self._infinite = [0, 0]
+            self._infinite[value < 0] += sign
         return 0
 
     @property
     def value(self) -> object:
         if not self._count:
             return None
-        return self._sum if -INTEGER_MAX <= self._sum < INTEGER_MAX else float(self._sum)
+        if not self._floats and -INTEGER_MAX <= self._whole < INTEGER_MAX:
+            return self._whole
+        return self._divided(1)
+
+    def _divided(self, by: int) -> float:
+        if self._infinite is not None and self._infinite != [0, 0]:
+            above, below = self._infinite
+            return nan if above and below else inf if above else -inf
+        if not self._floats:
+            return _quotient(self._whole, by)
+        return _quotient((self._whole << SMALLEST_BITS) + self._parts, by << SMALLEST_BITS)
 
 
 class Average(Sum):
@@ -75,7 +117,15 @@ class Average(Sum):
 
     @property
     def value(self) -> object:
-        return self._sum / self._count if self._count else None
+        return self._divided(self._count) if self._count else None
+
+
+def _quotient(dividend: int, divisor: int) -> float:
+    """Returns the float that is nearest to the quotient."""
+    try:
+        return dividend / divisor
+    except OverflowError:
+        return inf if dividend > 0 else -inf
 
 
 class Least(Aggregate):

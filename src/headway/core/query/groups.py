@@ -6,7 +6,7 @@ A value of a group is false, true, a number or a text; all else (missing, null, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from headway.core.base import Reason, Refused, format_size
 from headway.core.message import MAX_KEY_CHARS, KeyExtractor, Record
@@ -21,10 +21,14 @@ GROUP_BYTES, AGGREGATE_BYTES = 400, 150
 """The memory of a group and of an aggregate in it, beside texts, about."""
 
 
-class Groups:
-    """The aggregates of each group."""
+Kinds = Mapping[str, type[Aggregate]]
 
-    def __init__(self, selection: Selection) -> None:
+
+class Groups:
+    """The aggregates of each group, of these kinds."""
+
+    def __init__(self, selection: Selection, kinds: Kinds = AGGREGATES) -> None:
+        self._kinds = kinds
         self._by, self._columns = selection.group_by, selection.columns
         self._aggregates = [column for column in self._columns if column.aggregate]
         wanted = [column.field for column in self._aggregates if column.field != ALL]
@@ -37,23 +41,35 @@ class Groups:
 
     def add(self, record: Record, key_of: KeyExtractor | None) -> None:
         """Adds a record to its group. Raises :class:`Refused` if there are too many."""
-        values = self._fields.values(record, key_of)
-        count = len(self._by)
-        key = rank_of([_plain(value) for value in values[:count]], self._down)
+        key, by, rest = self.values(record, key_of)
         group = self._groups.get(key)
         if group is None:
-            group = self._begin(key, [_plain(value) for value in values[:count]])
-        rest = iter(values[count:])
-        for column, aggregate in zip(self._aggregates, group[1], strict=True):
-            self.bytes += aggregate.add(True if column.field == ALL else next(rest))
+            group = self._begin(key, by)
+        for aggregate, value in zip(group[1], rest, strict=True):
+            self.bytes += aggregate.add(value)
+
+    def values(self, record: Record, key_of: KeyExtractor | None) -> tuple[bytes, list[object], list[object]]:
+        """Returns the key of a record's group, the values that it is of, and the value for each aggregate."""
+        found = self._fields.values(record, key_of)
+        count = len(self._by)
+        by, rest = [_plain(value) for value in found[:count]], iter(found[count:])
+        values = [True if column.field == ALL else next(rest) for column in self._aggregates]
+        return rank_of(by, self._down), by, values
 
     def _begin(self, key: bytes, by: list[object]) -> tuple[list[object], list[Aggregate]]:
-        self.bytes += GROUP_BYTES + 2 * len(key) + AGGREGATE_BYTES * len(self._aggregates)
+        self.bytes += self._size(key)
         if len(self._groups) >= GROUPS_MAX or self.bytes > GROUPS_BYTES_MAX:
             text = f"more than {GROUPS_MAX:,} groups, or {format_size(GROUPS_BYTES_MAX)} of them"
             raise Refused(Reason.PROTOCOL_ERROR, f"group_by: {text}; group by fewer values, or say where")
-        group = self._groups[key] = by, [AGGREGATES[column.aggregate]() for column in self._aggregates]
+        group = self._groups[key] = by, [self._kinds[column.aggregate]() for column in self._aggregates]
         return group
+
+    def _drop(self, key: bytes) -> None:
+        del self._groups[key]
+        self.bytes -= self._size(key)
+
+    def _size(self, key: bytes) -> int:
+        return GROUP_BYTES + 2 * len(key) + AGGREGATE_BYTES * len(self._aggregates)
 
     def rows(self) -> Iterator[tuple[bytes, Row]]:
         """Yields a row per group, with the bytes that order the groups."""

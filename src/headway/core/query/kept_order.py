@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from math import inf
+from typing import Protocol
 
 from headway.core.base import WorkSteps
 from headway.core.log import State, StateEntry
@@ -38,6 +40,13 @@ RankOf = Callable[[Record], bytes | None]
 """Returns a record's rank; None if it does not match."""
 
 
+class Follower(Protocol):
+    """Is told of each change that is put into an order."""
+
+    def put(self, entry: StateEntry, rank: bytes | None) -> None:
+        """Is told of a record's rank; None if it is not in the order."""
+
+
 class _Block:
     __slots__ = ("entries", "ranks")
 
@@ -53,7 +62,9 @@ class KeptOrder:
         self.bytes_max = bytes_max
         self.gone = ""
         """The reason why this order is no more; empty: it is there."""
-        self.wanted_s = 0.0
+        self.follower: Follower | None = None
+        """Somebody who needs this order as long as it is there; None: only queries do."""
+        self.wanted_s = -inf
         """The time at which somebody last asked for a page."""
         self._rank_of = rank_of
         self._pass = state.read(0, 0)
@@ -73,12 +84,14 @@ class KeptOrder:
         if upto > self._pass.upto:
             self._pass.extend(upto)
         entries = self._pass.take(most)
-        before = self.bytes
+        before, follower = self.bytes, self.follower
         for entry in entries:
             assert entry.record is not None
             rank = None if entry.deleted else self._rank_of(entry.record)
             if rank is not None:
                 self._put(rank, entry)
+            if follower is not None:
+                follower.put(entry, rank)
         self._untidied += len(entries) if self._built else 0
         while self._untidied >= TIDY_RECORDS:
             self._untidied -= TIDY_RECORDS
@@ -108,6 +121,23 @@ class KeptOrder:
             at += 1
         self.state.pool.add_clients(self.bytes - before)
         return found
+
+    def behind(self, rank: bytes, most: int) -> tuple[list[bytes], list[StateEntry]]:
+        """Returns the records behind a rank, with their ranks: ``most`` at most."""
+        before, at = self.bytes, bisect_right(self._firsts, rank) - 1
+        ranks: list[bytes] = []
+        entries: list[StateEntry] = []
+        while at < len(self._blocks) and len(ranks) < most:
+            if not self._tidy(at):
+                continue  # the block was empty, and is no more
+            block = self._blocks[at]
+            place = bisect_right(block.ranks, rank)
+            stop = place + most - len(ranks)
+            ranks += block.ranks[place:stop]
+            entries += block.entries[place:stop]
+            at += 1
+        self.state.pool.add_clients(self.bytes - before)
+        return ranks, entries
 
     def end(self, why: str) -> None:
         """Ends the order. ``forget`` then frees its memory."""

@@ -1,7 +1,8 @@
 """The kept orders of all queries: one per distinct state, filter, selector and order, shared by whoever asks.
 
-An order is made when somebody first asks for a page of it, and ends when nobody has asked for ``WANTED_S``, when its
-state does, or when it or its pool has no room. A query whose order is not kept looks at every key, and is as exact.
+An order is made when somebody first asks for a page of it, and ends when nobody has asked for ``WANTED_S`` and no live
+page follows it, when its state does, or when it or its pool has no room. A query whose order is not kept looks at every
+key, and is as exact.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class KeptOrders:
             if len(self._orders) >= ORDERS_MAX or pool.strained or pool.clients_bytes > pool.clients_limit // 2:
                 return None
             order = KeptOrder(state, rank_of, self._room_bytes(pool))
-        order.wanted_s = now
+        order.wanted_s = max(order.wanted_s, now)
         self._orders[name] = order
         return order
 
@@ -65,7 +66,7 @@ class KeptOrders:
                 order.end("its state is not kept any more")
             elif order.state.pool.crowded:
                 order.end("the pool needs its memory")
-            elif now - order.wanted_s > WANTED_S:
+            elif order.follower is None and now - order.wanted_s > WANTED_S:
                 order.end("nobody asks for it any more")
             if order.gone:
                 del self._orders[name]

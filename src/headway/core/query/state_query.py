@@ -67,14 +67,14 @@ class StateQuery:
         """``orders`` has the kept orders; without it none is kept. ``tab``: the client's; None: one of its own.
         ``past``: the state as it was; None: the one that there is now."""
         self.selection = selection
-        self.ordering = _ordering(request)
+        self.ordering = ordering_of(request)
         self.state = state_of(registry, request.filter) if past is None else past.state
         self.key_of: KeyExtractor = self.state.key
         self.looked_at = 0
         """The number of records looked at so far."""
         self._registry = registry
         self.past = past
-        self._match = _Match(self.state, request, self.ordering)
+        self._match = Match(self.state, request, self.ordering)
         self._top, self._skip = request.top, request.skip
         self._page: list[Record] | None = None
         """The answer, if it is taken from a kept order."""
@@ -203,7 +203,7 @@ class StateQuery:
         return [record for record in some if self._match.accepts(record)]
 
 
-class _Match:
+class Match:
     """The records of a state that a query wants, and their order."""
 
     def __init__(self, state: State, request: StateRequest, ordering: Ordering) -> None:
@@ -235,7 +235,8 @@ def _portions(records: list[Record]) -> Generator[list[Record], None, None]:
         yield records[at : at + STEP_RECORDS]
 
 
-def _ordering(request: StateRequest) -> Ordering:
+def ordering_of(request: StateRequest) -> Ordering:
+    """Raises Refused."""
     try:
         ordering = compile_ordering(request.order_by)
     except BadOrder as error:

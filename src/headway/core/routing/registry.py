@@ -172,6 +172,8 @@ class Registry:
         """Closes a feed that has no readers any more."""
         if not feed.subscriptions and not feed.reading:
             self.router.remove_feed(feed)
+            if feed.live is not None:
+                feed.live.leave(feed)
             self.dirty.pop(feed, None)
             feed.lane.close()
 

@@ -25,7 +25,7 @@ from headway.core.consumer import (
     Use,
     read_options,
 )
-from headway.core.message import BadTopic, validate_filter
+from headway.core.message import TOLD_KEY, BadTopic, validate_filter
 from headway.core.policy import HTTP_LISTENER
 from headway.core.query import NoState, state_of
 from headway.server.engine import Engine
@@ -42,7 +42,10 @@ STREAMS_MAX = 128
 """Half of the connections that there may be (http/access.py)."""
 STREAMS_PER_CLIENT = 32
 """Limit of one user, or of one address where nobody is logged in."""
-OPTIONS = ("where", "selector", "conflate", "policy", "from", "patience", "out_of_focus")
+OPTIONS = (
+    "where", "selector", "conflate", "policy", "from", "patience", "out_of_focus", "order_by", "top", "skip", "select",
+    "group_by",
+)  # fmt: skip
 """The options of a subscription that make sense here; it has a snapshot with marks."""
 SILENCE_S = 15.0
 """A client hears a comment after so long without an event, so that it, and what is between, knows that it is alive."""
@@ -98,13 +101,13 @@ class EventStreams:
                 raise Refused(Reason.PROTOCOL_ERROR, text)
         if len({name for name, _ in pairs}) < len(pairs):
             raise Refused(Reason.PROTOCOL_ERROR, "each option once; where and selector are the same")
-        seen = request.headers.get("Last-Event-ID", "")
-        if seen.isascii() and seen.isdecimal() and "from" not in request.query:
-            pairs.append(("from", seen))
         key = state_of(self._engine.broker.registry, filter).key.text
-        said = read_options(pairs, Use.SUBSCRIPTION, strict=True)
-        options = msgspec.convert({"snapshot": True, "marks": True, "key": key} | said, SubscriptionOptions)
-        return SubscribeRequest(filter, EventStreamDialect(key), send_retained="never", options=options)
+        said = {"snapshot": True, "marks": True, "key": key} | read_options(pairs, Use.SUBSCRIPTION, strict=True)
+        options, seen = msgspec.convert(said, SubscriptionOptions), request.headers.get("Last-Event-ID", "")
+        if seen.isascii() and seen.isdecimal() and "from" not in request.query and not options.live:
+            options = msgspec.structs.replace(options, start=seen)  # a page, or aggregates, come anew
+        dialect = EventStreamDialect(key if options.select is None else f"property:{TOLD_KEY}")
+        return SubscribeRequest(filter, dialect, send_retained="never", options=options)
 
     async def _stream(self, request: web.Request, wanted: SubscribeRequest, right: ReadRight) -> web.StreamResponse:
         engine, client = self._engine, f"events/{request.remote}/{next(self._numbers)}"

@@ -19,7 +19,7 @@ from headway.core.consumer import Use, read_options
 from headway.core.log import Tab
 from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Operation
-from headway.core.query import PAGE_MAX, KeptOrders, NoState, Past, StateQuery, StateRequest, begin_query
+from headway.core.query import PAGE_MAX, NoState, Past, StateQuery, StateRequest, begin_query
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Refusal, abort, is_gone
 from headway.server.streams.events import EventStreams, wants_events
@@ -50,7 +50,7 @@ class StateHandlers:
         """Those whose queries are being answered, by name."""
         self._past_states = PastStates(engine)
         self._streams = EventStreams(engine)
-        self._orders = KeptOrders(engine.broker.registry)
+        self._orders = engine.broker.orders
         self._keeping: asyncio.Task[None] | None = None
 
     def routes(self) -> list[web.RouteDef]:

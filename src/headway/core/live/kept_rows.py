@@ -1,0 +1,145 @@
+"""Kept aggregates: a row of figures for each group of a state's records, kept up to date.
+
+Theory of operation. Records are added as a pass over the state comes to them, and taken out again when they leave the
+state, whether they are replaced, deleted or evicted; the state tells of each. So there is nothing to be kept per key,
+but for what ``min`` and ``max`` need. A row is a record of its own: its payload is JSON, its key is what it is grouped
+by, and its topic is the filter with ``-`` for each wildcard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from headway.core.base import Refused
+from headway.core.live.kept_groups import KeptGroups
+from headway.core.live.live_query import LiveQuery, Told, left
+from headway.core.log import State, StateEntry
+from headway.core.message import TOLD_KEY, KeyExtractor, Properties, Record, Run
+from headway.core.query import Match, Selection
+from headway.core.routing import Registry
+
+STEP_RECORDS = 128
+POOL_SHARE = 0.25
+"""The share of the memory for clients that one of these may take up."""
+_NOT_PLAIN = frozenset('"[{-0123456789')
+_WORDS = frozenset({"", "true", "false", "null"})
+
+
+class RowKey(KeyExtractor):
+    def __init__(self) -> None:
+        super().__init__(f"property:{TOLD_KEY}")
+
+    def find(self, topic: str, properties: Properties, payload: bytes) -> str | None:
+        return properties.user_value(TOLD_KEY)
+
+    def of_run(self, run: Run) -> list[str | None]:
+        return [run.properties.user_value(TOLD_KEY)] * len(run)
+
+
+class KeptRows(LiveQuery):
+    ends = False
+
+    def __init__(
+        self,
+        source: State,
+        topic: str,
+        selection: Selection,
+        match: Match,
+        every_s: float,
+        registry: Registry,
+        over: Callable[[LiveQuery], None],
+    ) -> None:
+        super().__init__(source, RowKey(), every_s, registry, over)
+        self._topic = topic
+        self._match = match
+        self._groups = KeptGroups(selection, int(source.pool.clients_limit * POOL_SHARE))
+        self._pass = source.read(0, 0)
+        self._added_sequence = 0
+        """All records up to this sequence are added, as far as they match."""
+        self._gone: list[Record] = []
+        """Records that were added and have left the state."""
+        self._rows: dict[bytes, Record] = {}
+        """The rows that are shown."""
+        self._counted_bytes = 0
+        source.readings[self] = None
+
+    def leaves(self, entry: StateEntry) -> None:
+        record = entry.record
+        if record is not None and not entry.deleted and record.sequence <= self._added_sequence:
+            self._gone.append(record)
+
+    def give_up(self, why: str) -> None:
+        self.source.readings.pop(self, None)
+        self.broken = why
+
+    def close(self) -> None:
+        self.source.readings.pop(self, None)
+        self._pass.close()
+        self.source.pool.add_clients(-self._counted_bytes)
+        self._counted_bytes = 0
+
+    def catch_up(self, upto: int, most: int) -> bool:
+        """Puts in changes up to the sequence ``upto``, ``most`` of them at most. Returns whether these are all."""
+        try:
+            self._catch_up(upto, most)
+        except Refused as refused:
+            self.broken = str(refused)
+        self.source.pool.add_clients(self._groups.bytes - self._counted_bytes)
+        self._counted_bytes = self._groups.bytes
+        return not self.broken and not self._gone and self._pass.upto >= upto and self._pass.at_end
+
+    def _catch_up(self, upto: int, most: int) -> None:
+        groups, key_of, accepts = self._groups, self.source.key, self._match.accepts
+        if upto > self._pass.upto:
+            self._pass.extend(upto)
+        while self._gone and most > 0:
+            most -= 1
+            record = self._gone.pop()
+            if accepts(record):
+                groups.remove(record, key_of)
+        while most > 0 and not self._pass.at_end:
+            entries = self._pass.take(STEP_RECORDS)
+            most -= 1 + len(entries)
+            for entry in entries:
+                assert entry.record is not None
+                self._added_sequence = entry.record.sequence
+                if not entry.deleted and accepts(entry.record):
+                    groups.add(entry.record, key_of)
+
+    @property
+    def has_changed(self) -> bool:
+        return bool(self._groups.touched)
+
+    def _changes(self) -> Iterable[Told]:
+        touched, self._groups.touched = self._groups.touched, {}
+        for key in touched:
+            found, known = self._groups.row(key), self._rows.get(key)
+            if found is not None:
+                by, row = found
+                payload, name = msgspec.json.encode(row), key_of_row(by)
+                if known is None or payload != known.payload:
+                    user = () if name is None else ((TOLD_KEY, name),)
+                    self._rows[key] = record = Record(self._topic, payload, Properties(user=user))
+                    yield Told(record)
+            elif known is not None:
+                del self._rows[key]
+                yield left(self._topic, known.properties.user_value(TOLD_KEY), "no_records", known)
+
+    def _in_order(self) -> list[Record]:
+        names = [self._rows[key].properties.user_value(TOLD_KEY) for key in sorted(self._rows)]
+        records = [self.shown.get(self._topic, name) for name in names]
+        return [record for record in records if record is not None]
+
+
+def key_of_row(by: Sequence[object]) -> str | None:
+    """Returns the key of the row of a group: its one value as a text, or what JSON has for it; None: it is of all."""
+    if not by:
+        return None
+    if len(by) > 1:
+        return msgspec.json.encode(by).decode()
+    (value,) = by
+    if isinstance(value, str) and value not in _WORDS and value[0] not in _NOT_PLAIN:
+        return value
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,220 @@
+"""All live queries: one for all who ask for the same, whatever their dialect. It goes with the last of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import inf
+
+from headway.core.base import Reason, Refused
+from headway.core.consumer import (
+    Feed,
+    FeedKey,
+    LiveTerms,
+    Session,
+    SubscribeRequest,
+    Subscription,
+    SubscriptionOptions,
+)
+from headway.core.live.kept_rows import KeptRows
+from headway.core.live.live_query import LiveQuery
+from headway.core.live.ordered_pages import OrderedPages
+from headway.core.live.page import Page
+from headway.core.log import Lane, State
+from headway.core.message import Record
+from headway.core.query import PAGE_MAX, KeptOrder, KeptOrders, Match, Selection, StateRequest, ordering_of
+from headway.core.routing import Registry
+
+ROWS_MAX = 64
+"""So many different kept aggregates there may be."""
+PAGES_MAX = 10_000
+NAMES = ("order_by", "top", "skip", "select", "group_by")
+BUILD_RECORDS = 256
+"""So many records of a state are looked at in a turn, for each order and each of the aggregates that are not built."""
+KEEP_UP = 2
+"""A turn looks at so many times the records that came in it, so that what is behind catches up."""
+TIDY_S = 1.0
+LIVE_BYTES, PLACE_BYTES = 8_000, 700
+
+Query = tuple[State, str, str | None, LiveTerms]
+"""The state, the filter, the selector and the terms."""
+
+
+class LiveQueries:
+    def __init__(self, registry: Registry, orders: KeptOrders) -> None:
+        self._registry = registry
+        self._orders = orders
+        self._queries: dict[Query, LiveQuery] = {}
+        self._pages: dict[KeptOrder, OrderedPages] = {}
+        self._rows: dict[KeptRows, None] = {}
+        self._looked_sequence = 0
+        self._tidy_s = 0.0
+        self.busy = False
+        """Set when there is more to look at."""
+        self.broken: list[tuple[Subscription, str]] = []
+        """Subscribers of queries that could not go on, and why."""
+
+    def __bool__(self) -> bool:
+        return bool(self._queries)
+
+    # -- in and out -------------------------------------------------------------------------------------------------
+
+    def terms(self, session: Session, request: SubscribeRequest, group: str | None, filter: str) -> LiveTerms | None:
+        """Returns what a subscriber wants to be kept up to date; None: every record, as any other.
+
+        Raises :class:`Refused`."""
+        options = request.options
+        if not options.live:
+            return None
+        said = next(name for name in NAMES if getattr(options, name) is not None)
+        if group is not None or session.expiry_s > 0:
+            text = f"option {said}: not for shared subscriptions, nor for sessions that outlive their connection"
+            raise _refused(text)
+        if options.query or options.start != "end" or request.no_local:
+            raise _refused(f"option {said}: not together with query, from, or No Local")
+        state = self._state(filter, options.key)
+        if state is None:
+            raise _refused(f"option {said}: no keyed [[topic]] covers {filter[:100]!a}")
+        if options.group_by is not None and options.select is None:
+            raise _refused("option group_by: say select, too: the columns, such as count(*)")
+        if options.select is not None and (options.order_by, options.top, options.skip) != (None, None, None):
+            raise _refused("option select: a subscription to aggregates has no order_by, top and skip")
+        return LiveTerms(
+            state.key.text, options.order_by or "offset", options.top, options.skip or 0, options.select,
+            options.group_by, options.conflate_s or 0.0,
+        )  # fmt: skip
+
+    def open(self, key: FeedKey) -> Feed:
+        """Returns the feed of a subscription with these terms. Raises :class:`Refused`."""
+        router, terms = self._registry.router, key.live
+        feed = router.feeds.get(key)
+        if feed is not None:
+            return feed
+        assert terms is not None
+        state = self._state(key.filter, terms.key)
+        assert state is not None, "terms are checked"
+        name = state, key.filter, key.selector, terms
+        query = self._queries.get(name) or self._begin(name)
+        feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), every, by_exchange=True)
+        feed.live = query
+        query.feeds[feed] = None
+        router.add_feed(feed)
+        return feed
+
+    def _state(self, filter: str, key: str | None) -> State | None:
+        states = self._registry.router.states_for(filter)
+        return next((state for state in states if state.declared and key in (None, state.key.text)), None)
+
+    def _begin(self, name: Query) -> LiveQuery:
+        state, filter, selector, terms = name
+        request = StateRequest(filter, selector, terms.order_by, terms.top, terms.skip)
+        over = partial(self._over, name)
+        query: LiveQuery
+        if terms.select is not None:
+            selection = Selection(terms.select, terms.group_by)
+            if not selection.aggregated:
+                text = "a subscription takes aggregates, such as count(*); GET /v1/state/FILTER has columns"
+                raise _refused(f"option select: {text}")
+            if len(self._rows) >= ROWS_MAX:
+                raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{ROWS_MAX} different aggregates are kept already")
+            match = Match(state, request, ordering_of(request))
+            topic = "/".join("-" if level in ("+", "#") else level for level in filter.split("/"))
+            query = KeptRows(state, topic, selection, match, terms.every_s, self._registry, over)
+            self._rows[query] = None
+        else:
+            query = self._begin_page(name, request, over)
+        self._queries[name] = query
+        self.busy = True
+        return query
+
+    def _begin_page(self, name: Query, request: StateRequest, over: Callable[[LiveQuery], None]) -> Page:
+        state, filter, selector, terms = name
+        if terms.top is None or terms.skip + terms.top > PAGE_MAX:
+            said = "say top" if terms.top is None else f"skip and top are {terms.skip + terms.top:,} together"
+            raise _refused(f"a live page has {PAGE_MAX:,} records at most: {said}")
+        if len(self._queries) >= PAGES_MAX:
+            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{PAGES_MAX:,} different pages are kept already")
+        match = Match(state, request, ordering_of(request))
+        wanted = state, filter, selector, terms.order_by
+        order = self._orders.wanted(wanted, match.rank_of, -inf)  # not for a while, but as long as it is followed
+        if order is None:
+            raise Refused(Reason.CLIENT_MEMORY, "there is no room for one more order of a state: ask again later")
+        pages = self._pages.get(order)
+        if pages is None:
+            pages = self._pages[order] = OrderedPages(order)
+        page = Page(state, terms.skip, terms.skip + terms.top, match, terms.every_s, self._registry, over)
+        pages.add(page)
+        return page
+
+    def _over(self, name: Query, query: LiveQuery) -> None:
+        """Forgets a query that nobody asks for any more."""
+        if self._queries.get(name) is query:
+            del self._queries[name]
+        if isinstance(query, KeptRows):
+            self._rows.pop(query, None)
+            query.close()
+        for order, pages in list(self._pages.items()) if isinstance(query, Page) else ():
+            if query in pages.pages:
+                pages.remove(query)
+                if not pages.pages:
+                    pages.close()
+                    del self._pages[order]
+                    self._orders.tidy(self._registry.deferred.now)
+        self._registry.deferred.begin(query.shown.close(), self._registry.deferred.now)
+
+    # -- the turn ---------------------------------------------------------------------------------------------------
+
+    def turn(self, now: float) -> None:
+        """Looks at what has changed, and tells it."""
+        upto = self._registry.sequence
+        most = BUILD_RECORDS + KEEP_UP * (upto - self._looked_sequence)
+        self._looked_sequence = upto
+        if now >= self._tidy_s:
+            self._tidy_s = now + TIDY_S
+            self._orders.tidy(now)
+        behind = False
+        for pages in list(self._pages.values()):
+            if pages.catch_up(upto, most):
+                pages.turn(now)
+            elif pages.order.gone:
+                del self._pages[pages.order]
+                pages.close()
+                for page in pages.pages:
+                    self._break(page, f"its order is not kept any more: {pages.order.gone}")
+            else:
+                behind = True
+        for rows in list(self._rows):
+            if rows.catch_up(upto, most):
+                rows.turn(now)
+            elif rows.broken:
+                del self._rows[rows]
+                rows.close()
+                self._break(rows, rows.broken)
+            else:
+                behind = True
+        self.busy = behind
+
+    def take_broken(self) -> list[tuple[Subscription, str]]:
+        """Returns the subscribers of queries that could not go on, and why, once."""
+        broken, self.broken = self.broken, []
+        return broken
+
+    def _break(self, query: LiveQuery, why: str) -> None:
+        """Gives up a query. Whoever asks for the same again gets a new one."""
+        self._queries = {name: one for name, one in self._queries.items() if one is not query}
+        for feed in query.feeds:
+            self._registry.router.remove_feed(feed)
+            self.broken += [(subscription, why) for subscription in feed.subscriptions]
+
+
+def live_bytes(options: SubscriptionOptions) -> int:
+    """Returns the memory that a live query with these options takes up, about, beside records and orders."""
+    return LIVE_BYTES + PLACE_BYTES * min(options.top or 0, PAGE_MAX)
+
+
+def every(_: Record) -> bool:
+    return True
+
+
+def _refused(text: str) -> Refused:
+    return Refused(Reason.PROTOCOL_ERROR, text)

@@ -1,0 +1,146 @@
+"""A live query: a part of a state, or figures of it, that its subscribers see as a small state of its own.
+
+Theory of operation. What subscribers are told (records that enter and change, and what leaves) is worked out once for
+all who ask for the same, at the end of a turn, from what has changed since the last. It goes into a *shown* state, and
+into a lane for each dialect. From there on a subscriber is one as of any topic: a snapshot of the shown state between
+marks, then the lane. One that falls behind reads the shown state in the place of the lane; so it gets at most what
+there is to see, however far it was behind, and no lane grows for it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from headway.core.consumer import Feed
+from headway.core.delivery import ListedRecords, MarkedSnapshot
+from headway.core.log import Pool, State
+from headway.core.message import EVENT, TOLD_KEY, KeyExtractor, Properties, Record, Run
+from headway.core.routing import Registry
+
+OUT_OF_FOCUS = "out_of_focus"
+DELETES_MAX = 256
+"""So many keys that have left are kept for subscribers that are behind. One that is further behind gets all anew."""
+SHOWN_BYTES_MAX = 2**40
+"""There is no limit: what may be shown is limited elsewhere."""
+
+
+class Told(NamedTuple):
+    """One thing that subscribers are told: a record, or that a key has left."""
+
+    record: Record
+    left: bool = False
+
+
+def left(topic: str, key: str | None, why: str, last: Record) -> Told:
+    """Tells that a key has left; ``last`` is the last record that subscribers have of it."""
+    user: tuple[tuple[str, str], ...] = ((EVENT, OUT_OF_FOCUS),)
+    user += () if key is None else ((TOLD_KEY, key),)
+    properties = Properties(user=(*user, ("headway-why", why)))
+    return Told(Record(topic, b"", properties, last.qos, time_s=last.time_s, publisher=last.publisher), left=True)
+
+
+class ShownKey(KeyExtractor):
+    """The key of what is shown: that of the records, or what is told of a key that has left."""
+
+    def __init__(self, of: KeyExtractor) -> None:
+        super().__init__(of.text)
+        self._of = of
+
+    def find(self, topic: str, properties: Properties, payload: bytes) -> str | None:
+        if not payload and properties.user_value(EVENT) == OUT_OF_FOCUS:
+            return properties.user_value(TOLD_KEY)
+        return self._of.find(topic, properties, payload)
+
+    def of_run(self, run: Run) -> list[str | None]:
+        return [
+            self.find(run.topic, run.properties, run.data[body:end])
+            for body, end in zip(run.bodies, run.ends, strict=True)
+        ]
+
+
+class LiveQuery(ABC):
+    """``source``: the state that it is of. ``over`` is called when the last subscriber has gone."""
+
+    def __init__(
+        self, source: State, key: KeyExtractor, every_s: float, registry: Registry, over: Callable[[LiveQuery], None]
+    ) -> None:
+        self.source = source
+        self.shown = State(source.filter, ShownKey(key), Pool("", SHOWN_BYTES_MAX, 0), declared=True)
+        self.shown.deletes_max = DELETES_MAX
+        self.feeds: dict[Feed, None] = {}
+        self.ready = False
+        """Set when it has looked at all of its state."""
+        self.broken = ""
+        """The reason why it cannot go on; empty: it goes on."""
+        self._every_s = every_s
+        self._due_s = 0.0
+        """No change is told before this time."""
+        self._registry = registry
+        self._over = over
+        self._waiting: list[Callable[[float], None]] = []
+
+    def when_ready(self, begin: Callable[[float], None], now: float) -> None:
+        """Calls ``begin`` as soon as there is something to show, maybe at once."""
+        if self.ready:
+            begin(now)
+        else:
+            self._waiting.append(begin)
+
+    def leave(self, feed: Feed) -> None:
+        self.feeds.pop(feed, None)
+        if not self.feeds:
+            self._over(self)
+
+    def snapshot(self, filter: str) -> MarkedSnapshot:
+        self.shown.evicted_records = self.source.evicted_records
+        return MarkedSnapshot(self.shown, ListedRecords(self._in_order(), self._registry.sequence), filter)
+
+    def turn(self, now: float) -> None:
+        """Tells what has changed, if it is time. The changes are worked out up to the last record."""
+        if not self.ready:
+            self._show(self._changes())
+            self.ready = True
+            for feed in self.feeds:
+                feed.lane.last_sequence = self._registry.sequence
+            waiting, self._waiting = self._waiting, []
+            for begin in waiting:
+                begin(now)
+        elif now >= self._due_s and self.has_changed:
+            told = self._show(self._changes())
+            for feed in self.feeds if told else ():
+                self._append(feed, told, now)
+            self._due_s = now + self._every_s
+
+    def _show(self, told: Iterable[Told]) -> list[Record]:
+        """Numbers what is told, and puts it into the shown state."""
+        registry, numbered = self._registry, list[Record]()
+        for record, has_left in told:
+            registry.sequence += 1
+            record = msgspec.structs.replace(record, sequence=registry.sequence, retain=False, expires_s=None)
+            self.shown.put(record, deletes=has_left)
+            numbered.append(record)
+        return numbered
+
+    def _append(self, feed: Feed, told: list[Record], now: float) -> None:
+        for record in told:
+            run = record.run()
+            run.publisher = record.publisher
+            feed.lane.append(run, feed.key.dialect.encode(run, record.sequence), record.sequence, now)
+        self._registry.dirty[feed] = None
+
+    @property
+    @abstractmethod
+    def has_changed(self) -> bool:
+        """Tells whether there may be changes that are not told yet."""
+
+    @abstractmethod
+    def _changes(self) -> Iterable[Told]:
+        """Yields what is to be told, in the order in which it is to be seen."""
+
+    @abstractmethod
+    def _in_order(self) -> list[Record]:
+        """Returns the records that are shown, in their order."""

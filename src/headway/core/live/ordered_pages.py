@@ -1,0 +1,135 @@
+"""The live pages of one kept order: which of them a change is for.
+
+Theory of operation. A key that changes moves from one place of the order to another. All between these two move by one.
+So a page is concerned only if it lies there, and what crosses its ends is at its ends afterwards. Pages stand in the
+order of their ends; the first that may be concerned is searched for, and the others are behind it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+
+from headway.core.live.head import Head, Key
+from headway.core.live.page import Page
+from headway.core.log import StateEntry
+from headway.core.query import KeptOrder
+
+STEP_RECORDS = 128
+LAST = 2**62
+"""The place of what has none: behind all others."""
+
+
+class OrderedPages:
+    """Follows a kept order, and its state: it is told of each record that leaves that."""
+
+    ends = False
+
+    def __init__(self, order: KeptOrder) -> None:
+        self.order = order
+        self.built = False
+        """Set when the order had all of its records for the first time."""
+        self._head = Head(order)
+        self._left: dict[Key, None] = {}
+        """Keys of the head whose records have left the state."""
+        self._pages: list[Page] = []
+        self._changed: dict[Page, None] = {}
+        """The pages that may have something to tell."""
+        self._stops: list[int] = []
+        self._first_start_from: list[int] = []
+        """For each page, the first start among it and all behind it."""
+        order.follower = self
+        order.state.readings[self] = None
+
+    @property
+    def pages(self) -> list[Page]:
+        return self._pages
+
+    def add(self, page: Page) -> None:
+        page.head = self._head
+        self._changed[page] = None
+        self._arrange([*self._pages, page])
+        if self.built:
+            self._head.fill()
+            page.touch(self._head.keys(page.start, page.stop))
+
+    def remove(self, page: Page) -> None:
+        self._changed.pop(page, None)
+        self._arrange([one for one in self._pages if one is not page])
+
+    def _arrange(self, pages: list[Page]) -> None:
+        self._pages = sorted(pages, key=lambda page: page.stop)
+        self._stops = [page.stop for page in self._pages]
+        starts = [page.start for page in reversed(self._pages)]
+        self._first_start_from = list(accumulate(starts, min))[::-1]
+        self._head.needed = max(self._stops, default=-1) + 1
+
+    def close(self) -> None:
+        self.order.follower = None
+        self.order.state.readings.pop(self, None)
+
+    def give_up(self, why: str) -> None:
+        """The state is no more; so is the order."""
+        self.order.state.readings.pop(self, None)
+
+    # -- changes ----------------------------------------------------------------------------------------------------
+
+    def leaves(self, entry: StateEntry) -> None:
+        if entry.key in self._head:
+            self._left[entry.key] = None
+
+    def put(self, entry: StateEntry, rank: bytes | None) -> None:
+        if self.built:
+            moved = self._head.put(entry, rank)
+            if moved is not None:
+                self._touch(entry.key, *moved)
+
+    def catch_up(self, upto: int, most: int) -> bool:
+        """Brings the order up to date, with ``most`` changes at most. Returns whether it is."""
+        order = self.order
+        while most > 0 and not order.gone and not order.is_current(upto):
+            most -= 1 + order.catch_up(upto, STEP_RECORDS)
+        if order.gone or not order.is_current(upto):
+            return False
+        if not self.built:
+            self.built = True
+            self._head.fill()
+            for page in self._pages:
+                page.touch(self._head.keys(page.start, page.stop))
+        for key in self._left:
+            entry = self._head.has_left(key)
+            if entry is not None:
+                self.put(entry, None)
+        self._left.clear()
+        return True
+
+    def turn(self, now: float) -> None:
+        """Has pages tell what has changed in them. The order is up to date."""
+        for page in list(self._changed):
+            page.turn(now)
+            if not page.has_changed:
+                self._changed.pop(page, None)
+
+    def _touch(self, key: Key, before: int | None, after: int | None) -> None:
+        places = (LAST if before is None else before), (LAST if after is None else after)
+        first, last = min(places), max(places)
+        for page in self._between(first, last):
+            start, stop, at = page.start, page.stop, self._head.key_at
+            self._changed[page] = None
+            page.touch((key, at(start - 1), at(start), at(stop - 1), at(stop)))
+
+    def _between(self, first: int, last: int) -> Iterator[Page]:
+        """Yields the pages that have a place from ``first`` to ``last``."""
+        pages = self._pages
+        for at in range(bisect_right(self._stops, first), len(pages)):
+            if self._first_start_from[at] > last:
+                return
+            if pages[at].start <= last:
+                yield pages[at]
+
+    def check(self) -> None:
+        """Asserts the invariants. It visits every record."""
+        self._head.check()
+        for page in self._pages:
+            page.check()

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ from headway.server.config.auth import hash_password
 
 WEB = LISTENER + '[listeners.web]\nurl = "ws://127.0.0.1:0"\n'
 TOPIC = '[[topic]]\nfilter = "flights/#"\nkey = "/tailnum"\n'
+VIEWS, LOAD = 50, 10
+"""So many views are opened one after the other while each time so many records come."""
 QUICK = {"key": "/tailnum", "staleAfter": "400ms"}
 CUT = """
 [flap]
@@ -234,6 +237,23 @@ async def test_with_a_selector_it_has_what_matches(
                 put(4, 400)
                 await holds(lambda: view.current and view.image == {"N4": 400, "N5": 50, "N6": 60, "N7": 71})
                 assert view.adds
+
+
+@story
+async def test_under_load_nothing_is_lost_or_doubled_between_snapshot_and_live(
+    keyed: BrokerProcess, stage: Stage, where: str, name: str
+) -> None:
+    truth, rng = Truth(f"flights/{name}"), Random(1)
+    with paho(keyed.port, name) as publisher:
+        await asyncio.to_thread(truth.publish, publisher, *range(200))
+        with stage.view(where, keyed.ports["web"], truth.topic, count=VIEWS, **QUICK) as views:
+            heard = 0
+            while views.opened != VIEWS:
+                await holds(lambda heard=heard: (views.reports or 0) > heard)  # so that they can take the load
+                heard = views.reports
+                await asyncio.to_thread(truth.publish, publisher, *(rng.randrange(250) for _ in range(LOAD)))
+            await holds(lambda: views.images == 1 and views.image == truth.latest)
+            assert views.wrong == []
 
 
 @story

@@ -72,7 +72,6 @@ class Shown:
     def __init__(self, truth: Truth | None) -> None:
         self.truth = truth
         self.told: dict[str, Any] = {}
-        self.count = 0
         self.error = ""
         self.fault: str | None = None
         self.pid = 0
@@ -82,7 +81,6 @@ class Shown:
             self.error = told["error"]
             return
         self.told = told
-        self.count += 1
         if self.truth is not None:
             self.fault = self.fault or self.truth.fault(told)
 
@@ -145,9 +143,10 @@ class Stage:
 
     @contextmanager
     def view(
-        self, where: str, port: int, filter: str, truth: Truth | None = None, login: str = "", **options: str
+        self, where: str, port: int, filter: str, truth: Truth | None = None, login: str = "", count: int = 0,
+        **options: str,
     ) -> Iterator[Shown]:
-        """Opens a view in a page, or in node; ``login``: as it stands in the address."""
+        """Opens a view in a page, or in node; ``login``: as it stands in the address; ``count``: so many views."""
         self._servers += 1
         name = f"/told-{self._servers}"
         shown = self._shown[name] = Shown(truth)
@@ -155,10 +154,12 @@ class Stage:
         what = {
             "module": str(MODULE / "headway-view.js") if local else "./headway-view.js", "told": self.url + name,
             "url": f"ws://{login}127.0.0.1:{port}", "filter": filter, "options": options,
+            "count": count,
         }  # fmt: skip
-        words = urlencode({"what": json.dumps(what)})
+        script = "many.mjs" if count else "view.mjs"
+        words = urlencode({"what": json.dumps(what), "script": script})
         if local:
-            command = ["node", "--experimental-websocket", "--no-warnings", str(DRIVER / "view.mjs"), words]
+            command = ["node", "--experimental-websocket", "--no-warnings", str(DRIVER / script), words]
         else:
             command = [
                 str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",

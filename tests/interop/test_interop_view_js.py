@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
@@ -254,6 +255,26 @@ async def test_under_load_nothing_is_lost_or_doubled_between_snapshot_and_live(
                 await asyncio.to_thread(truth.publish, publisher, *(rng.randrange(250) for _ in range(LOAD)))
             await holds(lambda: views.images == 1 and views.image == truth.latest)
             assert views.wrong == []
+
+
+@story
+async def test_the_page_in_the_documentation_shows_what_there_is(keyed: BrokerProcess, stage: Stage) -> None:
+    """It loads the module from the admin port."""
+    need("chromium")
+    text = (Path(__file__).parents[2] / "docs" / "CLIENT.md").read_text()
+    page = re.search(r"^```html\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert page is not None
+    addresses = {"http://127.0.0.1:9883": keyed.admin, "ws://127.0.0.1:8083": f"ws://127.0.0.1:{keyed.ports['web']}"}
+    html = page[1]
+    for written, here in addresses.items():
+        assert html.count(written) == 1
+        html = html.replace(written, here)
+    with paho(keyed.port, "airports") as publisher, stage.page(html) as shown:
+        for number in range(20):
+            flight = json.dumps({"tailnum": f"D{number}", "delay": 2 * number})
+            await asyncio.to_thread(publisher.publish, "flights/doc", flight, 1)
+        lines = ["current", *(f"D{number} {2 * number}" for number in range(19, 9, -1))]
+        await holds(lambda: (shown.text or "").splitlines() == lines)
 
 
 @story

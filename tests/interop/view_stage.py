@@ -109,17 +109,18 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._shown: dict[str, Shown] = {}
-        self._servers = 0
+        self._pages: dict[str, bytes] = {}
         stage = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                name = self.path.partition("?")[0].lstrip("/")
-                path = next((path for path in (DRIVER / name, MODULE / name) if path.is_file()), None)
-                self.send_response(404 if path is None else 200)
-                self.send_header("Content-Type", TYPES.get(Path(name).suffix, "text/plain"))
+                name = self.path.partition("?")[0]
+                path = next((path for path in (DRIVER / name[1:], MODULE / name[1:]) if path.is_file()), None)
+                body = stage._pages.get(name, b"") if path is None else path.read_bytes()
+                self.send_response(200 if body else 404)
+                self.send_header("Content-Type", TYPES.get(Path(name).suffix, "text/html"))
                 self.end_headers()
-                self.wfile.write(b"" if path is None else path.read_bytes())
+                self.wfile.write(body)
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -147,9 +148,7 @@ class Stage:
         **options: str,
     ) -> Iterator[Shown]:
         """Opens a view in a page, or in node; ``login``: as it stands in the address; ``count``: so many views."""
-        self._servers += 1
-        name = f"/told-{self._servers}"
-        shown = self._shown[name] = Shown(truth)
+        name, shown = self._told_at(truth)
         local = where == "node"
         what = {
             "module": str(MODULE / "headway-view.js") if local else "./headway-view.js", "told": self.url + name,
@@ -158,19 +157,39 @@ class Stage:
         }  # fmt: skip
         script = "many.mjs" if count else "view.mjs"
         words = urlencode({"what": json.dumps(what), "script": script})
-        if local:
-            command = ["node", "--experimental-websocket", "--no-warnings", str(DRIVER / script), words]
-        else:
-            command = [
-                str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
-                f"--user-data-dir={self._folder / name[1:]}", f"{self.url}/view.html?{words}",
-            ]  # fmt: skip
+        command = ["node", "--experimental-websocket", "--no-warnings", str(DRIVER / script), words]
+        with self._running(command if local else self._chromium(f"/view.html?{words}"), shown):
+            yield shown
+
+    @contextmanager
+    def page(self, text: str) -> Iterator[Shown]:
+        """Opens a page of this text in Chromium, which tells what is in its element ``board``."""
+        name, shown = self._told_at(None)
+        say = f'fetch("{name}", {{method: "POST", body: JSON.stringify({{text: board.textContent}})}})'
+        self._pages[f"/page{name}"] = f"{text}<script>setInterval(() => {say}, 20)</script>".encode()
+        with self._running(self._chromium(f"/page{name}"), shown):
+            yield shown
+
+    def _told_at(self, truth: Truth | None) -> tuple[str, Shown]:
+        """Returns where a view tells what it shows, and who hears it."""
+        name = f"/told-{len(self._shown)}"
+        shown = self._shown[name] = Shown(truth)
+        return name, shown
+
+    def _chromium(self, page: str) -> list[str]:
+        return [
+            str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
+            f"--user-data-dir={self._folder / str(len(self._shown))}", self.url + page,
+        ]  # fmt: skip
+
+    @contextmanager
+    def _running(self, command: list[str], shown: Shown) -> Iterator[None]:
         process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
         shown.pid = process.pid
         try:
-            yield shown
+            yield
         finally:
             os.killpg(process.pid, signal.SIGKILL)  # Debian's command is a script, and its child is the browser
             process.wait()

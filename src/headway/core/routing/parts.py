@@ -18,6 +18,7 @@ import msgspec
 from headway.core.consumer import Feed
 from headway.core.log import State
 from headway.core.message import DELETE, EVENT, TOLD_KEY, KeyExtractor, Record, Run, says_delete
+from headway.core.selector import Decoded
 
 Befores = dict[State, list[tuple[str | None, Record | None]]]
 """For each record of a run, its key in each state, and the record that the state has of this key before it."""
@@ -84,13 +85,15 @@ def records_before(focused: list[Feed], run: Run, first: int, now: float) -> Bef
     return found
 
 
-def focused_parts(feed: Feed, run: Run, first: int, before: Befores, now: float) -> list[tuple[Run, int]]:
+def focused_parts(
+    feed: Feed, run: Run, first: int, before: Befores, decoded: Decoded, now: float
+) -> list[tuple[Run, int]]:
     """Returns the records that the feed's selector accepts, and what is told of keys that it has accepted until then,
     each with the index of its record."""
     selector, focus = feed.selector, feed.focus
     assert selector is not None
     assert focus is not None
-    selected, parts = set(selector.select(run)), list[tuple[Run, int]]()
+    selected, parts = set(selector.select(run, decoded=decoded)), list[tuple[Run, int]]()
     for index, (key, old) in enumerate(before[focus.state]):
         if index in selected:
             parts.append((part_of(run, index, index + 1), index))

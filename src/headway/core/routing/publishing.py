@@ -24,11 +24,14 @@ from headway.core.permission import QUEUES, Operation, Rights
 from headway.core.routing.parts import Befores, focused_parts, marked_parts, part_of, records_before
 from headway.core.routing.registry import Registry
 from headway.core.routing.router import Route
+from headway.core.selector import Decoded
 
 RECORDS_A_UNIT = 128
 """So many more records in one lane are as much work as one more lane."""
 SELECTED_A_UNIT = 4
 """So many records that a selector looks at are as much work as one more lane."""
+DECODED_A_UNIT = 4096
+"""So are so many bytes of them, because it may decode all of these."""
 SEARCHED_A_UNIT = 8
 """So many entries that a search for a route looks at are as much work as one more lane. Routes are cached."""
 SLICE_WORK = 1024
@@ -107,13 +110,14 @@ class Publishing:
                 continue
             route = router.route(run.topic)
             count = len(run.ends)
-            if count > 1 and len(route.feeds) > 1 and (part := slice_of(run, route, session)) < count:
+            sliced = count > 1 and (len(route.feeds) > 1 or route.selecting)
+            if sliced and (part := slice_of(run, route, session)) < count:
                 run, rest, count = part_of(run, 0, part), part_of(run, part, count), part
             lanes, refusal = self._publish(session, run, route, now)
             if refusal is not None:
                 refused = refusal
             taken += lanes
-            work += work_of(count, route, lanes)
+            work += work_of(run, route, lanes)
             if router.searched:
                 work += self._searched()
             if rest is not None:
@@ -140,7 +144,7 @@ class Publishing:
         if route is None:
             route = self.route(run)
         taken, accepted = self._take(session, run, self._count(session, run), route, now)
-        return Published(taken, accepted, work_of(len(run.ends), route, taken) + self._searched())
+        return Published(taken, accepted, work_of(run, route, taken) + self._searched())
 
     def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> PublishedSlice:
         """Publishes a slice of a run, from record ``start`` on, to ``run.exchange``."""
@@ -150,7 +154,7 @@ class Publishing:
             stop = min(start + most, stop)
             run = part_of(run, start, stop)
         taken, accepted = self._take(session, run, self._count(session, run), route, now)
-        work = work_of(len(run.ends), route, taken)
+        work = work_of(run, route, taken)
         if router.searched:
             work += self._searched()
         return PublishedSlice(run, taken, accepted, work, stop)
@@ -212,6 +216,7 @@ class Publishing:
             self.keep(state, run, first, now)
         taken, accepted = len(route.states), len(run.ends)
         encoded: Encoded = {}
+        decoded: Decoded = {}
         for feed in route.feeds:
             if feed.by_exchange and feed.key.group is not None and (room := _room(feed, run, now)) < len(run):
                 taken, accepted = taken + 1, min(accepted, room)
@@ -220,9 +225,9 @@ class Publishing:
                 for queue in list(feed.queues):
                     queue.refuse(run, room, first, now)
             elif feed.focus is not None:
-                taken += self._append_focused(feed, run, first, before, session, now)
+                taken += self._append_focused(feed, run, first, before, decoded, session, now)
             else:
-                taken += self.append(feed, run, first, encoded, session, now)
+                taken += self.append(feed, run, first, encoded, session, now, decoded)
         if run.receipt is not None and session is not None:
             if session.rights is not None and run.receipt.reply_to:
                 run.receipt = _permitted(run.receipt, session.rights)
@@ -239,14 +244,15 @@ class Publishing:
             change(run.record(index, first, now))
 
     def append(
-        self, feed: Feed, run: Run, first: int, encoded: Encoded, session: Session | None, now: float
-    ) -> int:
+        self, feed: Feed, run: Run, first: int, encoded: Encoded, session: Session | None, now: float,
+        decoded: Decoded | None = None,
+    ) -> int:  # fmt: skip
         """Appends a run to the lane of a feed. Returns 0 if the feed accepts none of its records, else 1."""
         key = feed.key
         if session is not None and key.exclude == session.number:
             return 0
         if feed.selector is not None:
-            if not self._append_selected(feed, run, first, encoded, now):
+            if not self._append_selected(feed, run, first, encoded, decoded, now):
                 return 0
         else:
             frames = encoded.get(key.dialect)
@@ -268,12 +274,12 @@ class Publishing:
                 self._hold_up(session, feed, now)
 
     def _append_focused(
-        self, feed: Feed, run: Run, first: int, before: Befores, session: Session | None, now: float
+        self, feed: Feed, run: Run, first: int, before: Befores, decoded: Decoded, session: Session | None, now: float
     ) -> int:
         """Appends what a feed with a focus is told of a run. Returns how many parts these are."""
         if session is not None and feed.key.exclude == session.number:
             return 0
-        parts = focused_parts(feed, run, first, before, now)
+        parts = focused_parts(feed, run, first, before, decoded, now)
         for part, index in parts:
             feed.lane.append(part, feed.key.dialect.encode(part, first + index), first + index, now)
         if parts:
@@ -295,11 +301,13 @@ class Publishing:
             self._hold_up(session, feed, now)
         return bool(session.paused_by)
 
-    def _append_selected(self, feed: Feed, run: Run, first: int, encoded: Encoded, now: float) -> bool:
+    def _append_selected(
+        self, feed: Feed, run: Run, first: int, encoded: Encoded, decoded: Decoded | None, now: float
+    ) -> bool:
         """Appends the records that the feed's selector accepts. Neighbours form a run of their own."""
         assert feed.selector is not None
         dialect = feed.key.dialect
-        selected = feed.selector.select(run)
+        selected = feed.selector.select(run, decoded=decoded)
         start = 0
         for at, index in enumerate(selected, 1):
             if at < len(selected) and selected[at] == index + 1:
@@ -338,14 +346,14 @@ def _permitted(receipt: ReceiptRequest, rights: Rights) -> ReceiptRequest:
 def slice_of(run: Run, route: Route, session: Session) -> int:
     """Returns how many records of the run are a slice."""
     count = len(run.ends)
-    if count == 1 or len(route.feeds) < 2:
+    if count == 1 or (len(route.feeds) < 2 and not route.selecting):
         return count
     most = count
     taken_bytes = len(run.data) * len(route.feeds)
     slice_bytes = session.pool.memory_limit // SLICES_PER_POOL
     if taken_bytes > slice_bytes:
         most = count * slice_bytes // taken_bytes
-    work = count * (len(route.feeds) // RECORDS_A_UNIT) + count * route.selecting // SELECTED_A_UNIT
+    work = count * (len(route.feeds) // RECORDS_A_UNIT) + _selecting_work(run, route)
     if route.keyed is not None and may_delete(run):  # each record may be a part of its own
         work += count * len(route.feeds)
     work += count * len(route.focused)
@@ -354,11 +362,17 @@ def slice_of(run: Run, route: Route, session: Session) -> int:
     return max(1, most)
 
 
-def work_of(count: int, route: Route, taken: int) -> int:
-    """Returns the work of publishing ``count`` records of a run that ``taken`` lanes and states took."""
-    work = 1 + taken
-    if route.selecting:  # the begin of a run costs a selector as much as one record
-        work += route.selecting * (count + 1) // SELECTED_A_UNIT
+def work_of(run: Run, route: Route, taken: int) -> int:
+    """Returns the work of publishing a run that ``taken`` lanes and states took."""
+    count, work = len(run.ends), 1 + taken
+    if route.selecting:
+        work += _selecting_work(run, route)
     if count > RECORDS_A_UNIT:
         work += taken * (count // RECORDS_A_UNIT)
     return work
+
+
+def _selecting_work(run: Run, route: Route) -> int:
+    """Returns the work of the selectors of a route. The begin of a run costs each as much as one record."""
+    records = len(run.ends) + 1 + SELECTED_A_UNIT * (len(run.data) // DECODED_A_UNIT)
+    return route.selecting * records // SELECTED_A_UNIT

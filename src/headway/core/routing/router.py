@@ -42,8 +42,8 @@ class Route:
         """Set if a durable subscription or queue gets the records."""
         self.focused = [feed for feed in feeds if feed.focus is not None]
         """The feeds that are told of keys that they lose sight of."""
-        self.selecting = sum(feed.selector is not None for feed in feeds) + len(self.focused)
-        """The number of feeds with a selector, which looks at each record."""
+        self.selecting = sum(feed.selector.cost for feed in feeds if feed.selector is not None) + len(self.focused)
+        """The work of the selectors of feeds, each of which looks at every record."""
         self.stream = stream
         """The stream of the journal in which the topic is recorded; empty if it is not."""
 

@@ -17,12 +17,14 @@ identifier needs a field; only the outermost fields that the selector names are 
 - ``/`` is true division (7 / 2 is 3.5), as JSON does not tell 7 from 7.0. Dividing by zero gives NULL.
 - No selector makes the broker work for long: length and depth are limited, LIKE does not backtrack, and integers beyond
   64 bits become floating point. LIKE with "_" between other characters, after a "%", is unknown for long texts: the
-  length of the text times that of the part between two "%" may be 262,144.
+  length of the text times that of the part between two "%" may be 262,144, and four times as much for all LIKEs of a
+  selector.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -39,6 +41,18 @@ from headway.core.selector.terms import OWN_NAMES, Evaluator, RecordView
 __all__ = ["MAX_DEPTH", "MAX_SELECTOR_CHARS", "BadSelector", "Selector", "compile_selector", "priority_of"]
 
 MAX_DEPTH = 64
+TERMS_A_UNIT = 16
+"""So many terms are as much work as one selector with few."""
+
+
+Reader = Callable[[bytes], Any]
+Decoded = dict[Reader, list[Any]]
+"""The fields of each record of a run, by what reads them: selectors that name the same fields have the same reader."""
+
+
+@lru_cache(maxsize=1024)
+def _reader(names: tuple[str, ...]) -> Reader:
+    return field_reader(names)
 
 
 def priority_of(record: Record) -> int:
@@ -49,11 +63,15 @@ def priority_of(record: Record) -> int:
 class Selector:
     """A compiled selector. Selectors are equal and hashable by their normalised texts."""
 
-    __slots__ = ("_evaluate", "text")
+    __slots__ = ("_evaluate", "_read", "cost", "text")
 
-    def __init__(self, text: str, evaluate: Evaluator) -> None:
+    def __init__(self, text: str, evaluate: Evaluator, read: Reader | None, cost: int) -> None:
         self.text = text
+        self.cost = cost
+        """The work of holding it against a record; 1 for a few terms."""
         self._evaluate = evaluate
+        self._read = read
+        """Finds the fields that the selector names; None: it names none."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Selector) and other.text == self.text
@@ -68,15 +86,25 @@ class Selector:
         """Tells whether the record satisfies the selector. ``key_of`` gives the value of the identifier ``key``."""
         return self._evaluate(RecordView(record.topic, record.properties, record.payload, key_of)) is True
 
-    def select(self, run: Run, key_of: KeyExtractor | None = None) -> list[int]:
-        """Returns the indexes of the run's records that satisfy the selector, without making record objects."""
+    def select(
+        self, run: Run, key_of: KeyExtractor | None = None, decoded: Decoded | None = None
+    ) -> list[int]:
+        """Returns the indexes of the run's records that satisfy the selector, without making record objects.
+        ``decoded``: what other selectors have decoded of this run; this one adds to it."""
         evaluate, data, wanted = self._evaluate, run.data, []
         view = RecordView(run.topic, run.properties, b"", key_of)
+        if decoded is None or self._read is None:
+            for index, (body, end) in enumerate(zip(run.bodies, run.ends, strict=True)):
+                view.show(data[body:end])
+                if evaluate(view) is True:
+                    wanted.append(index)
+            return wanted
+        fields = decoded.setdefault(self._read, [None] * len(run.ends))
         for index, (body, end) in enumerate(zip(run.bodies, run.ends, strict=True)):
-            view.payload = data[body:end]
-            view.fields = None
+            view.show(data[body:end], fields[index])
             if evaluate(view) is True:
                 wanted.append(index)
+            fields[index] = view.fields
         return wanted
 
 
@@ -169,12 +197,14 @@ class _Builder(Transformer_NonRecursive[Token, _Expression]):
         self.fields: dict[str, str] = {}
         """The reader's attribute for each outermost field, by name."""
         self.read: Any = None
+        self.terms = 0.0
+        """Names, and pieces of LIKE patterns by what a search for them compares."""
 
     def finish(self, node: _Expression) -> Selector:
         evaluate = _condition(node)
         if self.fields:
-            self.read = field_reader(list(self.fields))
-        return Selector(node.text, evaluate)
+            self.read = _reader(tuple(self.fields))
+        return Selector(node.text, evaluate, self.read, 1 + int(self.terms) // TERMS_A_UNIT)
 
     def number(self, token: Token) -> _Expression:
         digits = token.lower()
@@ -203,11 +233,12 @@ class _Builder(Transformer_NonRecursive[Token, _Expression]):
         first, rest, whole = way[0], way[1:], ".".join(way)
         get = attrgetter(self.fields.setdefault(first, f"f{len(self.fields)}"))
         own = whole in OWN_NAMES and not rest
+        self.terms += 1
 
         def evaluate(view: RecordView) -> object:
-            for name, text in view.user:
-                if name == whole:
-                    return terms.UntypedText(text)
+            text = view.user.get(whole)
+            if text is not None:
+                return terms.UntypedText(text)
             fields = view.fields
             if fields is None:
                 try:
@@ -269,11 +300,12 @@ class _Builder(Transformer_NonRecursive[Token, _Expression]):
         if value.kind not in ("text", "any"):
             raise BadSelector(f"{value.text[:40]} is a {value.kind}; LIKE is for texts", value.at)
         try:
-            test = terms.like_test(_unquote(pattern), None if escape is None else _unquote(escape))
+            like = terms.LikePattern(_unquote(pattern), None if escape is None else _unquote(escape))
         except ValueError as wrong:
             raise BadSelector(str(wrong), _at(pattern)) from None
+        self.terms += like.compared
         words = f"LIKE {pattern}" + (f" ESCAPE {escape}" if escape is not None else "")
-        return self._test(value, negated, words, terms.like(value.evaluate, test))
+        return self._test(value, negated, words, terms.like(value.evaluate, like))
 
     def null(self, value: _Expression, negated: Token | None) -> _Expression:
         text = f"{value.within(_SUMMED)} IS {'NOT ' if negated else ''}NULL"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headway.core.message import KeyExtractor, Properties
@@ -17,6 +17,10 @@ from headway.core.message import KeyExtractor, Properties
 MAX_PATTERN_CHARS = 256
 MAX_LIKE_WORK = 1 << 18
 """The most characters that the search for one piece of a LIKE pattern compares, about half a millisecond of work."""
+MAX_LIKE_WORK_PER_RECORD = 4 * MAX_LIKE_WORK
+"""The most that all searches of a selector compare in one record."""
+FOUND_AT_ONCE = 16
+"""A search for a piece without "_" goes through so many characters in the time of one comparison."""
 TOO_LONG = -2
 DEFAULT_PRIORITY = 4
 
@@ -30,16 +34,22 @@ def priority_in(properties: Properties) -> int:
 class RecordView:
     """One record under one selector."""
 
-    __slots__ = ("fields", "key_of", "payload", "properties", "topic", "user")
+    __slots__ = ("_key", "fields", "key_of", "like_work_left", "payload", "properties", "topic", "user")
 
     def __init__(self, topic: str, properties: Properties, payload: bytes, key_of: KeyExtractor | None) -> None:
         self.topic = topic
         self.properties = properties
-        self.user = properties.user
-        self.payload = payload
+        self.user = user_texts(properties)
         self.key_of = key_of
-        self.fields: Any = None
+        self.show(payload)
+
+    def show(self, payload: bytes, fields: Any = None) -> None:
+        """Makes this the view of another record of the same topic and properties."""
+        self.payload = payload
+        self.fields: Any = fields
         """Fields that the selector's reader found in the payload. None: not read yet. False: there are none."""
+        self.like_work_left = MAX_LIKE_WORK_PER_RECORD
+        self._key: object = _NOT_READ
 
     def own(self, name: str) -> object:
         """The topic, priority or key of the record; a field or property of the same name hides these."""
@@ -47,9 +57,18 @@ class RecordView:
             return self.topic
         if name == "priority":
             return priority_in(self.properties)
-        return self.key_of.find(self.topic, self.properties, self.payload) if self.key_of else None
+        if self._key is _NOT_READ:
+            self._key = self.key_of.find(self.topic, self.properties, self.payload) if self.key_of else None
+        return self._key
 
 
+def user_texts(properties: Properties) -> Mapping[str, str]:
+    """Returns the first value of each user property."""
+    return dict(reversed(properties.user)) if properties.user else _NO_TEXTS
+
+
+_NOT_READ = object()
+_NO_TEXTS: Mapping[str, str] = {}
 OWN_NAMES = frozenset({"topic", "priority", "key"})
 
 Evaluator = Callable[[RecordView], Any]
@@ -203,10 +222,17 @@ def among(value: Evaluator, choices: Sequence[object]) -> Evaluator:
     return evaluate
 
 
-def like(value: Evaluator, test: Callable[[str], Truth]) -> Evaluator:
+def like(value: Evaluator, pattern: LikePattern) -> Evaluator:
+    test = pattern.test
+
     def evaluate(view: RecordView) -> Truth:
         found = value(view)
-        return None if found is None else isinstance(found, str) and test(found)
+        if found is None:
+            return None
+        if not isinstance(found, str):
+            return False
+        view.like_work_left -= pattern.work(found)
+        return None if view.like_work_left < 0 else test(found)
 
     return evaluate
 
@@ -223,6 +249,11 @@ class _Piece:
         core = characters[self._lead : given[-1] + 1] if given else []  # from the first to the last given one
         self._literal = None if None in core else "".join(one or "" for one in core)
         self._core = _expression(core)
+
+    @property
+    def compared(self) -> float:
+        """The characters that a search compares for each character of the text."""
+        return 1 / FOUND_AT_ONCE if self._literal is not None else self._size
 
     def end(self, text: str, start: int, stop: int) -> int:
         """Returns where its first match between ``start`` and ``stop`` ends; -1 if there is none, ``TOO_LONG`` if to
@@ -245,14 +276,31 @@ def _expression(characters: Sequence[str | None]) -> re.Pattern[str]:
     return re.compile("".join("." if one is None else re.escape(one) for one in characters), re.DOTALL)
 
 
-def like_test(pattern: str, escape: str | None) -> Callable[[str], Truth]:
-    """Returns a test for the LIKE pattern; ValueError says what is wrong with the pattern.
+class LikePattern:
+    """A LIKE pattern. ValueError says what is wrong with it.
 
     The piece before the first "%" must match at the start, and the piece after the last "%" at the end. Each piece
     between is taken at its first match, for no later match could be better. So the test does not backtrack. A search
     for a piece takes time in proportion to the text, if it has no "_" between other characters. Where it has one, the
     time is limited: a text for which ``MAX_LIKE_WORK`` does not do is unknown (None).
     """
+
+    __slots__ = ("compared", "test")
+
+    def __init__(self, pattern: str, escape: str | None) -> None:
+        pieces = _pieces(pattern, escape)
+        middle = [_Piece(piece) for piece in pieces[1:-1] if piece]
+        self.compared = max((piece.compared for piece in middle), default=0.0)
+        """The characters that a test compares for each character of the text, at most."""
+        self.test = _test(pieces, middle)
+        """Tells whether a text is like the pattern."""
+
+    def work(self, text: str) -> int:
+        """Returns how many characters a test of this text may compare."""
+        return int(len(text) * self.compared)
+
+
+def _pieces(pattern: str, escape: str | None) -> list[list[str | None]]:
     if len(pattern) > MAX_PATTERN_CHARS:
         raise ValueError(f"the LIKE pattern has {len(pattern)} characters, {MAX_PATTERN_CHARS} are allowed")
     if escape is not None and len(escape) != 1:
@@ -269,8 +317,11 @@ def like_test(pattern: str, escape: str | None) -> Callable[[str], Truth]:
             pieces.append([])
         else:
             pieces[-1].append(None if character == "_" else character)
+    return pieces
+
+
+def _test(pieces: Sequence[Sequence[str | None]], middle: Sequence[_Piece]) -> Callable[[str], Truth]:
     head, tail, tail_chars = _expression(pieces[0]), _expression(pieces[-1]), len(pieces[-1])
-    middle = [_Piece(piece) for piece in pieces[1:-1] if piece]
     if len(pieces) == 1:
         return lambda text: head.fullmatch(text) is not None
 

@@ -1,0 +1,92 @@
+"""What selectors cost: each looks a record through once, and selectors of the same fields decode it once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.core.stage import Stage
+
+from headway.core.message.keys import compile_key
+from headway.core.message.record import Properties, Record
+from headway.core.selector import selector as selectors
+from headway.core.selector import terms
+from headway.core.selector.selector import compile_selector
+
+
+def test_the_key_is_found_once_for_all_terms_that_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, found = compile_key("/k"), list[str]()
+    find = type(key).find
+    monkeypatch.setattr(type(key), "find", lambda self, topic, *rest: found.append(topic) or find(self, topic, *rest))
+    wanted = compile_selector(" OR ".join(f"key = 'no {number}'" for number in range(300)) + " OR key = '7'")
+    for number in range(3):
+        assert wanted.matches(Record("t", b'{"k": %d}' % (6 + number)), key) == (number == 1)
+    assert len(found) == 3
+
+
+def test_the_first_of_user_properties_with_one_name_counts() -> None:
+    record = Record("t", b"", Properties(user=(("n", "1"), ("m", "3"), ("n", "2"))))
+    assert compile_selector("n = 1 AND m = 3").matches(record)
+    assert not compile_selector("n = 2").matches(record)
+
+
+def test_all_likes_of_a_selector_share_what_they_may_compare_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched, end = list[int](), terms._Piece.end
+    monkeypatch.setattr(
+        terms._Piece, "end", lambda self, text, *rest: searched.append(len(text)) or end(self, text, *rest)
+    )
+    many = compile_selector(" OR ".join(f"a LIKE '%x_{number}%'" for number in range(400)))
+    assert not many.matches(Record("t", json.dumps({"a": "x" * 50_000}).encode()))
+    assert 3 * sum(searched) <= terms.MAX_LIKE_WORK_PER_RECORD
+    del searched[:]
+    assert many.matches(Record("t", json.dumps({"a": "a short text: x-399"}).encode())), "of short texts all are tried"
+    few = compile_selector(" OR ".join(f"a LIKE '%{number}%'" for number in range(90, 100)))
+    assert few.matches(Record("t", json.dumps({"a": "x" * 200_000 + "99"}).encode())), "and of long ones some"
+
+
+def test_selectors_of_one_field_decode_a_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = list[bytes]()
+    make = selectors.field_reader
+
+    def counted(names: Any) -> Any:
+        read = make(names)
+        return lambda payload: decoded.append(payload) or read(payload)
+
+    monkeypatch.setattr(selectors, "field_reader", counted)
+    for cached in (selectors._reader, compile_selector):
+        cached.cache_clear()
+    stage = Stage(memory="64MB")
+    clients = [stage.client(f"c{number}", buffer=10**6) for number in range(50)]
+    for number, client in enumerate(clients):
+        client.subscribe("t", selector=f"n > {number}")
+    publisher = stage.client("publisher")
+    record = Record("t", b'{"n": 20}', sequence=1)
+    stage.broker.publish(publisher.session, [record.run() for _ in range(3)], stage.now)
+    stage.turn()
+    assert len(decoded) == 3
+    for number, client in enumerate(clients):
+        assert len(client.seen) == (3 if number < 20 else 0)
+    for cached in (selectors._reader, compile_selector):
+        cached.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("selector", "payload"),
+    [
+        ("a = 1", b"[" * 100_000),
+        (" OR ".join(f"a{number} = 1" for number in range(400)), b"{}"),
+        ("a LIKE '%" + "_".join("x" * 100) + "%'", b"{}"),
+    ],
+)
+def test_a_selector_of_many_terms_and_a_long_record_are_more_work(selector: str, payload: bytes) -> None:
+    stage = Stage(memory="64MB")
+    stage.client("c").subscribe("t", selector=selector)
+    publisher = stage.client("publisher")
+    runs = [Record("t", payload, sequence=1).run() for _ in range(400)]
+    done = stage.broker.intake.publish_some(publisher.session, runs, stage.now, 1024)
+    assert done.runs < 200, "the others wait for the next turn"
+    simple = stage.client("d")
+    simple.subscribe("u", selector="a = 1")
+    runs = [Record("u", b"{}", sequence=1).run() for _ in range(400)]
+    assert stage.broker.intake.publish_some(publisher.session, runs, stage.now, 1024).runs == 400

@@ -149,6 +149,8 @@ class Socket:
     def recv(self, most: int) -> bytes:
         if self.shut:  # whoever reads that far closes too
             return b""
+        if not self.incoming:
+            raise BlockingIOError
         data = self.incoming.popleft()
         if len(data) > most:
             self.incoming.appendleft(data[most:])

@@ -136,6 +136,11 @@ class Connection(SocketOutlet):
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
+    def read_now(self) -> None:
+        """Reads without having been called by the loop. If the connection was reset right behind some bytes, the loop
+        has called only for these, and will not call again (uvloop)."""
+        self._readable()
+
     def _readable(self) -> None:
         if not self.open:
             return  # a callback earlier in this turn has closed it

@@ -15,6 +15,8 @@ AGAIN_S = 0.5
 """Least time between two looks at one connection."""
 PAUSED_AGAIN_S = 5.0
 """Time between two looks at a connection that is not read."""
+QUIET_S = 60.0
+"""Time between two looks at a connection of which nothing need be heard for longer."""
 REPLIES_UNREAD_S = 30.0
 
 
@@ -61,6 +63,9 @@ class Supervision:
             if due_s < now:
                 silent_s = now - connection.heard_s
                 connection.close_gracefully(Reason.KEEP_ALIVE, f"nothing was heard for {silent_s:.0f} s")
+            elif due_s > now + QUIET_S:
+                connection.read_now()
+                due_s = now + QUIET_S
         else:
             due_s = now + PAUSED_AGAIN_S
             blocked_s = connection.blocked_s(now)

@@ -60,12 +60,12 @@ class TlsHandshake:
         self._await_client()
 
     def drop(self) -> None:
-        """Forgets the stream when its connection has ended."""
+        """Forgets the stream when its connection has ended, whatever ended it: the handshake has failed."""
         self._handshakes.leave(self, self._limit)
+        self._handshakes.failed += self._stream is not None
         self._stream = None
 
     def give_up(self, reason: Reason, text: str) -> None:
-        self._handshakes.failed += 1
         if self._stream is not None:
             self._stream.insecure(reason, text)
 
@@ -79,25 +79,31 @@ class TlsHandshake:
         self._handshakes.wait(self, self._limit, self._most)
 
     def _readable(self) -> None:
-        if self._stream is None:
-            return  # a callback earlier in this turn has ended it
+        # The loop calls once for an error, even if there are bytes to read before it (uvloop): so all are read.
+        while self._stream is not None and self._read():
+            pass
+
+    def _read(self) -> bool:
+        """Reads some bytes. Returns whether there may be more to read."""
         try:
             data = self.sock.recv(HEAD_BYTES_MAX - len(self._head))
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             self.give_up(Reason.CLIENT_GONE, lost(error.errno))
-            return
+            return False
         if not data:
             self.give_up(Reason.CLIENT_GONE, "the client left before the TLS handshake was done")
-            return
+            return False
         self._head += data
         if self.tls is None and not is_tls(self._head):
             self._fail(not_tls(self._url))
         elif self._records_end():
             self._compute()
+            return False
         elif len(self._head) >= HEAD_BYTES_MAX:
             self._fail(StreamError("the client sent something that is not TLS", Reason.PROTOCOL_ERROR))
+        return True
 
     def _writable(self) -> None:
         """Sends the rest to a client whose socket was full."""

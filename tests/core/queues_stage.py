@@ -33,6 +33,7 @@ from headway.core.consumer.options import QueueTerms, SubscribeRequest, Subscrip
 from headway.core.consumer.outlet import PeerState
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.consumer.subscription import Subscription
+from headway.core.message.job_patience import JOB_PATIENCE
 from headway.core.message.receipt_request import ReceiptRequest
 from headway.core.message.record import Properties
 from headway.core.queue.queue import Queue
@@ -183,11 +184,13 @@ class Peer:
 
     def publish(self, key: str, first: int, count: int = 1, *, exchange: str = "", size: int = 20,
                 priority: int | None = None, ttl_s: float | None = None, qos: int = 1,
-                receipt: ReceiptRequest | None = None, **headers: object) -> Published | None:
+                receipt: ReceiptRequest | None = None, patience: str | None = None,
+                **headers: object) -> Published | None:
         """So many records, numbered; None (and nothing) while the broker does not read this peer."""
         if self.paused:
             return None
         user = () if priority is None else (("priority", str(priority)),)
+        user += () if patience is None else ((JOB_PATIENCE, patience),)
         native = msgspec.json.encode(headers) if headers else None
         run = run_of(
             key, [f"{number} ".encode().ljust(size, b".") for number in range(first, first + count)], exchange=exchange,

@@ -26,7 +26,7 @@ def given_back(count: int) -> tuple[Peer, Queue]:
     assert len(peer.numbers) == count
     (member,) = queue.members
     member.let_flow(False)
-    assert queue.unsettled.requeue_late(member, stage.now) == count
+    assert len(queue.unsettled.requeue_late(member, stage.now, 0.0)) == count
     assert queue.backlog.lag_records == count
     return peer, queue
 

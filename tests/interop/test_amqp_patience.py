@@ -90,6 +90,36 @@ def test_a_job_held_for_longer_goes_to_another(
     named.ack(*named.got)
 
 
+def test_a_message_says_for_how_long_its_job_may_take(
+    headway: BrokerProcess, named: Pika, connect: PikaFactory, name: str
+) -> None:
+    queue = named.queue(name, exclusive=False, auto_delete=True)
+    named.consume(queue, prefetch=1)
+    named.put(queue, b"long", headers={ASKED: "3s"})
+    named.put(queue, b"next", headers={ASKED: "20s"})
+    (job,) = named.wait(1)
+    held = until(lambda: (one := row(headway, name, queue))["ack_age_ms"] > 1500 and one)
+    assert (held["patience_ms"], held["slow"], held["credit_exhausted_ms"]) == (0, False, 0)
+    assert held["patience_left_ms"] == pytest.approx(3000 - held["ack_age_ms"], abs=5)
+    heir = connect()
+    heir.consume(queue, prefetch=2)
+    late, again = sorted(heir.wait(2), key=lambda one: one.redelivered)
+    assert (late.body, again.body, again.redelivered) == (b"next", b"long", True)
+    verdict = headway.verdicts(name)[0]
+    assert (verdict["action"]["kind"], verdict["reason"]) == ("return", "ack_age")
+    assert "held beyond the 3 s of patience its message asked for" in verdict["text"]
+    named.ack(job)
+    heir.ack(late, again)
+
+
+@pytest.mark.parametrize("value", ["soon", "20", 20, True])
+def test_a_message_that_asks_in_another_way_is_refused(named: Pika, name: str, value: Any) -> None:
+    queue = named.queue(name)
+    with pytest.raises(ChannelClosedByBroker, match=f"header {ASKED}: ") as caught:
+        named.put(queue, b"job", headers={ASKED: value})
+    assert caught.value.reply_code == 406
+
+
 def test_nobody_is_granted_more_than_the_policy_has(headway: BrokerProcess, named: Pika, name: str) -> None:
     queue = named.queue(name)
     named.consume(queue, arguments={ASKED: "2h"})

@@ -34,6 +34,7 @@ class Delivery:
         "index",
         "number",
         "out_of_order",
+        "patience_s",
         "record",
         "released",
         "returns",
@@ -50,6 +51,8 @@ class Delivery:
         self.chunk: Chunk | None = None
         self.index = 0
         self.number = 0
+        self.patience_s = 0.0
+        """For how long the message says that its job may take; 0: it does not say."""
         self.returns = 0
         """How often the record had been requeued before this delivery."""
         self.record: Record | None = None

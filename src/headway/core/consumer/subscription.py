@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.base import Reason, Timer, moved, stop
-from headway.core.consumer.channel import Channel, Window
+from headway.core.consumer.channel import Channel, Delivery, Window
 from headway.core.consumer.conflation import EVERY_RECORD, Conflation
 from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
 from headway.core.consumer.options import SubscribeRequest
@@ -30,6 +30,13 @@ OLDEST_LOOKED_AT = 1000
 """The number of a channel's deliveries that are searched for the oldest one of a consumer."""
 
 
+class Due(NamedTuple):
+    """A delivery that is to be settled by then, with all patience for it."""
+
+    at_s: float
+    patience_s: float
+
+
 class Subscription:
     """One consumer."""
 
@@ -46,6 +53,7 @@ class Subscription:
         "feed",
         "filter",
         "gap",
+        "job_patience",
         "lease",
         "life",
         "metadata_number",
@@ -92,6 +100,8 @@ class Subscription:
         """The timer that ends the subscription unless its client renews it."""
         self.clock: Timer | None = None
         """The timer of a consumer that is conflated by an interval."""
+        self.job_patience = False
+        """Set if it was sent a message that asks for patience."""
         self.renewals = 0
         """How often its client has subscribed again on the same terms."""
 
@@ -247,6 +257,25 @@ class Subscription:
         policy grants if that is less; 0 if it asked for nothing, or acknowledges nothing."""
         asked_s = self.request.options.patience_s
         return min(asked_s, self.case.policy.patience_max_s) if asked_s and self.request.qos else 0.0
+
+    def patience_for(self, delivery: Delivery) -> float:
+        """Returns for how long its client may hold this delivery without being slow: the message may ask, too."""
+        return max(self.patience_s, min(delivery.patience_s, self.case.policy.patience_max_s))
+
+    @property
+    def is_patient(self) -> bool:
+        """Tells whether its client, or a message that it was sent, asked for patience."""
+        return self.job_patience or self.patience_s > 0
+
+    def due(self) -> Due | None:
+        """Returns when the first of its unacknowledged deliveries is due; None if there is none."""
+        patience_s = self.patience_s
+        if not self.job_patience:
+            oldest_s = self.oldest_unacknowledged_s()
+            return None if oldest_s is None else Due(oldest_s + patience_s, patience_s)
+        some = islice(self.channel.in_flight.values(), OLDEST_LOOKED_AT)
+        theirs = [(one.sent_s, self.patience_for(one)) for one in some if one.subscription is self]
+        return min((Due(sent_s + patient_s, patient_s) for sent_s, patient_s in theirs), default=None)
 
     def oldest_unacknowledged_s(self) -> float | None:
         """Returns the time when the oldest unacknowledged delivery was sent; None if there is none."""

@@ -95,8 +95,7 @@ class Enforcer:
         queue = queue_behind(subscription)
         if queue is None:
             return
-        older_s = max(action.older_s, subscription.patience_s)
-        returned = queue.unsettled.requeue_late(subscription, now - older_s)
+        returned = len(queue.unsettled.requeue_late(subscription, now, action.older_s))
         if returned:
             self._advisories.tell("returned", subscription.session.client, now, filter=subscription.filter,
                                   records=returned)  # fmt: skip

@@ -26,17 +26,20 @@ class PatienceEnd:
         self._advisories = advisories
 
     def look(self, subscription: Subscription, sample: Sample, now: float) -> None:
-        """Returns the records that the consumer was sent before its patience began. Called at each look."""
-        patience_s, queue = subscription.patience_s, queue_behind(subscription)
-        if not patience_s or sample.ack_age <= 0 or queue is None:
+        """Returns the records that the consumer has held for longer than the patience for them. Called at each look.
+        """
+        queue = queue_behind(subscription)
+        if not subscription.is_patient or sample.ack_age <= 0 or queue is None:
             return
-        returned = queue.unsettled.requeue_late(subscription, now - patience_s)
-        if not returned:
+        late = queue.unsettled.requeue_late(subscription, now)
+        if not late:
             return
+        returned, patience_s = len(late), subscription.patience_for(late[0])
+        asked = "it asked for" if patience_s == subscription.patience_s else "its message asked for"
         held_s = patience_s + sample.ack_age
         verdict = judge_pressure(
             Reason.ACK_AGE, ActionKind.RETURN,
-            f"{returned} of its records held beyond the {format_duration(patience_s)} of patience it asked for",
+            f"{returned} of its records held beyond the {format_duration(patience_s)} of patience {asked}",
             msgspec.structs.replace(sample, ack_age=held_s),
             number=self._verdicts.book.next_number(), now=now, wall_s=now + self._registry.wall_offset_s,
             client=subscription.session.client, filter=subscription.filter, listener=subscription.session.listener,

@@ -6,7 +6,7 @@ from math import inf
 
 import msgspec
 
-from headway.core.consumer import Shares, Subscription
+from headway.core.consumer import Due, Shares, Subscription
 from headway.core.policy import Figures, Sample
 from headway.core.routing import Registry
 
@@ -20,8 +20,11 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     session.look_at(subscription)
     pace = session.outlet.pace(now)
     oldest_unacked_s = subscription.oldest_unacknowledged_s()
-    job_since_s = pace.stands_since_s if subscription.reader.reads_itself else oldest_unacked_s
-    patience_s, starved_since_s = subscription.patience_s, subscription.credit_exhausted_since_s
+    starved_since_s = subscription.credit_exhausted_since_s
+    due, reads_itself = subscription.due(), subscription.reader.reads_itself
+    if reads_itself:
+        patience_s = subscription.patience_s
+        due = None if pace.stands_since_s is None else Due(pace.stands_since_s + patience_s, patience_s)
     user_full = session.channel.in_flight_bytes.waiting
     if user_full and not session.channel.used:
         starved_since_s = None  # others of its user use up the limit
@@ -41,8 +44,8 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         connected=session.connected,
         credit_exhausted_since=starved_since_s,
         oldest_unacked_s=oldest_unacked_s,
-        patient_until=-inf if job_since_s is None else job_since_s + patience_s,
-        excused=patience_s > 0 and (starved_since_s is not None or subscription.reader.reads_itself),
+        patient_until=-inf if due is None else due.at_s,
+        excused=due is not None and due.patience_s > 0 and (starved_since_s is not None or reads_itself),
         user_full=user_full,
         in_flight=subscription.window.used,
         prefetch=subscription.prefetch,
@@ -58,8 +61,8 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
     session = subscription.session
     last = subscription.case.last_sample if subscription in registry.watched else Sample()
     oldest = subscription.oldest_time() if subscription.lag_records else None
-    unacknowledged, patience_s = subscription.oldest_unacknowledged_s(), subscription.patience_s
-    late_s = now - unacknowledged - patience_s if unacknowledged is not None else 0.0
+    due = subscription.due()
+    late_s = now - due.at_s if due is not None else 0.0
     return msgspec.structs.replace(
         last,
         lag_records=subscription.lag_records,

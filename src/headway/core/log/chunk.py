@@ -31,7 +31,7 @@ from math import inf
 from operator import lt, sub
 from typing import TYPE_CHECKING, Protocol
 
-from headway.core.message import ACCEPTED, JOURNALED, TRANSIENT, Durability, EncodedRun, Run
+from headway.core.message import ACCEPTED, JOURNALED, TRANSIENT, Durability, EncodedRun, Run, job_patience_s
 
 if TYPE_CHECKING:
     from headway.core.log.cursor import Cursor
@@ -91,6 +91,7 @@ class Chunk:
         "run_durability",
         "run_expires",
         "run_first",
+        "run_patience",
         "run_publisher",
         "run_sequence",
         "run_time",
@@ -121,6 +122,8 @@ class Chunk:
             del self.run_time[:], self.run_expires[:], self.run_durability[:]
         self.holes: array[int] | None = None
         self.expiries: array[int] | None = None
+        self.run_patience: array[float] | None = None
+        """Seconds of patience that each run's messages ask for; None: none of them does."""
         self.by_publisher = _NO_PUBLISHERS
         self.last_sequence = 0
         """The sequence of the last record; 0 if there is none."""
@@ -161,7 +164,8 @@ class Chunk:
     def index_bytes(self) -> int:
         """The size of the index, which stays in memory when the bytes are on disk."""
         per_record = 4 * (1 + (self.holes is not None) + (self.expiries is not None))
-        return 512 + per_record * len(self.ends) + 37 * len(self.run_first)
+        per_run = 37 + 8 * (self.run_patience is not None)
+        return 512 + per_record * len(self.ends) + per_run * len(self.run_first)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -191,13 +195,19 @@ class Chunk:
             self.expiries = _extended(self.expiries, frames.expiries, first, last, shift, before)
         expires = inf if run.expires_s is None else run.expires_s
         durability = run.durability
-        if not before or not self._goes_on(before, sequence, now, expires, run.publisher, durability):
+        patience_s = job_patience_s(run.properties) if run.properties.user else 0.0
+        if patience_s and self.run_patience is None:
+            self.run_patience = array("d", bytes(8 * len(self.run_first)))
+        alike = before and (self.run_patience is None or self.run_patience[-1] == patience_s)
+        if not alike or not self._goes_on(before, sequence, now, expires, run.publisher, durability):
             self.run_first.append(before)
             self.run_sequence.append(sequence)
             self.run_time.append(now)
             self.run_expires.append(expires)
             self.run_publisher.append(run.publisher)
             self.run_durability.append(durability)
+            if self.run_patience is not None:
+                self.run_patience.append(patience_s)
             if durability is not JOURNALED:
                 self.journaled = False
             if durability is not TRANSIENT:
@@ -249,6 +259,10 @@ class Chunk:
         )  # fmt: skip
 
     # -- reading ----------------------------------------------------------------------------------------------------
+
+    def patience_s(self, index: int) -> float:
+        """Returns the patience that record ``index`` asks for; 0: none."""
+        return 0.0 if self.run_patience is None else self.run_patience[self.run_of(index)]
 
     def index_at(self, position: int) -> int:
         """Returns the index of the record at this lane position; ``len(self)`` at or behind the end."""
@@ -326,6 +340,7 @@ class Chunk:
         assert not count or (runs[0] == 0 and runs[-1] < count)
         columns = (self.run_sequence, self.run_time, self.run_expires, self.run_publisher, self.run_durability)
         assert all(len(column) == len(runs) for column in columns)
+        assert self.run_patience is None or len(self.run_patience) == len(runs)
         assert all(map(lt, self.run_sequence, self.run_sequence[1:])), "sequences only grow"
         assert self.last_sequence == (self.sequence_of(count - 1) if count else 0)
         assert self.holes is None or len(self.holes) == count

@@ -1,6 +1,7 @@
 """Messages as records and runs; their topics, filters and keys."""
 
 from headway.core.message.deletes import DELETE, EVENT, is_delete, may_delete, says_delete
+from headway.core.message.job_patience import JOB_PATIENCE, job_patience_s, parse_patience
 from headway.core.message.keys import (
     MAX_KEY_CHARS,
     NOT_JSON,
@@ -50,9 +51,10 @@ from headway.core.message.topics import (
 
 __all__ = [
     "ACCEPTED", "BadKey", "BadTopic", "compile_key", "covers", "DELETE", "Dialect", "Durability", "EncodedRun",
-    "Envelope", "EVENT", "field_reader", "FilterTrie", "Gap", "has_wildcard", "is_deep", "is_delete", "JOURNALED",
-    "KeyExtractor", "matcher", "matches", "MAX_KEY_CHARS", "may_delete", "NO_PROPERTIES", "NOT_JSON", "overlaps",
-    "parse_shared_filter", "Properties", "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of",
-    "Run", "says_delete", "SCAN_BYTES", "SCAN_MAX", "table_name", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree",
-    "TRANSIENT", "TREE_LEVELS", "validate_filter", "validate_topic",
+    "Envelope", "EVENT", "field_reader", "FilterTrie", "Gap", "has_wildcard", "is_deep", "is_delete",
+    "JOB_PATIENCE", "job_patience_s", "JOURNALED", "KeyExtractor", "matcher", "matches", "MAX_KEY_CHARS",
+    "may_delete", "NO_PROPERTIES", "NOT_JSON", "overlaps", "parse_patience", "parse_shared_filter", "Properties",
+    "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of", "Run", "says_delete", "SCAN_BYTES",
+    "SCAN_MAX", "table_name", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree", "TRANSIENT", "TREE_LEVELS",
+    "validate_filter", "validate_topic",
 ]

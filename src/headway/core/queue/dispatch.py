@@ -226,9 +226,12 @@ class Dispatch:
             delivery.cursor, delivery.chunk, delivery.index, delivery.number = cursor, chunk, first + at, number + at
             if requeued is not None:
                 delivery.returns = requeued.returns
+            if chunk.run_patience is not None:
+                delivery.patience_s = chunk.patience_s(first + at)
+                member.job_patience = member.job_patience or delivery.patience_s > 0
         if deliveries and requeued is None:
             cursor.sent(number, chunk, len(deliveries))
-        if deliveries and (member.case.policy.minds_acks or self._registry.trials_mind_acks or member.patience_s):
+        if deliveries and (member.case.policy.minds_acks or self._registry.trials_mind_acks or member.is_patient):
             self._on_lag(member, now)
         if requeued is not None and not deliveries:
             self._backlog.free(cursor, number)

@@ -71,16 +71,25 @@ class Unsettled:
         self._drops.reject(chunk, delivery.index)
         self._backlog.free(cursor, delivery.number)
 
-    def requeue_late(self, member: Subscription, before_s: float) -> int:
-        """Requeues the member's unsettled records that were sent before ``before_s``. They still use up the member's
-        credit. Returns how many there were."""
+    def requeue_late(self, member: Subscription, now: float, older_s: float | None = None) -> list[Delivery]:
+        """Requeues the member's unsettled records that were sent ``older_s`` ago and are beyond the patience for them;
+        without ``older_s``, those alone for which there was some. They still use up the member's credit. Returns them.
+        """
         if self._ends_with_members:
-            return 0  # MQTT: a member keeps its deliveries until its session ends
-        flight = member.channel.in_flight.items()
-        old = [i for i, d in flight if d.subscription is member and d.sent_s <= before_s]
-        for delivery_id in old:
-            self.requeue(member.channel.time_out(delivery_id), late=True)
-        return len(old)
+            return []  # MQTT: a member keeps its deliveries until its session ends
+        old = []
+        for delivery_id, delivery in member.channel.in_flight.items():
+            if delivery.subscription is member:
+                patience_s = member.patience_for(delivery)
+                wait_s = max(patience_s, older_s) if older_s is not None else patience_s or inf
+                if delivery.sent_s <= now - wait_s:
+                    old.append(delivery_id)
+        return [self._time_out(member, delivery_id) for delivery_id in old]
+
+    def _time_out(self, member: Subscription, delivery_id: int) -> Delivery:
+        delivery = member.channel.time_out(delivery_id)
+        self.requeue(delivery, late=True)
+        return delivery
 
     def requeue_all(self, member: Subscription, reason: Reason, *, all_of_it: bool = True) -> None:
         """Requeues the member's unsettled records. Exactly-once records, which no other client may get, are lost;

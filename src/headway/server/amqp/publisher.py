@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from pamqp import commands
 
+from headway.core.base import ConfigError
 from headway.core.consumer import Session
-from headway.core.message import TOPICS, Run, receipt_request, topic_of
+from headway.core.message import JOB_PATIENCE, TOPICS, Run, parse_patience, receipt_request, topic_of
 from headway.core.routing import COPIES, part_of
 from headway.server.amqp.faults import ChannelFault
 from headway.server.amqp.permissions import REPLY_TO, check_publish
@@ -72,6 +73,8 @@ class Publisher:
         run.properties, run.headers, run.qos = facts.properties, facts.headers or None, facts.qos
         if facts.expiration_ms is not None:
             run.expires_s = peer.engine.now() + facts.expiration_ms / 1000
+        if JOB_PATIENCE in facts.headers:
+            check_patience(facts.headers[JOB_PATIENCE])
         if RECEIPT in facts.headers:
             reply_to = topic_of(facts.reply_to) if facts.reply_to else ""
             correlation = facts.properties.correlation_data
@@ -163,6 +166,16 @@ class Publisher:
 
 
 # -- other keys --------------------------------------------------------------------------------------------------------
+
+
+def check_patience(value: object) -> None:
+    """Raises :class:`ChannelFault` if a message asks for patience in a way that cannot be understood."""
+    try:
+        if not isinstance(value, str):
+            raise ConfigError(f"it is a text such as 20m, not of the type {type(value).__name__}")
+        parse_patience(value)
+    except ConfigError as error:
+        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, f"the header {JOB_PATIENCE}: {error}") from None
 
 
 def keys_of(facts: Facts, header: str) -> list[str]:

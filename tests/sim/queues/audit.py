@@ -116,7 +116,7 @@ def _patience(world: World) -> None:
             consumer = flight.consumer
             if consumer is None or not consumer.live or flight.returned:
                 continue
-            patience_s = consumer.subscription.patience_s
+            patience_s = flight.patience_s
             late_s = world.broker.registry.lateness.within(flight.sent_s, world.now)
             held_s = world.now - flight.sent_s - late_s
             within = not patience_s or held_s < patience_s + BEYOND_S

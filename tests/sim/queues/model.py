@@ -31,6 +31,11 @@ class State(Enum):
     PURGED = "was purged"
 
 
+def patience_of(first: int, count: int) -> float:
+    """The seconds of patience that so many records published together ask for, by the number of the first; 0: none."""
+    return (0.5, 1.0, 3.0)[first % 3] if (first + count) % 7 == 0 else 0.0
+
+
 class Entry:
     """One record in one queue."""
 
@@ -44,6 +49,8 @@ class Entry:
         self.expires_s = expires_s
         self.state = State.WAITS
         self.delivered = False
+        self.patience_s = 0.0
+        """For how long its job may take, as it says; 0: it does not say."""
         self.flight: Flight | None = None
 
 
@@ -65,6 +72,12 @@ class Flight:
         """The broker gave it to others; its client still counts it."""
         self.lost = False
         """Its channel, or its connection, is gone."""
+
+    @property
+    def patience_s(self) -> float:
+        """For how long its client may hold it: as it asked, or as the record says."""
+        own_s = self.consumer.subscription.patience_s if self.consumer is not None else 0.0
+        return max(own_s, self.entry.patience_s)
 
 
 class QueueModel:

@@ -12,7 +12,7 @@ import pytest
 from tests.core.queue_wire import PLAIN, Delivered, Wrapping, run_of
 from tests.sim.queues import takebacks
 from tests.sim.queues.chance import HEADERS, KEYS, Manner
-from tests.sim.queues.model import Flight, QueueModel, State
+from tests.sim.queues.model import Flight, QueueModel, State, patience_of
 from tests.sim.queues.outlet import QueueOutlet
 
 from headway.core.base.errors import Reason, Refused
@@ -21,6 +21,7 @@ from headway.core.consumer.life import Life
 from headway.core.consumer.options import SubscribeRequest, SubscriptionOptions
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.consumer.subscription import Subscription
+from headway.core.message.job_patience import JOB_PATIENCE
 from headway.core.message.record import Properties, Run, topic_of
 
 if TYPE_CHECKING:
@@ -370,6 +371,8 @@ class Party:
     def run(self, exchange: str, key: str, headers: dict[str, object], payloads: list[bytes], priority: int | None,
             expires_s: float) -> Run:  # fmt: skip
         user = () if priority is None else (("priority", str(priority)),)
+        patience_s = patience_of(int(payloads[0].split()[0]), len(payloads))
+        user += ((JOB_PATIENCE, f"{patience_s}s"),) if patience_s else ()
         native = msgspec.json.encode(sorted(headers.items())) if headers else None
         run = run_of(key, payloads, exchange=exchange, properties=Properties(user=user, native=native),
                      headers=headers or None, expires_s=None if expires_s == inf else expires_s)

@@ -27,7 +27,7 @@ def taken_from(world: World, entry: Entry) -> None:
 def _returned(world: World, flight: Flight) -> None:
     if flight.returned:
         return
-    patience_s = flight.consumer.subscription.patience_s if flight.consumer is not None else 0.0
+    patience_s = flight.patience_s
     assert world.may_return or patience_s, f"{flight.entry.number} was taken from {flight.party.name}"
     assert world.now - flight.sent_s >= max(0.3, patience_s) - 1e-6, f"{flight.entry.number} was taken back at once"
     world.count("returned")

@@ -10,7 +10,7 @@ from typing import Any
 from tests.core.queues_stage import purged
 from tests.sim.disk import Disk
 from tests.sim.queues import audit, chance, changes, effects, takebacks
-from tests.sim.queues.model import PRESSURE, Flight, QueueModel
+from tests.sim.queues.model import PRESSURE, Flight, QueueModel, patience_of
 from tests.sim.queues.party import Party
 from tests.sim.queues.wiring import Tie, Wiring
 
@@ -165,6 +165,7 @@ class World:
             taken = numbers[:accepted] if name == refusing else numbers
             for number in taken:
                 model.published(number, priority or 0, self.now, expires_s, promised=run.confirmed)
+                model.entries[number].patience_s = patience_of(numbers[0], len(numbers))
         if refusing is not None and accepted < len(numbers):
             self.count("refused")
             model = self.models[refusing]

@@ -26,7 +26,8 @@ class State(Workload):
     name = "state"
     about = (
         f"the state of a topic with keys of {PAYLOAD_BYTES} B: the first page of 20 in the order of a field, which "
-        f"makes the order; {PAGES} more, with nothing published and with {UPDATES_PER_S:,} updates a second; memory"
+        f"makes the order unless that is declared; {PAGES} more, with nothing published and with {UPDATES_PER_S:,} "
+        "updates a second; memory"
     )
     columns = (
         Column("page p99", "page_p99_ns", "ns", "low"), Column("page p50", "page_p50_ns", "ns", "low"),
@@ -37,7 +38,10 @@ class State(Workload):
 
     def cases(self, tiny: bool) -> list[Case]:
         counts = (300,) if tiny else (10_000, 100_000, 1_000_000)
-        return [Case(f"{keys:,} keys", {"keys": keys, "pages": 5 if tiny else PAGES}) for keys in counts]
+        pages = 5 if tiny else PAGES
+        cases = [Case(f"{keys:,} keys", {"keys": keys, "pages": pages}) for keys in counts]
+        most = {"keys": counts[-1], "pages": pages, "declared": True}
+        return [*cases, Case(f"{counts[-1]:,} keys, declared order", most)]
 
     def suits(self, peer: Peer, case: Case) -> bool:
         return peer.name == "headway"
@@ -46,6 +50,7 @@ class State(Workload):
         kept = type(peer)()
         kept.config = peer.config.replace('memory = "32MB"', f'memory = "{MEMORY}"')
         kept.config += '[[topic]]\nfilter = "state/#"\nkey = "/k"\n'
+        kept.config += 'order_by = ["/v DESC"]\n' if case.values.get("declared") else ""
         return kept
 
     def run(self, running: Running, case: Case, seconds: float) -> Figures:

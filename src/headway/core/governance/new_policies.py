@@ -46,7 +46,7 @@ class NewPolicies:
             registry.router.add_state(state)
         elif self._stands(terms):
             return
-        state.tombstones, state.expire_s = terms.tombstones, terms.expire_s
+        state.tombstones, state.expire_s, state.orders = terms.tombstones, terms.expire_s, terms.orders
         registry.router.terms_changed()
 
     def declare_more(self, states: Iterable[StateTerms], now: float) -> None:
@@ -58,7 +58,8 @@ class NewPolicies:
 
     def _stands(self, terms: StateTerms) -> bool:
         state = self._registry.router.declared_state(terms.filter, terms.key)
-        return state is not None and (state.tombstones, state.expire_s) == (terms.tombstones, terms.expire_s)
+        wanted = terms.tombstones, terms.expire_s, terms.orders
+        return state is not None and (state.tombstones, state.expire_s, state.orders) == wanted
 
     def _declare(self, changed: list[StateTerms]) -> WorkSteps:
         for terms in changed:

@@ -34,8 +34,12 @@ BUILD_RECORDS = 256
 KEEP_UP = 2
 """A turn looks at so many times the records that came in it, so that what is behind catches up."""
 TIDY_S = 1.0
+DECLARE_AGAIN_S = 60.0
+"""A declared order that had no room is tried again after this."""
 LIVE_BYTES, PLACE_BYTES = 8_000, 700
 
+Name = tuple[State, str, str | None, str]
+"""The state, the filter, the selector and the order."""
 Query = tuple[State, str, str | None, LiveTerms]
 """The state, the filter, the selector and the terms."""
 
@@ -48,14 +52,15 @@ class LiveQueries:
         self._pages: dict[KeptOrder, OrderedPages] = {}
         self._rows: dict[KeptRows, None] = {}
         self._looked_sequence = 0
-        self._tidy_s = 0.0
+        self._tidy_s = self._declare_s = 0.0
+        """The times of the next look at orders, and at those that are declared."""
         self.busy = False
         """Set when there is more to look at."""
         self.broken: list[tuple[Subscription, str]] = []
         """Subscribers of queries that could not go on, and why."""
 
     def __bool__(self) -> bool:
-        return bool(self._queries)
+        return bool(self._queries or self._pages or self._registry.router.ordered)
 
     # -- in and out -------------------------------------------------------------------------------------------------
 
@@ -135,16 +140,29 @@ class LiveQueries:
         if len(self._queries) >= PAGES_MAX:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{PAGES_MAX:,} different pages are kept already")
         match = Match(state, request, ordering_of(request))
-        wanted = state, filter, selector, terms.order_by
-        order = self._orders.wanted(wanted, match.rank_of, -inf)  # not for a while, but as long as it is followed
-        if order is None:
-            raise Refused(Reason.CLIENT_MEMORY, "there is no room for one more order of a state: ask again later")
-        pages = self._pages.get(order)
+        pages = self._follow((state, filter, selector, terms.order_by), match)
         if pages is None:
-            pages = self._pages[order] = OrderedPages(order)
+            raise Refused(Reason.CLIENT_MEMORY, "there is no room for one more order of a state: ask again later")
         page = Page(state, terms.skip, terms.skip + terms.top, match, terms.every_s, self._registry, over)
         pages.add(page)
         return page
+
+    def _follow(self, name: Name, match: Match) -> OrderedPages | None:
+        """Returns the pages of an order, which is kept as long as it has any; None if there is no room for it."""
+        order = self._orders.wanted(name, match.rank_of, -inf)  # not for a while, but as long as it is followed
+        if order is None:
+            return None
+        pages = self._pages.get(order)
+        if pages is None:
+            pages = self._pages[order] = OrderedPages(order)
+        return pages
+
+    def _let_go(self, pages: OrderedPages) -> None:
+        """Keeps an order no longer that nobody needs."""
+        if not pages.pages and not pages.declared:
+            pages.close()
+            del self._pages[pages.order]
+            self._orders.tidy(self._registry.deferred.now)
 
     def _over(self, name: Query, query: LiveQuery) -> None:
         """Forgets a query that nobody asks for any more."""
@@ -153,13 +171,10 @@ class LiveQueries:
         if isinstance(query, KeptRows):
             self._rows.pop(query, None)
             query.close()
-        for order, pages in list(self._pages.items()) if isinstance(query, Page) else ():
+        for pages in list(self._pages.values()) if isinstance(query, Page) else ():
             if query in pages.pages:
                 pages.remove(query)
-                if not pages.pages:
-                    pages.close()
-                    del self._pages[order]
-                    self._orders.tidy(self._registry.deferred.now)
+                self._let_go(pages)
         self._registry.deferred.begin(query.shown.close(), self._registry.deferred.now)
 
     # -- the turn ---------------------------------------------------------------------------------------------------
@@ -172,6 +187,7 @@ class LiveQueries:
         if now >= self._tidy_s:
             self._tidy_s = now + TIDY_S
             self._orders.tidy(now)
+            self._keep_declared(now)
         behind = False
         for pages in list(self._pages.values()):
             if pages.catch_up(upto, most):
@@ -179,6 +195,7 @@ class LiveQueries:
             elif pages.order.gone:
                 del self._pages[pages.order]
                 pages.close()
+                self._declare_s = now + DECLARE_AGAIN_S
                 for page in pages.pages:
                     self._break(page, f"its order is not kept any more: {pages.order.gone}")
             else:
@@ -193,6 +210,22 @@ class LiveQueries:
             else:
                 behind = True
         self.busy = behind
+
+    def _keep_declared(self, now: float) -> None:
+        """Sees to it that the orders that the configuration declares are kept, if there is room for them."""
+        if now < self._declare_s:
+            return
+        declared: set[OrderedPages] = set()
+        for state in self._registry.router.ordered:
+            for order_by in state.orders:
+                request = StateRequest(state.filter, order_by=order_by, top=0)
+                name = state, state.filter, None, order_by
+                pages = self._follow(name, Match(state, request, ordering_of(request)))
+                if pages is not None:
+                    declared.add(pages)
+        for pages in list(self._pages.values()):
+            pages.declared = pages in declared
+            self._let_go(pages)
 
     def take_broken(self) -> list[tuple[Subscription, str]]:
         """Returns the subscribers of queries that could not go on, and why, once."""

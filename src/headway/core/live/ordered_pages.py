@@ -28,6 +28,8 @@ class OrderedPages:
 
     def __init__(self, order: KeptOrder) -> None:
         self.order = order
+        self.declared = False
+        """Set if it is kept without pages, too."""
         self.built = False
         """Set when the order had all of its records for the first time."""
         self._head = Head(order)

@@ -46,6 +46,8 @@ class StateTerms(NamedTuple):
     """Records may delete their keys."""
     expire_s: float | None = None
     """Seconds after which a key that was not updated is deleted; None: never."""
+    orders: tuple[str, ...] = ()
+    """The orders that are kept whether somebody asks for them or not."""
 
 
 class WholeReader(Protocol):
@@ -76,6 +78,8 @@ class State:
         """Set when records may delete their keys (deletes.py)."""
         self.expire_s: float | None = None
         """Seconds after which a key that was not updated is deleted; None: never."""
+        self.orders: tuple[str, ...] = ()
+        """The orders that are kept whether somebody asks for them or not."""
         self.bytes = 0
         self.bytes_max = max(1, int(pool.memory_limit * POOL_SHARE))
         self.evicted_records = 0

@@ -56,6 +56,8 @@ class Router:
         """The states of the configuration, and the place of each in its order."""
         self.expiring: list[State] = []
         """The states whose keys expire."""
+        self.ordered: list[State] = []
+        """The states with orders that are always kept."""
         self._declared_trie: FilterTrie[State] = FilterTrie()
         self._by_filter: dict[str, dict[State, None]] = {}
         """The states by their filters."""
@@ -152,6 +154,7 @@ class Router:
     def terms_changed(self) -> None:
         """Notes that the terms of declared states have changed."""
         self.expiring = [state for state in self._declared if state.expire_s is not None]
+        self.ordered = [state for state in self._declared if state.orders]
         self.forget()
 
     def add_feed(self, feed: Feed) -> None:

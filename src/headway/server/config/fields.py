@@ -26,6 +26,7 @@ from headway.core.base import (
     parse_size,
 )
 from headway.core.message import BadKey, BadTopic, KeyExtractor, compile_key, validate_filter, validate_topic
+from headway.core.selector import BadOrder, compile_ordering
 from headway.server.config import host_limits
 from headway.server.config.auth import check_digest, check_hash
 from headway.server.config.wildcards import with_hint
@@ -204,7 +205,7 @@ def _checked(check: Callable[[str], T], what: str) -> Callable[[object], T]:
             return check(value)
         except BadTopic as error:
             raise ConfigError(with_hint(str(error), value if error.kind == "filter" else None)) from None
-        except BadKey as error:
+        except (BadKey, BadOrder) as error:
             raise ConfigError(str(error)) from None
 
     return parse
@@ -214,6 +215,10 @@ def _own_topic(value: str) -> str:
     if value.startswith("$"):
         raise ConfigError(f"{shown(value)}: topics that begin with $ are the broker's own")
     return validate_topic(value)
+
+
+def _order(value: str) -> str:
+    return compile_ordering(value).text
 
 
 def one_of(*words: str) -> PlainValidator:
@@ -327,6 +332,7 @@ Key = Annotated[
     KeyExtractor,
     _reads(_checked(compile_key, 'a key: "topic", "property:NAME" or a JSON pointer such as "/tailnum"')),
 ]
+Order = Annotated[str, _reads(_checked(_order, 'an order such as "/delay DESC"'))]
 Hash = Annotated[str, _reads(check_hash)]
 Digest = Annotated[str, _reads(check_digest)]
 Fsync = Annotated[str | float, _reads(_fsync)]

@@ -25,6 +25,7 @@ from headway.core.base import ConfigError, format_duration, format_share, format
 from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Permission
 from headway.core.policy import Policy, parse_policies, parse_trials
+from headway.core.query import ORDERS_MAX
 from headway.server.config import host_limits
 from headway.server.config.auth import read_password_file
 from headway.server.config.auth.jwt import bad_jwt
@@ -210,6 +211,8 @@ def _bad_topics(settings: Settings, topics: Sequence[TopicTable]) -> Iterator[st
             yield f"topic[{number}].keep: records are kept in the journal, and there is none: add [journal]"
         if topic.expire_s is not None and not topic.tombstones:
             yield f"topic[{number}].expire: a key expires by a delete, and tombstones = false allows none"
+        if len(set(topic.order_by)) > ORDERS_MAX // 2:
+            yield f"topic[{number}].order_by: there are {ORDERS_MAX} kept orders in all, half of them for one topic"
         if topic.filter in seen:
             yield f"topic[{number}].filter: {shown(topic.filter)} has a key already; one topic has one key"
         seen.add(topic.filter)

@@ -34,6 +34,7 @@ from headway.server.config.fields import (
     Name,
     Network,
     Network_,
+    Order,
     Origin,
     Path_,
     Share,
@@ -223,10 +224,11 @@ class TopicTable(Table):
     """Limits of what is recorded; None: nothing is."""
     tombstones: bool = True
     expire_s: Annotated[float | None, duration(1.0, 3650 * DAY_S)] = Field(default=None, alias="expire")
+    order_by: list[Order] = Field(default_factory=list)
 
     @property
     def terms(self) -> StateTerms:
-        return StateTerms(self.filter, self.key.text, self.tombstones, self.expire_s)
+        return StateTerms(self.filter, self.key.text, self.tombstones, self.expire_s, tuple(self.order_by))
 
 
 class ViewTable(Table):

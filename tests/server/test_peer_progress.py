@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -38,6 +40,7 @@ def info_of(pair: tuple[socket.socket, socket.socket], **figures: int) -> TcpInf
     return info
 
 
+SO_ATTACH_FILTER = 26
 Pair = tuple[socket.socket, socket.socket]
 
 
@@ -121,11 +124,32 @@ def test_what_a_verdict_is_told(pair: Pair, figures: dict[str, int], retransmitt
 def test_losses_count_while_the_window_is_open(pair: Pair, window: int, lossy: bool) -> None:
     progress = PeerProgress()
     for number in range(1, 20):
-        figures = {"sent_bytes": 10_000 * number, "resent_bytes": 1000 * number, "window": window}
+        figures = {"sent_bytes": 10_000 * number, "resent_bytes": 1000 * number, "window": window, "unacked": 1}
         info = info_of(pair, acked_bytes=number, **figures)
         progress.look(info, number / 2, 0.0)
     assert LOSS_WINDOW_S < 10
     assert progress.state(info).retransmitting is lossy
+
+
+def test_losses_are_no_cause_where_the_peer_has_all_that_was_sent(pair: Pair) -> None:
+    """As of a worker that acknowledges nothing, after some segments of a busy machine were sent twice."""
+    progress = PeerProgress()
+    for number in range(1, 20):
+        figures = {"sent_bytes": 10_000 * number, "resent_bytes": 1000 * number, "window": 50_000}
+        progress.look(info_of(pair, acked_bytes=10_000 * number, **figures), number / 2, 0.0)
+    for unacked, unsent_bytes, lossy in ((1, 0, True), (0, 1, True), (0, 0, False)):
+        figures = {"sent_bytes": 190_000, "resent_bytes": 19_000, "window": 50_000, "unacked": unacked}
+        info = info_of(pair, acked_bytes=190_000, unsent_bytes=unsent_bytes, **figures)
+        assert progress.state(info).retransmitting is lossy
+
+
+def test_a_peer_that_reads_nothing_has_segments_that_are_not_acknowledged(pair: Pair) -> None:
+    near, far = pair
+    assert TcpInfo(near).unacked == 0
+    nothing = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))
+    far.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(nothing)))
+    near.sendall(b"x" * 1000)  # and is lost
+    assert TcpInfo(near).unacked == 1
 
 
 def test_small_pieces_are_few_for_all_together() -> None:

@@ -69,7 +69,7 @@ class TcpInfo:
 
     __slots__ = (
         "acked_bytes", "complete", "heard_ms", "probes", "resent_bytes", "retransmits", "segment", "sent_bytes",
-        "unsent_bytes", "window",
+        "unacked", "unsent_bytes", "window",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket) -> None:
@@ -79,9 +79,12 @@ class TcpInfo:
         self.complete = len(info) == _INFO_BYTES
         self.heard_ms = 0
         """Milliseconds since the last acknowledgement came."""
+        self.unacked = 0
+        """Segments that were sent and are not acknowledged."""
         self.segment = self.acked_bytes = self.sent_bytes = self.resent_bytes = self.window = self.unsent_bytes = 0
         if self.complete:
             (self.segment,) = struct.unpack_from("=I", info, 16)
+            (self.unacked,) = struct.unpack_from("=I", info, 24)
             (self.heard_ms,) = struct.unpack_from("=I", info, 56)
             (self.acked_bytes,) = struct.unpack_from("=Q", info, 120)
             (self.unsent_bytes,) = struct.unpack_from("=I", info, 144)
@@ -237,6 +240,8 @@ class PeerProgress:
         """Returns hints for the cause of a verdict.
 
         A host that answers neither segments that are sent again nor probes of its closed window is down, or the network
-        is broken. An answered probe is not counted in ``probes`` any more."""
+        is broken. An answered probe is not counted in ``probes`` any more. Losses are no cause where the peer's host
+        has all that was sent, and nothing waits for it."""
         silent = max(info.probes, info.retransmits) >= SILENT_TRIES and info.heard_ms >= SILENT_MS
-        return PeerState(silent or self._lossy, not silent and (info.window_closed or info.probes > 0))
+        lossy = self._lossy and info.unacked + info.unsent_bytes > 0
+        return PeerState(silent or lossy, not silent and (info.window_closed or info.probes > 0))

@@ -9,11 +9,15 @@ import pytest
 from tests.core.stage import Client, Stage
 from tests.sim.outlet import PretendedOutlet
 
+from headway.core.clients.consuming import _put_on
+from headway.core.consumer import NO_LIMIT, Channel, SubscribeRequest, SubscriptionOptions
 from headway.core.delivery import fanout, rendering
 from headway.core.delivery.fanout import OFFERS_A_STEP, STEPS_MAX, TURN_STEPS
-from headway.core.delivery.rendering import BATCH_RECORDS, COPIES_A_STEP, WRITTEN_A_STEP
+from headway.core.delivery.rendering import ADDRESSED_A_STEP, BATCH_RECORDS, COPIES_A_STEP, WRITTEN_A_STEP
 from headway.core.log.state_pass import StatePass
 from headway.core.message.record import SCAN_MAX, Record
+from headway.wire.amqp.dialect import AmqpDialect
+from headway.wire.amqp.envelope import AmqpEnvelope
 
 KEYED = '[[topic]]\nfilter = "t/#"\n'
 ROOM = {"memory": "200MB", "disk": "200MB"}
@@ -95,6 +99,22 @@ def test_a_step_that_finds_one_record_in_a_hundred_looks_at_no_more_than_one_tha
     client.read(10**7)
     assert len(client.numbers) == 99
     assert len(looked) == 10_000
+
+
+def test_records_that_are_put_into_envelopes_one_by_one_are_more_work(written: list[str]) -> None:
+    stage = Stage(KEYED, **ROOM)
+    publisher = stage.client("publisher")
+    for number in range(1000):
+        publisher.publish(f"t/{number}", number, 1, size=10)
+    for client in displays(stage, 20):
+        options = SubscriptionOptions(snapshot=True)
+        request = SubscribeRequest("t/#", AmqpDialect(topics=True), options=options, name=(1, "tag"),
+                                   envelope=AmqpEnvelope(1, "tag", 131_072))  # fmt: skip
+        client.outlet.sink = lambda data: None
+        _put_on(Channel(NO_LIMIT, NO_LIMIT, 1, client.session.number),
+                stage.broker.subscribe(client.session, request, stage.now), NO_LIMIT)  # fmt: skip
+    assert max(turns(stage, written)) <= A_TURN * ADDRESSED_A_STEP + BATCH_RECORDS
+    assert len(written) == 20 * 1000
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from headway.core.delivery.rendering import COPIES_A_STEP, Losses, render, repla
 
 PUMP_BYTES = 1024 * 1024
 FLUSH_BYTES = 16 * 1024 * 1024
-TURN_STEPS = 512
+TURN_STEPS = 256
 """The steps of a turn. A step is to go on with one consumer, or some records that are written one by one: about 20
 microseconds."""
 OFFERS_A_STEP = 8

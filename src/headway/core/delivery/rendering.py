@@ -33,6 +33,8 @@ MARKED_RECORDS = 128
 """Records of a chunk that are held against a predicate at once."""
 WRITTEN_A_STEP = 8
 """Records that are written, or looked at, one by one in the time of one step (fanout.py)."""
+ADDRESSED_A_STEP = 2
+"""Records that are put into an envelope, one by one, in that time."""
 COPIES_A_STEP = 32
 """Records whose ids are written into a copy in that time."""
 Losses = Callable[[dict[int, int], Reason], None]
@@ -93,19 +95,19 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> in
     session, backfill = subscription.session, subscription.backfill
     assert backfill is not None
     out, held_back = session.outlet.out, session.held_back
-    records = 0
+    records = steps = 0
     while records < BATCH_RECORDS:
         if len(out) >= BATCH_BYTES or held_back.size >= HELD_BACK_BYTES:
             break
         if subscription.request.qos and _out_of_credit(session, now):
-            return _steps(records) if out else 0
+            return _written_steps(subscription, records) if out else 0
         try:
             record = next(backfill.records)
         except StopIteration:
             subscription.end_backfill()
             break
         if record is None:
-            records += SCAN_MAX
+            steps = _steps(SCAN_MAX)
             break
         records += 1
         before = subscription.counters.written_bytes
@@ -125,7 +127,11 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> in
             # The conflating cursor has passed this record in the lane; here it is delivered.
             subscription.conflation.settle(subscription, subscription.counters.written_bytes - before)
             subscription.conflation.sent_s = record.time_s
-    return _steps(records)
+    return steps + _written_steps(subscription, records)
+
+
+def _written_steps(subscription: Subscription, records: int) -> int:
+    return _steps(records) if subscription.request.envelope is None else 1 + records // ADDRESSED_A_STEP
 
 
 def _steps(records: int) -> int:

@@ -115,3 +115,42 @@ def test_it_says_how_old_it_is() -> None:
     assert (image.stale_s(3.0), image.is_current(3.0), image.why_stale) == (3.0, False, "x")
     image.proved(all_sent(50), 4.0, 4.0)
     assert image.stale_s(4.0) == 4.0, "a proof of a subscription that is over proves nothing"
+
+
+def page() -> Image:
+    """An image of a page with A and B, B first, as of offset 10, at time 0."""
+    image = Image(LIMIT_S, marked=True)
+    image.begin()
+    image.granted(10)
+    assert not list(image.proved(all_sent(10), 0.0, 0.0)), "the marks say when it is whole"
+    image.begin_mark()
+    image.put(B, entry(2))
+    image.put(A, entry(1))
+    assert list(image.end_mark(10)) == [Put(B, entry(2)), Put(A, entry(1))]
+    assert list(image.proved(all_sent(10), 0.0, 0.0)) == [Current(10)]
+    return image
+
+
+def test_a_page_is_what_came_between_marks_in_any_order_of_offsets() -> None:
+    assert shown(page()) == {"a": 1, "b": 2}
+
+
+def test_a_page_that_comes_anew_takes_the_place_of_the_last_one_when_it_is_whole() -> None:
+    image = page()
+    image.begin_mark()
+    assert list(image.put(B, entry(12))) == []
+    assert list(image.proved(all_sent(12), 2.0, 2.0)) == []
+    assert shown(image) == {"a": 1, "b": 2}
+    assert image.stale_s(2.0) == 2.0
+    assert list(image.end_mark(12)) == [Delete(A, entry(1)), Put(B, entry(12), entry(2))]
+    assert list(image.put(A, entry(12))) == [], "that was before the mark"
+    assert list(image.out_of_focus(B, 13, "left_page")) == [OutOfFocus(B, entry(12), "left_page")]
+
+
+def test_a_cut_between_marks_leaves_the_page_as_it_was() -> None:
+    image = page()
+    image.begin_mark()
+    image.put(B, entry(12))
+    assert list(image.cut("gone")) == [Stale("gone")]
+    assert list(image.end_mark(12)) == []
+    assert shown(image) == {"a": 1, "b": 2}

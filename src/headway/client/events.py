@@ -13,6 +13,7 @@ from headway.client.image import Image, Sent
 from headway.core.message import DELETE, EVENT, TOLD_KEY, KeyExtractor, Properties, Record
 
 OFFSET, OUT_OF_FOCUS, WHY = "offset", "out_of_focus", "headway-why"
+BEGIN, END, MARK_OFFSET = "snapshot_begin", "snapshot_end", "headway-offset"
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -42,6 +43,12 @@ class Grant(NamedTuple):
 
 def tell(image: Image, arrived: Arrived, key: KeyExtractor) -> list[Change]:
     """Tells the image of a record. Raises ValueError if the record lacks what the broker promised."""
+    said = dict(arrived.user)
+    if said.get(EVENT) in (BEGIN, END) and OFFSET not in said:
+        if said[EVENT] == BEGIN:  # a gap before it is over with what it was in
+            return list(image.begin_mark())
+        gap = read_gap(arrived.user)
+        return [*(() if gap is None else image.gap(gap)), *image.end_mark(int(said[MARK_OFFSET]))]
     at = max((at for at, (name, _) in enumerate(arrived.user) if name == OFFSET), default=None)
     if at is None:
         raise ValueError(f"a record of {arrived.topic} has no offset")
@@ -55,6 +62,7 @@ def tell(image: Image, arrived: Arrived, key: KeyExtractor) -> list[Change]:
         if event == DELETE:
             return [*changes, *image.delete(name, offset)]
         return [*changes, *image.out_of_focus(name, offset, said.get(WHY, ""))]
+    publishers = [pair for pair in publishers if pair[0] != TOLD_KEY] if TOLD_KEY in said else publishers
     entry = Entry(arrived.payload, offset, tuple(publishers), arrived.content_type)
     return [*changes, *image.put(Key(arrived.topic, key.of(record)), entry)]
 

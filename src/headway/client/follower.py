@@ -45,7 +45,7 @@ class Follower:
         now: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """``told`` is called with all changes. ``has_room``: whether more of them can be taken."""
-        self.image = Image(request.stale_after_s)
+        self.image = Image(request.stale_after_s, marked=request.order_by is not None)
         self.refusal: str | None = None
         """Why the broker refuses the view; None if it does not."""
         self.trouble = "not connected yet"
@@ -119,7 +119,7 @@ class Follower:
 
     def _begin(self) -> None:
         self._ending = None
-        if self._life and not self.image.wants_snapshot:
+        if self._life and not self.image.wants_snapshot and self._request.order_by is None:
             self.image.resume()
             self._start = ("from", str(self.image.offset))
         else:

@@ -58,8 +58,11 @@ class Sent(NamedTuple):
 
 
 class Image:
-    def __init__(self, stale_after_s: float) -> None:
+    def __init__(self, stale_after_s: float, *, marked: bool = False) -> None:
+        """``marked``: snapshots come between marks, whenever the broker sends one."""
         self.stale_after_s = stale_after_s
+        self._marked, self._between = marked, False
+        """``_between``: the begin mark has come, and the end mark has not."""
         self.entries = Entries()
         self.offset = 0
         """The offset up to which the image was proved: all changes up to it are in the image. Later ones may be."""
@@ -86,7 +89,21 @@ class Image:
     def begin(self) -> None:
         """A subscription begins that sends a snapshot first."""
         self._connected, self.wants_snapshot, self._whole_at, self._resumes = True, False, None, False
-        self._next, self._last, self._floor = Entries(), 0, 0
+        self._next, self._last, self._floor, self._between = Entries(), 0, 0, False
+
+    def begin_mark(self) -> Changes:
+        """All that comes up to the end mark takes the image's place."""
+        if self._connected and not self.wants_snapshot:
+            self._next, self._between = Entries(), True
+        return NONE
+
+    def end_mark(self, offset: int) -> Changes:
+        """The snapshot is whole, as of this offset."""
+        if not self._between or self._next is None:
+            return NONE
+        old, self.entries, self._next, self._between = self.entries, self._next, None, False
+        self._last = self.offset = offset
+        return Differences(old, self.entries)
 
     def resume(self) -> None:
         """A subscription begins that sends all changes behind ``offset``. They are gathered beside the image, too: some
@@ -103,7 +120,7 @@ class Image:
 
     def cut(self, why: str) -> Changes:
         """The subscription is over."""
-        self._connected, self._next = False, None
+        self._connected, self._next, self._between = False, None, False
         return self._stale(why)
 
     # -- records ----------------------------------------------------------------------------------------------------
@@ -129,12 +146,16 @@ class Image:
             return NONE
         if gap.reason == CONFLATED or (gap.last and gap.last <= self._floor):
             return (gap,)
-        self.wants_snapshot, self._next = True, None
+        self.wants_snapshot, self._next, self._between = True, None, False
         return (gap, *self._stale(f"records are missing ({gap.reason})"))
 
     def _entries(self, offset: int) -> Entries | None:
         """Returns the entries that a record with this offset is for; None if it is for none."""
-        if not self._connected or self.wants_snapshot or offset <= self._last:
+        if not self._connected or self.wants_snapshot:
+            return None
+        if self._between:
+            return self._next
+        if offset <= self._last:
             return None
         self._last = offset
         return self.entries if self._next is None else self._next
@@ -157,6 +178,8 @@ class Image:
         if self._next is None:
             self._prove(sent.offset, at_s - sent.age_s)
             return self.look(now)
+        if self._marked:
+            return NONE
         self._whole_at = sent.last if self._whole_at is None else self._whole_at
         if max(sent.offset, self._last) < self._whole_at:
             return NONE

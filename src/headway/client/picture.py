@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from headway.client.changes import AsOf, Entry, Key
 from headway.client.image import Image
+from headway.client.request import Request
 from headway.core.base import ConfigError
+from headway.core.message import Properties, Record, compile_key
+from headway.core.selector import compile_ordering
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
 class Picture(Mapping[Key, Entry]):
     """The latest record per key, as of one point, and how old that is."""
+
+    _request: Request
 
     @property
     @abstractmethod
@@ -39,6 +44,19 @@ class Picture(Mapping[Key, Entry]):
     def copy(self) -> dict[Key, Entry]:
         """Returns the entries as they are now; the view goes on, and the copy stays."""
         return self._image.entries.of.copy()
+
+    def in_order(self) -> list[tuple[Key, Entry]]:
+        """Returns the entries in the order of the page, or of their offsets where the view is no page. Of those that
+        are equal, the one that came first is first."""
+        request = self._request
+        ordering, key_of = compile_ordering(request.order_by or "offset"), compile_key(request.key)
+
+        def rank(one: tuple[Key, Entry]) -> bytes:
+            key, entry = one
+            record = Record(key.topic, entry.payload, Properties(user=entry.properties), sequence=entry.offset)
+            return ordering.rank(record, key_of)
+
+        return sorted(self._image.entries.of.items(), key=rank)
 
     @property
     def stale_s(self) -> float:

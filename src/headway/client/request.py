@@ -10,6 +10,7 @@ import msgspec
 from headway.client.broker_address import BrokerAddress, read_broker_address
 from headway.core.base import ConfigError, parse_duration
 from headway.core.message import BadKey, BadTopic, compile_key, validate_filter
+from headway.core.selector import BadOrder, compile_ordering
 
 BEATS = 4
 """How often a view asks the broker, within the time after which it counts as stale, whether it is current."""
@@ -34,6 +35,8 @@ class Request(msgspec.Struct, frozen=True):
     stale_after_s: float
     max_queued: int
     when_full: WhenFull
+    order_by: str | None = None
+    """The order of a page; None: the view has all that matches."""
 
     @property
     def beat_s(self) -> float:
@@ -50,6 +53,9 @@ def make_request(
     conflate: str | None = None,
     policy: str | None = None,
     patience: str | None = None,
+    order_by: str | None = None,
+    top: int | None = None,
+    skip: int = 0,
     lease: str = "30s",
     stale_after: str = "5s",
     max_queued: int = 10_000,
@@ -69,9 +75,10 @@ def make_request(
         raise ConfigError(f"max_queued={max_queued}: at least 1")
     if when_full not in ("wait", "conflate"):
         raise ConfigError(f"when_full={when_full!r}: 'wait' or 'conflate'")
+    page = _page(order_by, top, skip)
     options = [("offsets", "true"), ("expiries", "true"), ("key", key), ("lease", lease)]
     asked = {"selector": selector, "conflate": conflate, "policy": policy, "patience": patience}
-    if selector is not None:
+    if selector is not None and top is None:
         options.append(("out_of_focus", "true"))
     given = [(name, value) for name, value in asked.items() if value is not None]
     for name in ("conflate", "patience"):
@@ -81,10 +88,26 @@ def make_request(
         raise ConfigError(f"conflate={conflate!r} has to be less than stale_after={stale_after!r}")
     acknowledges = patience is not None
     return Request(
-        read_broker_address(url), filter, key, client_id or f"view-{secrets.token_hex(6)}", (*options, *given),
+        read_broker_address(url), filter, key, client_id or f"view-{secrets.token_hex(6)}",
+        (*options, *given, *page),
         int(acknowledges), RECEIVE_MAX if acknowledges else NO_RECEIVE_MAX, lease_s, stale_after_s, max_queued,
-        when_full,
+        when_full, dict(page).get("order_by"),
     )  # fmt: skip
+
+
+def _page(order_by: str | None, top: int | None, skip: int) -> list[tuple[str, str]]:
+    """Returns the options of a page; none if the view is to have all that matches."""
+    if top is None:
+        if order_by is not None or skip:
+            raise ConfigError("order_by and skip are those of a page: say top, the number of its records")
+        return []
+    if top < 1 or skip < 0:
+        raise ConfigError(f"top={top}, skip={skip}: at least 1, and 0")
+    try:
+        order = compile_ordering(order_by or "offset")
+    except BadOrder as error:
+        raise ConfigError(str(error)) from None
+    return [("order_by", order.text), ("top", str(top)), ("skip", str(skip))]
 
 
 def _seconds(name: str, text: str) -> float:

@@ -34,6 +34,7 @@ class ThreadView(Picture):
 
     def __init__(self, view: View) -> None:
         self._view = view
+        self._request = view._request
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="headway-view", daemon=True)
         self._thread.start()

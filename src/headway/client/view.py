@@ -14,7 +14,7 @@ from headway.client.changes import Current, Stale
 from headway.client.follower import Follower, ViewError
 from headway.client.image import Changes, Image
 from headway.client.picture import Picture
-from headway.client.request import Request, make_request
+from headway.client.request import make_request
 
 if TYPE_CHECKING:
     from headway.client.thread_view import ThreadView
@@ -41,6 +41,8 @@ class View(Picture):
     :param filter: the topics; one ``[[topic]]`` of the broker has to cover them.
     :param key: the key of that ``[[topic]]``.
     :param selector: only records that match (JMS syntax); a key whose record no longer does goes out of focus.
+    :param top: the view is a live page: at most so many records, in the order ``order_by`` (``/delay DESC``), after
+        ``skip`` others. What the page loses goes out of focus, and says why. :meth:`in_order` has them in their order.
     :param conflate: changes of a key at most this often (``500ms``); ``0s``: as often as the network has room.
     :param policy: a policy of the broker, by name.
     :param patience: for how long a reader of :meth:`changes` may let a change wait (``20m``) without being slow.
@@ -53,7 +55,7 @@ class View(Picture):
     """
 
     def __init__(self, url: str, filter: str, **terms: Any) -> None:
-        self._request: Request = make_request(url, filter, **terms)
+        self._request = make_request(url, filter, **terms)
         self._readers: WeakSet[ChangeReader] = WeakSet()
         self._follower: Follower | None = None
         self._task: asyncio.Task[None] | None = None

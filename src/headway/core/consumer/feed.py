@@ -53,6 +53,10 @@ class LiveSource(Protocol):
     def snapshot(self, filter: str) -> BackfillSource:
         """Returns all that subscribers have been told, between marks."""
 
+    def told_upto(self, last_sequence: int, now: float) -> tuple[int, float] | None:
+        """Returns the sequence of the last change that is told if it is to be, and since when more may wait to be, in
+        seconds (0: nothing does). None: nothing is shown yet."""
+
     def leave(self, feed: Feed) -> None:
         """Takes a feed away that has no readers any more."""
 

@@ -202,7 +202,9 @@ class Subscription:
         nothing does). None while it gets a snapshot, older records or the latest per key, which are not in order."""
         if self.backfills or self.reader.queue is not None:
             return None
-        conflation, cursor = self.conflation, self.cursor
+        conflation, cursor, live = self.conflation, self.cursor, self.feed.live
+        if live is not None and cursor.number == cursor.lane.count:
+            return live.told_upto(last_sequence, now)
         if self.conflating:
             all_sent = cursor.number == cursor.lane.count
             return (last_sequence, 0.0) if all_sent else (conflation.upto, self.request.options.conflate_s or 0.0)

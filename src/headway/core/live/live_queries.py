@@ -17,7 +17,7 @@ from headway.core.consumer import (
     SubscriptionOptions,
 )
 from headway.core.live.kept_rows import KeptRows
-from headway.core.live.live_query import LiveQuery
+from headway.core.live.live_query import LiveQuery, Progress
 from headway.core.live.ordered_pages import OrderedPages
 from headway.core.live.page import Page
 from headway.core.log import Lane, State
@@ -188,10 +188,11 @@ class LiveQueries:
             self._tidy_s = now + TIDY_S
             self._orders.tidy(now)
             self._keep_declared(now)
-        behind = False
+        behind, done = False, list[Progress]()
         for pages in list(self._pages.values()):
             if pages.catch_up(upto, most):
                 pages.turn(now)
+                done.append(pages.progress)
             elif pages.order.gone:
                 del self._pages[pages.order]
                 pages.close()
@@ -203,6 +204,7 @@ class LiveQueries:
         for rows in list(self._rows):
             if rows.catch_up(upto, most):
                 rows.turn(now)
+                done.append(rows.progress)
             elif rows.broken:
                 del self._rows[rows]
                 rows.close()
@@ -210,6 +212,8 @@ class LiveQueries:
             else:
                 behind = True
         self.busy = behind
+        for progress in done:  # what was told has numbers, too
+            progress.sequence, progress.time_s = self._registry.sequence, now
 
     def _keep_declared(self, now: float) -> None:
         """Sees to it that the orders that the configuration declares are kept, if there is room for them."""

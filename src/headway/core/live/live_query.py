@@ -43,6 +43,15 @@ def left(topic: str, key: str | None, why: str, last: Record) -> Told:
     return Told(Record(topic, b"", properties, last.qos, time_s=last.time_s, publisher=last.publisher), left=True)
 
 
+class Progress:
+    """How far changes are worked out: up to a sequence, and when that was looked at last."""
+
+    __slots__ = ("sequence", "time_s")
+
+    def __init__(self) -> None:
+        self.sequence, self.time_s = 0, 0.0
+
+
 class ShownKey(KeyExtractor):
     """The key of what is shown: that of the records, or what is told of a key that has left."""
 
@@ -72,13 +81,15 @@ class LiveQuery(ABC):
         self.shown = State(source.filter, ShownKey(key), Pool("", SHOWN_BYTES_MAX, 0), declared=True)
         self.shown.deletes_max = DELETES_MAX
         self.feeds: dict[Feed, None] = {}
+        self.progress = Progress()
         self.ready = False
         """Set when it has looked at all of its state."""
         self.broken = ""
         """The reason why it cannot go on; empty: it goes on."""
         self._every_s = every_s
-        self._due_s = 0.0
-        """No change is told before this time."""
+        self._due_s = self._told_s = 0.0
+        """No change is told before this time, and when changes were told last."""
+        self._told_sequence = 0
         self._registry = registry
         self._over = over
         self._waiting: list[Callable[[float], None]] = []
@@ -89,6 +100,14 @@ class LiveQuery(ABC):
             begin(now)
         else:
             self._waiting.append(begin)
+
+    def told_upto(self, last_sequence: int, now: float) -> tuple[int, float] | None:
+        if not self.ready:
+            return None
+        sequence, time_s = self.progress.sequence, self.progress.time_s
+        if self.has_changed:
+            sequence, time_s = self._told_sequence, self._told_s
+        return (last_sequence, 0.0) if sequence >= last_sequence else (sequence, max(0.0, now - time_s))
 
     def leave(self, feed: Feed) -> None:
         self.feeds.pop(feed, None)
@@ -114,6 +133,8 @@ class LiveQuery(ABC):
             for feed in self.feeds if told else ():
                 self._append(feed, told, now)
             self._due_s = now + self._every_s
+        if not self.has_changed:
+            self._told_sequence, self._told_s = self._registry.sequence, now
 
     def _show(self, told: Iterable[Told]) -> list[Record]:
         """Numbers what is told, and puts it into the shown state."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from headway.core.live.head import Head, Key
+from headway.core.live.live_query import Progress
 from headway.core.live.page import Page
 from headway.core.log import StateEntry
 from headway.core.query import KeptOrder
@@ -28,6 +29,7 @@ class OrderedPages:
 
     def __init__(self, order: KeptOrder) -> None:
         self.order = order
+        self.progress = Progress()
         self.declared = False
         """Set if it is kept without pages, too."""
         self.built = False
@@ -49,7 +51,7 @@ class OrderedPages:
         return self._pages
 
     def add(self, page: Page) -> None:
-        page.head = self._head
+        page.head, page.progress = self._head, self.progress
         self._changed[page] = None
         self._arrange([*self._pages, page])
         if self.built:

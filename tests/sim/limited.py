@@ -38,5 +38,5 @@ class LimitedWorld(World):
             sizes = one.channel.in_flight_bytes._sizes
             assert one.allowance is not ann or sizes.keys() == set(one.channel.in_flight.values()), "of these"
         assert not ann.waiting or ann.room <= 0, "nobody waits while there is room"
-        assert all(one in sessions for one in ann.waiting), "nobody waits who has ended"
+        assert all(number in registry.numbers for number in ann.waiting), "nobody waits who has ended"
         self.counts["waits for its user"] = registry.allowances.counts["in_flight_bytes"]

@@ -34,7 +34,7 @@ class Due:
     def __init__(self) -> None:
         self.with_room: dict[Allowance, None] = {}
         """Allowances with room, and sessions that wait for it."""
-        self.freed: dict[object, None] = {}
+        self.freed: dict[int, None] = {}
         """Sessions that waited, and are counted elsewhere now."""
 
     def __bool__(self) -> bool:
@@ -64,10 +64,10 @@ class Allowance:
         """The time until which all that was published is paid for."""
         self.in_flight_bytes = 0
         """Bytes that were sent to this user's clients and are not acknowledged."""
-        self.waiting: dict[object, None] = {}
-        """Sessions that wait for room for more of them, in the order of their turns."""
-        self._turns: dict[object, None] = {}
-        """Sessions that have their turn: others wait, and these may be sent more until there is no room."""
+        self.waiting: dict[int, None] = {}
+        """Numbers of sessions that wait for room for more of them, in the order of their turns."""
+        self._turns: dict[int, None] = {}
+        """Those that have their turn: others wait, and these may be sent more until there is no room."""
         self._due = due
         self._counts = counts
 
@@ -155,11 +155,11 @@ class Allowance:
         if self.waiting:
             self._look()
 
-    def lets_fly(self, session: object) -> bool:
+    def lets_fly(self, session: int) -> bool:
         """Returns whether a session may be sent more: there is room, and it has its turn or nobody waits."""
         return self.room > 0 and (not self.waiting or session in self._turns)
 
-    def wait(self, session: object) -> None:
+    def wait(self, session: int) -> None:
         """Has a session wait for its turn."""
         self._turns.pop(session, None)
         if session not in self.waiting:
@@ -167,12 +167,12 @@ class Allowance:
             self.waiting[session] = None
             self._look()
 
-    def wait_no_more(self, session: object) -> None:
+    def wait_no_more(self, session: int) -> None:
         """Forgets a session whose client is away."""
         self._turns.pop(session, None)
         self.waiting.pop(session, None)
 
-    def leave(self, session: object) -> None:
+    def leave(self, session: int) -> None:
         """Forgets a session that is counted elsewhere now; if it waits, it may go on there."""
         if session in self.waiting:
             self._due.freed[session] = None
@@ -185,8 +185,9 @@ class Allowance:
         return (f"user {self.user} has {in_flight} in flight, and {self.limits.name}.{IN_FLIGHT_BYTES} permits "
                 f"{most}")  # fmt: skip
 
-    def next_turns(self) -> list[object]:
-        """Returns the sessions that have their turn now: as many as there is room for, and one if there is any."""
+    def next_turns(self) -> list[int]:
+        """Returns the numbers of the sessions that have their turn now: as many as there is room for, and one if there
+        is any."""
         room = self.room
         if room <= 0:
             return []

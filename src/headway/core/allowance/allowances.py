@@ -49,8 +49,8 @@ class Allowances:
         known.take(limits)
         return known
 
-    def next_turns(self) -> list[object]:
-        """Returns sessions that may be sent more, of some users."""
+    def next_turns(self) -> list[int]:
+        """Returns the numbers of sessions that may be sent more, of some users."""
         found = list(islice(self.due.freed, USERS_AT_ONCE))
         for session in found:
             del self.due.freed[session]

@@ -16,11 +16,12 @@ NO_SIZES: dict[object, int] = {}
 
 
 class InFlightBytes:
-    """Those of one session, shared by its channels."""
+    """Those of one session, shared by its channels. It knows the session by its number, as a reference would make a
+    cycle."""
 
     __slots__ = ("_session", "_sizes", "allowance")
 
-    def __init__(self, session: object = None) -> None:
+    def __init__(self, session: int = 0) -> None:
         self.allowance: Allowance | None = None
         """The user's, if that has such a limit; None: nothing is counted."""
         self._session = session
@@ -67,8 +68,8 @@ class InFlightBytes:
 
     def permits(self, ends: Sequence[int], first: int, last: int) -> int:
         """Returns the end of those of records ``first`` … ``last - 1`` for which there is room; ``ends``: where records
-        end. The record that uses up
-        the room is among them. Without any room it is ``last``: then these are records that need no credit."""
+        end. The record that uses up the room is among them. Without any room it is ``last``: then these are records
+        that need no credit."""
         room = inf if self.allowance is None else self.allowance.room
         if room <= 0:
             return last

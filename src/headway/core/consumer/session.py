@@ -142,7 +142,7 @@ class Session:
         """The subscription of a record that the outlet has taken only in part."""
         self.rest: bytes | memoryview = b""
         """The rest of a half-sent record whose subscription has moved on."""
-        self.channel = Channel(request.credit, in_flight_bytes=InFlightBytes(self))
+        self.channel = Channel(request.credit, in_flight_bytes=InFlightBytes(number))
         """The only channel, where the protocol has no channels."""
         self.incoming = PacketIds()
         """Ids of exactly-once publishes that have arrived and are not released."""

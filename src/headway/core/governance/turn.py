@@ -7,7 +7,7 @@ from math import ceil
 
 from headway.core.base import WorkSteps
 from headway.core.clients import Queues
-from headway.core.consumer import Session, SharedReader, Subscription
+from headway.core.consumer import SharedReader, Subscription
 from headway.core.delivery import Fanout
 from headway.core.governance.governor import Governor
 from headway.core.live import LiveQueries
@@ -87,11 +87,12 @@ class Turn:
 
     def _let_fly(self) -> None:
         """Lets sessions go on that waited for their users' limits of bytes in flight."""
-        for session in self._registry.allowances.next_turns():
-            assert isinstance(session, Session)
-            session.channel.exhausted_since_s = None
-            self._fanout.again[session] = None
-            self._registry.wake(session)
+        for number in self._registry.allowances.next_turns():
+            session = self._registry.numbers.get(number)
+            if session is not None:  # None: it has ended
+                session.channel.exhausted_since_s = None
+                self._fanout.again[session] = None
+                self._registry.wake(session)
 
     def _hand_out(self, now: float) -> None:
         """Dispatches the ready queues, and tidies up after queues that have changed."""

@@ -243,13 +243,12 @@ def test_a_subscriber_that_stands_still_holds_no_records() -> None:
 def test_an_order_that_has_no_room_ends_its_pages_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(TOPIC)
     put(stage, ("a", 1))
-    watcher = stage.consumer("watcher", "t/#", options=PAGE)
+    watchers = [stage.consumer(f"watcher {number}", "t/#", options=PAGE) for number in range(40)]
     stage.turn()
     (order,) = stage.broker.orders._orders.values()
     order.bytes_max = 0
     put(stage, ("b", 2))
-    assert watcher.goodbye is not None
-    assert "takes up too much memory" in str(watcher.goodbye)
+    assert all("takes up too much memory" in str(watcher.goodbye) for watcher in watchers)
     order_ends = stage.consumer("another", "t/#", options=PAGE)
     stage.run(1.0)
     assert told(order_ends) == [("snapshot_begin", None), ("b", 2), ("a", 1), ("snapshot_end", None)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -119,6 +120,40 @@ def test_what_changes_often_is_told_at_most_each_interval() -> None:
     assert 9 <= seen <= 12
     stage.run(2.0)
     assert [*last, *told(watcher)][-1] == (40, 40)
+
+
+def test_many_who_wait_for_the_first_look_begin_some_at_a_time_and_none_misses_anything() -> None:
+    stage = Stage(TOPIC, memory="640MB")
+    put(stage, *((f"k{number}", number % 5) for number in range(1000)))
+    watchers = [stage.client(f"watcher {number}") for number in range(700)]
+    for watcher in watchers:
+        watcher.subscribe("t/#", select="/v AS v, count(*) AS k", group_by="/v", offsets="true")
+    live = stage.broker._turn._live
+    begun, turns = [0], 0
+    while begun[-1] < len(watchers):
+        record = Record("t/x", json.dumps({"k": f"new {turns}", "v": turns % 7}).encode())
+        stage.broker.publish(None, [record.run()], stage.now)
+        stage.broker.flush(stage.now)
+        for watcher in watchers:
+            watcher.read(float("inf"))
+        begun.append(sum(bool(watcher.seen) for watcher in watchers))
+        turns += 1
+        assert turns < 100
+    assert max(after - before for before, after in itertools.pairwise(begun)) < 300
+    stage.turn()
+    assert not live.has_work
+    wanted = asked(stage, select="/v AS v, count(*) AS k", group_by="/v")
+    for watcher in watchers:
+        marks = [seen.event for seen in watcher.seen if seen.event]
+        assert marks == ["snapshot_begin", "snapshot_end"]
+        end = next(at for at, seen in enumerate(watcher.seen) if seen.event == "snapshot_end")
+        as_of = int(watcher.seen[end].figures["headway-offset"])
+        assert all(seen.offset is not None and seen.offset > as_of for seen in watcher.seen[end + 1 :]), "none twice"
+        rows = Rows()
+        rows.read(watcher)
+        same(rows, wanted)
+        (subscription,) = watcher.session.subscriptions.values()
+        assert subscription in subscription.feed.waiting
 
 
 def test_groups_without_end_are_given_up_and_their_subscribers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

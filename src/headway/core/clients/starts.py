@@ -41,7 +41,6 @@ class Starts:
         request, options, feed = subscription.request, subscription.request.options, subscription.feed
         if feed.live is not None:
             subscription.conflation.state = feed.live.shown
-            feed.waiting[subscription] = None
             feed.live.when_ready(partial(self._show_live, subscription, feed.live), now)
             return
         if request.send_retained == "always" or (request.send_retained == "new" and fresh):
@@ -82,6 +81,9 @@ class Starts:
         """Gives what a live query shows now. What changes while it is sent comes from its state."""
         if subscription.ended:
             return
+        cursor = subscription.cursor
+        cursor.catch_up()  # until now it has waited for something to show
+        subscription.counters.start_at(cursor.number, cursor.position)
         subscription.start_sequence = self._registry.sequence
         subscription.add_backfill(live.snapshot(subscription.feed.key.filter))
         start_conflating(subscription, now, upto=self._registry.sequence)

@@ -53,8 +53,8 @@ class Turn:
             self._let_fly()
         if self._live:
             self._live.turn(now)
-            if self._live.broken:
-                self._governor.cutter.end_broken(self._live.take_broken(), now)
+        if self._live.broken:
+            self._governor.cutter.end_broken(self._live.take_broken(), now)
         if fanout.again or fanout.unfinished:
             fanout.go_on(now)
         dirty, registry.dirty = registry.dirty, {}
@@ -149,7 +149,7 @@ class Turn:
                     or self._fanout.again or self._fanout.unfinished
                     or registry.deferred.begun or registry.rounds.begun or registry.overdue.queues
                     or registry.returning.queues or registry.allowances.due
-                    or self._governor.sweeping or registry.receipts.due or self._live.busy)
+                    or self._governor.sweeping or registry.receipts.due or self._live.has_work)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
         """Runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. ``late_s`` is the longest

@@ -33,6 +33,8 @@ BUILD_RECORDS = 256
 """So many records of a state are looked at in a turn, for each order and each of the aggregates that are not built."""
 KEEP_UP = 2
 """A turn looks at so many times the records that came in it, so that what is behind catches up."""
+BROKEN_MAX = 32
+"""So many subscribers are ended in a turn."""
 TIDY_S = 1.0
 DECLARE_AGAIN_S = 60.0
 """A declared order that had no room is tried again after this."""
@@ -54,13 +56,18 @@ class LiveQueries:
         self._looked_sequence = 0
         self._tidy_s = self._declare_s = 0.0
         """The times of the next look at orders, and at those that are declared."""
-        self.busy = False
+        self._busy = False
         """Set when there is more to look at."""
         self.broken: list[tuple[Subscription, str]] = []
         """Subscribers of queries that could not go on, and why."""
 
     def __bool__(self) -> bool:
         return bool(self._queries or self._pages or self._registry.router.ordered)
+
+    @property
+    def has_work(self) -> bool:
+        """Tells whether another turn is needed at once."""
+        return self._busy or bool(self.broken)
 
     # -- in and out -------------------------------------------------------------------------------------------------
 
@@ -129,7 +136,7 @@ class LiveQueries:
         else:
             query = self._begin_page(name, request, over)
         self._queries[name] = query
-        self.busy = True
+        self._busy = True
         return query
 
     def _begin_page(self, name: Query, request: StateRequest, over: Callable[[LiveQuery], None]) -> Page:
@@ -211,7 +218,7 @@ class LiveQueries:
                 self._break(rows, rows.broken)
             else:
                 behind = True
-        self.busy = behind
+        self._busy = behind
         for progress in done:  # what was told has numbers, too
             progress.sequence, progress.time_s = self._registry.sequence, now
 
@@ -232,8 +239,8 @@ class LiveQueries:
             self._let_go(pages)
 
     def take_broken(self) -> list[tuple[Subscription, str]]:
-        """Returns the subscribers of queries that could not go on, and why, once."""
-        broken, self.broken = self.broken, []
+        """Returns some subscribers of queries that could not go on, and why, each once."""
+        broken, self.broken = self.broken[:BROKEN_MAX], self.broken[BROKEN_MAX:]
         return broken
 
     def _break(self, query: LiveQuery, why: str) -> None:

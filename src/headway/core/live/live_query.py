@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from headway.core.base import WorkSteps
 from headway.core.consumer import Feed
 from headway.core.delivery import ListedRecords, MarkedSnapshot
 from headway.core.log import Pool, State
@@ -24,6 +25,8 @@ from headway.core.routing import Registry
 OUT_OF_FOCUS = "out_of_focus"
 DELETES_MAX = 256
 """So many keys that have left are kept for subscribers that are behind. One that is further behind gets all anew."""
+BEGIN_WORK = 16
+"""The work of showing it to one more subscriber."""
 SHOWN_BYTES_MAX = 2**40
 """There is no limit: what may be shown is limited elsewhere."""
 
@@ -125,9 +128,7 @@ class LiveQuery(ABC):
             self.ready = True
             for feed in self.feeds:
                 feed.lane.last_sequence = self._registry.sequence
-            waiting, self._waiting = self._waiting, []
-            for begin in waiting:
-                begin(now)
+            self._registry.deferred.begin(self._begin_waiting(), now)
         elif now >= self._due_s and self.has_changed:
             told = self._show(self._changes())
             for feed in self.feeds if told else ():
@@ -135,6 +136,13 @@ class LiveQuery(ABC):
             self._due_s = now + self._every_s
         if not self.has_changed:
             self._told_sequence, self._told_s = self._registry.sequence, now
+
+    def _begin_waiting(self) -> WorkSteps:
+        """Shows it to those who have waited for it, some in each turn."""
+        waiting, self._waiting = self._waiting, []
+        for begin in waiting:
+            begin(self._registry.deferred.now)
+            yield BEGIN_WORK
 
     def _show(self, told: Iterable[Told]) -> list[Record]:
         """Numbers what is told, and puts it into the shown state."""

@@ -42,10 +42,10 @@ class World:
         properties = Properties(user=(("key", str(key)), ("v", "5")))
         self.state.change(Record(topic, b"", properties, sequence=self.registry.sequence))
 
-    def query(self, filter: str = "t/#", order_by: str = "/v", top: int = 20, skip: int = 0, **more: object
-              ) -> StateQuery:
+    def query(self, filter: str = "t/#", order_by: str = "/v", top: int = 20, skip: int = 0, client: str = "",
+              **more: object) -> StateQuery:
         request = StateRequest(filter, order_by=order_by, top=top, skip=skip, **more)  # type: ignore[arg-type]
-        return StateQuery(request, self.registry, self.orders, self.now)
+        return StateQuery(request, self.registry, self.orders, self.now, client=client)
 
     def ask(self, **more: object) -> list[int]:
         """Returns the sequences of the answer."""
@@ -190,6 +190,56 @@ def test_there_are_so_many_orders_at_most(world: World) -> None:
     for number in range(ORDERS_MAX + 3):
         assert world.ask(order_by=f"/v{number}") == [1]
     assert len(world.orders) == ORDERS_MAX
+
+
+def kept(world: World) -> dict[str, list[str]]:
+    """The orders that are kept, by the client that each was made for, the one that waits the longest first."""
+    world.orders.tidy(world.now)
+    found: dict[str, list[str]] = {}
+    for name, order in sorted(world.orders._orders.items(), key=lambda one: one[1].wanted_s):
+        found.setdefault(order.client, []).append(name[3])
+    return found
+
+
+def test_who_has_all_orders_makes_room_for_others_up_to_their_share(world: World) -> None:
+    world.put(1, 1)
+    for number in range(ORDERS_MAX + 3):
+        world.now += 1.0
+        world.ask(order_by=f"/v{number}", client="greedy")
+    for number in range(ORDERS_MAX):
+        world.now += 1.0
+        assert world.ask(order_by=f"/w{number}", client="other") == [1]
+    assert kept(world) == {
+        "greedy": [f"/v{number}" for number in range(ORDERS_MAX // 2, ORDERS_MAX)],
+        "other": [f"/w{number}" for number in range(ORDERS_MAX // 2)],
+    }
+    for _ in range(2):
+        world.now += 1.0
+        world.ask(order_by="/x", client="third")
+        world.ask(order_by="/v0", client="greedy")
+    assert len(kept(world)["third"]) == 1
+    assert {len(kept(world)[client]) for client in ("greedy", "other")} == {7, 8}
+
+
+def test_who_has_all_memory_of_kept_orders_makes_room_for_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1000):
+        world.put(number, -number)
+    world.ask()
+    size = next(iter(world.orders._orders.values())).bytes
+    world.now += WANTED_S + 1
+    world.orders.tidy(world.now)
+    monkeypatch.setattr(orders_module, "POOL_SHARE", 4.5 * size / world.pool.clients_limit)
+    for number in range(8):
+        world.now += 1.0
+        world.ask(order_by=f"/v, /v{number}", client="greedy")
+    assert 3 <= len(kept(world)["greedy"]) <= 4
+    for number in range(2):
+        world.now += 1.0
+        world.ask(order_by=f"/v, /w{number}", client="other")
+    assert (len(kept(world)["other"]), len(kept(world)["greedy"])) == (2, 2)
+    assert sum(order.bytes for order in world.orders._orders.values()) <= 4.5 * size
 
 
 def test_an_order_that_changes_faster_than_it_is_brought_up_to_date_is_not_waited_for(world: World) -> None:

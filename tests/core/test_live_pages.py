@@ -13,6 +13,7 @@ from headway.core.base.errors import Refused
 from headway.core.live import head, live_query
 from headway.core.live.page import Page
 from headway.core.message.record import EncodedRun, Properties, Record, Run
+from headway.core.query.kept_orders import FOLLOWED_MAX, FOLLOWED_PER_CLIENT
 from headway.wire.mqtt.dialect import MqttDialect
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "/k"\n'
@@ -252,6 +253,30 @@ def test_an_order_that_has_no_room_ends_its_pages_and_says_why(monkeypatch: pyte
     order_ends = stage.consumer("another", "t/#", options=PAGE)
     stage.run(1.0)
     assert told(order_ends) == [("snapshot_begin", None), ("b", 2), ("a", 1), ("snapshot_end", None)]
+
+
+def test_one_client_has_only_some_of_the_orders_that_live_pages_follow() -> None:
+    stage = Stage(TOPIC)
+    put(stage, ("a", 1))
+    orders = stage.broker.orders
+    clients = [stage.client(f"c{number}") for number in range(FOLLOWED_MAX // FOLLOWED_PER_CLIENT + 1)]
+
+    def asks(client: Client, number: int) -> None:
+        # One more filter for each page, for a client has one subscription to a filter.
+        client.subscribe("/".join(["t", *"+" * number, "#"]), order_by=f"/{client.name}{number}", top="3")
+
+    for client in clients[:-1]:
+        for number in range(FOLLOWED_PER_CLIENT):
+            asks(client, number)
+        with pytest.raises(Refused, match="4 at most"):
+            asks(client, 2 * FOLLOWED_PER_CLIENT)
+    assert len(orders) == FOLLOWED_MAX, "the others are for queries"
+    with pytest.raises(Refused, match="no room"):
+        asks(clients[-1], 0)
+    clients[-1].subscribe("t/#", order_by="/c00", top="2")
+    clients[0].leave()
+    stage.turn()
+    asks(clients[-1], 0)
 
 
 @pytest.mark.parametrize(

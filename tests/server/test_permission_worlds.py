@@ -10,7 +10,7 @@ config has them, and has code of its own for all the rest.
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import replace
 from itertools import count
 from random import Random
@@ -76,17 +76,17 @@ class Slices(DeferredWork):
 
     def __init__(self) -> None:
         super().__init__()
-        self.held: deque[WorkSteps] = deque()
+        self.held: OrderedDict[object, deque[WorkSteps]] = OrderedDict()
 
-    def begin(self, steps: WorkSteps, now: float) -> None:
+    def begin(self, steps: WorkSteps, now: float, *, client: object = None) -> None:
         self.now = max(self.now, now)
-        self.held.append(steps)
+        self.held.setdefault(client, deque()).append(steps)
 
     def some(self, work: int, now: float) -> None:
-        self.begun, self.held = self.held, deque()
+        self.begun, self.held = self.held, OrderedDict()
         self._left = work
         self._go_on(now)
-        self.held, self.begun = self.begun, deque()
+        self.held, self.begun = self.begun, OrderedDict()
 
 
 class Person:

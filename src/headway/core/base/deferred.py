@@ -6,18 +6,24 @@ client waits for that, so the loop can go on meanwhile. Such a command does at o
 step. The first steps run at once, as far as the turn's share goes, so nearly every command is done in its turn.
 
 Rules:
-- All deferred work together has one share of each turn. It is done in the order in which it was begun. A round through
-  all sessions, after a reload, has a share of its own (``Registry.rounds``), so that nothing waits for its end.
+- All deferred work together has one share of each turn. Clients take turns in it: each does a portion before any does
+  the next, so nobody's little work waits for another's that is very much. The work of one client is done in the order
+  in which it was begun. A round through all sessions, after a reload, has a share of its own (``Registry.rounds``), so
+  that nothing waits for its end.
+- Work that a step begins is of the same client, unless it says of whom it is. What is of no client is of the broker,
+  which takes its turn as a client does.
 - A step reads the time from ``now``, which may be later than the time at which its command began.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 
 DEFERRED_WORK_MAX = 4096
 """The work of one turn, in the server's units (server/connections/turn_budget.py)."""
+PORTION_WORK = 64
+"""The work that one client has done before it is another's turn."""
 ROUNDS_WORK_MAX = 2048
 """The work of one turn for rounds through all sessions."""
 END_WORK = 16
@@ -30,19 +36,29 @@ WorkSteps = Iterator[int]
 
 
 class DeferredWork:
-    __slots__ = ("_left", "_share", "begun", "now")
+    __slots__ = ("_client", "_left", "_running", "_share", "begun", "now")
 
     def __init__(self, share: int = DEFERRED_WORK_MAX) -> None:
         """``share`` is the work of one turn."""
         self.now = 0.0
         """The time of the step that runs now."""
-        self.begun: deque[WorkSteps] = deque()
-        """The work that is not done, the oldest first."""
+        self.begun: OrderedDict[object, deque[WorkSteps]] = OrderedDict()
+        """The work that is not done, the oldest first, of each client. It is the first client's turn."""
         self._share = self._left = share
+        self._running = False
+        self._client: object = None
+        """The client whose step runs now."""
 
-    def begin(self, steps: WorkSteps, now: float) -> None:
-        """Queues the steps, and runs steps until the turn's share is used up. Later turns run the rest."""
-        self.begun.append(steps)
+    def __len__(self) -> int:
+        """Returns the number of works that are not done."""
+        return sum(map(len, self.begun.values()))
+
+    def begin(self, steps: WorkSteps, now: float, *, client: object = None) -> None:
+        """Queues the steps of a ``client``, and runs steps until the turn's share is used up. Later turns run the rest.
+        """
+        if client is None and self._running:
+            client = self._client
+        self.begun.setdefault(client, deque()).append(steps)
         self._go_on(now)
 
     def turn(self, now: float) -> None:
@@ -52,9 +68,25 @@ class DeferredWork:
 
     def _go_on(self, now: float) -> None:
         self.now = max(self.now, now)  # a command that a step begins may pass the older time at which it was asked for
-        while self.begun and self._left > 0:
-            steps = self.begun.popleft()  # work that fails is dropped
+        if self._running:
+            return  # what a step has begun comes after it
+        self._running = True
+        try:
+            while self.begun and self._left > 0:
+                self._run_portion(*next(iter(self.begun.items())))
+        finally:
+            self._running, self._client = False, None
+
+    def _run_portion(self, client: object, waiting: deque[WorkSteps]) -> None:
+        self._client = client
+        upto = max(0, self._left - PORTION_WORK)
+        while waiting and self._left > upto:
+            steps = waiting.popleft()  # work that fails is dropped
             work = next(steps, None)
             if work is not None:
-                self.begun.appendleft(steps)
+                waiting.appendleft(steps)
                 self._left -= work
+        if waiting:
+            self.begun.move_to_end(client)
+        else:
+            del self.begun[client]

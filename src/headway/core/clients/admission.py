@@ -164,7 +164,7 @@ class Admission:
             session.paused_by.clear()
             session.stalled_s += now - session.paused_since_s
         if session.gates:
-            self._registry.deferred.begin(self._open_gates(session), now)
+            self._registry.deferred.begin(self._open_gates(session), now, client=session)
         self._registry.wake(session)
         return rest
 
@@ -223,7 +223,7 @@ class Admission:
         session.stop_timers()
         self._metadata.session_ended(session)
         session.charge(None)
-        registry.deferred.begin(self._clear_up(session, reason), now)
+        registry.deferred.begin(self._clear_up(session, reason), now, client=session)
         if registry.sessions.get(session.client) is session:
             del registry.sessions[session.client]
         registry.numbers.pop(session.number, None)

@@ -103,7 +103,7 @@ class Consuming(Acks, ABC):
             queue = queue_behind(member)
             if queue is not None and queue.members.exclusive is member:
                 queue.members.exclusive = None
-        self._registry.deferred.begin(self._clear_up(channel), now)
+        self._registry.deferred.begin(self._clear_up(channel), now, client=session)
 
     def _clear_up(self, channel: Channel) -> WorkSteps:
         """Requeues the unsettled records of a closed channel, and ends its consumers."""

@@ -112,7 +112,7 @@ class Ending:
         state.readers -= 1
         if state.readers == 0 and not state.declared:
             self._registry.router.remove_state(state)
-            self._registry.deferred.begin(state.close(), now)
+            self._registry.deferred.begin(state.close(), now, client=subscription.session)
 
     def open_gate(self, subscription: Subscription, now: float) -> None:
         """Opens the consumer's gate: it no longer holds back publishers."""

@@ -183,8 +183,9 @@ class Queues(Consuming):
         if notice is not None:
             raise Refused(*notice)
 
-    def delete(self, queue: Queue, now: float, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Deletes a queue. Returns how many records waited in it."""
+    def delete(self, queue: Queue, now: float, *, if_unused: bool = False, if_empty: bool = False,
+               by: Session | None = None) -> int:
+        """Deletes a queue, because the client ``by`` asked for it. Returns how many records waited in it."""
         if if_unused and queue.members.any_consumer:
             raise Refused(Reason.PRECONDITION_FAILED, f"queue '{queue.name}' has consumers")
         waiting = queue.backlog.lag_records
@@ -207,7 +208,7 @@ class Queues(Consuming):
         for member in members:
             if not member.session.ended:  # an ended session ends its subscriptions itself
                 member.session.drop(member)
-        self._registry.deferred.begin(self._end_members(members), now)
+        self._registry.deferred.begin(self._end_members(members), now, client=by)
         return waiting
 
     def _end_members(self, members: list[Subscription]) -> WorkSteps:

@@ -121,7 +121,7 @@ class Revoking:
         text = "; ".join(texts[:TEXTS_MAX]) + more
         if denied:
             session.held.being_cleared = True
-            self._registry.deferred.begin(self._end_all(session, denied), now)
+            self._registry.deferred.begin(self._end_all(session, denied), now, client=session)
         if session.connected:
             self._admission.expel(session, Reason.NOT_AUTHORIZED, text, now)
         elif session.durable:

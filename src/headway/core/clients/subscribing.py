@@ -131,7 +131,7 @@ class Subscribing:
         if request.options.query:  # in a lane that gets no records
             feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
         elif live is not None:
-            feed = self._live.open(key)
+            feed = self._live.open(key, session)
         else:
             feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request, focus)
         subscription = self.enter(session, request, feed, policy, now)

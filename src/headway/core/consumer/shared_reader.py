@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from headway.core.base import Reason
 from headway.core.consumer.options import QueueTerms
 from headway.core.log import Cursor, DurablePosition
 from headway.core.message import Run
 
 if TYPE_CHECKING:
+    from headway.core.consumer.channel import Delivery
     from headway.core.consumer.feed import Feed
     from headway.core.consumer.session import Session
     from headway.core.consumer.subscription import Subscription
@@ -62,6 +64,8 @@ class SharedReader(Protocol):
         """Hands out records to members with room and credit."""
     def look_again(self, member: Subscription) -> None:
         """Offers records to a member again: it may have room or credit now."""
+    def lose(self, delivery: Delivery, reason: Reason, now: float) -> None:
+        """Notes that a record which its member had in flight is lost: the member's gap, and the others may go on."""
     def count_slow(self, member: Subscription, change: int) -> None:
         """Counts a member that is marked slow (1) or no longer is (-1)."""
     def takes_at_once(self, now: float) -> bool:

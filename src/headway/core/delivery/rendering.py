@@ -354,11 +354,11 @@ def replay(session: Session, now: float, lost: Losses) -> int:
         try:
             record = delivery_record(delivery)
         except OSError:
-            _write_off(session, delivery_id, Reason.SPILL_FAILED, lost)
+            _write_off(session, delivery_id, Reason.SPILL_FAILED, lost, now)
             continue
         frame = subscription.dialect.encode_record(record, delivery_id, now=now, retain=record.retain, redelivered=True)
         if len(frame) > session.max_packet_bytes:
-            _write_off(session, delivery_id, Reason.TOO_LARGE_FOR_CLIENT, lost)
+            _write_off(session, delivery_id, Reason.TOO_LARGE_FOR_CLIENT, lost, now)
             continue
         write(subscription, frame, note_in_flight(delivery_id, delivery))
         delivery.sent_s = now
@@ -375,10 +375,14 @@ def delivery_record(delivery: Delivery) -> Record:
     return record_at(delivery.subscription.feed.lane.dialect, delivery.chunk, delivery.index)
 
 
-def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses) -> None:
+def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses, now: float) -> None:
     """Removes a delivery that cannot be sent again, and notes a gap."""
     delivery = session.channel.in_flight[delivery_id]
-    chunk, record = delivery.chunk, delivery.record
+    chunk, record, queue = delivery.chunk, delivery.record, delivery.subscription.reader.queue
+    if queue is not None and chunk is not None and delivery.cursor is not None:
+        lose(delivery.subscription, delivery_id)
+        queue.lose(delivery, reason, now)
+        return
     if record is not None:
         delivery.subscription.note_gap(1, record.sequence, record.sequence, reason)
         lost({record.publisher: 1}, reason)

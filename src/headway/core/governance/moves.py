@@ -73,7 +73,7 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
     elif which is Which.LOWEST_PRIORITY:
         skip = Skip(first, None, NOTHING_YET, Reason.DISCARDED)
         subscription.skips.append(skip)
-        registry.deferred.begin(_find_lowest(subscription, skip), now)
+        registry.deferred.begin(_find_lowest(subscription, skip), now, client=subscription.session)
         return
     elif which is Which.TOPICS:
         tests = [matcher(pattern) for pattern in action.topics]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import inf
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import (
@@ -22,7 +21,17 @@ from headway.core.live.ordered_pages import OrderedPages
 from headway.core.live.page import Page
 from headway.core.log import Lane, State
 from headway.core.message import Record
-from headway.core.query import PAGE_MAX, KeptOrder, KeptOrders, Match, Selection, StateRequest, ordering_of
+from headway.core.query import (
+    DECLARED,
+    FOLLOWED_PER_CLIENT,
+    PAGE_MAX,
+    KeptOrder,
+    KeptOrders,
+    Match,
+    Selection,
+    StateRequest,
+    ordering_of,
+)
 from headway.core.routing import Registry
 
 ROWS_MAX = 64
@@ -96,8 +105,8 @@ class LiveQueries:
             options.group_by, options.conflate_s or 0.0,
         )  # fmt: skip
 
-    def open(self, key: FeedKey) -> Feed:
-        """Returns the feed of a subscription with these terms. Raises :class:`Refused`."""
+    def open(self, key: FeedKey, session: Session) -> Feed:
+        """Returns the feed of a subscription of this client with these terms. Raises :class:`Refused`."""
         router, terms = self._registry.router, key.live
         feed = router.feeds.get(key)
         if feed is not None:
@@ -106,7 +115,7 @@ class LiveQueries:
         state = self._state(key.filter, terms.key)
         assert state is not None, "terms are checked"
         name = state, key.filter, key.selector, terms
-        query = self._queries.get(name) or self._begin(name)
+        query = self._queries.get(name) or self._begin(name, session)
         feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), every, by_exchange=True)
         feed.live = query
         query.feeds[feed] = None
@@ -117,7 +126,7 @@ class LiveQueries:
         states = self._registry.router.states_for(filter)
         return next((state for state in states if state.declared and key in (None, state.key.text)), None)
 
-    def _begin(self, name: Query) -> LiveQuery:
+    def _begin(self, name: Query, session: Session) -> LiveQuery:
         state, filter, selector, terms = name
         request = StateRequest(filter, selector, terms.order_by, terms.top, terms.skip)
         over = partial(self._over, name)
@@ -134,12 +143,14 @@ class LiveQueries:
             query = KeptRows(state, topic, selection, match, terms.every_s, self._registry, over)
             self._rows[query] = None
         else:
-            query = self._begin_page(name, request, over)
+            query = self._begin_page(name, request, over, session)
         self._queries[name] = query
         self._busy = True
         return query
 
-    def _begin_page(self, name: Query, request: StateRequest, over: Callable[[LiveQuery], None]) -> Page:
+    def _begin_page(
+        self, name: Query, request: StateRequest, over: Callable[[LiveQuery], None], session: Session
+    ) -> Page:
         state, filter, selector, terms = name
         if terms.top is None or terms.skip + terms.top > PAGE_MAX:
             said = "say top" if terms.top is None else f"skip and top are {terms.skip + terms.top:,} together"
@@ -147,16 +158,18 @@ class LiveQueries:
         if len(self._queries) >= PAGES_MAX:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{PAGES_MAX:,} different pages are kept already")
         match = Match(state, request, ordering_of(request))
-        pages = self._follow((state, filter, selector, terms.order_by), match)
+        client = f"user {session.username}" if session.username else f"client {session.client}"
+        pages = self._follow((state, filter, selector, terms.order_by), match, client)
         if pages is None:
-            raise Refused(Reason.CLIENT_MEMORY, "there is no room for one more order of a state: ask again later")
+            text = f"there is no room for one more order of a state; one client has {FOLLOWED_PER_CLIENT} at most"
+            raise Refused(Reason.CLIENT_MEMORY, f"{text}: ask again later, or for pages of the same order")
         page = Page(state, terms.skip, terms.skip + terms.top, match, terms.every_s, self._registry, over)
         pages.add(page)
         return page
 
-    def _follow(self, name: Name, match: Match) -> OrderedPages | None:
+    def _follow(self, name: Name, match: Match, client: str = DECLARED) -> OrderedPages | None:
         """Returns the pages of an order, which is kept as long as it has any; None if there is no room for it."""
-        order = self._orders.wanted(name, match.rank_of, -inf)  # not for a while, but as long as it is followed
+        order = self._orders.followed(name, match.rank_of, client)
         if order is None:
             return None
         pages = self._pages.get(order)

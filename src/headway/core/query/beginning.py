@@ -14,14 +14,14 @@ from headway.core.routing import Registry
 
 def begin_query(
     request: StateRequest, registry: Registry, orders: KeptOrders, now: float, tab: Tab | None = None,
-    past: Past | None = None,
+    past: Past | None = None, client: str = "",
 ) -> StateQuery:
-    """Raises :class:`Refused`, :class:`NoState`."""
+    """Begins a query of this ``client``. Raises :class:`Refused`, :class:`NoState`."""
     if request.select is None:
         if request.group_by is not None:
             raise Refused(Reason.PROTOCOL_ERROR, "group_by: say select, too: the columns, such as count(*)")
-        return StateQuery(request, registry, orders, now, tab, past=past)
+        return StateQuery(request, registry, orders, now, tab, past=past, client=client)
     selection = Selection(request.select, request.group_by)
     if selection.aggregated:
         return AggregateQuery(request, selection, registry, tab, past)
-    return StateQuery(request, registry, orders, now, tab, selection=selection, past=past)
+    return StateQuery(request, registry, orders, now, tab, selection=selection, past=past, client=client)

@@ -56,8 +56,10 @@ class _Block:
 
 
 class KeptOrder:
-    def __init__(self, state: State, rank_of: RankOf, bytes_max: int) -> None:
+    def __init__(self, state: State, rank_of: RankOf, bytes_max: int, client: str = "") -> None:
         self.state = state
+        self.client = client
+        """The client that it was made for."""
         self.bytes = 0
         self.bytes_max = bytes_max
         self.gone = ""

@@ -3,15 +3,29 @@
 An order is made when somebody first asks for a page of it, and ends when nobody has asked for ``WANTED_S`` and no live
 page follows it, when its state does, or when it or its pool has no room. A query whose order is not kept looks at every
 key, and is as exact.
+
+An order counts for the client that had it made. Where there are as many as there may be, or they leave less memory than
+a client's fair share, an order of the client that has the most gives way: the one that was not asked for the longest.
+An order that live pages follow gives way to nobody, so one client has only some of these, and all together leave some
+for queries. So nobody keeps others from theirs.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from math import inf
+from operator import attrgetter
 
 from headway.core.log import Pool, State
 from headway.core.query.kept_order import KeptOrder, RankOf
 from headway.core.routing import Registry
 
 ORDERS_MAX = 16
+DECLARED = ""
+"""Stands for the configuration, where an order counts for the client that had it made."""
+FOLLOWED_MAX = 12
+FOLLOWED_PER_CLIENT = 4
+"""So many orders are followed by live pages at most: all together, and those that one client had made."""
 WANTED_S = 60.0
 POOL_SHARE = 0.25
 """The share of the memory for clients that the kept orders of one pool may take up."""
@@ -32,22 +46,66 @@ class KeptOrders:
     def __len__(self) -> int:
         return len(self._orders)
 
-    def wanted(self, name: Name, rank_of: RankOf, now: float) -> KeptOrder | None:
-        """Returns the order of this name, which is made if there is none; None if there is no room for it."""
+    def wanted(self, name: Name, rank_of: RankOf, now: float, client: str = "") -> KeptOrder | None:
+        """Returns the order of this name, which is made for this ``client`` if there is none; None if there is no room
+        for it."""
         self.tidy(now)
         order = self._orders.get(name)
         if order is None:
             state, pool = name[0], name[0].pool
-            if len(self._orders) >= ORDERS_MAX or pool.strained or pool.clients_bytes > pool.clients_limit // 2:
+            if pool.strained or pool.clients_bytes > pool.clients_limit // 2 or not self._make_room(pool, client, now):
                 return None
-            order = KeptOrder(state, rank_of, self._room_bytes(pool))
+            order = KeptOrder(state, rank_of, self._room_bytes(pool), client)
         order.wanted_s = max(order.wanted_s, now)
         self._orders[name] = order
         return order
 
+    def followed(self, name: Name, rank_of: RankOf, client: str) -> KeptOrder | None:
+        """Returns the order of this name, as ``wanted``, for a live page that this ``client`` is the first to ask for.
+        It is kept as long as it is followed, and not for a while."""
+        known = self._orders.get(name)
+        if client != DECLARED and (known is None or known.follower is None):
+            others = (order.client for order in self._orders.values() if order.follower is not None)
+            counts = Counter(other for other in others if other != DECLARED)
+            if counts.total() >= FOLLOWED_MAX or counts[client] >= FOLLOWED_PER_CLIENT:
+                return None
+        order = self.wanted(name, rank_of, -inf, client)
+        if order is not None and order.follower is None:
+            order.client = client
+        return order
+
     def _room_bytes(self, pool: Pool) -> int:
-        held = sum(order.bytes for order in self._orders.values() if order.state.pool is pool)
-        return max(0, int(pool.clients_limit * POOL_SHARE) - held)
+        return max(0, int(pool.clients_limit * POOL_SHARE) - sum(order.bytes for order in self._of(pool)))
+
+    def _of(self, pool: Pool) -> list[KeptOrder]:
+        return [order for order in self._orders.values() if order.state.pool is pool]
+
+    def _make_room(self, pool: Pool, client: str, now: float) -> bool:
+        """Ends orders of clients that have more than this one would have. Returns whether there is room for one more.
+        """
+        while len(self._orders) >= ORDERS_MAX:
+            counts = Counter(order.client for order in self._orders.values())
+            if not self._gives_way(list(self._orders.values()), counts, counts[client] + 1, now):
+                return False
+        while True:
+            sizes = Counter[str]()
+            for order in self._of(pool):
+                sizes[order.client] += order.bytes
+            share = int(pool.clients_limit * POOL_SHARE) // len(sizes.keys() | {client})
+            if self._room_bytes(pool) >= share or not self._gives_way(self._of(pool), sizes, share, now):
+                return True
+
+    def _gives_way(self, orders: list[KeptOrder], held: Counter[str], share: int, now: float) -> bool:
+        """Ends one of these orders, of the client that holds the most. Returns False if nobody holds more than the
+        ``share``."""
+        for client, most in held.most_common():
+            if most > share:
+                free = [order for order in orders if order.client == client and order.follower is None]
+                if free:
+                    min(free, key=attrgetter("wanted_s")).end("the orders of another client have its place")
+                    self.tidy(now)
+                    return True
+        return False
 
     def keep_up(self, now: float) -> bool:
         """Puts some changes into one order, in turn. Returns whether there are more, in any of them."""

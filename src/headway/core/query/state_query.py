@@ -63,9 +63,9 @@ class StateQuery:
 
     def __init__(self, request: StateRequest, registry: Registry, orders: KeptOrders | None = None,
                  now: float = 0.0, tab: Tab | None = None, *, selection: Selection | None = None,
-                 past: Past | None = None) -> None:
+                 past: Past | None = None, client: str = "") -> None:
         """``orders`` has the kept orders; without it none is kept. ``tab``: the client's; None: one of its own.
-        ``past``: the state as it was; None: the one that there is now."""
+        ``past``: the state as it was; None: the one that there is now. ``client``: who asks."""
         self.selection = selection
         self.ordering = ordering_of(request)
         self.state = state_of(registry, request.filter) if past is None else past.state
@@ -83,7 +83,7 @@ class StateQuery:
         self._order: KeptOrder | None = None
         if orders is not None and past is None and not self.ordering.by_offset:
             name = self.state, request.filter, request.selector, request.order_by
-            self._order = orders.wanted(name, self._match.rank_of, now)
+            self._order = orders.wanted(name, self._match.rank_of, now, client)
         self._tab = Tab(self.state.pool) if tab is None else tab
         self._page_bytes = 0
         """The bytes of the page of an answer that is ordered by anything but the offset."""

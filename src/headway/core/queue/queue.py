@@ -26,6 +26,7 @@ from collections.abc import Callable, Generator
 from headway.core.base import Reason, Timer, moved, stop
 from headway.core.consumer import (
     DeadLetter,
+    Delivery,
     Feed,
     QueueMember,
     QueueTerms,
@@ -85,6 +86,7 @@ class Queue:
         self.used_s = 0.0
         """The time when a client last asked for a record or declared the queue."""
         self._registry = registry
+        self._on_lag = on_lag
         self.backlog = Backlog(self, registry)
         self.drops = Drops(self, self.backlog, registry)
         self.unsettled = Unsettled(self, self.backlog, self.drops, registry)
@@ -229,6 +231,13 @@ class Queue:
     def settled(self, cursor: Cursor | None) -> None:
         """Notes that a member settled a record of this cursor."""
         self.backlog.settled(cursor)
+
+    def lose(self, delivery: Delivery, reason: Reason, now: float) -> None:
+        member = delivery.subscription
+        self.unsettled.lose(delivery, reason)
+        self._registry.wake(member.session)  # it has credit again
+        if not self.ended:
+            self._on_lag(member, now)  # the governor tells of the gap
 
     def _give_up(self, member: Subscription, reason: Reason) -> None:
         """Drops all waiting records and counts them in this member's gap."""

@@ -103,10 +103,18 @@ class Unsettled:
             if delivery.record is None or min(delivery.record.qos, member.request.qos) == 1:
                 self.requeue(delivery)
             elif isinstance(delivery.cursor, QueueCursor):
-                assert delivery.chunk is not None
-                self._drops.lose(member, delivery.chunk, delivery.index, reason)
-                self._backlog.free(delivery.cursor, delivery.number)
+                self.lose(delivery, reason)
         self._registry.wake(member.session)  # its other consumers have the credit
+
+    def lose(self, delivery: Delivery, reason: Reason) -> None:
+        """Drops a record that its member had in flight, and notes it in the member's gap."""
+        cursor, chunk = delivery.cursor, delivery.chunk
+        if self._ended:
+            return
+        assert isinstance(cursor, QueueCursor)
+        assert chunk is not None
+        self._drops.lose(delivery.subscription, chunk, delivery.index, reason)
+        self._backlog.free(cursor, delivery.number)
 
     def gets_back_from(self, member: Subscription) -> bool:
         """Returns whether a write-off of the member would free some of its deliveries: others may get them, or the

@@ -309,7 +309,7 @@ class Registry:
         turns to come."""
         waiting = self.paused.pop(by, None)
         if waiting:
-            self.deferred.begin(self._resume_all(waiting, by), now)
+            self.deferred.begin(self._resume_all(waiting, by), now, client=by)
 
     def _resume_all(self, waiting: dict[Session, None], by: Holdup) -> WorkSteps:
         for session in waiting:

@@ -151,7 +151,9 @@ class AmqpChannel:
         else:
             self._committing.forget()
             self.peer.budget.running = None
-            self.peer.engine.broker.registry.deferred.begin(self._committing.commit, self.now())
+            self.peer.engine.broker.registry.deferred.begin(
+                self._committing.commit, self.now(), client=self.session
+            )
         self.queues.close_channel(self.session, self.core, self.now())
 
     # -- what a transaction can defer -------------------------------------------------------------------------------

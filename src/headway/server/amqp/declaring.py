@@ -196,7 +196,9 @@ def delete_queue(channel: ChannelSide, command: commands.Queue.Delete) -> None:
         channel.peer.budget.left -= SUBSCRIBE_WORK
         queue = channel.queues.queue(channel.session, name)
         kept = queue.durable_position.durable
-        waiting = channel.queues.delete(queue, channel.now(), if_unused=command.if_unused, if_empty=command.if_empty)
+        waiting = channel.queues.delete(
+            queue, channel.now(), if_unused=command.if_unused, if_empty=command.if_empty, by=channel.session
+        )
     _answer(channel, command, commands.Queue.DeleteOk(waiting), kept=kept)
 
 

@@ -319,5 +319,5 @@ class AmqpPeer(BasePeer[Item]):
         self.channels.clear()
         running, self.budget.running = self.budget.running, None
         if running is not None:  # it is finished without the client, so that nothing is left half deleted
-            self.engine.broker.registry.deferred.begin(running, self.engine.now())
+            self.engine.broker.registry.deferred.begin(running, self.engine.now(), client=session)
         super().leave(session, reason)

@@ -73,7 +73,7 @@ class StateHandlers:
         if self._running >= QUERIES_MAX:
             raise Refusal(503, f"{QUERIES_MAX} queries are being answered already; try again later")
         client = f"user {request[USER]}" if request[USER] else f"address {request.remote}"
-        asker = self._askers.get(client) or _Asker(Tab(self._engine.broker.registry.pools[""]))
+        asker = self._askers.get(client) or _Asker(client, Tab(self._engine.broker.registry.pools[""]))
         if asker.queries >= QUERIES_PER_CLIENT:
             text = f"{QUERIES_PER_CLIENT} queries of {client} are being answered already; read these answers first"
             raise Refusal(429, text)
@@ -81,18 +81,18 @@ class StateHandlers:
         asker.queries += 1
         self._running += 1
         try:
-            return await self._answer(request, asker.tab)
+            return await self._answer(request, asker)
         finally:
             self._running -= 1
             asker.queries -= 1
             if not asker.queries:
                 del self._askers[client]
 
-    async def _answer(self, request: web.Request, tab: Tab) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, asker: _Asker) -> web.StreamResponse:
         format, (asked, right) = _format(request), self._asked(request)
         if format == "arrow" and not await self._engine.loop.run_in_executor(None, has_arrow):
             raise Refusal(501, NO_ARROW)
-        query = await self._begun(request, asked, tab, right)
+        query = await self._begun(request, asked, asker, right)
         try:
             if format == "arrow" and query.selection and (query.rows_max is None or query.rows_max > PAGE_MAX):
                 text = f"rows of a selection in Arrow are {PAGE_MAX:,} at most, whose values tell the columns' types"
@@ -173,14 +173,16 @@ class StateHandlers:
         except BadTopic as error:
             raise Refusal(400, str(error)) from None
 
-    async def _begun(self, request: web.Request, asked: StateRequest, tab: Tab, right: ReadRight) -> StateQuery:
+    async def _begun(self, request: web.Request, asked: StateRequest, asker: _Asker, right: ReadRight) -> StateQuery:
         """Raises Refusal, ConnectionError."""
         registry = self._engine.broker.registry
         past: Past | None = None
         try:
             if asked.at is not None:
-                past = await self._past_states.build(asked, tab, lambda: _check(request, right))
-            query = begin_query(asked, registry, self._orders, self._engine.now(), tab, past)
+                past = await self._past_states.build(asked, asker.tab, lambda: _check(request, right))
+            query = begin_query(
+                asked, registry, self._orders, self._engine.now(), asker.tab, past, client=asker.name
+            )
             past = None  # it is the query's
             if len(self._orders) and (self._keeping is None or self._keeping.done()):
                 self._keeping = self._engine.loop.create_task(self._keep_up())
@@ -200,7 +202,8 @@ class StateHandlers:
 class _Asker:
     """One user who has queries answered, or one address where nobody is logged in."""
 
-    def __init__(self, tab: Tab) -> None:
+    def __init__(self, name: str, tab: Tab) -> None:
+        self.name = name
         self.tab = tab
         """The tab of all of its queries."""
         self.queries = 0

@@ -10,6 +10,8 @@ from tests.core.stage import Stage
 
 from headway.core.message.keys import compile_key
 from headway.core.message.record import Properties, Record
+from headway.core.query.kept_orders import KeptOrders
+from headway.core.query.state_query import StateQuery, StateRequest
 from headway.core.selector import selector as selectors
 from headway.core.selector import terms
 from headway.core.selector.selector import compile_selector
@@ -90,3 +92,22 @@ def test_a_selector_of_many_terms_and_a_long_record_are_more_work(selector: str,
     simple.subscribe("u", selector="a = 1")
     runs = [Record("u", b"{}", sequence=1).run() for _ in range(400)]
     assert stage.broker.intake.publish_some(publisher.session, runs, stage.now, 1024).runs == 400
+
+
+@pytest.mark.parametrize("order_by", ["offset", "/n DESC"])
+def test_a_step_of_a_query_looks_at_fewer_records_with_a_selector_of_many_terms(order_by: str) -> None:
+    stage = Stage('[[topic]]\nfilter = "t/#"\n', memory="64MB")
+    publisher = stage.client("publisher")
+    for number in range(300):
+        publisher.publish(f"t/{number}", number, 1)
+    steps = dict[int, int]()
+    for terms_of_it in (1, 400):
+        where = " AND ".join(f"no{number} IS NULL" for number in range(terms_of_it))
+        request = StateRequest("t/#", where, order_by, top=1000)
+        query = StateQuery(request, stage.broker.registry, KeptOrders(stage.broker.registry))
+        steps[terms_of_it] = sum(1 for _ in query.prepare())
+        found = list(query.steps())
+        steps[terms_of_it] += len(found) if order_by == "offset" else 0
+        assert sum(map(len, found)) == 300
+        query.close()
+    assert steps[400] > 10 * steps[1]

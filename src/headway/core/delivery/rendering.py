@@ -107,7 +107,8 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> in
             subscription.end_backfill()
             break
         if record is None:
-            steps = _steps(SCAN_MAX)
+            selector = subscription.feed.selector
+            steps = _steps(SCAN_MAX * (1 if selector is None else selector.cost))
             break
         records += 1
         before = subscription.counters.written_bytes

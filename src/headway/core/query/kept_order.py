@@ -56,7 +56,7 @@ class _Block:
 
 
 class KeptOrder:
-    def __init__(self, state: State, rank_of: RankOf, bytes_max: int, client: str = "") -> None:
+    def __init__(self, state: State, rank_of: RankOf, bytes_max: int, client: str = "", cost: int = 1) -> None:
         self.state = state
         self.client = client
         """The client that it was made for."""
@@ -69,6 +69,8 @@ class KeptOrder:
         self.wanted_s = -inf
         """The time at which somebody last asked for a page."""
         self._rank_of = rank_of
+        self._cost = cost
+        """The work of a look at a record; 1 for a few terms of a selector."""
         self._pass = state.read(0, 0)
         self._blocks = [_Block([], [])]
         self._firsts = [b""]
@@ -80,12 +82,13 @@ class KeptOrder:
         self._tidy_at = 0
 
     def catch_up(self, upto: int, most: int) -> int:
-        """Puts in changes up to the sequence ``upto``, ``most`` of them at most. Returns how many it looked at."""
+        """Puts in changes up to the sequence ``upto``, ``most`` of them at most, or fewer if the selector has many
+        terms. Returns how many it looked at."""
         if self.gone:
             return 0
         if upto > self._pass.upto:
             self._pass.extend(upto)
-        entries = self._pass.take(most)
+        entries = self._pass.take(max(1, most // self._cost))
         before, follower = self.bytes, self.follower
         for entry in entries:
             assert entry.record is not None

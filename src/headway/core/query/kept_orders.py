@@ -19,6 +19,7 @@ from operator import attrgetter
 from headway.core.log import Pool, State
 from headway.core.query.kept_order import KeptOrder, RankOf
 from headway.core.routing import Registry
+from headway.core.selector import cost_of
 
 ORDERS_MAX = 16
 DECLARED = ""
@@ -55,7 +56,7 @@ class KeptOrders:
             state, pool = name[0], name[0].pool
             if pool.strained or pool.clients_bytes > pool.clients_limit // 2 or not self._make_room(pool, client, now):
                 return None
-            order = KeptOrder(state, rank_of, self._room_bytes(pool), client)
+            order = KeptOrder(state, rank_of, self._room_bytes(pool), client, cost_of(name[2]))
         order.wanted_s = max(order.wanted_s, now)
         self._orders[name] = order
         return order

@@ -22,10 +22,10 @@ from headway.core.query.kept_orders import KeptOrders
 from headway.core.query.past import Past
 from headway.core.query.selection import Row, Selection
 from headway.core.routing import Registry
-from headway.core.selector import BadOrder, BadSelector, Ordering, compile_ordering, compile_selector
+from headway.core.selector import BadOrder, BadSelector, Ordering, compile_ordering, compile_selector, cost_of
 
 STEP_RECORDS = 128
-"""The most records that one step looks at; it ends sooner if they are large."""
+"""The most records that one step looks at: fewer if they are large, or the selector has many terms."""
 PAGE_MAX = 10_000
 """The most records of an answer that is ordered by anything but the offset, with those that are skipped."""
 CHASE_MAX = 2
@@ -75,6 +75,7 @@ class StateQuery:
         self._registry = registry
         self.past = past
         self._match = Match(self.state, request, self.ordering)
+        self._step_records = max(1, STEP_RECORDS // cost_of(request.selector))
         self._top, self._skip = request.top, request.skip
         self._page: list[Record] | None = None
         """The answer, if it is taken from a kept order."""
@@ -152,7 +153,7 @@ class StateQuery:
     def _by_offset(self, reading: StateReading) -> Generator[list[Record], None, None]:
         to_skip, left = self._skip, self._top
         while left is None or left > 0:
-            some = reading.take(STEP_RECORDS)
+            some = reading.take(self._step_records)
             found = self._select(some)
             skipped = min(to_skip, len(found))
             to_skip -= skipped
@@ -169,7 +170,7 @@ class StateQuery:
         best: list[tuple[bytes, Record]] = []
         more = most > 0
         while more:
-            some = reading.take(STEP_RECORDS)
+            some = reading.take(self._step_records)
             more = not reading.closed
             for record in self._select(some):
                 rank = self.ordering.rank(record, self.key_of)

@@ -10,10 +10,10 @@ from headway.core.selector.ordering import (
     place_of,
     rank_of,
 )
-from headway.core.selector.selector import Decoded, Selector, compile_selector, priority_of
+from headway.core.selector.selector import Decoded, Selector, compile_selector, cost_of, priority_of
 from headway.core.selector.syntax import BadSelector
 
 __all__ = [
-    "BadField", "BadOrder", "BadSelector", "compile_ordering", "compile_selector", "Decoded", "Fields", "FIELDS",
-    "Ordering", "nearest_float", "parse_terms", "place_of", "priority_of", "rank_of", "Selector",
+    "BadField", "BadOrder", "BadSelector", "compile_ordering", "compile_selector", "cost_of", "Decoded", "Fields",
+    "FIELDS", "Ordering", "nearest_float", "parse_terms", "place_of", "priority_of", "rank_of", "Selector",
 ]

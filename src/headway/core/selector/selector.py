@@ -339,3 +339,8 @@ def compile_selector(text: str) -> Selector:
         if isinstance(error.orig_exc, BadSelector):
             raise error.orig_exc from None
         raise
+
+
+def cost_of(text: str | None) -> int:
+    """Returns the work of holding a record against a selector, or against none; 1 for a few terms."""
+    return compile_selector(text).cost if text else 1

@@ -25,7 +25,9 @@ from headway.server.connections.peer_progress import FINE_BYTES, TcpInfo
 GLANCE_BYTES = 32 * 1024
 GLANCE_S = 1.0
 GLANCES_A_S = 1000
-FILL_SHARE = 0.6
+FILL_SHARE = 0.55
+"""A peer that reads nothing loses 0.61 with small pieces, and up to 1 with large ones; one that reads a fifth of what
+comes loses 0.46 and less whenever its kernel has made room."""
 STEP_BYTES = 16 * 1024
 """Less than this says nothing yet, unless nothing more comes for ``GLANCE_S``."""
 LOOK_S = 0.1

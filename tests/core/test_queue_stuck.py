@@ -149,3 +149,28 @@ def lines_of_a_discard(members: int) -> int:
 
 def test_a_look_at_one_of_very_many_slow_members_is_no_look_at_all_of_them() -> None:
     assert lines_of_a_discard(200) <= lines_of_a_discard(20) + 20
+
+
+def lines_of_a_binding(members: int, slow: int = 0) -> int:
+    """Lines of Python of a change of a queue's bindings."""
+    stage = QueueStage(memory="64MB")
+    owner = filled(stage, 0)
+    made = [stage.peer(f"p{number}").consume("q", 1, acks=False) for number in range(members)]
+    for member in made[:slow]:
+        member.case.meter.mark_slow(stage.now)
+        stage.broker.registry.totals.count_slow(member, 1)
+    run_out(stage)
+    queue = stage.queue("q")
+    before = queue.feed
+    lines = steps(lambda: owner.bind("q", "amq.direct", "key"))
+    assert queue.feed is not before
+    assert all(member.feed is queue.feed and member.cursor.lane is queue.feed.lane for member in made)
+    totals = stage.broker.registry.totals
+    assert totals.consumers[queue.feed.key.filter] == members
+    assert (queue.feed.slow, totals.slow_consumers[queue.feed.key.filter], totals.slow) == (slow, slow, slow)
+    return lines
+
+
+def test_a_binding_of_a_queue_visits_none_of_its_members() -> None:
+    assert lines_of_a_binding(400) <= lines_of_a_binding(20) + 20
+    assert lines_of_a_binding(400, slow=30) <= lines_of_a_binding(20, slow=10) + 20

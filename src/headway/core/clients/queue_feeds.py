@@ -4,8 +4,8 @@ Rules:
 - A queue reads the feed of its *set of bindings*, as the exchanges see them: a fanout exchange ignores the key. Queues
   with the same set share one lane, so a hundred subscribers with a queue each cost no more than a hundred subscribers
   to a topic. The queue's own name counts as a binding when it is the only one, or when it was published to.
-- A change of a queue's bindings visits the names of all its bindings (``BindingSet.feed_name``) and all its members
-  (``Queue.read``). The client that asks for it pays for that, out of its budget for a turn.
+- A change of a queue's bindings visits the names of all its bindings (``BindingSet.feed_name``). The client that asks
+  for it pays for that, out of its budget for a turn. No member is visited.
 - A queue that refuses records when it is full has a lane of its own, because other queues may accept these records.
 """
 
@@ -21,8 +21,9 @@ from headway.core.routing import AmqTopic, Binding, Registry, Replay, seen_befor
 REBIND_WORK = 8
 """The work of a change of bindings, however few they are: a queue gets another feed with a lane of its own."""
 NAMES_PER_WORK = 32
-MEMBERS_PER_WORK = 5
-"""How many names of bindings are joined, and how many members are moved, in the time of one unit of work."""
+"""How many names of bindings are joined in the time of one unit of work."""
+GATES_PER_WORK = 5
+"""How many gates are looked at."""
 REPLAYS_MAX = 64
 """A queue with so many replays that were not read to their end gets no further one."""
 
@@ -121,7 +122,7 @@ class QueueFeeds:
         feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
         self._router.add_feed(feed)
         queue.read_between(feed, replay)
-        return 1 + 2 * len(queue.members) // MEMBERS_PER_WORK
+        return 1 + 2 * len(queue.feed.gates) // GATES_PER_WORK
 
     def _change(self, binding: Binding, *, there: bool) -> bool:
         """Adds or removes the binding. Returns False if it was there, or was not there, already."""
@@ -152,8 +153,8 @@ class QueueFeeds:
         feed = self._feed(queue.name, queue.terms, dialect, pool, bound.feed_name(called=queue.called))
         work = REBIND_WORK + len(bound) // NAMES_PER_WORK
         if feed is not queue.feed:
+            work += len(queue.feed.gates) // GATES_PER_WORK
             queue.read(feed)
-            work += len(queue.members) // MEMBERS_PER_WORK
         return work
 
     def _feed(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, names: str) -> Feed:

@@ -41,6 +41,7 @@ class Subscription:
     """One consumer."""
 
     __slots__ = (
+        "_feed",
         "backfills",
         "case",
         "channel",
@@ -50,7 +51,6 @@ class Subscription:
         "current_s",
         "cursor",
         "dialect",
-        "feed",
         "filter",
         "gap",
         "job_patience",
@@ -81,7 +81,7 @@ class Subscription:
         self.dialect = request.dialect
         self.tab_bytes = 0
         """The bytes that it counts for on its session's tab."""
-        self.feed = feed
+        self._feed = feed
         self.channel: Channel = session.channel
         """The channel in which its deliveries are numbered and acknowledged."""
         self.window: Window = session.channel
@@ -117,6 +117,12 @@ class Subscription:
         self.gap: Gap | None = None
         """Skipped records that are not announced to the consumer yet."""
 
+    @property
+    def feed(self) -> Feed:
+        """The feed that it reads, or its queue does."""
+        queue = self.reader.queue
+        return self._feed if queue is None else queue.feed
+
     def become(self, life: Life) -> None:
         self.life = moved(MOVES, self.life, life)
 
@@ -146,7 +152,7 @@ class Subscription:
         """Tells whether records cannot go from the lane to the outlet as they are."""
         if self.backfills or self.skips or self.gap is not None or self.conflation.mode is not EVERY_RECORD:
             return True
-        return self.session.max_packet_bytes < self.feed.lane.largest
+        return self.session.max_packet_bytes < self.cursor.lane.largest
 
     @property
     def conflating(self) -> bool:

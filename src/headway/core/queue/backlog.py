@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from headway.core.consumer import Feed
 from headway.core.delivery import record_at
 from headway.core.log import Chunk, Cursor
 from headway.core.queue.port import QueuePort
-from headway.core.queue.queue_cursor import LaneSource, QueueCursor
+from headway.core.queue.queue_cursor import LaneSource, PresentCursor, QueueCursor
 from headway.core.routing import Registry
 
 
@@ -53,6 +53,8 @@ class RequeuedRecord(NamedTuple):
 class Backlog:
     def __init__(self, queue: QueuePort, registry: Registry) -> None:
         self.cursors: list[QueueCursor] = []
+        self.present = cast("Cursor", PresentCursor(self.cursors))
+        """That which is read now, for the members."""
         self.draining: dict[QueueCursor, None] = {}
         """Cursors that were read to their end and have unsettled records."""
         self.handed_records = 0
@@ -170,7 +172,7 @@ class Backlog:
         self.draining.clear()
         last = self.cursors[-1]
         last.source, last.stop_number, last.stop_position = None, last.number, last.position
-        self.cursors = [last]
+        self.cursors[:] = [last]
         del self._queue
 
     # -- lag --------------------------------------------------------------------------------------------------------

@@ -74,6 +74,11 @@ class Members(dict[Subscription, None]):
             return all(member.case.slow for member in self.eligible)
         return self._slow[False] == self._pushed if self._pushed else self._slow[True] == len(self)
 
+    @property
+    def slow(self) -> int:
+        """The number of slow members."""
+        return sum(self._slow.values())
+
     def count_slow(self, member: Subscription, change: int) -> None:
         """Counts a member that is marked slow (1) or no longer is (-1)."""
         if member in self:

@@ -106,6 +106,7 @@ class Queue:
     def read(self, feed: Feed, source: LaneSource | None = None) -> None:
         """Goes on in another feed's lane, from its end, after the records that wait now. A lane that a ``source`` fills
         is not durable."""
+        self.placeholder.dismiss()
         old, self.feed = self.feed, feed
         self.backlog.read(feed, source)
         if self.durable_position.durable:
@@ -116,8 +117,7 @@ class Queue:
             self._registry.count_durable_reader(old, -1)
         if self.terms.limited and not self.terms.refuses:
             feed.limited[self] = None
-        self.placeholder.dismiss()
-        self._registry.move(self.members, old, feed)
+        self._registry.moved(len(self.members), self.members.slow, old, feed)
         if feed is not old:
             self._move_gates(old, feed)
         self.backlog.leave_empty()
@@ -134,18 +134,14 @@ class Queue:
 
     def _move_gates(self, old: Feed, new: Feed) -> None:
         """Moves the members' gates to the feed that they read now. Publishers that waited for the old one go on."""
-        for member in self.members:
-            since = old.gates.pop(member, None)
-            if since is not None:
-                new.gates[member] = since
+        for member in [gate for gate in old.gates if gate.reader.queue is self]:
+            new.gates[member] = old.gates.pop(member)
         if new.gated and not new.was_gated:
             new.was_gated, new.gated_since_s = True, old.gated_since_s
         self._registry.left[old] = None
 
     def moved_on(self) -> None:
-        """Moves the members to the cursor that is read now."""
-        for member in self.placeholder.here or self.members:
-            member.cursor = self.backlog.cursor
+        """Ends the skips of the lane that was read until now."""
         self.skips.clear()
 
     def source_failed(self) -> None:
@@ -186,13 +182,14 @@ class Queue:
         self.members.count_slow(member, change)
 
     def miss(self, now: float) -> None:
-        self.placeholder.miss(self.backlog.cursor, self.skips, now)
+        self.placeholder.miss(self.backlog.present, self.skips, now)
 
     def join(self, subscription: Subscription) -> None:
         self.placeholder.dismiss()
         backlog = self.backlog
         subscription.cursor.close()
-        subscription.cursor = backlog.cursor
+        del subscription.feed.subscriptions[subscription]  # the queue knows it
+        subscription.cursor = backlog.present
         subscription.reader = QueueMember(self)
         subscription.skips = self.skips
         subscription.counters.start_at(backlog.handed_records, backlog.handed_bytes)

@@ -4,7 +4,7 @@ because its bindings changed. Most queues have one cursor, without an end.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from headway.core.consumer import Feed, SharedReader
 from headway.core.log import Chunk, Cursor, Lane
@@ -61,3 +61,16 @@ class QueueCursor(Cursor):
     def passed_records(self) -> int:
         """The number of records that it has read."""
         return self.number - self.first_number
+
+
+class PresentCursor:
+    """Stands for the cursor that a queue reads now, whichever it is. All members have it as theirs, so that none has to
+    be visited when the queue goes on to another lane."""
+
+    __slots__ = ("_cursors",)
+
+    def __init__(self, cursors: list[QueueCursor]) -> None:
+        self._cursors = cursors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursors[0], name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -205,21 +205,11 @@ class Registry:
             last = self._last_choice = Choice(policies, names, durable, listener, policy)
         return last.policy
 
-    def move(self, members: Collection[Subscription], old: Feed, new: Feed) -> None:
-        """Moves a queue's members to the feed that the queue reads now."""
-        slow = [member for member in members if member.case.slow]
-        for member in slow:
-            self.totals.count_slow(member, -1)
-        self.totals.count_consumers(old.key.filter, -len(members))
-        self.totals.count_consumers(new.key.filter, len(members))
-        for member in members:
-            del old.subscriptions[member]
-            new.subscriptions[member] = None
-            member.feed = new
-        for member in slow:
-            self.totals.count_slow(member, 1)
+    def moved(self, members: int, slow: int, old: Feed, new: Feed) -> None:
+        """Notes that a queue, which has so many members and slow ones, reads another feed than before."""
+        self.totals.move(members, slow, old, new)
         if self.observer is not None and members and new is not old:
-            self.observer.moved(old, new, len(members))
+            self.observer.moved(old, new, members)
 
     def policy_named(self, name: str) -> Policy | None:
         return policy_named(self.policies, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from headway.core.base import Reason
-from headway.core.consumer import Subscription
+from headway.core.consumer import Feed, Subscription
 
 
 class Totals:
@@ -34,6 +34,13 @@ class Totals:
     def count_consumers(self, filter: str, change: int) -> None:
         """Counts so many subscriptions more, or less if ``change`` is negative."""
         _count(self.consumers, filter, change)
+
+    def move(self, consumers: int, slow: int, old: Feed, new: Feed) -> None:
+        """Counts so many consumers, of which so many are slow, for the feed that their queue reads now."""
+        for feed, sign in ((old, -1), (new, 1)):
+            self.count_consumers(feed.key.filter, sign * consumers)
+            _count(self.slow_consumers, feed.key.filter, sign * slow)
+            feed.slow += sign * slow
 
     def count_slow(self, subscription: Subscription, change: int) -> None:
         """Counts a subscription that is marked slow (1) or no longer is (-1)."""

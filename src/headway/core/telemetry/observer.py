@@ -208,6 +208,7 @@ class LakeObserver:
     def _lane(self, feed: Feed, trail: _LaneTrail, now: float) -> None:
         lane, consumers = feed.lane, len(feed.subscriptions)
         if feed.queues:
+            consumers = sum(len(queue.members) for queue in feed.queues if queue.feed is feed)
             lagging = sum(len(queue.members) for queue in feed.queues if queue.backlog.has_more)
         else:
             lagging = consumers - len(feed.waiting) - len(feed.resting)

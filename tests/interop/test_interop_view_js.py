@@ -7,54 +7,25 @@ import asyncio
 import json
 import re
 import signal
-from collections.abc import Callable, Coroutine, Iterator
-from functools import wraps
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import paho
 from tests.interop.process import LISTENER, BrokerProcess
 from tests.interop.view_stage import Stage, Truth, need
-from tests.interop.waiting import PATIENCE_S, holds
+from tests.interop.view_stories import SLOW, TOPIC, story
+from tests.interop.waiting import holds
 from tests.interop.wire_between import WireBetween
 
 from headway.server.config.auth import hash_password
 
 WEB = LISTENER + '[listeners.web]\nurl = "ws://127.0.0.1:0"\n'
-TOPIC = '[[topic]]\nfilter = "flights/#"\nkey = "/tailnum"\n'
 VIEWS, LOAD = 50, 10
 """So many views are opened one after the other while each time so many records come."""
 QUICK = {"key": "/tailnum", "staleAfter": "400ms"}
-CUT = """
-[flap]
-base = "1s"
-[[policy]]
-name = "cut"
-topics = ["flights/cut/#"]
-[[policy.rule]]
-when = { blocked_time = "300ms" }
-then = "disconnect"
-[[policy]]
-name = "discard"
-topics = ["flights/discard/#"]
-[[policy.rule]]
-when = { lag_records = 50 }
-then = { action = "discard", which = "oldest", keep_records = 10 }
-"""
-
-
-def story(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Runs a test on a loop of its own, within a deadline."""
-
-    @wraps(test)
-    def run(**fixtures: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(**fixtures), 2 * PATIENCE_S))
-
-    return run
-
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
@@ -72,7 +43,7 @@ def where(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def keyed(start: BrokerFactory) -> BrokerProcess:
-    return start(WEB + TOPIC + CUT, server={"send_buffer": "16KiB"})
+    return start(WEB + TOPIC + SLOW, server={"send_buffer": "16KiB"})
 
 
 @story

@@ -11,7 +11,7 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import Paho, paho, properties
 from tests.interop.process import BrokerProcess
 from tests.interop.test_interop_state import LISTENER, TOPIC, ask
-from tests.interop.test_interop_view import story, url
+from tests.interop.view_stories import story, url
 from tests.interop.waiting import holds, until
 
 from headway.client import Current, Delete, OutOfFocus, Put, Stale, View, ViewError

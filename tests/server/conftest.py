@@ -30,6 +30,17 @@ def other(house: House, client: Client) -> Client:
 
 
 @pytest.fixture
+def publisher(house: House) -> Client:
+    return Client(house, "publisher")
+
+
+@pytest.fixture
+def now() -> list[float]:
+    """The time; what sleeps wakes up when this is set forward."""
+    return [1000.0]
+
+
+@pytest.fixture
 def broker() -> Iterator[Canned]:
     server = Canned(ANSWERS)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

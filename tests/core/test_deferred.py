@@ -194,6 +194,37 @@ def test_a_group_ends_with_its_last_member_though_its_turn_is_to_come(ended: lis
     assert new.numbers == [5]
 
 
+def test_a_group_that_has_ended_is_left_to_its_own_turn_by_who_begins_it_anew(ended: list[Subscription]) -> None:
+    stage = Stage(memory="64MB")
+    publisher = stage.client("publisher")
+    heavy = stage.client("heavy")
+    for number in range(MANY):
+        heavy.subscribe(f"t/{number}", 1)
+    members = [stage.client(f"m{number}", reads=STUCK, buffer=0, acks=False) for number in range(MANY)]
+    for member in members:
+        member.subscribe("$share/g/jobs", 1)
+    publisher.publish("jobs", 0, 3 * MANY, qos=1)
+    while stage.broker.has_work:
+        stage.broker.flush(stage.now)
+    heavy.leave()
+    for member in members:
+        member.leave()
+    before, sent = len(ended), publisher.session.published_records
+    new = stage.consumer("new", "$share/g/jobs", 1)
+    assert len(ended) == before, "it waits for the end of nobody"
+    publisher.publish("jobs", 7, 1, qos=1)
+    while stage.broker.has_work:
+        stage.broker.flush(stage.now)
+        assert len(ended) - before <= A_TURN
+        before = len(ended)
+    stage.turn()
+    assert len(ended) == 2 * MANY
+    assert new.numbers == [7]
+    assert publisher.session.lost_records == {"subscription_ended": sent}, "each is counted once"
+    assert len(new.session.subscriptions) == len(stage.broker.registry.router.feeds) - 1
+    stage.check()
+
+
 def test_queues_of_a_connection_that_is_gone_are_gone_though_their_turn_is_to_come() -> None:
     stage = QueueStage()
     old, other = stage.peer("old"), stage.peer("other")

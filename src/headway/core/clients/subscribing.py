@@ -138,7 +138,7 @@ class Subscribing:
         subscription.gap = owed
         self._lease(subscription, now)
         if group is not None:
-            self._join_group(feed, subscription, now)
+            self._join_group(feed, subscription)
         elif old is not None:
             self._hand_over(old, subscription, handoff, now)
         if handoff is not None:
@@ -213,7 +213,7 @@ class Subscribing:
         subscription = self.enter(session, request, feed, policy, now)
         self._lease(subscription, now)
         if group is not None:
-            self._join_group(feed, subscription, now)
+            self._join_group(feed, subscription)
         else:
             self.starts.give_state(subscription)
             if request.options.conflate_s is not None:
@@ -246,16 +246,16 @@ class Subscribing:
         if self._registry.observer is not None:
             self._registry.observer.began(subscription)
 
-    def _join_group(self, feed: Feed, subscription: Subscription, now: float) -> None:
-        queue = next(iter(feed.queues), None)
-        if queue is not None and all(member.session.ended for member in queue.members):
-            for member in list(queue.members):  # the group has ended; deferred work would end its members later
-                self._ending.end(member, Reason.SUBSCRIPTION_ENDED, now)
-            queue = next(iter(feed.queues), None)
+    def _join_group(self, feed: Feed, subscription: Subscription) -> None:
+        queue = next((queue_of(queue) for queue in feed.queues if queue.feed is feed), None)
+        if queue is not None and all(member.session.ended for member in reversed(queue.members)):
+            # The group has ended; deferred work ends its members later. What is published until then is not theirs.
+            queue.read(Feed(feed.key, Lane(feed.key.dialect, feed.key.pool, self._registry.sequence), feed.accepts))
+            queue = None
         if queue is None:
             queue = Queue(subscription.filter, feed, GROUP, self._registry, self._fanout, self._watch,
                           ends_with_members=True)  # fmt: skip
-        queue_of(queue).join(subscription)
+        queue.join(subscription)
 
     def _hand_over(self, old: Subscription, subscription: Subscription, handoff: Handoff | None, now: float) -> None:
         """Replaces ``old``, which still has records waiting. The new subscription sends these first."""

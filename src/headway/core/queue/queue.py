@@ -237,14 +237,15 @@ class Queue:
             self._on_lag(member, now)  # the governor tells of the gap
 
     def _give_up(self, member: Subscription, reason: Reason) -> None:
-        """Drops all waiting records and counts them in this member's gap."""
-        backlog = self.backlog
+        """Drops all waiting records of the lane that is read now, and counts them in this member's gap."""
+        backlog, cursor = self.backlog, self.backlog.cursor
         while backlog.next_requeued is not None:
             record = backlog.pop()
             self.drops.lose(member, record.chunk, record.at, reason)
             backlog.free(record.cursor, record.number)
-        backlog.handed(backlog.cursor.lag_records, backlog.cursor.lag_bytes)
-        self._registry.lost(member.skip_to(self.feed.lane.count, reason), reason)
+        if cursor.position != cursor.end_position:
+            backlog.handed(cursor.end_number - cursor.number, cursor.end_position - cursor.position)
+            self._registry.lost(member.skip_to(cursor.end_number, reason), reason)
 
     def purge(self) -> Generator[int, None, int]:
         """Drops all waiting records, a part in each step. Yields the work of each step; returns how many it dropped."""

@@ -177,3 +177,25 @@ def test_a_full_disk_confirms_nothing_and_is_got_over(start: BrokerFactory, tmp_
             sizes.append(len(message.payload))
             reader.ack(message)
         assert sizes == [5, *[6000] * 60]
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_who_was_conflated_when_the_broker_was_killed_has_the_state_or_is_told_that_it_is_not_whole(
+    start: BrokerFactory, tmp_path: Path, recorded: bool
+) -> None:
+    text = config(tmp_path, RECORDED if recorded else RECORDED.replace('keep = "1d"\n', ""))
+    broker = start(text)
+    session = {"session_expiry_s": HOUR, "clean_start": False}
+    with Raw(broker.port, "durable", **session) as reader:
+        reader.subscribed(TopicRequest("flights/#", 1), user=(("conflate", "3s"),))
+        filled(broker.port, "flights/1", 3)
+    broker = killed(broker, start, text)
+    with Raw(broker.port, "durable", **session) as reader:
+        assert reader.connack.session_present
+        if recorded:
+            assert reader.message().payload == b"2"
+            return
+        filled(broker.port, "flights/2", 1)
+        told = reader.message()
+        assert (told.topic, told.user.get("gap-reason")) == ("flights/2", "not_retained"), "not that the latest came"
+        assert int(told.user["gap-records"]) > 0

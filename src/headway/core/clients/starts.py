@@ -173,13 +173,14 @@ class Starts:
         subscription.add_backfill(records, out_of_order=out_of_order)
 
     def show_state(self, subscription: Subscription, seen: int) -> None:
-        """Gives the present state to a client that was conflated when the process ended. Without a state the client
-        gets a gap."""
-        state = subscription.conflation.state
+        """Gives the present state to a client that was conflated when the process ended. If there may have been more
+        for it than this state has now, it gets a gap: of topics that are not recorded, the latest records are lost."""
+        state, archive, filter = subscription.conflation.state, self._registry.archive, subscription.feed.key.filter
         if state is not None and state.records:
             subscription.add_backfill(state.read(0, self._registry.sequence, subscription.feed.accepts))
-        else:
-            subscription.gap = Gap(0, 1, seen, Reason.CONFLATED)
+        recorded = archive is not None and archive.complete(filter)
+        if state is None or not recorded or state.evicted_records or state.forgotten_sequence:
+            subscription.note_gap(1, 1, seen, Reason.NOT_RETAINED)
 
     def give_state(self, subscription: Subscription) -> None:
         """Finds or makes the state for a subscription that needs one, now or for a later action of its policy."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.core.stage import STUCK, Client, Stage
+from tests.core.test_idle import steps
 
 from headway.core.base.errors import Refused
 from headway.core.live import head, live_query
@@ -253,6 +254,25 @@ def test_an_order_that_has_no_room_ends_its_pages_and_says_why(monkeypatch: pyte
     order_ends = stage.consumer("another", "t/#", options=PAGE)
     stage.run(1.0)
     assert told(order_ends) == [("snapshot_begin", None), ("b", 2), ("a", 1), ("snapshot_end", None)]
+
+
+def lines_of_an_end(pages: int) -> int:
+    """Ends an order with so many different pages."""
+    stage = Stage(TOPIC)
+    put(stage, ("a", 1))
+    watchers = [stage.consumer(f"watcher {at}", "t/#", options=PAGE | {"skip": str(at)}) for at in range(pages)]
+    stage.turn()
+    (order,) = stage.broker.orders._orders.values()
+    order.bytes_max = 0
+    lines = steps(lambda: put(stage, ("b", 2)))
+    stage.run(3.0)
+    assert all(watcher.goodbye for watcher in watchers)
+    return lines
+
+
+def test_the_end_of_an_order_visits_each_of_its_pages_only_a_few_times() -> None:
+    few, many = (lines_of_an_end(pages) for pages in (100, 1000))
+    assert many < 15 * few
 
 
 def test_one_client_has_only_some_of_the_orders_that_live_pages_follow() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from headway.core.base import Reason, Refused
@@ -217,8 +217,7 @@ class LiveQueries:
                 del self._pages[pages.order]
                 pages.close()
                 self._declare_s = now + DECLARE_AGAIN_S
-                for page in pages.pages:
-                    self._break(page, f"its order is not kept any more: {pages.order.gone}")
+                self._break(pages.pages, f"its order is not kept any more: {pages.order.gone}")
             else:
                 behind = True
         for rows in list(self._rows):
@@ -228,7 +227,7 @@ class LiveQueries:
             elif rows.broken:
                 del self._rows[rows]
                 rows.close()
-                self._break(rows, rows.broken)
+                self._break([rows], rows.broken)
             else:
                 behind = True
         self._busy = behind
@@ -256,12 +255,14 @@ class LiveQueries:
         broken, self.broken = self.broken[:BROKEN_MAX], self.broken[BROKEN_MAX:]
         return broken
 
-    def _break(self, query: LiveQuery, why: str) -> None:
-        """Gives up a query. Whoever asks for the same again gets a new one."""
-        self._queries = {name: one for name, one in self._queries.items() if one is not query}
-        for feed in query.feeds:
-            self._registry.router.remove_feed(feed)
-            self.broken += [(subscription, why) for subscription in feed.subscriptions]
+    def _break(self, queries: Iterable[LiveQuery], why: str) -> None:
+        """Gives queries up. Whoever asks for the same again gets a new one."""
+        ended = dict.fromkeys(queries)
+        self._queries = {name: one for name, one in self._queries.items() if one not in ended}
+        for query in ended:
+            for feed in query.feeds:
+                self._registry.router.remove_feed(feed)
+                self.broken += [(subscription, why) for subscription in feed.subscriptions]
 
 
 def live_bytes(options: SubscriptionOptions) -> int:

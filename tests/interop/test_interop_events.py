@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import paho, properties
-from tests.interop.process import BrokerProcess
+from tests.interop.process import LISTENER, BrokerProcess
 from tests.interop.raw import Raw
-from tests.interop.test_interop_state import LISTENER, TOPIC, ask
+from tests.interop.test_interop_state import ask
+from tests.interop.view_stories import TOPIC
 from tests.interop.waiting import PATIENCE_S, until
 
 

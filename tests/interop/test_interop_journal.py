@@ -12,11 +12,11 @@ from tests.interop.amqp_pika import Pika
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
+from tests.interop.records import LISTENERS
 from tests.interop.waiting import until
 
 from headway.wire.mqtt.packets import ConnAck, PubAck, TopicRequest
 
-LISTENERS = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n[listeners.amqp]\nurl = "amqp://127.0.0.1:0"\n'
 RECORDED = '[[topic]]\nfilter = "flights/#"\nkey = "topic"\nkeep = "1d"\n'
 DELETE = """
 [[policy]]

@@ -12,9 +12,10 @@ import pytest
 from tests.interop.amqp_pika import Pika
 from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import Paho, paho, properties
-from tests.interop.process import BrokerProcess
+from tests.interop.process import LISTENER, BrokerProcess
 from tests.interop.test_interop_events import Stream
-from tests.interop.test_interop_state import LISTENER, TOPIC, ask
+from tests.interop.test_interop_state import ask
+from tests.interop.view_stories import TOPIC
 from tests.interop.waiting import until
 
 AMQP = '[listeners.amqp]\nurl = "amqp://127.0.0.1:0"\n'

@@ -21,14 +21,12 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import paho, properties
 from tests.interop.permitted import SECRET, config, permission
 from tests.interop.permitted import paho as login
-from tests.interop.process import BrokerProcess
+from tests.interop.process import LISTENER, BrokerProcess
 from tests.interop.raw import Raw
+from tests.interop.view_stories import TOPIC
 from tests.interop.waiting import PATIENCE_S, until
 
 from headway.core.message.record import Properties
-
-TOPIC = '[[topic]]\nfilter = "flights/#"\nkey = "/tailnum"\n'
-LISTENER = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
 
 
 class Answer(NamedTuple):

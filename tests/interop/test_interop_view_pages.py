@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import Paho, paho, properties
-from tests.interop.process import BrokerProcess
-from tests.interop.test_interop_state import LISTENER, TOPIC, ask
-from tests.interop.view_stories import story, url
+from tests.interop.process import LISTENER, BrokerProcess
+from tests.interop.test_interop_state import ask
+from tests.interop.view_stories import TOPIC, story, url
 from tests.interop.waiting import holds, until
 
 from headway.client import Current, Delete, OutOfFocus, Put, Stale, View, ViewError

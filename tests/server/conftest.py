@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
 
 import pytest
+from tests.certificates import make
 from tests.server.amqp_stage import Client, House
 from tests.server.canned import ANSWERS, Canned
 
@@ -49,3 +51,12 @@ def broker() -> Iterator[Canned]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA and a server's certificate."""
+    made = tmp_path_factory.mktemp("certs")
+    make(made, "ca", is_ca=True)
+    make(made, "server", ca="ca", hosts=("localhost",))
+    return made

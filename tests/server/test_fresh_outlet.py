@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from bench.wires.websocket import request
-from tests.certificates import make
 from tests.interop.waiting import holds
 from tests.server.test_tls_stream import Client, Told, context_of
 
@@ -140,20 +139,13 @@ def story() -> Iterator[Story]:
         yield Story(PlainStream(near), far)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("certs")
-    make(made, "ca", is_ca=True)
-    make(made, "server", ca="ca", hosts=("localhost",))
-    return made
-
-
-def in_tls(near: socket.socket, far: socket.socket, folder: Path) -> ByteStream:
+def in_tls(near: socket.socket, far: socket.socket, certificates: Path) -> ByteStream:
     async def shake_hands() -> TlsStream:
         handshakes = Handshakes(asyncio.get_running_loop())
-        stream, opening = TlsStream(TlsHandshake(near, context_of(folder), handshakes, "x", 10, "mqtts://x")), Told()
+        handshake = TlsHandshake(near, context_of(certificates), handshakes, "x", 10, "mqtts://x")
+        stream, opening = TlsStream(handshake), Told()
         stream.open(opening)
-        await Client(folder, far).shake_hands()
+        await Client(certificates, far).shake_hands()
         await holds(lambda: opening.ready)
         handshakes.close()
         return stream
@@ -178,9 +170,9 @@ Wrapped = Callable[[socket.socket, socket.socket, Path], ByteStream]
 
 
 @pytest.mark.parametrize("wrapped", [in_tls, in_websocket])
-def test_in_tls_and_in_a_websocket_as_little_waits(wrapped: Wrapped, folder: Path) -> None:
+def test_in_tls_and_in_a_websocket_as_little_waits(wrapped: Wrapped, certificates: Path) -> None:
     with pair(RECEIVE_BUFFER_BYTES) as (near, far):
-        story = Story(wrapped(near, far, folder), far)
+        story = Story(wrapped(near, far, certificates), far)
         story.reads(50_000, 30)
         held_before = story.held(50_000)
         assert story.outlet.unsent_bytes > MUCH_BYTES

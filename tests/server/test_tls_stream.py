@@ -16,7 +16,7 @@ import pytest
 import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.certificates import make, trusting
+from tests.certificates import trusting
 from tests.interop.waiting import PATIENCE_S, holds
 
 from headway.core.base import Reason
@@ -31,17 +31,9 @@ from headway.server.transport.wire_marks import MARK_BYTES, WireMarks
 SEND_BUFFER_BYTES = 128 * 1024
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("certs")
-    make(made, "ca", is_ca=True)
-    make(made, "server", ca="ca", hosts=("localhost",))
-    return made
-
-
-def context_of(folder: Path) -> TlsContext:
+def context_of(certificates: Path) -> TlsContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "server.pem", folder / "server-key.pem")
+    context.load_cert_chain(certificates / "server.pem", certificates / "server-key.pem")
     return TlsContext(context, "common_name")
 
 
@@ -62,10 +54,10 @@ class Told:
 class Client:
     """The far side: a socket, and TLS in memory, so that it says exactly what it is told to."""
 
-    def __init__(self, folder: Path, sock: socket.socket) -> None:
+    def __init__(self, certificates: Path, sock: socket.socket) -> None:
         self.sock = sock
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = trusting(folder / "ca.pem").wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+        self.tls = trusting(certificates / "ca.pem").wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
         self.found = bytearray()
         self.over = False
 
@@ -111,15 +103,17 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, client
 
 
-def told(story: Callable[[TlsStream, Client], Coroutine[Any, Any, None]], folder: Path, behind: bytes = b"") -> None:
+def told(
+    story: Callable[[TlsStream, Client], Coroutine[Any, Any, None]], certificates: Path, behind: bytes = b""
+) -> None:
     async def whole() -> None:
         handshakes = Handshakes(asyncio.get_running_loop())
         with pair() as (ours, theirs):
-            handshake = TlsHandshake(ours, context_of(folder), handshakes, "x", 10, "mqtts://x")
+            handshake = TlsHandshake(ours, context_of(certificates), handshakes, "x", 10, "mqtts://x")
             stream, opening = TlsStream(handshake), Told()
             stream.open(opening)
             assert stream.stage
-            client = Client(folder, theirs)
+            client = Client(certificates, theirs)
             await client.shake_hands(behind)
             await holds(lambda: opening.ready)
             assert (len(handshakes), handshakes.done, stream.stage) == (0, 1, "")
@@ -138,7 +132,7 @@ def fill(stream: TlsStream, data: bytes) -> int:
     return taken
 
 
-def test_at_most_one_batch_waits_and_nothing_is_lost(folder: Path) -> None:
+def test_at_most_one_batch_waits_and_nothing_is_lost(certificates: Path) -> None:
     data = os.urandom(4_000_000)
 
     async def story(stream: TlsStream, client: Client) -> None:
@@ -157,21 +151,21 @@ def test_at_most_one_batch_waits_and_nothing_is_lost(folder: Path) -> None:
             await asyncio.sleep(0)
         assert client.read() == data
 
-    told(story, folder)
+    told(story, certificates)
 
 
-def test_a_record_at_most_is_too_much_where_the_kernel_is_nearly_full(folder: Path) -> None:
+def test_a_record_at_most_is_too_much_where_the_kernel_is_nearly_full(certificates: Path) -> None:
     """What the kernel has room for is asked, so that batches do not end up waiting."""
 
     async def story(stream: TlsStream, client: Client) -> None:
         fill(stream, bytes(4_000_000))
         assert stream.unsent <= RECORD_BYTES + 100
 
-    told(story, folder)
+    told(story, certificates)
 
 
 @pytest.mark.parametrize("size", [40, 1_000, 100_000])
-def test_what_is_acknowledged_is_what_was_given(folder: Path, size: int) -> None:
+def test_what_is_acknowledged_is_what_was_given(certificates: Path, size: int) -> None:
     """40 bytes become 62 on the wire: a reader of small records must not look faster than it is."""
 
     async def story(stream: TlsStream, client: Client) -> None:
@@ -187,10 +181,10 @@ def test_what_is_acknowledged_is_what_was_given(folder: Path, size: int) -> None
         await holds(is_read)
         await holds(lambda: stream.acknowledged(TcpInfo(stream.sock).acked_bytes) == given)
 
-    told(story, folder)
+    told(story, certificates)
 
 
-def test_a_stuck_reader_has_not_acknowledged_what_it_was_sent(folder: Path) -> None:
+def test_a_stuck_reader_has_not_acknowledged_what_it_was_sent(certificates: Path) -> None:
     async def story(stream: TlsStream, client: Client) -> None:
         given = fill(stream, bytes(4_000_000))
         before = -1
@@ -202,7 +196,7 @@ def test_a_stuck_reader_has_not_acknowledged_what_it_was_sent(folder: Path) -> N
 
         await holds(stands)
 
-    told(story, folder)
+    told(story, certificates)
 
 
 @given(st.lists(st.binary(max_size=20) | st.integers(0, 3 * RECORD_BYTES).map(bytes), max_size=12))
@@ -214,7 +208,7 @@ def test_records_are_full_up_to_the_last(views: list[bytes]) -> None:
     assert all(0 < len(content) <= RECORD_BYTES for content in found)
 
 
-def test_small_pieces_are_the_same_bytes(folder: Path) -> None:
+def test_small_pieces_are_the_same_bytes(certificates: Path) -> None:
     data = os.urandom(30_000)
 
     async def story(stream: TlsStream, client: Client) -> None:
@@ -227,10 +221,10 @@ def test_small_pieces_are_the_same_bytes(folder: Path) -> None:
             await asyncio.sleep(0)
         assert client.read() == data
 
-    told(story, folder)
+    told(story, certificates)
 
 
-def test_bytes_behind_the_handshake_are_pending(folder: Path) -> None:
+def test_bytes_behind_the_handshake_are_pending(certificates: Path) -> None:
     """The kernel shows nothing any more."""
 
     async def story(stream: TlsStream, client: Client) -> None:
@@ -240,10 +234,10 @@ def test_bytes_behind_the_handshake_are_pending(folder: Path) -> None:
         with pytest.raises(BlockingIOError):
             stream.receive(65536)
 
-    told(story, folder, b"hello")
+    told(story, certificates, b"hello")
 
 
-def test_the_end_is_pending_behind_the_last_bytes(folder: Path) -> None:
+def test_the_end_is_pending_behind_the_last_bytes(certificates: Path) -> None:
     async def story(stream: TlsStream, client: Client) -> None:
         client.tls.write(b"last")
         with suppress(ssl.SSLWantReadError):
@@ -262,10 +256,10 @@ def test_the_end_is_pending_behind_the_last_bytes(folder: Path) -> None:
         assert stream.pending
         assert stream.receive(65536) == b""
 
-    told(story, folder)
+    told(story, certificates)
 
 
-def test_garbage_is_an_end_with_words(folder: Path) -> None:
+def test_garbage_is_an_end_with_words(certificates: Path) -> None:
     async def story(stream: TlsStream, client: Client) -> None:
         client.sock.sendall(b"\x17\x03\x03\x00\x10" + bytes(16))
         ended: list[StreamError] = []
@@ -284,10 +278,10 @@ def test_garbage_is_an_end_with_words(folder: Path) -> None:
         assert "TLS" in str(ended[0])
         assert stream.last_words([b"x"]) == [], "nothing can be said any more"
 
-    told(story, folder)
+    told(story, certificates)
 
 
-def test_last_words_are_enciphered_behind_what_waits(folder: Path) -> None:
+def test_last_words_are_enciphered_behind_what_waits(certificates: Path) -> None:
     async def story(stream: TlsStream, client: Client) -> None:
         data = os.urandom(2_000_000)
         taken = fill(stream, data)
@@ -300,7 +294,7 @@ def test_last_words_are_enciphered_behind_what_waits(folder: Path) -> None:
         assert client.read() == data[:taken] + b"half a recordgoodbye"
         assert client.tls.read(1) == b"", "the end was said"
 
-    told(story, folder)
+    told(story, certificates)
 
 
 class File:
@@ -319,7 +313,7 @@ class File:
     def release(self) -> None: ...
 
 
-def test_a_file_whose_disk_fails_tells_what_was_sent_first(folder: Path) -> None:
+def test_a_file_whose_disk_fails_tells_what_was_sent_first(certificates: Path) -> None:
     data = os.urandom(100_000)
 
     async def story(stream: TlsStream, client: Client) -> None:
@@ -330,7 +324,7 @@ def test_a_file_whose_disk_fails_tells_what_was_sent_first(folder: Path) -> None
             stream.send_file(File(data, 70_000), taken, 100_000 - taken)
         assert not isinstance(raised.value, ConnectionError), "it is the disk"
 
-    told(story, folder)
+    told(story, certificates)
 
 
 @given(st.lists(st.tuples(st.integers(1, 60_000), st.integers(0, 2_000)), min_size=1, max_size=100), st.data())

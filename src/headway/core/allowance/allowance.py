@@ -67,7 +67,7 @@ class Allowance:
         self.waiting: dict[int, None] = {}
         """Numbers of sessions that wait for room for more of them, in the order of their turns."""
         self._turns: dict[int, None] = {}
-        """Those that have their turn: others wait, and these may be sent more until there is no room."""
+        """Numbers of sessions that have their turn: others wait, and these may be sent more until there is no room."""
         self._due = due
         self._counts = counts
 
@@ -145,7 +145,7 @@ class Allowance:
 
     @property
     def room(self) -> float:
-        """For how many more bytes in flight there is room."""
+        """The bytes in flight for which there is room yet."""
         most = self.limits.in_flight_bytes
         return inf if most is None else most - self.in_flight_bytes
 

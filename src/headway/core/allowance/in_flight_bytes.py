@@ -16,8 +16,8 @@ NO_SIZES: dict[object, int] = {}
 
 
 class InFlightBytes:
-    """Those of one session, shared by its channels. It knows the session by its number, as a reference would make a
-    cycle."""
+    """The bytes in flight of one session, shared by its channels. The session is known by its number, as a reference
+    would make a cycle."""
 
     __slots__ = ("_session", "_sizes", "allowance")
 
@@ -57,7 +57,7 @@ class InFlightBytes:
         self.allowance.fly(size)
 
     def remove(self, delivery: object) -> None:
-        """Counts it no more. Likewise."""
+        """Ends the count of a delivery. Called only where there is an ``allowance``."""
         assert self.allowance is not None
         self.allowance.fly(-self._sizes.pop(delivery, 0))
 

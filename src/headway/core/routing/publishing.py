@@ -31,7 +31,7 @@ RECORDS_A_UNIT = 128
 SELECTED_A_UNIT = 4
 """So many records that a selector looks at are as much work as one more lane."""
 DECODED_A_UNIT = 4096
-"""So are so many bytes of them, because it may decode all of these."""
+"""So many bytes of records that a selector looks at are as much work as one more lane: it may decode all of them."""
 SEARCHED_A_UNIT = 8
 """So many entries that a search for a route looks at are as much work as one more lane. Routes are cached."""
 SLICE_WORK = 1024

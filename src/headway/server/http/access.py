@@ -45,9 +45,9 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _READING = ("GET", "HEAD")
 _ONLY_ASKING = ("/v1/preview",)
 DATA = ("/v1/topics", "/v1/state/", "/v1/cursors/", "/v1/writers/")
-"""Where paths begin at which programs read and publish records."""
+"""Paths at which programs read and publish records begin so."""
 PUBLIC = "/javascript/"
-"""Where the path of what anybody may have begins: the code of a client for pages."""
+"""Paths of files that need no login begin so: the code of a client for pages."""
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -13,7 +13,7 @@ from bench.wires.wire import ANSWER_S, HOST, take
 from headway.wire.amqp.primitives import write_table
 from headway.wire.mqtt.packets import Connect, TopicRequest
 
-DECLARE_TRANSIENT, DECLARE_OWN = 0, 4 | 8
+DECLARE_TRANSIENT = 0
 NO_ACK, NO_WAIT = 2, 8
 
 

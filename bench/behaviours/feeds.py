@@ -51,8 +51,6 @@ class Publisher:
         self._feeds: list[Feed] = []
         self._next_id = 0
         self.sent_bytes = 0
-        self.held_up_s = 0.0
-        """How late it was in all, because the broker did not read or the driver was busy."""
 
     def feed(self, topic: str, rate: float, size_bytes: int, qos: int = 0) -> Feed:
         feed = Feed(topic, rate, size_bytes, qos)
@@ -66,7 +64,6 @@ class Publisher:
         while True:
             now = loop.time()
             passed, last = now - last, now
-            self.held_up_s += max(0.0, passed - 2 * TICK_S)
             for feed in self._feeds:
                 records = feed.due(min(passed, MADE_UP_S))
                 if records:

@@ -342,7 +342,8 @@ class Stage:
         raise AssertionError("the turn does not end")
 
     def check(self) -> None:
-        """The broker's own invariants: of all pools, and of LANES_CHECKED lanes, each time the next ones."""
+        """The broker's own invariants: of all pools and live pages, and of LANES_CHECKED lanes, each time the next ones.
+        """
         feeds = list(self.broker.registry.router.feeds.values())
         for number in range(self.checked, self.checked + min(len(feeds), LANES_CHECKED)):
             feed = feeds[number % len(feeds)]
@@ -353,6 +354,9 @@ class Stage:
         self.checked += LANES_CHECKED
         for pool in self.broker.registry.distinct_pools():
             pool.check([feed.lane for feed in feeds if feed.lane.pool is pool])
+        for pages in self.broker._turn._live._pages.values():
+            if pages.built:
+                pages.check()
 
     def _carry_out(self) -> None:
         for effect in self.broker.take_effects():

@@ -342,8 +342,7 @@ class Stage:
         raise AssertionError("the turn does not end")
 
     def check(self) -> None:
-        """The broker's own invariants: of all pools and live pages, and of LANES_CHECKED lanes, each time the next ones.
-        """
+        """The broker's own invariants: of all pools, live pages, and LANES_CHECKED lanes, each time the next ones."""
         feeds = list(self.broker.registry.router.feeds.values())
         for number in range(self.checked, self.checked + min(len(feeds), LANES_CHECKED)):
             feed = feeds[number % len(feeds)]

@@ -60,29 +60,34 @@ class PastStates:
     async def build(self, asked: StateRequest, tab: Tab, check: Callable[[], None]) -> Past:
         """Returns the state as it was, to be freed. ``check`` is called again and again. Raises Refusal, NoState,
         Refused, and what ``check`` raises."""
+        over_s = self._engine.loop.time() + BUILT_S
+        while True:
+            try:
+                return await self._build(asked, tab, check, over_s)
+            except Trimmed:
+                continue  # the oldest records were deleted before they were read: the state begins later now
+            except (Corrupt, OSError) as error:
+                raise Refusal(500, f"at: the journal cannot be read: {error}") from None
+
+    async def _build(self, asked: StateRequest, tab: Tab, check: Callable[[], None], over_s: float) -> Past:
+        """Raises what ``build`` raises, and Trimmed, Corrupt, OSError."""
         engine = self._engine
         now = state_of(engine.broker.registry, asked.filter)
         found = await self._find(asked)
         past = Past(now, found.as_of, tab, 0 if found.is_whole else found.first)
         parts = read_parts(found.sources, asked.filter, found.first, found.as_of + 1)
-        wall_s, over_s = engine.broker.registry.wall_offset_s, engine.loop.time() + BUILT_S
+        wall_s = engine.broker.registry.wall_offset_s
         reading: asyncio.Future[bool] | None = None
         try:
             while True:
+                check()
+                if engine.loop.time() > over_s:
+                    raise Refusal(503, f"at: it takes more than {BUILT_S:g} s to read all records up to there")
                 reading = engine.loop.run_in_executor(self._thread, _portion, parts, past, wall_s)
                 if not await asyncio.shield(reading):
                     break
                 past.count()
-                check()
-                if engine.loop.time() > over_s:
-                    raise Refusal(503, f"at: it takes more than {BUILT_S:g} s to read all records up to there")
             past.count()
-        except Trimmed:
-            self.free(past)
-            raise Refusal(503, "at: records were deleted while they were read; ask again") from None
-        except (Corrupt, OSError) as error:
-            self.free(past)
-            raise Refusal(500, f"at: the journal cannot be read: {error}") from None
         except BaseException:
             if reading is None or reading.done():
                 self.free(past)

@@ -74,11 +74,16 @@ class BrokerProcess:
 
     # -- the admin API ----------------------------------------------------------------------------------------------
 
+    @property
+    def basic(self) -> str:
+        """The login, as a header says it."""
+        return f"Basic {base64.b64encode(self.login.encode()).decode()}"
+
     def call(self, path: str, method: str = "GET", body: str | bytes | None = None) -> tuple[int, bytes]:
         data = body.encode() if isinstance(body, str) else body
         request = urllib.request.Request(self.admin + path, data, method=method)
         if self.login:
-            request.add_header("Authorization", f"Basic {base64.b64encode(self.login.encode()).decode()}")
+            request.add_header("Authorization", self.basic)
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read()

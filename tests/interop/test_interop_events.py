@@ -33,6 +33,7 @@ class Stream:
         self.connection = http.client.HTTPConnection(urllib.parse.urlsplit(broker.admin).netloc, timeout=PATIENCE_S)
         path = f"/v1/state/{urllib.parse.quote(filter, safe='')}?{urllib.parse.urlencode(query)}"
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
+        headers |= {"Authorization": broker.basic} if broker.login else {}
         self.connection.request("GET", path, headers=headers)
         self.answer = self.connection.getresponse()
         self.events = self._read()

@@ -209,6 +209,31 @@ def test_a_query_over_mqtt(guarded: BrokerProcess, root: Paho) -> None:
     reader.close()
 
 
+def test_event_streams_have_no_client_id_that_can_be_forbidden_or_taken(
+    guarded: BrokerProcess, journal: Path, root: Paho
+) -> None:
+    limited = given(journal) + permission("alice", connect=["%u"], subscribe=[MINE])
+    reload(guarded, limited + permission("bob", publish=["other"]))
+    first = EventReader(guarded, MINE, {})
+    assert not first.denied
+    until(lambda: has(first, b"N2"), what="the state")
+    guarded.login = f"root:{SECRET}"
+    consumers = [row["client"] for row in guarded.get("/v1/consumers")["consumers"]]
+    (name,) = [client for client in consumers if client.startswith("events/")]
+    front, _, number = name.rpartition("/")
+    taken = [paho(guarded, "bob", f"{front}/{int(number) + more}") for more in (1, 2, 3)]
+    second = EventReader(guarded, MINE, {})
+    assert not second.denied
+    for one in taken:
+        assert one.connack.value == 0
+        one.close()
+    reload(guarded, limited + permission("bob", publish=["more"]))
+    reload(guarded, limited.replace(f'"{MINE}"', '"other"'))
+    for one in (first, second):
+        until(lambda one=one: one.ended, what="the end")  # type: ignore[misc]
+        one.close()
+
+
 def test_an_answer_that_is_not_read_yet_breaks_off_when_it_is_revoked(
     guarded: BrokerProcess, journal: Path, root: Paho
 ) -> None:

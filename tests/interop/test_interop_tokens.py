@@ -12,7 +12,7 @@ from pathlib import Path
 import pika
 import pika.exceptions
 import pytest
-from pamqp.commands import Connection
+from pamqp.commands import Basic, Connection
 from tests.interop.amqp_pika import Pika
 from tests.interop.amqp_raw import Raw as AmqpRaw
 from tests.interop.conftest import BrokerFactory
@@ -136,6 +136,32 @@ def test_a_reload_takes_other_keys_and_keeps_the_old_ones_if_they_are_bad(
     path.write_text(json.dumps({"keys": [public("ES256")]}))
     reload()
     assert codes() == [0x86, 0]
+
+
+def test_a_new_token_has_the_groups_that_it_says(start: BrokerFactory, keys: Path) -> None:
+    """What the groups of the first token allowed ends, and what those of the new one allow is allowed."""
+    more = '[[permission]]\ngroup = "guests"\nsubscribe = ["news"]\n'
+    house = start(CONFIG.format(keys=keys) + more)
+    with AmqpRaw(house.ports["amqp"], user=("", token(roles=["desks"]).decode())) as raw:
+
+        def consume(key: str) -> Basic.Consume:
+            return Basic.Consume(queue="amq.topic", consumer_tag=key, no_ack=True, arguments={"x-headway-topics": key})
+
+        def bring(role: str) -> None:
+            raw.call(Connection.UpdateSecret(token(roles=[role]).decode(), "another"), Connection.UpdateSecretOk, 0)
+
+        raw.call(consume("orders.ann"), Basic.ConsumeOk)
+        bring("guests")
+        assert raw.expect(Basic.Cancel).consumer_tag == "orders.ann"
+        raw.call(consume("news"), Basic.ConsumeOk)
+        raw.do(consume("orders.ann"))
+        assert raw.channel_closed().reply_code == 403
+        bring("desks")
+        raw.open_channel(2)
+        raw.call(consume("orders.ann"), Basic.ConsumeOk, 2)
+        house.signal(signal.SIGHUP)
+        until(lambda: "reload: " in house.log.read_text(), what="the reload")
+        raw.sync(2)
 
 
 def test_a_batch_that_is_under_way_ends_with_its_token_and_goes_on_by_another(

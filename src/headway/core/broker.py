@@ -39,6 +39,7 @@ from headway.core.governance import LATE_S, SWEEP_S, Governor, NewPolicies, Turn
 from headway.core.live import LiveQueries
 from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle, StateTerms
 from headway.core.message import Dialect, Run
+from headway.core.permission import Rights
 from headway.core.policy import FlapControl, Policy, VerdictBook, minds_acks
 from headway.core.query import KeptOrders
 from headway.core.routing import (
@@ -279,6 +280,10 @@ class Broker:
         """Gives all sessions their rights (a reload), which hold for all that they ask for from now on. What stands and
         is not allowed any more ends over the turns to come; then ``over`` is called."""
         self._revoking.apply(rights_of, now, over)
+
+    def set_rights(self, session: Session, rights: Rights | None, now: float) -> None:
+        """Gives one session other rights, and ends what they do not allow, over the turns to come."""
+        self._revoking.regrant(session, rights, now)
 
     def set_allowances(self, allowance_of: AllowanceOf, now: float) -> None:
         """Counts what each session takes up for its user, after the limits of users have changed (a reload)."""

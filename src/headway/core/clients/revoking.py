@@ -59,6 +59,17 @@ class Revoking:
         self._on_round_over = over
         self.round.begin(now)
 
+    def regrant(self, session: Session, rights: Rights | None, now: float) -> None:
+        """Gives one session other rights, and ends what they do not allow."""
+        session.grant(rights)
+        self._registry.rounds.begin(self._visit_alone(session), now)
+
+    def _visit_alone(self, session: Session) -> WorkSteps:
+        if not session.ended:
+            yield from self._visit(session)
+        if not self.round.going:
+            self._less.clear()
+
     def _round_over(self) -> None:
         self._less.clear()
         self._on_round_over()

@@ -36,6 +36,7 @@ class Rights:
     __slots__ = ("_answers", "_denials", "_own", "_publish", "_told", "client", "grants", "identity", "size", "tab")
 
     def __init__(self, identity: Identity, client: str, grants: Grants, denials: Denials) -> None:
+        """``client`` is empty where the client has no client id of its own, as over HTTP."""
         self.identity = identity
         self.client = client
         self.tab: Tab | None = None
@@ -104,7 +105,7 @@ class Rights:
 
     def check_connect(self) -> None:
         """Raises :class:`Refused` unless the client may connect: some permission is for it, and where permissions name
-        client ids, one of them is its own."""
+        client ids, one of them is its own, if it has one."""
         if not self._may_connect():
             self._denials.add(Operation.CONNECT)
             self._tell(Operation.CONNECT, self.client)
@@ -154,7 +155,7 @@ class Rights:
 
     def _may_connect(self) -> bool:
         filters = [filter for some in self._sets(Operation.CONNECT) for filter in some.filters]
-        if not filters and Operation.CONNECT not in self.grants.templates:
+        if not self.client or (not filters and Operation.CONNECT not in self.grants.templates):
             return self.grants.applies
         return any(matches(_ID + filter, _ID + self.client) for filter in filters)
 

@@ -145,6 +145,10 @@ class Handshake:
         """Lets the connection go on for as long as the new token is valid, or ends it."""
         peer = self._peer
         if isinstance(found, Identity) and found.user == peer.identity.user:
+            peer.identity = found
+            if peer.session is not None:
+                peer.engine.permissions.renewed(peer.session, found, peer.engine.now())
+                peer.engine.turn_soon()
             peer.engine.ends_with(peer.connection, found)
             peer.say(0, commands.Connection.UpdateSecretOk())
             peer.connection.out_soon()

@@ -111,11 +111,11 @@ class PermissionsInForce:
         self._denials.add(Operation.ADMIN)
 
     def _rights_of(self, session: Session) -> Rights | None:
-        outlet = session.outlet
+        outlet, last = session.outlet, session.held.last
         if isinstance(outlet, Connection):
             identity = outlet.peer_side.identity
-        elif session.held.last is not None:
-            identity = session.held.last.identity
+        elif last is not None:
+            identity = last.identity
         elif isinstance(outlet, WriterOutlet):
             return None  # it goes on with a batch that was begun before there were permissions
         else:
@@ -123,7 +123,11 @@ class PermissionsInForce:
             identity = Identity(session.username or "", elsewhere=self._may_be_elsewhere)
         if identity.user in self._gone:
             self._seen.add(identity.user)
-        return self.rights(identity, session.client)
+        return self.rights(identity, session.client if last is None else last.client)
+
+    def renewed(self, session: Session, identity: Identity, now: float) -> None:
+        """Gives a session the rights of a newer token, whose groups may be others, and ends what they do not allow."""
+        self._broker.set_rights(session, self.rights(identity, session.client), now)
 
     # -- denials ----------------------------------------------------------------------------------------------------
 

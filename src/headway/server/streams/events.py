@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import Counter
 from itertools import count
 
@@ -111,10 +112,12 @@ class EventStreams:
 
     async def _stream(self, request: web.Request, wanted: SubscribeRequest, right: ReadRight) -> web.StreamResponse:
         engine, client = self._engine, f"events/{request.remote}/{next(self._numbers)}"
+        if client in engine.broker.registry.sessions:  # clients of other protocols choose their names
+            client += f"/{secrets.token_hex(8)}"
         identity = request[IDENTITY]
         asked = ConnectRequest(
             client, HTTP_LISTENER, username=request[USER] or None, protocol=PROTOCOL,
-            rights=engine.permissions.rights(identity, client), allowance=engine.allowances.of(identity),
+            rights=engine.permissions.rights(identity, ""), allowance=engine.allowances.of(identity),
         )  # fmt: skip
         outlet = EventOutlet(engine.now(), lambda: engine.loop.call_later(LAST_WORD_S, abort, request))
         session = engine.broker.connect(asked, outlet, engine.now())

@@ -21,8 +21,8 @@ from tests.interop.waiting import PATIENCE_S
 from headway.cli.admin import AdminClient, LoginRefused
 from headway.client.address import read_admin_url
 from headway.core.base.errors import ConfigError
-from headway.pipeline.source.broker_client import BrokerClient
-from headway.pipeline.source.errors import SourceError
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import SourceError
 from headway.server.config.auth import hash_password, new_token
 
 TOKEN, DIGEST = new_token()

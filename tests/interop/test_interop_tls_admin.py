@@ -16,8 +16,8 @@ from tests.interop.tls_house import House
 from tests.interop.waiting import PATIENCE_S
 
 from headway.client.address import read_admin_url
-from headway.pipeline.source.broker_client import BrokerClient
-from headway.pipeline.source.errors import SourceError
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import SourceError
 
 pytest_plugins = ("tests.interop.tls_fixtures",)
 

@@ -22,8 +22,8 @@ from headway.pipeline.archive.compact import compact
 from headway.pipeline.archive.folder import Folder, open_folder
 from headway.pipeline.archive.run import update
 from headway.pipeline.archive.sink import ArchiveFormat
+from headway.pipeline.broker.broker_client import BrokerClient
 from headway.pipeline.source.archived_topic import open_archived_topic
-from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.source.offset_finder import OffsetFinder
 from headway.pipeline.source.options import Options
 from headway.pipeline.source.ranges import LakeSpan

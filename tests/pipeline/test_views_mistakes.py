@@ -12,9 +12,9 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 
 from headway.core.base.errors import ConfigError
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import SourceError
 from headway.pipeline.error_text import error_text
-from headway.pipeline.source.broker_client import BrokerClient
-from headway.pipeline.source.errors import SourceError
 from headway.pipeline.views.catalog import Catalog
 from headway.pipeline.views.manifest import (
     CHECKPOINT,
@@ -197,7 +197,7 @@ def test_the_latest_records_are_found_among_others(start: Callable[[str], Broker
             "=== Streaming Query ===\na.b: c",
             "The value 'x' is bad",
         ),
-        ("[X] Failed: Traceback\n  File\nheadway.pipeline.source.errors.Away: no broker\n SQLSTATE", "no broker"),
+        ("[X] Failed: Traceback\n  File\nheadway.pipeline.broker.errors.Away: no broker\n SQLSTATE", "no broker"),
     ],
 )  # fmt: skip
 def test_what_spark_says_in_short(said: str, line: str) -> None:

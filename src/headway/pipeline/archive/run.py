@@ -20,14 +20,14 @@ from headway.core.base import ConfigError, parse_duration
 from headway.pipeline.archive.compact import compact
 from headway.pipeline.archive.folder import Folder, open_folder
 from headway.pipeline.archive.sink import FORMAT, ArchiveFormat
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import SourceError
 from headway.pipeline.error_text import error_text
 from headway.pipeline.footers import check_folder
 from headway.pipeline.graph import run_graph
 from headway.pipeline.lock import locked
 from headway.pipeline.progress import progress
 from headway.pipeline.session import MEMORY, open_session
-from headway.pipeline.source.broker_client import BrokerClient
-from headway.pipeline.source.errors import SourceError
 from headway.pipeline.stop_signal import stop_signal
 
 DATABASE = "archive"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from headway.client.address import default_admin_url, read_admin_url
 from headway.core.base import ConfigError
 from headway.core.message import validate_topic
-from headway.pipeline.source.options import Readers, read_flag, read_seconds, read_values
+from headway.pipeline.broker.option_values import Readers, read_flag, read_seconds, read_values
 from headway.store.rows import QOS
 
 _WRITER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")

@@ -21,10 +21,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from headway.pipeline.broker.errors import in_one_line
 from headway.pipeline.sink.options import SinkOptions
 from headway.pipeline.sink.rows import rows_of
 from headway.pipeline.sink.writer_client import WriterClient
-from headway.pipeline.source.errors import in_one_line
 from headway.store.rows import ROWS
 
 PART_BYTES = 4 * 1024 * 1024

@@ -6,8 +6,8 @@ import json
 from contextlib import suppress
 from typing import NamedTuple
 
-from headway.pipeline.source.broker_client import BrokerClient
-from headway.pipeline.source.errors import SourceError
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import SourceError
 
 WAIT_MS = 5_000
 """The time after which the broker answers that it is not done yet."""

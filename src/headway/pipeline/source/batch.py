@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from headway.pipeline.source.broker_client import BrokerClient
-from headway.pipeline.source.errors import in_one_line
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import in_one_line
 from headway.pipeline.source.offset_finder import OffsetFinder
 from headway.pipeline.source.options import Options
 from headway.pipeline.source.ranges import Bounds, LakeSpan, Span

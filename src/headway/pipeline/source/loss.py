@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from headway.pipeline.source.errors import DataLoss
+from headway.pipeline.broker.errors import DataLoss
 from headway.pipeline.source.options import Options
 
 DELETED = "they are older than the broker keeps them"

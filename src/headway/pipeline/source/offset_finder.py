@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from headway.pipeline.source.broker_client import BrokerClient
-from headway.pipeline.source.errors import OffsetsGone
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import OffsetsGone
 from headway.pipeline.source.loss import DELETED, lose
 from headway.pipeline.source.options import EARLIEST, LATEST, OFFSET, Options
 from headway.pipeline.source.ranges import split

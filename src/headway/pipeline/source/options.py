@@ -1,25 +1,20 @@
-"""Options of a read, ``.option(...)``, read and checked. Spark does not tell capital letters from small ones."""
+"""Options of a read, ``.option(...)``, read and checked."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from headway.client.address import default_admin_url, read_admin_url
-from headway.core.base import ConfigError, parse_count, parse_duration, parse_size
-from headway.core.message import BadTopic, validate_filter
+from headway.core.base import ConfigError, parse_count, parse_size
+from headway.core.message import validate_filter
+from headway.pipeline.broker.option_values import Readers, read_flag, read_seconds, read_values
 
 EARLIEST, LATEST = "earliest", "latest"
 FOR_BATCHES = ("to", "pushFilters")
 FOR_STREAMS = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "policy", "patience")
-SPARKS_OWN = re.compile(r"paths?|checkpointlocation|provider|owner|location|comment|option\..*|spark\..*")
-"""Options that Spark adds: the path of ``load(path)``, and the properties of a table."""
-Readers = Mapping[str, tuple[str, Callable[[str], Any]]]
-"""Readers by option: the field that it sets, and the function that reads its text."""
 OFFSET = re.compile(r"[0-9]+")
-_WORDS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
@@ -53,23 +48,6 @@ def read_options(given: Mapping[str, str]) -> Options:
     return Options(**values)
 
 
-def read_values(given: Mapping[str, str], known: Readers) -> dict[str, Any]:
-    """Returns the fields that options were given for. Raises ConfigError."""
-    said = {name.lower(): text.strip() for name, text in given.items()}
-    names = {name.lower() for name in known}
-    for name in said:
-        if name not in names and not SPARKS_OWN.fullmatch(name):
-            raise ConfigError(f"unknown option {name!r}: there are {', '.join(sorted(known, key=str.lower))}")
-    values: dict[str, Any] = {}
-    for name, (attribute, read) in known.items():
-        if text := said.get(name.lower()):
-            try:
-                values[attribute] = read(text)
-            except (ConfigError, BadTopic) as error:
-                raise ConfigError(f"option {name}: {error}") from None
-    return values
-
-
 def for_batches(options: Options) -> Options:
     """Raises ConfigError."""
     _refuse(FOR_STREAMS, options, "streams: spark.readStream")
@@ -96,17 +74,6 @@ def _refuse(names: tuple[str, ...], options: Options, whose: str) -> None:
 def _place(text: str) -> str:
     """Returns a place as the broker reads it; the case of the two words does not count."""
     return text.lower() if text.lower() in (EARLIEST, LATEST) else text
-
-
-def read_flag(text: str) -> bool:
-    if text.lower() not in _WORDS:
-        raise ConfigError(f'"{text}" is neither true nor false')
-    return _WORDS[text.lower()]
-
-
-def read_seconds(text: str) -> float:
-    """Reads a duration; a bare number is in seconds, as Spark makes texts of numbers."""
-    return parse_duration(float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else text)
 
 
 def read_patience(text: str) -> str:

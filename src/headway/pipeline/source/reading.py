@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from headway.core.base import HeadwayError
-from headway.pipeline.source.backoff import Backoff
-from headway.pipeline.source.broker_client import BrokerClient
-from headway.pipeline.source.errors import Away, OffsetsGone
+from headway.pipeline.broker.backoff import Backoff
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import Away, OffsetsGone
 from headway.pipeline.source.loss import DELETED, LOST, lose
 from headway.pipeline.source.options import Options
 from headway.pipeline.source.ranges import LakeSpan, Span

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headway.core.base import ConfigError
-from headway.pipeline.source.errors import in_one_line
+from headway.pipeline.broker.errors import in_one_line
 from headway.pipeline.source.options import for_batches, for_streams, read_options
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headway.pipeline.source.broker_client import BrokerClient
-from headway.pipeline.source.errors import OffsetsGone, in_one_line
+from headway.pipeline.broker.broker_client import BrokerClient
+from headway.pipeline.broker.errors import OffsetsGone, in_one_line
 from headway.pipeline.source.loss import DELETED, go_back, lose
 from headway.pipeline.source.offset_finder import OffsetFinder
 from headway.pipeline.source.options import Options

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headway.core.base import ConfigError
+from headway.pipeline.broker.broker_client import BrokerClient
 from headway.pipeline.error_text import error_text
-from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.source.options import Options
 from headway.pipeline.views.schema import declared, inferred
 from headway.pipeline.views.tables import read_table

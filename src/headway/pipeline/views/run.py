@@ -23,11 +23,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headway.core.base import ConfigError
 from headway.pipeline.admin import admin_url
+from headway.pipeline.broker.errors import SourceError
 from headway.pipeline.error_text import error_text
 from headway.pipeline.lock import locked
 from headway.pipeline.progress import progress
 from headway.pipeline.session import MEMORY, open_session
-from headway.pipeline.source.errors import SourceError
 from headway.pipeline.stop_signal import stop_signal
 from headway.pipeline.views.catalog import Catalog
 from headway.pipeline.views.status import RUNNING, STARTING, Status

@@ -19,8 +19,8 @@ from pyspark.sql.types import (
 )
 
 from headway.core.base import ConfigError
+from headway.pipeline.broker.broker_client import BrokerClient
 from headway.pipeline.error_text import error_text
-from headway.pipeline.source.broker_client import BrokerClient
 from headway.pipeline.views.tables import OF_RECORD
 
 LATEST_RECORDS = 1_000

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from headway.client.address import LOG_IN, endpoint
 from headway.core.base import ConfigError
-from headway.pipeline.source.backoff import Backoff
-from headway.pipeline.source.errors import Away, OffsetsGone, SourceError
+from headway.pipeline.broker.backoff import Backoff
+from headway.pipeline.broker.errors import Away, OffsetsGone, SourceError
 
 T = TypeVar("T")
 BUSY = (502, 503, 504)

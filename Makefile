@@ -26,7 +26,7 @@ help:
 	@echo "make crash   kills the broker fifty times under load; nothing confirmed may be lost (two minutes)"
 	@echo "make mutants a hundred small faults put into the core, one at a time: do the tests notice? (an hour)"
 	@echo "make bench   side by side with every other broker that is installed (an hour or two)"
-	@echo "make judge   sixty labelled consumers, fast, slow and stuck: whom does each policy call slow? (five minutes)"
+	@echo "make judge   151 labelled consumers, fast, slow and stuck: whom does each policy call slow? (five minutes)"
 	@echo "make lint    ruff and mypy only"
 	@echo "make lock    pins every dependency anew, with hashes"
 	@echo "make clean   removes .venv and every cache"

@@ -28,6 +28,7 @@ class ClientSide(LoginSide, Protocol):
     engine: Engine
     connection: Connection
     listener: ListenerTable
+    session: Session | None
     version: Version
     username: str
     frame_bytes_max: int

@@ -52,7 +52,7 @@ app = typer.Typer(
 
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 
-app.add_typer(journal, name="journal", short_help="What a journal has, whether it is sound, making it smaller.")
+app.add_typer(journal, name="journal", short_help="Show, verify or compact the files of a journal.")
 app.command(short_help="Make certificates for trying out TLS.")(certs)
 app.command(short_help="Take recorded records out: Parquet or JSON lines.")(export)
 app.command(short_help="The latest record per key: filtered, ordered, live.")(query)
@@ -99,14 +99,14 @@ def serve(
     ready_file: Annotated[
         Path | None,
         typer.Option(
-            "--ready-file", metavar="FILE", help="Written once all listens: the addresses and the pid, as JSON."
+            "--ready-file", metavar="FILE", help="Written when all ports listen: the addresses and the pid, as JSON."
         ),
     ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the config, by default the embedded one, and do not serve.")
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Of a damaged journal, go on with what can be read; say what is lost.")
+        bool, typer.Option("--repair", help="Start from what can be read of a damaged journal; log what is lost.")
     ] = False,
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C; SIGHUP reads the config again.
@@ -140,7 +140,7 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The config, in TOML.", show_default=False)],
     against: Annotated[
         str | None,
-        typer.Option("--against", metavar="URL", help="A running broker's admin API: whom would this config hit now?"),
+        typer.Option("--against", metavar="URL", help="A broker's admin API: lists the consumers it would hit now."),
     ] = None,
     ca: CaOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are mistakes: exit code 2.")] = False,
@@ -257,7 +257,7 @@ def why(
     admin: AdminOption = None,
     ca: CaOption = None,
     as_json: JsonOption = False,
-    last: Annotated[int, typer.Option("--last", "-n", min=1, help="So many verdicts at most.")] = 5,
+    last: Annotated[int, typer.Option("--last", "-n", min=1, help="At most N verdicts.")] = 5,
 ) -> None:
     """Explains the decisions about a client, also long after it was disconnected.
 

@@ -32,7 +32,7 @@ ANSWER_S = 60.0
 def export(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A recorded topic, or a filter.", show_default=False)],
     start: Annotated[str, typer.Option("--from", metavar="WHEN", help="The first record.")] = "earliest",
-    stop: Annotated[str, typer.Option("--to", metavar="WHEN", help="The first one that is not wanted any more.")] = "",
+    stop: Annotated[str, typer.Option("--to", metavar="WHEN", help="The first record that is left out.")] = "",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="By default standard output, as JSON lines.")
     ] = None,
@@ -41,7 +41,7 @@ def export(
     ] = None,
     journal: Annotated[Path | None, typer.Option("--journal", metavar="FOLDER", help="Read a journal's files.")] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", metavar="FILE", help="… those of the broker with this config.")
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Read the journal that this config names.")
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="How to find keys, where the config does not say it.")
@@ -57,8 +57,8 @@ def export(
     """Take recorded records out: a range of a topic, or of all topics a filter matches, as Parquet or JSON lines.
 
     WHEN is an offset, a time (2026-01-31T12:00:00Z), how long ago (-5m), or "earliest". Columns: offset, timestamp,
-    topic, key, properties, payload. From a running broker, or from the files of a journal, beside a broker too. What is
-    no text is in base64 in JSON lines, as payload_base64. Exit code 1: some of it could not be read.
+    topic, key, properties, payload. From a running broker, or from the files of a journal, beside a broker too. In
+    JSON lines a payload that is not text is in base64, as payload_base64. Exit code 1: some of it could not be read.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ SHOWN_MAX = 20
 
 journal = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
-    help="What a journal has, whether it is sound, and making it smaller.",
+    help="Shows, verifies or compacts the files of a journal.",
 )  # fmt: skip
 
 FolderArgument = Annotated[
@@ -167,11 +167,11 @@ def verify(folder: FolderArgument = None, config: ConfigOption = None) -> None:
         raise typer.Exit(NOTHING_FOUND)
 
 
-@journal.command(short_help="Rewrite it so that nothing is left that nobody needs.")
+@journal.command(short_help="Make it smaller: delete what is no longer needed.")
 @plainly
 def compact(folder: FolderArgument = None, config: ConfigOption = None) -> None:
-    """Write down what is kept at the beginning of fresh segments, and delete what nobody needs. No broker may be at
-    work on it.
+    """Write what is kept to the beginning of new segments, and delete the segments that are no longer needed. No broker
+    may be running on the journal.
 
     What a durable session or queue has not settled stays, and so does the segment it is in. Recorded topics are
     shortened to their `keep` with --config; by the folder alone that is not known, and they stay as they are. A broker

@@ -42,7 +42,7 @@ def verdicts(
     action: Annotated[str, typer.Option("--action", metavar="ACTION", help="Such as disconnect.")] = "",
     ends: Annotated[bool, typer.Option("--ends", help="Show how connections ended, too.")] = False,
     all: Annotated[bool, typer.Option("--all", help="Show each verdict; do not fold those that come and go.")] = False,
-    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="The last so many rows.")] = None,
+    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only the last N rows.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The entries as JSON, one a line, for programs.")] = False,
     admin: AdminOption = None,
     config: Annotated[

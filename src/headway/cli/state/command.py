@@ -30,7 +30,7 @@ def query(
     filter: Annotated[str, typer.Argument(metavar="FILTER", help="A keyed topic, or a filter.", show_default=False)],
     where: Annotated[str, typer.Option("--where", metavar="SELECTOR", help="Only records that match.")] = "",
     order_by: Annotated[str, typer.Option("--order-by", metavar="TERMS", help="Such as '/delay DESC, topic'.")] = "",
-    top: Annotated[int, typer.Option("--top", "-n", min=0, max=10_000, help="So many records at most.")] = 20,
+    top: Annotated[int, typer.Option("--top", "-n", min=0, max=10_000, help="At most N records.")] = 20,
     skip: Annotated[int, typer.Option("--skip", min=0, help="After so many others.")] = 0,
     select: Annotated[
         str, typer.Option("--select", metavar="COLUMNS", help="Such as '/carrier, avg(/delay) AS delay, count(*)'.")

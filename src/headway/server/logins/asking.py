@@ -50,7 +50,7 @@ class _Deadline:
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # TLS is left as it is: a thread is in it
 
 
-class _Plain(HTTPConnection):
+class _Connection(HTTPConnection):
     def __init__(self, deadline: _Deadline, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._deadline = deadline
@@ -60,14 +60,8 @@ class _Plain(HTTPConnection):
         self._deadline.watch(self.sock)
 
 
-class _Tls(HTTPSConnection):
-    def __init__(self, deadline: _Deadline, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._deadline = deadline
-
-    def connect(self) -> None:
-        super().connect()
-        self._deadline.watch(self.sock)
+class _TlsConnection(_Connection, HTTPSConnection):
+    """``connect`` of its base goes on to that of ``HTTPSConnection``, so the deadline watches the socket with TLS."""
 
 
 class _PlainHandler(HTTPHandler):
@@ -76,7 +70,7 @@ class _PlainHandler(HTTPHandler):
         self._deadline = deadline
 
     def http_open(self, request: Request) -> HTTPResponse:
-        return self.do_open(partial(_Plain, self._deadline), request)
+        return self.do_open(partial(_Connection, self._deadline), request)
 
 
 class _TlsHandler(HTTPSHandler):
@@ -85,7 +79,7 @@ class _TlsHandler(HTTPSHandler):
         self._deadline = deadline
 
     def https_open(self, request: Request) -> HTTPResponse:
-        return self.do_open(partial(_Tls, self._deadline), request)
+        return self.do_open(partial(_TlsConnection, self._deadline), request)
 
 
 def fetch(request: Request, timeout_s: float, bytes_max: int) -> tuple[int, bytes]:

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headway.core.base import ProtocolError, Reason
+from headway.core.base import ProtocolError, Reason, moved
 from headway.core.permission import Identity
 from headway.server.logins import SCRAM, Refusal, Scram, ScramError
+from headway.server.mqtt.states import ASKED, AUTH_MOVES, CHECKING, IDLE, NOT_AGREED, AuthState
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import Auth
 
@@ -24,16 +25,18 @@ Proof = tuple[Identity | Refusal, bytes]
 
 
 class Conversation:
-    __slots__ = ("_checking", "_peer", "_proved", "_scram", "agreed")
+    __slots__ = ("_peer", "_proved", "_scram", "state")
 
     def __init__(self, peer: Greeted) -> None:
         self._peer = peer
         self._scram: Scram | None = None
-        """The conversation that goes on."""
+        """The conversation that goes on, while ``ASKED``."""
         self._proved: Callable[[Proof], None] | None = None
-        self._checking = False
-        self.agreed = False
-        """Whether CONNECT named the method, so that AUTH may come."""
+        self.state = NOT_AGREED
+        """Only ``_become`` sets it."""
+
+    def _become(self, state: AuthState) -> None:
+        self.state = moved(AUTH_MOVES, self.state, state)
 
     def over(self) -> None:
         """Drops the peer when the connection has ended."""
@@ -43,13 +46,14 @@ class Conversation:
     def begin(self, scram: Scram, message: bytes, proved: Callable[[Proof], None]) -> None:
         """Answers the client's first message. Calls ``proved`` once the last one is checked. Raises ScramError."""
         answer = scram.first(message)
-        self._scram, self._proved, self.agreed = scram, proved, True
+        self._become(ASKED)
+        self._scram, self._proved = scram, proved
         self._peer.write(self._peer.replies.auth(ReasonCode.CONTINUE_AUTHENTICATION, SCRAM, answer))
 
     def on_auth(self, packet: Auth) -> None:
         """Handles AUTH. Raises ProtocolError."""
-        if not self.agreed or packet.method != SCRAM:
-            text = "AUTH came, but no authentication method was agreed on" if not self.agreed else (
+        if self.state is NOT_AGREED or packet.method != SCRAM:
+            text = "AUTH came, but no authentication method was agreed on" if self.state is NOT_AGREED else (
                 f"AUTH names another method than CONNECT, {SCRAM}"
             )  # fmt: skip
             raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
@@ -61,19 +65,23 @@ class Conversation:
         if scram is None or self._proved is None:
             text = "AUTH goes on with an authentication that has not begun"
             raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
-        peer = self._peer
+        self._become(CHECKING)
+        peer, checked = self._peer, partial(self._checked, self._proved)
         proof = peer.engine.logins.check_proof(scram, message, peer.host, partial(_is_open, peer.connection))
         if peer.session is None:
-            peer.wait_for(proof, self._proved)
+            peer.wait_for(proof, checked)
         else:
-            self._checking = True
-            peer.engine.spawn(peer.answer(proof, self._proved))
+            peer.engine.spawn(peer.answer(proof, checked))
+
+    def _checked(self, proved: Callable[[Proof], None], proof: Proof) -> None:
+        self._become(IDLE)
+        proved(proof)
 
     def _again(self, message: bytes) -> None:
         """Answers the first message of a client that is let in already."""
         peer = self._peer
         scram = peer.engine.logins.scram()
-        if peer.session is None or self._scram is not None or self._checking:
+        if peer.session is None or self.state is not IDLE:
             text = "AUTH begins an authentication before the last one has ended"
             raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
         try:
@@ -85,7 +93,6 @@ class Conversation:
 
     def _still(self, proof: Proof) -> None:
         """Tells a client that it is still its user, or ends its connection."""
-        self._checking = False
         peer, (found, answer) = self._peer, proof
         if isinstance(found, Refusal):
             peer.engine.refused(peer.connection, found.text)

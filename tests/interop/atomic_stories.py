@@ -1,0 +1,266 @@
+"""Clients that ask for a state and for what changes it, under load, and what each has to get: the state as of the
+offset of its marks, then every record behind that offset, once.
+
+The truth is arithmetic: which key update number *n* has, and whether it deletes it, anybody can work out. As nobody
+else publishes, the offset of update *n* is *n* and a constant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any, NamedTuple
+
+from bench.wires.packets import encode_publish
+from tests.interop.amqp_pika import Pika
+from tests.interop.pahos import paho, properties
+from tests.interop.process import LISTENER, BrokerProcess
+from tests.interop.raw import Raw
+from tests.interop.test_interop_events import Stream
+from tests.interop.test_interop_state import ask
+from tests.interop.waiting import PATIENCE_S, until
+
+from headway.client import Delete, Gap, Key, Put, Stale, View
+from headway.core.message import Properties
+
+CONFIG = LISTENER + (
+    '[listeners.amqp]\nurl = "amqp://127.0.0.1:0"\n[[topic]]\nfilter = "atomic/#"\nkey = "/k"\n'
+)  # fmt: skip
+TOPIC = "atomic/feed"
+KEYS = 2000
+LIVE = 60
+"""The least live records that each client reads."""
+BATCH, PAUSE_S = 20, 0.01
+
+
+class Truth:
+    """What update number *n* is, and what the state is as of it."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
+        self._updates: list[tuple[str, bool]] = []
+        self._history: dict[str, list[int]] = {}
+
+    def update(self, number: int) -> tuple[str, bool]:
+        """Returns the key of an update, and whether it deletes it. The first ones make all keys."""
+        while len(self._updates) <= number:
+            at = len(self._updates)
+            some = f"k{at}" if at < KEYS else f"k{self._chance.randrange(KEYS)}"
+            self._updates.append((some, at >= KEYS and self._chance.random() < 0.1))
+            self._history.setdefault(some, []).append(at)
+        return self._updates[number]
+
+    def deletes(self, number: int) -> bool:
+        return self.update(number)[1]
+
+    def state(self, number: int) -> dict[str, int]:
+        """Returns the number of the latest update of each key that is there as of one."""
+        self.update(number)
+        state = {key: every[max(0, bisect_right(every, number) - 1)] for key, every in self._history.items()}
+        return {key: latest for key, latest in state.items() if latest <= number and not self.deletes(latest)}
+
+
+class Seen(NamedTuple):
+    """One thing that a client was told. ``event`` is empty for a record; marks have figures."""
+
+    event: str
+    key: str | None = None
+    number: int = -1
+    offset: int = -1
+    records: int = -1
+    gap: bool = False
+
+
+class Feed:
+    """A publisher that goes on while clients come, and the truth of what it publishes."""
+
+    def __init__(self, broker: BrokerProcess, seed: int) -> None:
+        self.broker, self.seed = broker, seed
+        self._truth, self._published = Truth(seed), 0
+
+    def truth(self) -> Truth:
+        """Makes the truth once more, for another thread."""
+        return Truth(self.seed)
+
+    @contextmanager
+    def flows(self) -> Iterator[int]:
+        """Publishes until the end of the block. Yields the offset of update 0."""
+        over, failed = threading.Event(), list[Exception]()
+        with Raw(self.broker.ports["mqtt"], "feed") as writer:
+            writer.sock.sendall(b"".join(map(self._frame, range(KEYS))))
+            self._published = KEYS
+            until(lambda: ask(self.broker, "atomic/#", {"top": 0}).json["keys"] == KEYS, what="all keys are there")
+            first = ask(self.broker, "atomic/#", {"top": 1}).json["records"][0]
+
+            def publish() -> None:
+                try:
+                    while not over.wait(PAUSE_S):
+                        some = range(self._published, self._published + BATCH)
+                        writer.sock.sendall(b"".join(map(self._frame, some)))
+                        self._published += BATCH
+                except OSError as error:
+                    failed.append(error)
+
+            thread = threading.Thread(target=publish, daemon=True)
+            thread.start()
+            try:
+                yield first["offset"] - json.loads(first["payload"])["n"]
+            finally:
+                over.set()
+                thread.join(PATIENCE_S)
+        assert not failed, f"there was no load: {failed}"
+
+    def _frame(self, number: int) -> bytes:
+        key, deletes = self._truth.update(number)
+        payload = json.dumps({"k": key, "n": number, "filler": "x" * 100}).encode()
+        return encode_publish(TOPIC, payload, properties=Properties(user=(("delete", "1"),) if deletes else ()))
+
+
+def checked(seen: Iterator[Seen], truth: Truth, base: int) -> int:
+    """Reads a snapshot and live records. Returns how many keys changed while the snapshot was sent."""
+    begin = next(seen)
+    assert begin.event == "snapshot_begin", begin
+    as_of = begin.offset - base
+    state, image = truth.state(as_of), dict[str, int]()
+    for one in seen:
+        assert not one.gap, one
+        if one.event == "snapshot_end":
+            break
+        assert one.event == "", one
+        assert one.key is not None
+        assert one.key not in image, f"{one} came twice in the snapshot"
+        assert state.get(one.key) == one.number, f"{one}, and as of {as_of} it is {state.get(one.key)}"
+        image[one.key] = one.number
+    assert (one.event, one.offset, one.records) == ("snapshot_end", begin.offset, len(image))
+    left_out = set(state) - set(image)
+    follow, number = set(left_out), as_of
+    while follow or number < as_of + LIVE:
+        one, number = next(seen), number + 1
+        key, deletes = truth.update(number)
+        assert not one.gap, one
+        assert one.number == number, f"{one} came where {number} is due: lost or doubled"
+        assert (one.event, one.key) == ("delete" if deletes else "", key)
+        follow.discard(key)
+        if deletes:
+            image.pop(key, None)
+        else:
+            image[key] = number
+    assert image == truth.state(number), f"the image as of {number}, from a snapshot as of {as_of}"
+    return len(left_out)
+
+
+# -- a round over each protocol ---------------------------------------------------------------------------------------
+
+
+def _told(user: dict[str, Any], payload: bytes) -> Seen:
+    """Reads user properties of MQTT, or headers of AMQP."""
+    event = str(user.get("headway-event", ""))
+    if event.startswith("snapshot_"):
+        return Seen(event, offset=int(user["headway-offset"]), records=int(user.get("headway-records", -1)))
+    said = json.loads(payload)
+    return Seen(event, said["k"], said["n"], gap=any(name.startswith("headway-gap") for name in user))
+
+
+def over_mqtt(broker: BrokerProcess, truth: Truth, base: int, name: str) -> int:
+    with paho(broker.ports["mqtt"], name) as client:
+
+        def seen() -> Iterator[Seen]:
+            done = 0
+            while True:
+                for message in client.wait(done + 1)[done:]:
+                    done += 1
+                    yield _told(dict(getattr(message.properties, "UserProperty", [])), message.payload)
+
+        options = properties("SUBSCRIBE", UserProperty=[("snapshot", "true"), ("marks", "true")])
+        client.client.subscribe("atomic/#", 0, properties=options)
+        return checked(seen(), truth, base)
+
+
+def over_amqp(broker: BrokerProcess, truth: Truth, base: int, name: str) -> int:
+    with closing(Pika(broker.ports["amqp"])) as client:
+        wanted = {"x-headway-topics": "atomic.#", "x-headway-snapshot": "true", "x-headway-marks": "true"}
+
+        def seen() -> Iterator[Seen]:
+            while True:
+                (one,) = client.wait(1)
+                yield _told(one.headers, one.body)
+
+        client.consume("amq.topic", auto_ack=True, arguments=wanted)
+        return checked(seen(), truth, base)
+
+
+def over_events(broker: BrokerProcess, truth: Truth, base: int, name: str) -> int:
+    with closing(Stream(broker, "atomic/#")) as stream:
+
+        def seen() -> Iterator[Seen]:
+            for one in stream.events:
+                if one.name.startswith("snapshot_"):
+                    yield Seen(one.name, offset=one.data["offset"], records=one.data.get("records", -1))
+                elif one.name in ("", "delete"):
+                    number = json.loads(one.data["payload"])["n"]
+                    assert int(one.id) == base + number
+                    yield Seen(one.name, one.data["key"], number)
+                else:
+                    yield Seen(one.name, gap=True)
+
+        return checked(seen(), truth, base)
+
+
+def over_view(broker: BrokerProcess, truth: Truth, base: int, name: str) -> int:
+    return asyncio.run(asyncio.wait_for(_view(broker, truth, base, name), 2 * PATIENCE_S))
+
+
+async def _view(broker: BrokerProcess, truth: Truth, base: int, name: str) -> int:
+    """The image is the truth as of an update, as of that which the view says or later, and then each change comes."""
+    url = f"mqtt://127.0.0.1:{broker.ports['mqtt']}"
+    async with View(url, "atomic/#", key="/k", client_id=name, stale_after="30s", lease="2m") as view:
+        changes = view.changes()
+        image = {str(key.key): entry.json()["n"] for key, entry in view.copy().items()}
+        said = view.as_of.offset - base
+        number = max(said, *image.values())
+        while image != truth.state(number) and truth.deletes(number + 1):
+            number += 1
+        assert image == truth.state(number), f"the view's image is as of no update near {number}; it says {said}"
+        upto, due = number + LIVE, _changes(truth, image, number)
+        while number < upto:
+            for change in await changes.some(100):
+                assert not isinstance(change, Gap | Stale), change
+                if isinstance(change, Put | Delete):
+                    number, key = next(due)
+                    assert change.key == Key(TOPIC, key), f"{change} came where {number} is due"
+                    assert isinstance(change, Delete) == truth.deletes(number)
+                    assert isinstance(change, Delete) or change.entry.json()["n"] == number
+        return number - said
+
+
+def _changes(truth: Truth, image: dict[str, int], number: int) -> Iterator[tuple[int, str]]:
+    """Yields the updates that change an image; to delete what is not there does not."""
+    there = set(image)
+    while True:
+        number += 1
+        key, deletes = truth.update(number)
+        if not deletes or key in there:
+            yield number, key
+        (there.discard if deletes else there.add)(key)
+
+
+OVER: dict[str, Callable[[BrokerProcess, Truth, int, str], int]] = {
+    "MQTT 5, paho": over_mqtt, "AMQP, pika": over_amqp, "server-sent events, http.client": over_events,
+    "View": over_view,
+}  # fmt: skip
+
+
+def rounds(broker: BrokerProcess, over: str, count: int, seed: int = 1) -> tuple[int, int]:
+    """Has one client come after the other. Returns how many found the state changed while it was sent, and how many
+    keys had."""
+    feed = Feed(broker, seed)
+    with feed.flows() as base:
+        truth, changed = feed.truth(), []
+        for number in range(count):
+            changed.append(OVER[over](broker, truth, base, f"round {number}"))
+    return sum(map(bool, changed)), sum(changed)

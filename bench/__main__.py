@@ -4,6 +4,7 @@
     python -m bench isolation --peers headway,nats      one workload, two brokers
     python -m bench fanout,latency --rounds 5 --seconds 5 --plots docs/plots
     python -m bench fanout,isolation,workqueue --peers headway-amqp,rabbitmq    both over AMQP
+    python -m bench state --cases share --rounds 1      of one workload only the cases with this word in their name
     python -m bench all --tiny --peers headway,limit    does everything still work? (half a minute)
     python -m bench peers                               how each peer is configured, in full, and why
     python -m bench tables bench.json                   the tables in Markdown
@@ -79,6 +80,7 @@ def _bench(arguments: list[str]) -> int:
     parser = _Parser(prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", help=f"all, or some of: {', '.join(WORKLOADS)}")
     parser.add_argument("--peers", default="", help=f"some of: {','.join(PEERS)}")
+    parser.add_argument("--cases", default="", metavar="TEXT", help="only cases with this in their name")
     parser.add_argument("--rounds", type=_more_than_none(int), default=3, help="how often all is measured in turn (3)")
     parser.add_argument("--seconds", type=_more_than_none(float), default=3.0, help="publish so long each time (3)")
     parser.add_argument("--tiny", action="store_true", help="small sizes, one round of 0.3 s: does it work?")

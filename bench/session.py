@@ -43,9 +43,10 @@ def session(given: argparse.Namespace, arguments: Sequence[str]) -> int:
             raise BenchError(f"{path.parent} is no folder")
     raise_file_limit()
     rounds, seconds = (1, TINY_S) if given.tiny else (given.rounds, given.seconds)
-    plan = steps(workloads, peers, rounds, given.tiny)
+    plan = [step for step in steps(workloads, peers, rounds, given.tiny) if given.cases in step.case.name]
     if not plan:
-        raise BenchError(f"none of these peers takes part in {given.workloads}")
+        cases = f" with a case {given.cases!r}" if given.cases else ""
+        raise BenchError(f"none of these peers takes part in {given.workloads}{cases}")
     document: results.Document = {
         "schema": results.SCHEMA, "date": datetime.now(UTC).isoformat(timespec="seconds"), "arguments": list(arguments),
         "rounds": rounds, "seconds": seconds, "tiny": given.tiny, "machine": machine(),

@@ -1,4 +1,5 @@
-"""State: pages of the latest record per key, in the order of a field, and what a key costs in memory."""
+"""State: pages of the latest record per key, in the order of a field, what a key costs in memory, and what a record
+costs where many subscribers share a selector or a page."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from bench.driver.flood import PATIENCE_S, workers
 from bench.errors import PeerFailed
 from bench.peers.peer import Peer, Running
 from bench.workloads.footprint import settled
+from bench.workloads.states import shared
 from bench.workloads.workload import Case, Column, Figures, Workload
 
 TOPIC = ("state", "all")
@@ -27,13 +29,15 @@ class State(Workload):
     about = (
         f"the state of a topic with keys of {PAYLOAD_BYTES} B: the first page of 20 in the order of a field, which "
         f"makes the order unless that is declared; {PAGES} more, with nothing published and with {UPDATES_PER_S:,} "
-        "updates a second; memory"
+        "updates a second; memory. Then subscribers who share one selector, or one live page of 20: the broker's CPU "
+        "time for a record that none of them is told of, and for each delivery of one that all are told of"
     )
     columns = (
         Column("page p99", "page_p99_ns", "ns", "low"), Column("page p50", "page_p50_ns", "ns", "low"),
         Column("p99, updates", "updated_p99_ns", "ns", "low"), Column("p50, updates", "updated_p50_ns", "ns", "low"),
         Column("first page", "first_ns", "ns", "low"), Column("per key", "key_bytes", "bytes", "low"),
         Column("order, per key", "order_bytes", "bytes", "low"), Column("updates", "updates", "count"),
+        *shared.COLUMNS,
     )  # fmt: skip
 
     def cases(self, tiny: bool) -> list[Case]:
@@ -41,7 +45,7 @@ class State(Workload):
         pages = 5 if tiny else PAGES
         cases = [Case(f"{keys:,} keys", {"keys": keys, "pages": pages}) for keys in counts]
         most = {"keys": counts[-1], "pages": pages, "declared": True}
-        return [*cases, Case(f"{counts[-1]:,} keys, declared order", most)]
+        return [*cases, Case(f"{counts[-1]:,} keys, declared order", most), *shared.cases(tiny)]
 
     def suits(self, peer: Peer, case: Case) -> bool:
         return peer.name == "headway"
@@ -54,6 +58,8 @@ class State(Workload):
         return kept
 
     def run(self, running: Running, case: Case, seconds: float) -> Figures:
+        if "shared" in case.values:
+            return shared.run(running, case, seconds)
         keys, pages = case.values["keys"], case.values["pages"]
         before = settled(running)
         with workers() as begin:

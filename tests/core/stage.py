@@ -53,6 +53,13 @@ SHARED = MqttDialect(5, 2, None, True, False)
 _BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
+def terms_of(topic: dict[str, Any]) -> StateTerms:
+    """What a ``[[topic]]`` says."""
+    durations = {name: parse_duration(topic[name]) for name in ("conflate", "expire") if name in topic}
+    plain = {name: value for name, value in topic.items() if name not in durations}
+    return StateTerms(**plain, **{f"{name}_s": value for name, value in durations.items()})
+
+
 def documented(row: str) -> str:
     """The TOML that docs/POLICIES.md gives for a row of the table: what people copy is what is tested."""
     blocks = [block for block in _BLOCK.findall(POLICIES.read_text()) if re.match(rf"# {row}\b", block)]
@@ -258,7 +265,7 @@ class Stage:
         self.broker = Broker({"": Limits()}, pools, parse_policies(tables.get("policy", [])), flap=FlapControl(**flap))
         self.pool = pools[""]
         for topic in tables.get("topic", []):
-            self.broker.declare_state(StateTerms(**topic))
+            self.broker.declare_state(terms_of(topic))
         self.disk = Disk(Random(0), 0.0, 0.0, 0.0)
         self.clients: dict[str, Client] = {}
         self.spills: list[Spill] = []

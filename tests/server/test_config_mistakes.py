@@ -122,6 +122,8 @@ MISTAKES = [
     ("topic = 3", "topic: expected tables in double brackets, [[topic]], not 3"),
     ("[topic]\nfilter = 'a'", "topic: expected tables in double brackets, [[topic]], not a table"),
     ("[[topic]]", "topic[1].filter: is missing"),
+    ("[[topic]]\nfilter = 'a'\nconflate = 'off'", 'topic[1].conflate: "off" is not a duration'),
+    ("[[topic]]\nfilter = 'a'\nconflate = '2d'", "topic[1].conflate: "),
     ("[[topic]]\nfilter = 'a/#/b'", "topic[1].filter: filter 'a/#/b': '#' must be the whole of the last level"),
     ("[[topic]]\nfilter = 'a'\nkey = 'tailnum'", "topic[1].key: key 'tailnum' is none of: a JSON pointer"),
     ("[[topic]]\nfilter = 'a'\n[[topic]]\nfilter = 'a'", 'topic[2].filter: "a" has a key already'),

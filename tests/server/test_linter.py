@@ -297,6 +297,13 @@ def test_every_place_of_a_filter_is_looked_at() -> None:
     assert line.startswith("line 3: policy 'p', topics: \"stocks.us.>\": > is a wildcard elsewhere")
 
 
+def test_a_conflated_topic_without_a_key_is_told_of() -> None:
+    text = '[[topic]]\nfilter = "prices/#"\n%sconflate = "500ms"\n'
+    (line,) = found(text % "")
+    assert line.startswith("line 3: topic[1].conflate: there is no key, so subscribers get the latest record of each")
+    assert found(text % 'key = "topic"\n') == found(text % 'key = "/symbol"\n') == []
+
+
 def test_a_filter_that_is_refused_is_told_what_was_meant() -> None:
     for text in ('[[policy]]\nname = "p"\ntopics = ["stocks.#"]\n', '[[topic]]\nfilter = "stocks.#"\n'):
         with pytest.raises(BadConfig, match=r'write "stocks/#"'):

@@ -157,7 +157,8 @@ class SubModel(Expectation):
         self.version5 = getattr(request.dialect, "version", 4) == 5
         self.last = start if request.options.start == "end" and not request.options.snapshot else 0
         self.retained_seen: set[int] = set()
-        self.announced = subscription.gap.records if subscription.gap is not None else 0
+        own = subscription.counters.gap_records.total()  # what it missed before it began, with ``from``
+        self.announced = subscription.gap.records - own if subscription.gap is not None else 0
         """Inherited from the subscription it replaced, and not this one's own: taken out again below."""
         self.announced = -self.announced
         self.early: list[int] = []

@@ -69,7 +69,7 @@ class Records:
         """Offered is what was published for it, where nothing else is offered, or twice, and nothing rests."""
         subscription, request = model.subscription, model.subscription.request
         plain = model.shared is None and request.options.start == "end" and model.filter[0] != "$"
-        if not plain or (subscription.conflating and request.options.conflate_s):
+        if not plain or subscription.conflation.by_clock:
             return
         assert books.offered_records >= len(model.expected), f"{model}: {books}, {len(model.expected)} published"
         more = request.send_retained != "never" or request.options.snapshot or model.replaced or model.renewed

@@ -83,13 +83,24 @@ class World:
         self._at_once: Counter[tuple[float, str, str]] = Counter()
         self._tap()
         self.records = Records(self)
+        self.config = Random(f"config {seed}")
         self.declared: list[tuple[str, str]] = []
         if rng.random() < self.STATES:
             self.declared = [(rng.choice(("#", "a/#", "b/#")), rng.choice(chance.KEYS))]
-            self.broker.declare_state(StateTerms(*self.declared[0]))
+            self.broker.declare_state(StateTerms(*self.declared[0], conflate_s=self.an_interval()))
         self.clients = [Client(self, n, rng.choice(chance.MANNERS)) for n in range(rng.randint(3, 10))]
         self.clients.append(Client(self, 99, chance.HEALTHY))
         self.healthy = {client.name for client in self.clients if client.manner.healthy}
+
+    def an_interval(self) -> float | None:
+        """How often the declared topic is conflated."""
+        return self.config.choice((None, None, 0.0, 0.3))
+
+    def reload_topic(self) -> None:
+        """A reload, which has the declared topic conflated otherwise."""
+        interval_s = self.an_interval()
+        self.note("reloads", interval_s)
+        self.broker.declare_states([StateTerms(*one, conflate_s=interval_s) for one in self.declared], self.now)
 
     def _policies(self) -> tuple[Policy, ...]:
         return chance.policies(self.rng)
@@ -294,6 +305,8 @@ class World:
         self.pass_time(rng.choice((0.0, 0.001, 0.01, 0.05, 0.1)) if rng.random() > 0.003 else rng.choice((1.0, 5.0)))
         for client in rng.sample(self.clients, k=min(3, len(self.clients))):
             self._act(client)
+        if self.declared and self.config.random() < 0.01:
+            self.reload_topic()
         self.turn()
         audit.after_turn(self)
         self.records.audit()

@@ -168,9 +168,14 @@ def _waits(publisher: dict[str, Any]) -> Text:
 
 
 def _last(consumer: dict[str, Any]) -> Text:
-    """Returns why it is sent no more, if that is a limit of its user, or else the last verdict on it."""
+    """Returns why it is sent no more, if that is a limit of its user, or else the last verdict on it, or else who has
+    it conflated."""
     why = printable(consumer.get("waits_for", ""))
-    return Text(why, style="yellow") if why else Text(figures.verdict_line(consumer.get("last_verdict")))
+    if why:
+        return Text(why, style="yellow")
+    if not consumer.get("last_verdict") and consumer.get("conflated_by"):
+        return Text(printable(f"conflated by {consumer['conflated_by']}"), style="dim")
+    return Text(figures.verdict_line(consumer.get("last_verdict")))
 
 
 CONSUMER: tuple[Column, ...] = (

@@ -27,6 +27,9 @@ def tell(console: Console, answer: dict[str, Any], last: int) -> None:
     if not verdicts:
         line.append("; nothing was ever decided about it", style="not bold")
     console.print(line, soft_wrap=True)
+    for one in answer.get("conflated") or []:
+        told = f"{one.get('filter', '?')}: given the latest record per key only, by {one.get('by', '?')}"
+        console.print(Text("  " + printable(told)), soft_wrap=True)
     for verdict in verdicts[:last]:
         _tell_one(console, verdict)
     if len(verdicts) > last:

@@ -81,10 +81,9 @@ def make_request(
     if selector is not None and top is None:
         options.append(("out_of_focus", "true"))
     given = [(name, value) for name, value in asked.items() if value is not None]
-    for name in ("conflate", "patience"):
-        if asked[name] is not None:
-            _seconds(name, str(asked[name]))
-    if conflate is not None and parse_duration(conflate) >= stale_after_s:
+    if patience is not None:
+        _seconds("patience", patience)
+    if conflate not in (None, "off") and _seconds("conflate", conflate) >= stale_after_s:
         raise ConfigError(f"conflate={conflate!r} has to be less than stale_after={stale_after!r}")
     acknowledges = patience is not None
     return Request(

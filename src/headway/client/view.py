@@ -43,7 +43,8 @@ class View(Picture):
     :param selector: only records that match (JMS syntax); a key whose record no longer does goes out of focus.
     :param top: the view is a live page: at most so many records, in the order ``order_by`` (``/delay DESC``), after
         ``skip`` others. What the page loses goes out of focus, and says why. :meth:`in_order` has them in their order.
-    :param conflate: changes of a key at most this often (``500ms``); ``0s``: as often as the network has room.
+    :param conflate: changes of a key at most this often (``500ms``); ``0s``: as often as the network has room;
+        ``off``: every change, also of a topic that the broker conflates for those who say nothing.
     :param policy: a policy of the broker, by name.
     :param patience: for how long a reader of :meth:`changes` may let a change wait (``20m``) without being slow.
     :param lease: the broker ends the subscription so long after it heard last of the view, which renews it by itself.

@@ -83,7 +83,7 @@ class Broker:
                                  self.flap, sweep_s=sweep_s, late_s=late_s)
         self._receipt_replies = ReceiptReplies(self.registry, self._publishing, advisories)
         self._turn = Turn(self.registry, self.fanout, self.queues, self.governor, self._receipt_replies,
-                          Expiring(self.registry, self._publishing), live)
+                          Expiring(self.registry, self._publishing), live, self._subscribing.starts)
         self._revoking = Revoking(self.registry, self._admission, ending, self.queues, metadata)
         self._recharging = Recharging(self.registry)
         self._new_policies = NewPolicies(self.registry, self.governor, self._subscribing.starts)

@@ -36,7 +36,8 @@ def test_much_happens() -> None:
     counts = counts_of(World, range(1, 9), 80)
     pages = "checks of pages", "pages read a record", "pages read out_of_focus"
     kinds = ("reads delete", "reads a record", "reads snapshot_end", "reads out_of_focus")
-    for what in (*kinds, "queries", "resumes", "snapshots", "checks in full", "checks in part", *pages):
+    for what in (*kinds, "queries", "resumes", "snapshots", "checks in full", "checks in part", "reloads",
+                 "conflated by the topic", *pages):  # fmt: skip
         assert counts[what] > 10, f"{what} hardly came up: {counts}"
 
 

@@ -1,19 +1,21 @@
 """A world of one keyed topic, publishers who put and delete, and subscribers who keep an image of it.
 
-Subscribers read fast, slowly or not at all, are conflated by an interval, by their sockets or by a policy, are cut and
-come back with a snapshot or from the offset that they read last. After every step each image has to be true.
+Subscribers read fast, slowly or not at all, are conflated by an interval, by their sockets, by a policy or by their
+topic, which a reload changes now and then, are cut and come back with a snapshot or from the offset that they last
+read. After every step each image has to be true.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
 from collections import Counter, deque
 from random import Random
 from typing import Any
 
 from bench.wires.packets import encode_publish
-from tests.core.stage import Client, Stage
+from tests.core.stage import Client, Stage, terms_of
 from tests.sim.images.image import SELECTOR, Image
 from tests.sim.images.pages import PageViewer
 from tests.sim.images.truth import KINDS, Event, Truth
@@ -51,7 +53,7 @@ class Viewer:
         self.image = Image(world.truth, rng.choice(FILTERS), selector=selector,
                            focused=selector and rng.random() < 0.7)
         self.marks = rng.random() < 0.5
-        self.conflate = rng.choice((None, None, "0", "500ms"))
+        self.conflate = world.config.choice(("off", None, None, "0", "500ms"))
         self.taken = 0
         self.subscription = self.subscribe(resume=False)
 
@@ -124,8 +126,10 @@ class World:
         focus.LOST_MAX = rng.choice((1, 5, 256))
         live_query.DELETES_MAX = rng.choice((1, 5, 256))
         head.SPARE_RECORDS = rng.choice((1, 64))
+        self.config = Random(f"config {seed}")
         table = f'[[topic]]\nfilter = "k/#"\nkey = "{self.kind}"\ntombstones = {str(self.tombstones).lower()}\n'
-        self.stage = Stage(table + rng.choice(POLICIES))
+        self.table = table
+        self.stage = Stage(self.a_table() + rng.choice(POLICIES))
         self.truth = Truth()
         self.publisher = self.stage.client("publisher")
         self.asker = self.stage.client("asker", reads=rng.choice((float("inf"), 3000.0)), buffer=1000)
@@ -146,6 +150,16 @@ class World:
 
     def count(self, what: str) -> None:
         self.counts[what] += 1
+
+    def a_table(self) -> str:
+        """The ``[[topic]]``, conflated or not."""
+        return self.table + self.config.choice(("", "", 'conflate = "0s"\n', 'conflate = "300ms"\n'))
+
+    def reload(self) -> None:
+        table = self.a_table()
+        self.note("reloads", table)
+        self.count("reloads")
+        self.stage.broker.declare_states(map(terms_of, tomllib.loads(table)["topic"]), self.stage.now)
 
     # -- publishing -------------------------------------------------------------------------------------------------
 
@@ -249,6 +263,10 @@ class World:
                 page.come_back()
             else:
                 page.client.reads = rng.choice(READS)
+        if self.config.random() < 0.03:
+            self.reload()
+        by_topic = sum(bool(viewer.subscription.conflation.by_topic) for viewer in self.viewers)
+        self.counts["conflated by the topic"] += by_topic
         if rng.random() < 0.5:
             self.stage.run(rng.choice((0.1, 0.1, 0.5)))
         else:

@@ -20,7 +20,7 @@ export function makeRequest(url, filter, options = {}) {
   checkFilter(filter);
   const [leaseMs, staleAfterMs] = [duration("lease", lease), duration("staleAfter", staleAfter)];
   if (staleAfterMs >= leaseMs) throw new TypeError(`staleAfter "${staleAfter}" has to be less than lease "${lease}"`);
-  if (conflate !== undefined && duration("conflate", conflate, 0) >= staleAfterMs) {
+  if (conflate !== undefined && conflate !== "off" && duration("conflate", conflate, 0) >= staleAfterMs) {
     throw new TypeError(`conflate "${conflate}" has to be less than staleAfter "${staleAfter}"`);
   }
   const { clientId = `view-${randomName()}`, WebSocket = globalThis.WebSocket } = options;

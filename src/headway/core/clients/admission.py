@@ -131,7 +131,8 @@ class Admission:
             session.pending_will = will  # published if the session ends now, forgotten if the client resumes it
 
     def _resume(self, session: Session, request: ConnectRequest, outlet: Outlet, now: float) -> None:
-        if session.listener != request.listener:
+        durable = session.expiry_s > 0
+        if session.listener != request.listener or durable != (request.expiry_s > 0):
             self._registry.came_elsewhere[session] = None
         session.adopt(request, now)
         session.settle_tab()

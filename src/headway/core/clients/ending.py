@@ -60,7 +60,7 @@ class Ending:
             self.set_free(subscription)
             subscription.cursor.close()
             feed.settle_down()  # the lane's records may have been held for this subscription only
-        self._release_state(subscription, now)
+        self.release_state(subscription, now)
         if subscription in feed.gates:
             self.open_gate(subscription, now)
         if queue is not None and queue.ends_with_members and not queue.members:
@@ -103,7 +103,8 @@ class Ending:
             self._registry.lost(subscription.skip_to(subscription.stop, reason), reason)
         subscription.conflation.write_off(subscription, reason)
 
-    def _release_state(self, subscription: Subscription, now: float) -> None:
+    def release_state(self, subscription: Subscription, now: float) -> None:
+        """Takes its state, and what it reads of it, from a subscription."""
         subscription.close_backfills()
         conflation = subscription.conflation
         state, conflation.state = conflation.state, None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from headway.core.base import Reason
+from headway.core.base import Reason, stop
 from headway.core.clients.ending import Ending
 from headway.core.consumer import (
     LiveSource,
     Subscription,
     SubscriptionOptions,
 )
-from headway.core.delivery import Fanout, MarkedSnapshot, QueriedRecords, start_conflating
+from headway.core.delivery import Fanout, MarkedSnapshot, QueriedRecords, free_cursor, start_conflating
 from headway.core.log import (
     OutOfOrderProgress,
     Retained,
@@ -22,10 +22,14 @@ from headway.core.message import (
     Gap,
     compile_key,
 )
+from headway.core.policy import ActionKind
 from headway.core.routing import RecordedTopics, Registry, seen_before
 
 QUERY_S = 300.0
 """A query that its client has not read by then is over."""
+TRY_AGAIN_S = 1.0
+"""A subscription that cannot be conflated by its topic yet, because it still reads a state of other keys, is looked at
+again after this time."""
 
 
 class Starts:
@@ -45,23 +49,29 @@ class Starts:
             return
         if request.send_retained == "always" or (request.send_retained == "new" and fresh):
             self.queue_retained(subscription, now)
+        self._choose_interval(subscription)
         self.give_state(subscription)
         state, sequence = subscription.conflation.state, self._registry.sequence
         if options.start != "end":
             sequence = self._start_at(subscription, options, now)
         elif options.wants_state and state is not None and (len(state) or options.marked):
             self._show(subscription, state, now)
-        if options.conflate_s is not None:
-            start_conflating(subscription, now, upto=sequence)
-            if options.conflate_s:
-                self.next_tick(subscription, now)
+        self.conflate(subscription, now, upto=sequence)
         if subscription.has_more:
             self._fanout.lag(subscription, now)
             self._fanout.again[subscription.session] = None
-        elif options.conflate_s:
+        elif subscription.conflation.every_s:
             feed.resting[subscription] = None
         else:
             feed.waiting[subscription] = None
+
+    def conflate(self, subscription: Subscription, now: float, *, upto: int = 0) -> None:
+        """Conflates a subscription if its client asked for it, or its topic says so."""
+        every_s = subscription.conflation.every_s
+        if every_s is not None:
+            start_conflating(subscription, now, upto=upto)
+            if every_s:
+                self._next_tick(subscription, now)
 
     def _show(self, subscription: Subscription, state: State, now: float) -> None:
         """Gives the state as it is now, with marks if the client asked for them."""
@@ -103,15 +113,15 @@ class Starts:
         if records is not None:
             subscription.add_backfill(records, retained=True)
 
-    def next_tick(self, subscription: Subscription, now: float) -> None:
-        interval = subscription.request.options.conflate_s
+    def _next_tick(self, subscription: Subscription, now: float) -> None:
+        interval = subscription.conflation.every_s
         assert interval
 
         def tick(when: float) -> None:
             if subscription.feed.lane.count != subscription.cursor.number:
                 self._fanout.lag(subscription, when)
                 self._fanout.again[subscription.session] = None
-            self.next_tick(subscription, when)
+            self._next_tick(subscription, when)
 
         subscription.clock = self._registry.timers.move(subscription.clock, now + interval, tick)
 
@@ -187,13 +197,15 @@ class Starts:
         options, policy = subscription.request.options, subscription.case.policy
         rules = [rule for rule in policy.rules if rule.then.needs_state]
         wanted = (
-            options.conflate_s is not None
+            subscription.conflation.every_s is not None
             or options.wants_state
             or options.start not in ("end", "earliest")
             or any(not rule.keyed for rule in rules)
         )
         if not (wanted or rules) or subscription.conflation.state is not None:
             return
+        if subscription.reader.queue is not None or subscription.reader.reads_itself:
+            return  # each record of a queue is for one of its members, and none is left out for a newer one
         filter = subscription.feed.key.filter
         fitting = (
             state for state in self._registry.router.states_for(filter)
@@ -207,3 +219,84 @@ class Starts:
             self._registry.router.add_state(state)
         state.readers += 1
         subscription.conflation.state = state
+
+    # -- topics that are conflated ------------------------------------------------------------------------------------
+
+    def _choose_interval(self, subscription: Subscription) -> None:
+        """Has the topic say how often a subscription gets the latest record per key, if its client says nothing."""
+        conflation, state = subscription.conflation, self._conflating_state(subscription)
+        if state is not None:
+            conflation.every_s, conflation.by_topic = state.conflate_s, state.filter
+
+    def _conflating_state(self, subscription: Subscription) -> State | None:
+        """Returns the state of the ``[[topic]]`` that conflates a subscription; None if none does. Who was promised
+        each record is not conflated: durable subscriptions, queues and groups. Live queries have an interval of their
+        own."""
+        options, reader, feed = subscription.request.options, subscription.reader, subscription.feed
+        if options.conflate_s is not None or options.query or feed.live is not None or feed.key.group is not None:
+            return None
+        if reader.queue is not None or reader.reads_itself or subscription.durable:
+            return None
+        return self._registry.router.conflating_state(feed.key.filter)
+
+    def conflate_anew(self, subscription: Subscription, now: float) -> bool:
+        """Gives a subscription the interval that its topic says now, and the state that it needs. Returns whether that
+        is another one than before."""
+        conflation, state = subscription.conflation, self._conflating_state(subscription)
+        wanted = (None, "") if state is None else (state.conflate_s, state.filter)
+        fits = state is None or _may_read(subscription, state)
+        now_has = conflation.every_s, conflation.by_topic
+        if (state is None and not conflation.by_topic) or (fits and now_has == wanted):
+            self.give_state(subscription)
+            return False
+        try:
+            free_cursor(subscription)
+        except OSError:  # the disk fails: who sends the rest of the record finds that, too
+            self._try_again(subscription, now)
+            return False
+        if state is None or not fits:
+            self._end_interval(subscription)
+        if not fits:
+            if subscription.backfills or subscription.conflating:
+                self._wait_anew(subscription, now)
+                self._try_again(subscription, now)
+                return True
+            self._ending.release_state(subscription, now)
+        if state is not None:
+            conflation.every_s, conflation.by_topic = wanted
+            stop(subscription.clock)
+            self.give_state(subscription)
+            self.conflate(subscription, now)
+        self._wait_anew(subscription, now)
+        return True
+
+    def _end_interval(self, subscription: Subscription) -> None:
+        """Ends the conflation by a topic. A policy that conflates the consumer goes on with it."""
+        conflation = subscription.conflation
+        if conflation.by_topic:
+            conflation.every_s, conflation.by_topic = None, ""
+            stop(subscription.clock)
+            if not any(action.kind is ActionKind.CONFLATE for action in subscription.case.lasting()):
+                conflation.stop(subscription)
+
+    def _try_again(self, subscription: Subscription, now: float) -> None:
+        again = partial(self.conflate_anew, subscription)
+        subscription.clock = self._registry.timers.move(subscription.clock, now + TRY_AGAIN_S, again)
+
+    def _wait_anew(self, subscription: Subscription, now: float) -> None:
+        """Has a subscription wait for what it waits for now: a record, or its clock."""
+        feed, session = subscription.feed, subscription.session
+        if subscription in session.lagging or subscription.has_more:
+            self._fanout.lag(subscription, now)
+            self._fanout.again[session] = None
+            return
+        feed.waiting.pop(subscription, None)
+        feed.resting.pop(subscription, None)
+        feed.wait(subscription)
+
+
+def _may_read(subscription: Subscription, state: State) -> bool:
+    """Tells whether a subscription may be conflated from a state without giving up another one. Its client may have
+    named a key of its own."""
+    old = subscription.conflation.state
+    return old is None or old is state or subscription.request.options.key is not None

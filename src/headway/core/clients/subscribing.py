@@ -26,7 +26,7 @@ from headway.core.consumer import (
     Subscription,
     SubscriptionOptions,
 )
-from headway.core.delivery import Fanout, Handover, start_conflating
+from headway.core.delivery import Fanout, Handover
 from headway.core.live import LiveQueries, live_bytes
 from headway.core.log import (
     CONSUMER_BYTES,
@@ -160,7 +160,7 @@ class Subscribing:
     ) -> None:
         if group is not None:
             raise Refused(Reason.PROTOCOL_ERROR, "option query: a shared subscription has no state of its own")
-        if options.start != "end" or options.conflate_s is not None:
+        if options.start != "end" or options.interval_s is not None:
             raise Refused(Reason.PROTOCOL_ERROR, "option query: not with from or conflate, as no live records follow")
         if old is not None and not old.request.options.query:
             raise Refused(Reason.PROTOCOL_ERROR, "option query: it would replace the subscription that is there")
@@ -216,10 +216,7 @@ class Subscribing:
             self._join_group(feed, subscription)
         else:
             self.starts.give_state(subscription)
-            if request.options.conflate_s is not None:
-                start_conflating(subscription, now)
-                if request.options.conflate_s:
-                    self.starts.next_tick(subscription, now)
+            self.starts.conflate(subscription, now)
             feed.wait(subscription)
         self._metadata.subscription(subscription, number=number, position_number=position_number or None)
         return subscription

@@ -39,11 +39,16 @@ MOVES = {
 
 
 class Conflation:
-    __slots__ = ("mode", "owed_bytes", "owed_records", "sent_s", "state", "upto")
+    __slots__ = ("by_topic", "every_s", "mode", "owed_bytes", "owed_records", "sent_s", "state", "upto")
 
-    def __init__(self) -> None:
+    def __init__(self, every_s: float | None = None) -> None:
         self.mode = EVERY_RECORD
         """Only ``_become`` sets it."""
+        self.every_s = every_s
+        """How often the consumer gets the latest record per key, by its own wish or its topic's; 0: whenever its socket
+        has room. None: it gets every record, unless its policy conflates it."""
+        self.by_topic = ""
+        """The filter of the ``[[topic]]`` that ``every_s`` is from; empty if the client asked for it."""
         self.state: State | None = None
         """The latest records; None if the consumer is never conflated."""
         self.upto = 0
@@ -75,8 +80,9 @@ class Conflation:
         subscription.skips.clear()
 
     def stop(self, subscription: Subscription) -> None:
-        """Goes back to every record, after a last pass. A consumer that asked to be conflated stays so."""
-        if self.mode is EVERY_RECORD or subscription.request.options.conflate_s is not None:
+        """Goes back to every record, after a last pass. A consumer that is conflated by its own wish, or its topic's,
+        stays so."""
+        if self.mode is EVERY_RECORD or self.every_s is not None:
             return
         self._pass(subscription)
         self._become(EVERY_RECORD)
@@ -105,12 +111,17 @@ class Conflation:
         has grown, maybe while the last pass was being sent."""
         if self.mode is not RESTING:
             return self.mode is DUE
-        by_clock = subscription.request.options.conflate_s
-        return not by_clock and subscription.cursor.number != subscription.feed.lane.count
+        return not self.every_s and subscription.cursor.number != subscription.feed.lane.count
 
-    def waits_for_clock(self, subscription: Subscription) -> bool:
+    @property
+    def by_clock(self) -> bool:
+        """Tells whether the consumer is conflated by an interval."""
+        return self.mode is not EVERY_RECORD and bool(self.every_s)
+
+    @property
+    def waits_for_clock(self) -> bool:
         """Tells whether the consumer is conflated by an interval that is not over yet."""
-        return self.mode is RESTING and bool(subscription.request.options.conflate_s)
+        return self.mode is RESTING and bool(self.every_s)
 
     def _update_upto(self, subscription: Subscription) -> None:
         """Sets ``upto`` to the last record that the cursor has passed."""

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from headway.core.consumer.conflation import EVERY_RECORD
 from headway.core.consumer.options import LiveTerms
 from headway.core.consumer.progress import BackfillSource
 from headway.core.consumer.shared_reader import SharedReader
@@ -158,7 +157,7 @@ class Feed:
     def wait(self, subscription: Subscription) -> None:
         """Makes a caught-up subscription wait for more records."""
         subscription.session.caught_up(subscription)
-        by_clock = subscription.conflation.mode is not EVERY_RECORD and subscription.request.options.conflate_s
+        by_clock = subscription.conflation.by_clock
         (self.resting if by_clock else self.waiting)[subscription] = None
 
     def settle_down(self) -> None:

@@ -21,6 +21,8 @@ from headway.core.base import Reason, Refused, parse_duration
 
 PREFIX = "x-headway-"
 COUNT_MAX = 1_000_000_000
+UNCONFLATED_S = -1.0
+"""The value of ``conflate`` that asks for every record, whatever the topic says."""
 _SHORT_CHARS = 3
 _LONG_CHARS = 7
 _SEPARATORS = "_-."
@@ -62,6 +64,10 @@ def _start(text: str) -> str:
     return text
 
 
+def _interval(text: str) -> float:
+    return UNCONFLATED_S if text == "off" else parse_duration(text)
+
+
 _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
 
@@ -88,7 +94,7 @@ _READ_TOPICS = "consume 'amq.topic' with x-headway-topics instead"
 
 OPTIONS: Mapping[str, Option] = {
     "conflate": Option(
-        "conflate_s", parse_duration, _DURATION, _TOPICS,
+        "conflate_s", _interval, f"{_DURATION}, or off", _TOPICS,
         f"{_EACH_ONCE}, so a newer record cannot take the place of an older one; {_READ_TOPICS}",
     ),
     "snapshot": Option(

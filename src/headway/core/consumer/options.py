@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headway.core.consumer.option_table import Use, read_options, start_time
+from headway.core.consumer.option_table import UNCONFLATED_S, Use, read_options, start_time
 from headway.core.message import Dialect, Envelope
 
 
@@ -30,7 +30,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     """The options of one subscription. Each protocol has its own way to carry them."""
 
     conflate_s: float | None = None
-    """Deliver the latest record per key this often; 0: whenever the socket has room."""
+    """Deliver the latest record per key this often; 0: whenever the socket has room; ``UNCONFLATED_S``: every record.
+    None: as the topic says."""
     snapshot: bool = False
     """Deliver first the state (the latest record per key), then live records, from one consistent point."""
     marks: bool = False
@@ -65,6 +66,11 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     def live(self) -> bool:
         """Tells whether a page or aggregates are wanted in the place of all records."""
         return (self.order_by, self.top, self.skip, self.select, self.group_by) != (None,) * 5
+
+    @property
+    def interval_s(self) -> float | None:
+        """Returns how often the client wants the latest record per key; None if it does not ask for that."""
+        return None if self.conflate_s == UNCONFLATED_S else self.conflate_s
 
     @property
     def wants_state(self) -> bool:

@@ -134,7 +134,7 @@ class LaneReader(Reader):
 
     def owed(self, subscription: Subscription) -> Volume:
         conflation, lane, cursor = subscription.conflation, subscription.feed.lane, subscription.cursor
-        if conflation.waits_for_clock(subscription):
+        if conflation.waits_for_clock:
             return Volume(conflation.owed_records, conflation.owed_bytes)
         return Volume(
             conflation.owed_records + lane.count - cursor.number, conflation.owed_bytes + lane.end - cursor.position

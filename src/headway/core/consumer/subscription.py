@@ -107,7 +107,7 @@ class Subscription:
 
         self.backfills: list[Backfill] = []
         """Records that come before any more from the lane. The first one is being read."""
-        self.conflation = Conflation()
+        self.conflation = Conflation(request.options.interval_s)
         self.current_s = 0.0
         """The time when the consumer was last caught up, or asked for older records. Its lag is no older than this."""
         self.skips: list[Skip] = []
@@ -213,7 +213,7 @@ class Subscription:
             return live.told_upto(last_sequence, now)
         if self.conflating:
             all_sent = cursor.number == cursor.lane.count
-            return (last_sequence, 0.0) if all_sent else (conflation.upto, self.request.options.conflate_s or 0.0)
+            return (last_sequence, 0.0) if all_sent else (conflation.upto, conflation.every_s or 0.0)
         unsent, oldest_s = cursor.unsent_sequence(), self.oldest_time()
         if not unsent or oldest_s is None:
             return last_sequence, 0.0

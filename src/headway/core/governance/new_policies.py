@@ -2,7 +2,8 @@
 
 A consumer is judged by its new policy from the next look at it on, at the latest: the governor changes it before the
 look. What is left for the round is everybody at whom nobody looks: those who have caught up. They get the states that
-their new policies need, and are watched where a new rule minds what they have not acknowledged.
+their new policies need, and are watched where a new rule minds what they have not acknowledged. Who is conflated by a
+``[[topic]]``, or is so no more, learns of it in the round, too.
 """
 
 from __future__ import annotations
@@ -46,25 +47,28 @@ class NewPolicies:
             registry.router.add_state(state)
         elif self._stands(terms):
             return
-        state.tombstones, state.expire_s, state.orders = terms.tombstones, terms.expire_s, terms.orders
+        state.agree(terms)
         registry.router.terms_changed()
 
     def declare_more(self, states: Iterable[StateTerms], now: float) -> None:
-        """Begins the states that are not there yet, and changes the terms of the others. Consumers get them in the
-        round that follows."""
+        """Begins the states that are not there yet, and changes the terms of the others. ``states`` are all that the
+        configuration has now. Consumers get them in the round that follows."""
+        states = list(states)
         changed = [terms for terms in states if not self._stands(terms)]
         if changed:
-            self._registry.rounds.begin(self._declare(changed), now)
+            self._registry.rounds.begin(self._declare(changed, states), now)
+        elif self._registry.router.put_in_order(states):
+            self.round.begin(now)
 
     def _stands(self, terms: StateTerms) -> bool:
         state = self._registry.router.declared_state(terms.filter, terms.key)
-        wanted = terms.tombstones, terms.expire_s, terms.orders
-        return state is not None and (state.tombstones, state.expire_s, state.orders) == wanted
+        return state is not None and state.terms == terms
 
-    def _declare(self, changed: list[StateTerms]) -> WorkSteps:
+    def _declare(self, changed: list[StateTerms], states: list[StateTerms]) -> WorkSteps:
         for terms in changed:
             self.declare(terms)
             yield DECLARE_WORK
+        self._registry.router.put_in_order(states)
         self.round.begin(self._registry.rounds.now)
 
     def _visit(self, session: Session) -> WorkSteps:
@@ -75,6 +79,6 @@ class NewPolicies:
                 self._governor.keep_policy_new(subscription, self._registry.rounds.now)
                 if subscription.case.policy is not before:
                     yield CHANGE_WORK
-                if not subscription.ended:
-                    self._starts.give_state(subscription)
+                if not subscription.ended and self._starts.conflate_anew(subscription, self._registry.rounds.now):
+                    yield CHANGE_WORK
             yield POLICY_WORK

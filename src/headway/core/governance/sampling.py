@@ -6,6 +6,7 @@ from math import inf
 
 import msgspec
 
+from headway.core.base import format_duration
 from headway.core.consumer import Due, Shares, Subscription
 from headway.core.policy import Figures, Sample
 from headway.core.routing import Registry
@@ -99,6 +100,17 @@ def state_of(subscription: Subscription) -> str:
     if subscription.case.slow:
         return "slow"
     return "behind" if subscription.has_more else "ok"
+
+
+def conflated_by(subscription: Subscription) -> str:
+    """Returns, in words, who has a consumer given the latest record per key, and how often; empty if nobody does."""
+    conflation = subscription.conflation
+    if not subscription.conflating:
+        return ""
+    if conflation.every_s is None:
+        return "live query" if subscription.feed.live is not None else f"policy {subscription.case.policy.name!r}"
+    who = f"[[topic]] {conflation.by_topic}" if conflation.by_topic else "its own wish"
+    return f"{who}, every {format_duration(conflation.every_s)}" if conflation.every_s else who
 
 
 def with_peer(sample: Sample, subscription: Subscription) -> Sample:

@@ -6,7 +6,7 @@ from itertools import islice
 from math import ceil
 
 from headway.core.base import WorkSteps
-from headway.core.clients import Queues
+from headway.core.clients import Queues, Starts
 from headway.core.consumer import SharedReader, Subscription
 from headway.core.delivery import Fanout
 from headway.core.governance.governor import Governor
@@ -29,7 +29,7 @@ class Turn:
     """Carries out, at the end of a turn, the consequences of its commands."""
 
     def __init__(self, registry: Registry, fanout: Fanout, queues: Queues, governor: Governor,
-                 receipt_replies: ReceiptReplies, expiring: Expiring, live: LiveQueries) -> None:
+                 receipt_replies: ReceiptReplies, expiring: Expiring, live: LiveQueries, starts: Starts) -> None:
         self._registry = registry
         self._fanout = fanout
         self._queues = queues
@@ -37,9 +37,10 @@ class Turn:
         self._receipt_replies = receipt_replies
         self._expiring = expiring
         self._live = live
+        self._starts = starts
         self._pools = registry.distinct_pools()
         self._changing = False
-        """Whether consumers are being given other policies because of their queues' new names, or their listener."""
+        """Whether consumers get other policies now, because their queues have new names or their sessions new terms."""
 
     def flush(self, now: float) -> None:
         """Ends a turn: sends new records to all consumers that can take them."""
@@ -122,7 +123,7 @@ class Turn:
 
     def _change_policies(self) -> WorkSteps:
         """Gives the members of queues the policies for the queues' present names, and the subscriptions of sessions
-        those of their present listener."""
+        those of their present listener, and of how long they last."""
         queues, self._registry.renamed = self._registry.renamed, {}
         sessions, self._registry.came_elsewhere = self._registry.came_elsewhere, {}
         try:
@@ -139,6 +140,8 @@ class Turn:
         for subscription in subscriptions:
             if not subscription.ended:
                 self._governor.change_policy(subscription, self._registry.deferred.now)
+            if not subscription.ended:
+                self._starts.conflate_anew(subscription, self._registry.deferred.now)
             yield POLICY_WORK
 
     @property

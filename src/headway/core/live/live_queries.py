@@ -102,7 +102,7 @@ class LiveQueries:
             raise _refused("option select: a subscription to aggregates has no order_by, top and skip")
         return LiveTerms(
             state.key.text, options.order_by or "offset", options.top, options.skip or 0, options.select,
-            options.group_by, options.conflate_s or 0.0,
+            options.group_by, options.interval_s or 0.0,
         )  # fmt: skip
 
     def open(self, key: FeedKey, session: Session) -> Feed:

@@ -48,6 +48,9 @@ class StateTerms(NamedTuple):
     """Seconds after which a key that was not updated is deleted; None: never."""
     orders: tuple[str, ...] = ()
     """The orders that are kept whether somebody asks for them or not."""
+    conflate_s: float | None = None
+    """How often subscribers who ask for nothing else get the latest record per key (clients/starts.py); 0: whenever
+    their sockets have room. None: they get every record."""
 
 
 class WholeReader(Protocol):
@@ -80,6 +83,8 @@ class State:
         """Seconds after which a key that was not updated is deleted; None: never."""
         self.orders: tuple[str, ...] = ()
         """The orders that are kept whether somebody asks for them or not."""
+        self.conflate_s: float | None = None
+        """How often subscribers who ask for nothing else get the latest record per key."""
         self.bytes = 0
         self.bytes_max = max(1, int(pool.memory_limit * POOL_SHARE))
         self.evicted_records = 0
@@ -100,6 +105,15 @@ class State:
         """The deletes that are kept, the oldest first. No key is in both tables."""
         self.ends = StateEntry(("", None), None)
         """The sentinel: its ``after`` is the oldest entry, its ``before`` the newest."""
+
+    @property
+    def terms(self) -> StateTerms:
+        return StateTerms(self.filter, self.key.text, self.tombstones, self.expire_s, self.orders, self.conflate_s)
+
+    def agree(self, terms: StateTerms) -> None:
+        """Takes over terms for the same filter and key."""
+        self.tombstones, self.expire_s, self.orders = terms.tombstones, terms.expire_s, terms.orders
+        self.conflate_s = terms.conflate_s
 
     @property
     def queries(self) -> int:

@@ -133,7 +133,7 @@ class Registry:
         self.left: dict[Feed, None] = {}  # feeds that a queue no longer reads; their gates may be gone
         self.renamed: dict[SharedReader, None] = {}
         """Queues whose names for policies have changed; other policies may govern their consumers."""
-        self.came_elsewhere: dict[Session, None] = {}  # sessions that came back through another listener
+        self.came_elsewhere: dict[Session, None] = {}  # sessions that came back on other terms
         self.came_back: dict[SharedReader | None, None] = {}
         """Queues to which records came back in this sweep."""
         self.unused: dict[SharedReader, None] = {}  # queues that a consumer left in this turn

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headway.core.consumer import Feed, FeedKey
-from headway.core.log import State
+from headway.core.log import State, StateTerms
 from headway.core.message import TOPICS, FilterTrie, covers, routing_key_of, topic_of
 from headway.core.routing.bindings import NO_HEADERS, Headers, hashable
 from headway.core.routing.exchange import Exchanges
@@ -58,6 +58,8 @@ class Router:
         """The states whose keys expire."""
         self.ordered: list[State] = []
         """The states with orders that are always kept."""
+        self._conflates = False
+        """Set if a declared state conflates those who ask for nothing else."""
         self._declared_trie: FilterTrie[State] = FilterTrie()
         self._by_filter: dict[str, dict[State, None]] = {}
         """The states by their filters."""
@@ -155,7 +157,21 @@ class Router:
         """Notes that the terms of declared states have changed."""
         self.expiring = [state for state in self._declared if state.expire_s is not None]
         self.ordered = [state for state in self._declared if state.orders]
+        self._conflates = any(state.conflate_s is not None for state in self._declared)
         self.forget()
+
+    def put_in_order(self, declared: list[StateTerms]) -> bool:
+        """Puts the states of the configuration in its order. Those that it has no more stay, behind the others, until
+        the process ends, and conflate nobody. Returns whether this changes anything."""
+        there = [self.declared_state(terms.filter, terms.key) for terms in declared]
+        order = dict.fromkeys(state for state in there if state is not None)
+        gone = [state for state in self._declared if state not in order]
+        before = list(self._declared), [state.conflate_s for state in gone]
+        self._declared = {state: place for place, state in enumerate((*order, *gone))}
+        for state in gone:
+            state.conflate_s = None
+        self._conflates = any(state.conflate_s is not None for state in order)
+        return before != (list(self._declared), [None] * len(gone))
 
     def add_feed(self, feed: Feed) -> None:
         self.feeds[feed.key] = feed
@@ -174,6 +190,14 @@ class Router:
     def declared_state(self, filter: str, key: str) -> State | None:
         """Returns the state of the configuration that has this filter and key."""
         return next((s for s in self._by_filter.get(filter, ()) if s.declared and s.key.text == key), None)
+
+    def conflating_state(self, filter: str) -> State | None:
+        """Returns the state from which subscribers of a filter are conflated who ask for nothing else: that of the
+        first ``[[topic]]`` that covers the whole filter. None: they get every record."""
+        if not self._conflates:
+            return None
+        state = next(iter(self.states_for(filter)), None)
+        return None if state is None or state.conflate_s is None else state
 
     def states_for(self, filter: str) -> list[State]:
         """Returns the states that have all records of a filter: those of the configuration, in its order, and then

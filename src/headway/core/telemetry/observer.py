@@ -186,7 +186,7 @@ class LakeObserver:
             _ms(sample.usual_pause), sample.drain_share, most, _ms(now - most_at_s), least, _ms(now - least_at_s),
             _ms(sample.patience_left) if sample.excused else 0.0,
             "\n".join(subscription.reader.names(subscription)[:TOPICS_MAX]) if subscription.reader.queue else "",
-            options.conflate_s is not None, sample.unacknowledged_bytes, sample.lump_bytes,
+            subscription.conflation.every_s is not None, sample.unacknowledged_bytes, sample.lump_bytes,
             _ms(options.patience_s or 0.0), _ago(subscription.oldest_unacknowledged_s(), now),
             _ago(subscription.credit_exhausted_since_s, now), subscription.keyed,
             _ms(sample.unread_time), _ms(sample.unread_pause),

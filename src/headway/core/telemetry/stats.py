@@ -10,7 +10,7 @@ from typing import Protocol, cast
 import msgspec
 
 from headway.core.consumer import Session, Shares, Subscription
-from headway.core.governance import Governor, peek, stall_s, state_of
+from headway.core.governance import Governor, conflated_by, peek, stall_s, state_of
 from headway.core.log import Pool, Retained
 from headway.core.policy import Verdict
 from headway.core.queue import Queue, queue_of
@@ -34,6 +34,8 @@ class ConsumerStats(msgspec.Struct, frozen=True):
     connected: bool
     state: str
     """``ok``, ``behind``, ``slow``, ``offline`` (reads from disk), ``conflating``, ``discarding`` or ``away``."""
+    conflated_by: str
+    """In words, who has it conflated and how often: its topic, itself, or its policy; empty: it gets every record."""
     lag_records: int
     lag_bytes: int
     lag_age_ms: int
@@ -210,7 +212,7 @@ def consumer(broker: StatsSource, subscription: Subscription, now: float, shares
     return ConsumerStats(
         client=session.client, filter=subscription.filter, consumer=subscription.request.label,
         listener=session.listener, protocol=session.protocol, connected=session.connected,
-        state=state_of(subscription),
+        state=state_of(subscription), conflated_by=conflated_by(subscription),
         lag_records=sample.lag_records, lag_bytes=sample.lag_bytes, lag_age_ms=_ms(sample.lag_age),
         view_age_ms=_ms(subscription.view_age_s(now)),
         drain_rate=sample.drain_rate, offered_rate=sample.offered_rate, blocked_ms=_ms(sample.blocked_time),

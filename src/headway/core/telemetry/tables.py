@@ -92,7 +92,7 @@ CONSUMER_SAMPLES = LakeTable(
         Column("least_lag_ago_ms", "float", "how long ago that was"),
         Column("excused_ms", "float", "for how much longer it may take nothing, at jobs that it has patience for"),
         Column("topics", "text", "of a queue: the filters by which its policy is chosen, one a line; the first 100"),
-        Column("conflates", "flag", "it asked to be given the latest record per key only"),
+        Column("conflates", "flag", "it is given the latest record per key only, by its own wish or its topic's"),
         Column("unacknowledged_bytes", "int", "bytes of those drained that its host had not acknowledged yet"),
         Column("lump_bytes", "float", "so many of them it may have read all the same"),
         Column("patience_ms", "float", "for how long it asked to be waited for at a job; 0: it did not"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -13,6 +14,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from headway import __version__
 from headway.core.base import ConfigError, Reason
+from headway.core.consumer import Session
+from headway.core.governance import conflated_by
 from headway.server.admin import javascript
 from headway.server.admin.listings import EACH_MAX, Listings
 from headway.server.admin.metrics import Metrics
@@ -26,6 +29,9 @@ from headway.server.streams import CursorHandlers, RecordHandlers, StateHandlers
 from headway.server.transport import bound
 
 LAST_ANSWERS_S = 0.1
+SUBSCRIPTIONS_LOOKED_AT = 1000
+CONFLATED_MAX = 20
+"""Subscriptions of a client that ``why`` looks at, and those that it lists as conflated."""
 """Time that answers have when the server stops. Some wait by design, and the stop must not wait for these."""
 
 
@@ -155,6 +161,7 @@ class Admin:
             "client": client,
             "connected": session is not None and session.connected,
             "readmitted_in_s": round(broker.flap.wait_s(client, self._engine.now()), 1),
+            "conflated": [] if session is None else _conflated(session),
             "verdicts": verdicts,
             "trials": broker.governor.trials.of(client),
             "ends": ends,
@@ -204,6 +211,13 @@ class Admin:
 
 def _text(page: bytes) -> web.Response:
     return web.Response(body=page, content_type="text/plain", charset="utf-8")
+
+
+def _conflated(session: Session) -> list[dict[str, str]]:
+    """Returns which subscriptions of a client are conflated, and by whom: some of them, if it has very many."""
+    some = islice(session.subscriptions.values(), SUBSCRIPTIONS_LOOKED_AT)
+    found = ({"filter": one.filter, "by": by} for one in some if (by := conflated_by(one)))
+    return list(islice(found, CONFLATED_MAX))
 
 
 def _loop(pulse: Pulse) -> dict[str, Any]:

@@ -70,7 +70,11 @@ def describe(settings: Settings) -> str:
         rows.append(("admin rights", f"change: {', '.join(auth.admin.change) or 'nobody'}; read: {read}"))
     for topic in settings.topics:
         recorded = f", recorded for {topic.keep}" if topic.keep is not None else ""
-        rows.append((f"topic {topic.filter}", f"keyed by {topic.key.text}{recorded}"))
+        conflated = ""
+        if topic.conflate_s is not None:
+            how = f"every {format_duration(topic.conflate_s)}" if topic.conflate_s else "as fast as sockets take it"
+            conflated = f", conflated {how}"
+        rows.append((f"topic {topic.filter}", f"keyed by {topic.key.text}{recorded}{conflated}"))
     for name, view in settings.views.items():
         pace = f"every {format_duration(view.every_s)}" if view.every_s else "as fast as it goes"
         rows.append((f"view {name}", f"{view.topic} by {view.key}, {view.mode}, {pace}"))

@@ -222,6 +222,12 @@ def _filters(settings: Settings, lines: Lines) -> Iterator[Finding]:
     for number, topic in enumerate((one for one in settings.topics if one.filter not in views), 1):
         if text := meant(topic.filter):
             yield Finding(f"topic[{number}].filter", f'"{topic.filter}": {text}', lines.topic(number, "filter"))
+        if topic.conflate_s is not None and "key" not in topic.model_fields_set:
+            text = (
+                "there is no key, so subscribers get the latest record of each topic; say so with key = \"topic\", or "
+                "name the key of the records, such as key = \"/id\""
+            )
+            yield Finding(f"topic[{number}].conflate", text, lines.topic(number, "conflate"))
     for name, table in settings.tables.items():
         if table.topic is not None and (text := meant(table.topic)):
             yield Finding(f"tables.{name}.topic", f'"{table.topic}": {text}', lines.key(f"tables.{name}", "topic"))

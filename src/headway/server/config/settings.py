@@ -225,10 +225,13 @@ class TopicTable(Table):
     tombstones: bool = True
     expire_s: Annotated[float | None, duration(1.0, 3650 * DAY_S)] = Field(default=None, alias="expire")
     order_by: list[Order] = Field(default_factory=list)
+    conflate_s: Annotated[float | None, duration(0.0, DAY_S)] = Field(default=None, alias="conflate")
+    """How often subscribers who ask for nothing else get the latest record per key; None: every record."""
 
     @property
     def terms(self) -> StateTerms:
-        return StateTerms(self.filter, self.key.text, self.tombstones, self.expire_s, tuple(self.order_by))
+        return StateTerms(self.filter, self.key.text, self.tombstones, self.expire_s, tuple(self.order_by),
+                          self.conflate_s)
 
 
 class ViewTable(Table):

@@ -20,11 +20,14 @@ def key_of(view: ViewTable) -> KeyExtractor:
 
 def topics_of(views: Iterable[ViewTable], topics: Iterable[TopicTable]) -> tuple[TopicTable, ...]:
     """Returns all keyed topics. A record is recorded with the first one that covers it, so topics of views come first:
-    a wildcard of the file that also covers them changes neither their key nor how long they are kept."""
-    of_views = {
-        view.topic: TopicTable.model_construct(filter=view.topic, key=key_of(view), keep=view.keep)
-        for view in views
-    }
+    a wildcard of the file that also covers them changes neither their key nor how long they are kept. What else a
+    ``[[topic]]`` of the same filter says holds for them, too."""
+    topics = tuple(topics)
+    beside = {topic.filter: topic for topic in topics}
+    of_views: dict[str, TopicTable] = {}
+    for view in views:
+        topic = beside.get(view.topic) or TopicTable(filter=view.topic)
+        of_views[view.topic] = topic.model_copy(update={"key": key_of(view), "keep": view.keep})
     return (*of_views.values(), *(topic for topic in topics if topic.filter not in of_views))
 
 

@@ -48,8 +48,8 @@ NAMES_A_PROTOCOL = {
 
 ROOMS = {
     "core": [
-        "base", "message", "selector", "log", "permission", "allowance", "policy", "consumer", "receipts", "delivery",
-        "routing", "query", "live", "queue", "clients", "governance", "telemetry",
+        "base", "message", "selector", "log", "forms", "permission", "allowance", "policy", "consumer", "receipts",
+        "delivery", "routing", "query", "live", "queue", "clients", "governance", "telemetry",
     ],
     "server": [
         "protocols", "config", "loop", "journal", "recorded", "offline", "logins", "transport", "connections",
@@ -57,7 +57,7 @@ ROOMS = {
     ],
     "core.policy": ["meters"],
     "core.consumer": ["progress"],
-    "core.clients": ["durability"],
+    "core.clients": ["durability", "requests"],
     "server.journal": ["entries", "compaction", "writing", "recovery"],
     "store": ["journal", "history"],
     "store.journal": ["disk", "segments", "reading", "recovery"],
@@ -78,7 +78,7 @@ BESIDE = {
         "options", "outlet", "poll", "reader", "session", "shared_reader", "subscription",
     },
     "core.clients": {
-        "admission", "consuming", "ending", "focusing", "intake", "object_names", "polls", "queue_feeds",
+        "admission", "consuming", "ending", "intake", "object_names", "polls", "queue_feeds",
         "queues", "restoring", "revoking", "starts", "subscribing", "terms", "writers",
     },
     "server": {"listener", "main", "reloading"}, "server.journal": set[str](),

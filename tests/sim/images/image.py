@@ -8,22 +8,27 @@ until the next snapshot.
 
 from __future__ import annotations
 
+import json
 from math import inf
 
 from tests.sim.images.truth import Event, Name, Truth
 from tests.sim.model import Seen, matches
 
 SELECTOR = "v > 50"
+SELECT = "/n, /k AS kind"
 HARMLESS = ("conflated",)
 
 
 class Image:
-    def __init__(self, truth: Truth, filter: str, *, selector: bool, focused: bool = False) -> None:
+    def __init__(self, truth: Truth, filter: str, *, selector: bool, focused: bool = False,
+                 projected: bool = False) -> None:
         self.truth = truth
         self.filter = filter
         self.selector = selector
         self.focused = focused
         """It is told of keys that it loses sight of."""
+        self.projected = projected
+        """It asked for some fields of each record."""
         self.values: dict[Name, Event] = {}
         self.last = 0
         """The sequence of the last record that was read."""
@@ -51,7 +56,8 @@ class Image:
         if seen.event == "out_of_focus":
             self.lose(seen, event)
             return
-        assert (seen.topic, seen.payload) == (event.topic, event.payload), f"{seen} is not {event}"
+        assert seen.topic == event.topic, f"{seen} is not {event}"
+        self.compare(seen, event)
         assert matches(self.filter, event.topic)
         assert event.selected or not self.selector
         assert (seen.event == "delete") == event.deletes, f"{seen} is said to be {seen.event!r}: {event}"
@@ -65,6 +71,14 @@ class Image:
             self.values.pop(event.name, None)
         else:
             self.values[event.name] = event
+
+    def compare(self, seen: Seen, event: Event) -> None:
+        if not (self.projected and event.payload):
+            assert seen.payload == event.payload, f"{seen} is not {event}"
+            return
+        whole = json.loads(event.payload)
+        assert json.loads(seen.payload) == {"n": whole["n"], "kind": whole["k"]}, f"{seen} is not {event}"
+        assert seen.key == event.key, f"{seen} has {event.key}"
 
     def lose(self, seen: Seen, event: Event) -> None:
         assert self.focused

@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.wires.packets import encode_publish
 from tests.core.stage import Client, Stage, terms_of
-from tests.sim.images.image import SELECTOR, Image
+from tests.sim.images.image import SELECT, SELECTOR, Image
 from tests.sim.images.pages import PageViewer
 from tests.sim.images.truth import KINDS, Event, Truth
 from tests.sim.model import matches
@@ -51,7 +51,7 @@ class Viewer:
         self.client: Client = world.stage.client(f"viewer {number}", reads=rng.choice(READS), buffer=1000)
         selector = rng.random() < 0.5
         self.image = Image(world.truth, rng.choice(FILTERS), selector=selector,
-                           focused=selector and rng.random() < 0.7)
+                           focused=selector and rng.random() < 0.7, projected=rng.random() < 0.3)
         self.marks = rng.random() < 0.5
         self.conflate = world.config.choice(("off", None, None, "0", "500ms"))
         self.taken = 0
@@ -65,6 +65,8 @@ class Viewer:
             options["marks"] = "true"
         if self.image.focused:
             options["out_of_focus"] = "true"
+        if self.image.projected:
+            options["select"] = SELECT
         if self.image.selector:
             options["selector"] = SELECTOR
         if resume:

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 
 from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.ending import Ending
-from headway.core.clients.subscribing import Subscribing, cost
+from headway.core.clients.requests import cost
+from headway.core.clients.subscribing import Subscribing
 from headway.core.consumer import (
     NO_LIMIT,
     Channel,

@@ -14,7 +14,7 @@ import msgspec
 from headway.core.base import Reason, Refused
 from headway.core.clients.durability import DurableMetadata, Handoff
 from headway.core.clients.ending import Ending
-from headway.core.clients.focusing import focus_of
+from headway.core.clients.requests import acceptance_of, cost, focus_of, parse_filter, shape_of
 from headway.core.clients.starts import Starts
 from headway.core.consumer import (
     Feed,
@@ -27,35 +27,15 @@ from headway.core.consumer import (
     SubscriptionOptions,
 )
 from headway.core.delivery import Fanout, Handover
-from headway.core.live import LiveQueries, live_bytes
-from headway.core.log import (
-    CONSUMER_BYTES,
-    FOCUS_BYTES,
-    LEVEL_BYTES,
-    SELECTOR_BYTES,
-    SUBSCRIPTION_BYTES,
-    SUBSCRIPTIONS,
-    WILD_LEVEL_BYTES,
-    Focus,
-    Lane,
-    Retained,
-)
-from headway.core.message import (
-    BadKey,
-    BadTopic,
-    Gap,
-    Record,
-    compile_key,
-    has_wildcard,
-    matcher,
-    parse_shared_filter,
-    validate_filter,
-)
-from headway.core.permission import QUEUES, Operation
+from headway.core.forms import Shape
+from headway.core.live import LiveQueries
+from headway.core.log import SUBSCRIPTIONS, Focus, Lane, Retained
+from headway.core.message import Gap, Record, validate_filter
+from headway.core.permission import Operation
 from headway.core.policy import Case, Meter, Policy
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Registry
-from headway.core.selector import BadSelector, compile_selector
+from headway.core.selector import compile_selector
 
 BACKFILLS_MAX = 64
 """A subscription with so many unread backfills of replaced subscriptions cannot be replaced again."""
@@ -90,7 +70,7 @@ class Subscribing:
 
     def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
         """Grants a subscription, or raises :class:`Refused`. It replaces an earlier one with the same filter."""
-        group, filter = _parse_filter(request)
+        group, filter = parse_filter(request)
         if session.rights is not None:
             session.rights.check(Operation.SUBSCRIBE, filter)
         limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
@@ -102,11 +82,12 @@ class Subscribing:
             if session.allowance is not None:
                 session.allowance.check_subscription()
         policy = self._policy(session, request, filter)
-        accepts = _acceptance(request, filter, session.number if request.no_local else 0)
+        accepts = acceptance_of(request, filter, session.number if request.no_local else 0)
         self._check_start(request.options, filter)
         if request.options.query:
             self._check_query(request.options, group, filter, old)
         focus = focus_of(self._registry, session, request, group, filter, accepts)
+        shape = shape_of(self._registry, session, request, group, filter)
         live = self._live.terms(session, request, group, filter)
         if live is not None:  # it is conflated for all who ask for the same
             request = msgspec.structs.replace(
@@ -125,15 +106,10 @@ class Subscribing:
                 text = f"it was replaced {BACKFILLS_MAX} times, and what it was owed before has not been read"
                 raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
             handoff = self._metadata.hand_off(old)
-            if not old.has_more or old.conflating or old.reader.queue is not None or live is not None:
+            if not old.has_more or old.conflating or old.reader.queue is not None or not _continues(old, key):
                 owed = self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
                 old = None
-        if request.options.query:  # in a lane that gets no records
-            feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
-        elif live is not None:
-            feed = self._live.open(key, session)
-        else:
-            feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request, focus)
+        feed = self._feed(session, request, key, accepts, focus, shape)
         subscription = self.enter(session, request, feed, policy, now)
         subscription.gap = owed
         self._lease(subscription, now)
@@ -205,9 +181,9 @@ class Subscribing:
         """Restores a subscription from the journal. The client gets no retained records or state for it."""
         if request.polling:
             return self.poll(session, request, 0, now, number=number, position_number=position_number or None)
-        group, filter = _parse_filter(request)
+        group, filter = parse_filter(request)
         key = _key(session, request, group, filter)
-        accepts = _acceptance(request, filter, session.number if request.no_local else 0)
+        accepts = acceptance_of(request, filter, session.number if request.no_local else 0)
         feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
         policy = self._registry.policy_named(request.options.policy or "") or self._policy_of(session, filter)
         subscription = self.enter(session, request, feed, policy, now)
@@ -321,24 +297,24 @@ class Subscribing:
             expire = partial(self._ending.end_by_itself, subscription, Reason.LEASE_EXPIRED)
             subscription.lease = timers.move(subscription.lease, now + lease_s, expire)
 
+    def _feed(self, session: Session, request: SubscribeRequest, key: FeedKey, accepts: Callable[[Record], bool],
+              focus: Focus | None, shape: Shape | None) -> Feed:
+        if request.options.query:  # in a lane that gets no records
+            feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
+            feed.shape = shape
+            return feed
+        if key.live is not None:
+            return self._live.open(key, session)
+        return self._registry.router.feeds.get(key) or self._open(key, accepts, request, focus, shape)
+
     def _open(self, key: FeedKey, accepts: Callable[[Record], bool], request: SubscribeRequest,
-              focus: Focus | None = None) -> Feed:
+              focus: Focus | None = None, shape: Shape | None = None) -> Feed:
         feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
         if request.options.selector is not None:
             feed.selector, feed.focus = compile_selector(request.options.selector), focus
+        feed.shape, feed.worked_out = shape, feed.focus is not None or shape is not None
         self._registry.router.add_feed(feed)
         return feed
-
-
-def cost(request: SubscribeRequest) -> int:
-    """Returns the memory that such a subscription takes up."""
-    filter, options = request.filter, request.options
-    selector = len(options.selector or "") * SELECTOR_BYTES
-    if request.envelope is not None and filter.startswith(QUEUES):
-        return CONSUMER_BYTES + 4 * len(filter) + 2 * len(request.label)
-    level = WILD_LEVEL_BYTES if has_wildcard(filter) else LEVEL_BYTES
-    focus = live_bytes(options) if options.live else FOCUS_BYTES if options.out_of_focus else 0
-    return focus + SUBSCRIPTION_BYTES + 4 * len(filter) + level * filter.count("/") + selector + 2 * len(request.label)
 
 
 def _key(session: Session, request: SubscribeRequest, group: str | None, filter: str, focus: Focus | None = None
@@ -346,7 +322,7 @@ def _key(session: Session, request: SubscribeRequest, group: str | None, filter:
     return FeedKey(
         filter, request.options.selector, (group and request.shared_dialect) or request.dialect,
         session.pool, session.number if request.no_local else 0, group,
-        None if focus is None else focus.state.key.text,
+        None if focus is None else focus.state.key.text, request.options.select,
     )  # fmt: skip
 
 
@@ -356,31 +332,6 @@ def _is_done(old: Subscription, options: SubscriptionOptions) -> bool:
     return asked.query and not (old.backfills and asked == options)
 
 
-def _parse_filter(request: SubscribeRequest) -> tuple[str | None, str]:
-    try:
-        share = parse_shared_filter(request.filter)
-        if share is None:
-            return None, validate_filter(request.filter)
-    except BadTopic as error:
-        raise Refused(Reason.PROTOCOL_ERROR, str(error)) from error
-    if request.shared_dialect is None:
-        raise Refused(Reason.PROTOCOL_ERROR, "shared subscriptions are not available here")
-    return share
-
-
-def _acceptance(request: SubscribeRequest, filter: str, exclude: int) -> Callable[[Record], bool]:
-    """Returns the test whether a record belongs to such a subscription. Raises :class:`Refused` on a bad selector."""
-    try:
-        selects = compile_selector(request.options.selector).matches if request.options.selector else None
-        if request.options.key:
-            compile_key(request.options.key)
-    except (BadSelector, BadKey) as error:
-        raise Refused(Reason.PROTOCOL_ERROR, str(error)) from error
-    on_topic = matcher(filter)
-
-    def accepts(record: Record) -> bool:
-        if not on_topic(record.topic) or (exclude and record.publisher == exclude):
-            return False
-        return selects is None or selects(record)
-
-    return accepts
+def _continues(old: Subscription, key: FeedKey) -> bool:
+    """Tells whether records that wait for ``old`` may be sent to a subscription that takes its place."""
+    return key.live is None and key.select is None and old.feed.key.select is None

@@ -15,6 +15,7 @@ from headway.core.consumer.options import LiveTerms
 from headway.core.consumer.progress import BackfillSource
 from headway.core.consumer.shared_reader import SharedReader
 from headway.core.consumer.subscription import Subscription
+from headway.core.forms import Shape
 from headway.core.log import Focus, Lane, Pool, State
 from headway.core.message import Dialect, Record
 from headway.core.selector import Selector
@@ -36,6 +37,8 @@ class FeedKey(NamedTuple):
     """The name of the queue or group that has the lane for itself; None if the lane may be shared."""
     focus: str | None = None
     """The key of the topic, if the lane also tells what leaves it (log/focus.py)."""
+    select: str | None = None
+    """The fields of records that the lane has; None: it has whole records (forms/shape.py)."""
     live: LiveTerms | None = None
     """Set if the lane has a page of a state, or aggregates, in the place of what is published."""
 
@@ -80,10 +83,12 @@ class Feed:
         "reading",
         "resting",
         "selector",
+        "shape",
         "slow",
         "subscriptions",
         "waiting",
         "was_gated",
+        "worked_out",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +103,10 @@ class Feed:
         self.selector: Selector | None = None
         self.focus: Focus | None = None
         """Tells of keys that the selector no longer accepts; None: nobody asks for it."""
+        self.shape: Shape | None = None
+        """The form in which subscribers get records; None: as they were published."""
+        self.worked_out = False
+        """Set if the lane does not have records as they were published: it has a focus, or a shape."""
         self.live: LiveSource | None = None
         """The page or the aggregates that the lane tells; None: it has what is published."""
         self.subscriptions: dict[Subscription, None] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -9,6 +10,8 @@ import msgspec
 
 from headway.core.consumer.option_table import UNCONFLATED_S, Use, read_options, start_time
 from headway.core.message import Dialect, Envelope
+
+_AGGREGATE = re.compile(r"(?:^|,)\s*\w+\s*\(")
 
 
 class LiveTerms(NamedTuple):
@@ -59,13 +62,16 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     top: int | None = None
     skip: int | None = None
     select: str | None = None
-    """Aggregates of the state, kept up to date, of the groups that ``group_by`` says."""
+    """The fields of each record that are wanted; or aggregates of the state, kept up to date, of the groups that
+    ``group_by`` says."""
     group_by: str | None = None
 
     @property
     def live(self) -> bool:
         """Tells whether a page or aggregates are wanted in the place of all records."""
-        return (self.order_by, self.top, self.skip, self.select, self.group_by) != (None,) * 5
+        if (self.order_by, self.top, self.skip, self.group_by) != (None,) * 4:
+            return True
+        return self.select is not None and bool(_AGGREGATE.search(self.select))
 
     @property
     def interval_s(self) -> float | None:

@@ -94,7 +94,7 @@ def _out_of_credit(session: Session, now: float) -> bool:
 def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> int:
     session, backfill = subscription.session, subscription.backfill
     assert backfill is not None
-    out, held_back = session.outlet.out, session.held_back
+    out, held_back, shape = session.outlet.out, session.held_back, subscription.feed.shape
     records = steps = 0
     while records < BATCH_RECORDS:
         if len(out) >= BATCH_BYTES or held_back.size >= HELD_BACK_BYTES:
@@ -111,6 +111,8 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> in
             steps = _steps(SCAN_MAX * (1 if selector is None else selector.cost))
             break
         records += 1
+        if shape is not None:
+            record = shape.whole(record)
         before = subscription.counters.written_bytes
         reason = None
         if record.expires_s is not None and record.expires_s <= now:

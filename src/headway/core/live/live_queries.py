@@ -99,7 +99,8 @@ class LiveQueries:
         if options.group_by is not None and options.select is None:
             raise _refused("option group_by: say select, too: the columns, such as count(*)")
         if options.select is not None and (options.order_by, options.top, options.skip) != (None, None, None):
-            raise _refused("option select: a subscription to aggregates has no order_by, top and skip")
+            text = "option select: not together with order_by, top and skip: a live page has whole records"
+            raise _refused(text)
         return LiveTerms(
             state.key.text, options.order_by or "offset", options.top, options.skip or 0, options.select,
             options.group_by, options.interval_s or 0.0,
@@ -133,9 +134,6 @@ class LiveQueries:
         query: LiveQuery
         if terms.select is not None:
             selection = Selection(terms.select, terms.group_by)
-            if not selection.aggregated:
-                text = "a subscription takes aggregates, such as count(*); GET /v1/state/FILTER has columns"
-                raise _refused(f"option select: {text}")
             if len(self._rows) >= ROWS_MAX:
                 raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{ROWS_MAX} different aggregates are kept already")
             match = Match(state, request, ordering_of(request))

@@ -1,4 +1,5 @@
-"""Parts of runs: of one that has deletes, and of one for a lane that tells what is out of focus (log/focus.py).
+"""Parts of runs: of one that has deletes, and of one for a lane that does not have records as they were published: it
+tells what is out of focus (log/focus.py), or has a shape (forms/shape.py).
 
 A run with deletes on a keyed topic is published in parts, of which those with deletes are marked.
 
@@ -71,10 +72,10 @@ def _marked(run: Run, key: str | None) -> Run:
     return marked
 
 
-def records_before(focused: list[Feed], run: Run, first: int, now: float) -> Befores:
+def records_before(feeds: list[Feed], run: Run, first: int, now: float) -> Befores:
     """Looks up the records before those of a run, which is not in the states yet."""
     found: Befores = {}
-    for feed in focused:
+    for feed in feeds:
         if feed.focus is None or feed.focus.state in found:
             continue
         state, latest = feed.focus.state, dict[str | None, Record]()
@@ -85,7 +86,20 @@ def records_before(focused: list[Feed], run: Run, first: int, now: float) -> Bef
     return found
 
 
-def focused_parts(
+def worked_out_parts(
+    feed: Feed, run: Run, first: int, before: Befores, decoded: Decoded, now: float
+) -> list[tuple[Run, int]]:
+    """Returns what a feed with a focus or a shape gets of a run, each with the index of its record."""
+    if feed.focus is not None:
+        parts = _focused_parts(feed, run, first, before, decoded, now)
+    else:
+        wanted = range(len(run)) if feed.selector is None else feed.selector.select(run, decoded=decoded)
+        parts = [(part_of(run, index, index + 1), index) for index in wanted]
+    shape = feed.shape
+    return parts if shape is None else [(shape.part(part, first + index, now), index) for part, index in parts]
+
+
+def _focused_parts(
     feed: Feed, run: Run, first: int, before: Befores, decoded: Decoded, now: float
 ) -> list[tuple[Run, int]]:
     """Returns the records that the feed's selector accepts, and what is told of keys that it has accepted until then,

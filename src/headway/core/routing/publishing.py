@@ -21,7 +21,7 @@ from headway.core.consumer import Feed, Session
 from headway.core.log import MAIN, Retained, State
 from headway.core.message import Dialect, EncodedRun, ReceiptRequest, Record, Run, may_delete, routing_key_of
 from headway.core.permission import QUEUES, Operation, Rights
-from headway.core.routing.parts import Befores, focused_parts, marked_parts, part_of, records_before
+from headway.core.routing.parts import Befores, marked_parts, part_of, records_before, worked_out_parts
 from headway.core.routing.registry import Registry
 from headway.core.routing.router import Route
 from headway.core.selector import Decoded
@@ -211,7 +211,7 @@ class Publishing:
             ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))
             if ledger.full and session is not None:
                 self._registry.pause(session, ledger, now)
-        before = records_before(route.focused, run, first, now) if route.focused else {}
+        before = records_before(route.worked_out, run, first, now) if route.worked_out else {}
         for state in route.states:
             self.keep(state, run, first, now)
         taken, accepted = len(route.states), len(run.ends)
@@ -224,8 +224,8 @@ class Publishing:
                     self.append(feed, part_of(run, 0, room), first, {}, session, now)
                 for queue in list(feed.queues):
                     queue.refuse(run, room, first, now)
-            elif feed.focus is not None:
-                taken += self._append_focused(feed, run, first, before, decoded, session, now)
+            elif feed.worked_out:
+                taken += self._append_worked_out(feed, run, first, before, decoded, session, now)
             else:
                 taken += self.append(feed, run, first, encoded, session, now, decoded)
         if run.receipt is not None and session is not None:
@@ -273,13 +273,13 @@ class Publishing:
             if pool.hopeless or pool.crowded or feed.lane.full:
                 self._hold_up(session, feed, now)
 
-    def _append_focused(
+    def _append_worked_out(
         self, feed: Feed, run: Run, first: int, before: Befores, decoded: Decoded, session: Session | None, now: float
     ) -> int:
-        """Appends what a feed with a focus is told of a run. Returns how many parts these are."""
+        """Appends what a feed with a focus or a shape gets of a run. Returns how many parts these are."""
         if session is not None and feed.key.exclude == session.number:
             return 0
-        parts = focused_parts(feed, run, first, before, decoded, now)
+        parts = worked_out_parts(feed, run, first, before, decoded, now)
         for part, index in parts:
             feed.lane.append(part, feed.key.dialect.encode(part, first + index), first + index, now)
         if parts:
@@ -356,7 +356,7 @@ def slice_of(run: Run, route: Route, session: Session) -> int:
     work = count * (len(route.feeds) // RECORDS_A_UNIT) + _selecting_work(run, route)
     if route.keyed is not None and may_delete(run):  # each record may be a part of its own
         work += count * len(route.feeds)
-    work += count * len(route.focused)
+    work += count * len(route.worked_out)
     if work > SLICE_WORK:
         most = min(most, count * SLICE_WORK // work)
     return max(1, most)

@@ -31,7 +31,7 @@ VALUE_MAX = 256
 class Route:
     """The feeds and states that the records of one topic go to."""
 
-    __slots__ = ("durable", "feeds", "focused", "keyed", "selecting", "states", "stream")
+    __slots__ = ("durable", "feeds", "keyed", "selecting", "states", "stream", "worked_out")
 
     def __init__(self, feeds: list[Feed], states: list[State], stream: str = "") -> None:
         self.feeds = feeds
@@ -40,9 +40,9 @@ class Route:
         """The first state from which records may delete their keys."""
         self.durable = any(feed.durable_readers for feed in feeds)
         """Set if a durable subscription or queue gets the records."""
-        self.focused = [feed for feed in feeds if feed.focus is not None]
-        """The feeds that are told of keys that they lose sight of."""
-        self.selecting = sum(feed.selector.cost for feed in feeds if feed.selector is not None) + len(self.focused)
+        self.worked_out = [feed for feed in feeds if feed.worked_out]
+        """The feeds that do not get records as they were published."""
+        self.selecting = sum(feed.selector.cost for feed in feeds if feed.selector is not None) + len(self.worked_out)
         """The work of the selectors of feeds, each of which looks at every record."""
         self.stream = stream
         """The stream of the journal in which the topic is recorded; empty if it is not."""

@@ -12,7 +12,7 @@ from tests.core.stage import STUCK, Stage
 from headway.core.base.errors import Reason
 from headway.core.log.pool import RESERVE, STAYS_MAX
 from headway.core.message.record import Properties, Run
-from headway.core.routing.publishing import SLICES_PER_POOL
+from headway.core.routing.parts import SLICES_PER_POOL
 from headway.wire.mqtt.decoder import MqttDecoder
 
 

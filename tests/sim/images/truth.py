@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 KINDS = ("topic", "/k", "property:id")
 """The kinds of keys."""
@@ -28,6 +28,19 @@ class Event(NamedTuple):
     def selected(self) -> bool:
         """Whether the selector ``v > 50`` wants it."""
         return bool(self.payload) and json.loads(self.payload)["v"] > 50
+
+
+def merge(whole: Any, patch: Any) -> Any:
+    """Merges as RFC 7396, section 2, has it, word by word."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(whole) if isinstance(whole, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name), value)
+    return merged
 
 
 class Truth:

@@ -18,9 +18,10 @@ from bench.wires.packets import encode_publish
 from tests.core.stage import Client, Stage, terms_of
 from tests.sim.images.image import SELECT, SELECTOR, Image
 from tests.sim.images.pages import PageViewer
-from tests.sim.images.truth import KINDS, Event, Truth
+from tests.sim.images.truth import KINDS, Event, Truth, merge
 from tests.sim.model import matches
 
+from headway.core.base.errors import Refused
 from headway.core.consumer.subscription import Subscription
 from headway.core.delivery import rendering
 from headway.core.live import head, live_query
@@ -182,6 +183,35 @@ class World:
         self.stage.broker.publish(self.publisher.session, runs, self.stage.now)
         assert self.sequence == before + len(events)
 
+    def patch(self) -> None:
+        """A publisher merges onto the record of a key; if there is none, the patch is refused."""
+        topic, said = self.rng.choice(TOPICS), str(self.rng.randint(0, 3))
+        key = topic if self.kind == "topic" else said
+        self.numbers += 1
+        change: dict[str, Any] = {"v": self.rng.randint(0, 100), "n": self.numbers}
+        change |= self.rng.choice(({}, {"x": {"y": self.numbers}}, {"x": None}, {"x": {"y": None, "z": "\u00e9"}}))
+        change |= {"k": said} if self.kind == "/k" else {}
+        user = (("merge", "1"), *((("id", said),) if self.kind == "property:id" else ()))
+        last = self.truth.last((topic, key), float("inf")) if (topic, key) in self.truth.changes else 0
+        before = self.truth.events[last] if last else None
+        data = encode_publish(topic, json.dumps(change).encode(), properties=Properties(user=user))
+        (run,) = [item if isinstance(item, Run) else item.run for item in self.publisher._sends.feed(data)
+                  if isinstance(item, Run | Publish)]  # fmt: skip
+        sequence = self.sequence
+        try:
+            self.stage.broker.publish(self.publisher.session, [run], self.stage.now)
+        except Refused:
+            assert before is None or before.deletes or not before.payload, f"{change} onto {before}"
+            assert self.sequence == sequence
+            self.count("patches refused")
+            return
+        assert before is not None
+        assert not before.deletes
+        whole = json.dumps(merge(json.loads(before.payload), change), separators=(",", ":"), ensure_ascii=True)
+        self.truth.add(self.sequence, Event(topic, key, whole.encode(), False))
+        self.note("merges", self.sequence, whole)
+        self.count("patches merged")
+
     def an_event(self, topic: str) -> tuple[Event, tuple[tuple[str, str], ...]]:
         """A record and its user properties."""
         rng, kind = self.rng, self.kind
@@ -253,6 +283,8 @@ class World:
         rng = self.rng
         for _ in range(rng.choice((0, 1, 1, 3))):
             self.publish()
+        if rng.random() < 0.4:
+            self.patch()
         dice = rng.random()
         viewer = rng.choice(self.viewers)
         if dice < 0.05:

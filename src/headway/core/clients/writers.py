@@ -22,12 +22,12 @@ from math import inf
 from typing import NamedTuple
 
 from headway.core.allowance import Allowance
-from headway.core.base import Reason
+from headway.core.base import Reason, Refused
 from headway.core.clients.admission import Admission
 from headway.core.clients.durability import DurableMetadata, WriterBatch
 from headway.core.consumer import ConnectionlessOutlet, ConnectRequest, Session
 from headway.core.log import MAIN
-from headway.core.message import Run
+from headway.core.message import Run, says_merge
 from headway.core.permission import Rights
 from headway.core.policy import HTTP_LISTENER
 from headway.core.routing import Publishing, Registry, part_of
@@ -128,6 +128,8 @@ class Writers:
                 run, origin = part_of(run, skipped, len(run)), origin._replace(row=origin.row + skipped)
         if session.rights is not None:
             session.rights.check_publish(run.topic, len(run.ends))
+        if says_merge(run.properties) and self._registry.router.route(run.topic).merges is not None:
+            raise Refused(Reason.PROTOCOL_ERROR, "a writer's batch has whole records: no patches (merge)")
         parts: list[Run] = []
         for part, start in self._publishing.parts(run):
             part.origin = str(origin._replace(row=origin.row + start))

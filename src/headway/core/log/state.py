@@ -235,6 +235,11 @@ class State:
         entry = self._entries.get((topic, key)) or self._deleted.get((topic, key))
         return None if entry is None else entry.record
 
+    def current(self, topic: str, key: str | None) -> Record | None:
+        """Returns the record that a key has now; None if it has none, or was deleted."""
+        entry = self._entries.get((topic, key))
+        return None if entry is None else entry.record
+
     def _unlink(self, entry: StateEntry) -> None:
         if self.readings:
             for reading in list(self.readings):

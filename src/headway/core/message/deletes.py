@@ -20,8 +20,13 @@ def says_delete(properties: Properties) -> bool:
     """Tells whether a record with these properties is a delete, with or without a payload."""
     if not properties.user:
         return False
-    said = properties.user_value(DELETE)
-    return properties.user_value(EVENT) == DELETE or (said is not None and said.lower() not in _NO)
+    return properties.user_value(EVENT) == DELETE or says(properties, DELETE)
+
+
+def says(properties: Properties, name: str) -> bool:
+    """Tells whether a user property is there and has any value but ``false``, ``no``, ``off``, ``0``."""
+    said = properties.user_value(name)
+    return said is not None and said.lower() not in _NO
 
 
 def is_delete(record: Record, key: str | None) -> bool:

@@ -16,11 +16,33 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headway.core.consumer import Feed
+from headway.core.consumer import Feed, Session
+from headway.core.forms import merge_slice
 from headway.core.log import State
-from headway.core.message import DELETE, EVENT, TOLD_KEY, KeyExtractor, Record, Run, says_delete
+from headway.core.message import (
+    DELETE,
+    EVENT,
+    TOLD_KEY,
+    KeyExtractor,
+    Record,
+    Run,
+    may_delete,
+    says_delete,
+    says_merge,
+)
+from headway.core.routing.router import Route
 from headway.core.selector import Decoded
 
+RECORDS_A_UNIT = 128
+"""So many more records in one lane are as much work as one more lane."""
+SELECTED_A_UNIT = 4
+"""So many records that a selector looks at are as much work as one more lane."""
+DECODED_A_UNIT = 4096
+"""So many bytes of records that a selector looks at are as much work as one more lane: it may decode all of them."""
+SEARCHED_A_UNIT = 8
+"""So many entries that a search for a route looks at are as much work as one more lane. Routes are cached."""
+SLICE_WORK = 1024
+SLICES_PER_POOL = 32
 Befores = dict[State, list[tuple[str | None, Record | None]]]
 """For each record of a run, its key in each state, and the record that the state has of this key before it."""
 
@@ -118,3 +140,44 @@ def _focused_parts(
             part.publisher, part.confirmed = run.publisher, run.confirmed
             parts.append((part, index))
     return parts
+
+
+def merges_of(run: Run, route: Route) -> State | None:
+    """Returns the state whose records the records of a run are merged onto; None: they are no patches."""
+    return route.merges if route.merges is not None and says_merge(run.properties) else None
+
+
+def slice_of(run: Run, route: Route, session: Session) -> int:
+    """Returns how many records of the run are a slice."""
+    count = len(run.ends)
+    merges = merges_of(run, route)
+    if count == 1 or (len(route.feeds) < 2 and not route.selecting and merges is None):
+        return count
+    most = count if merges is None else merge_slice(merges, run)
+    taken_bytes = len(run.data) * len(route.feeds)
+    slice_bytes = session.pool.memory_limit // SLICES_PER_POOL
+    if taken_bytes > slice_bytes:
+        most = count * slice_bytes // taken_bytes
+    work = count * (len(route.feeds) // RECORDS_A_UNIT) + _selecting_work(run, route)
+    if route.keyed is not None and may_delete(run):  # each record may be a part of its own
+        work += count * len(route.feeds)
+    work += count * len(route.worked_out)
+    if work > SLICE_WORK:
+        most = min(most, count * SLICE_WORK // work)
+    return max(1, most)
+
+
+def work_of(run: Run, route: Route, taken: int) -> int:
+    """Returns the work of publishing a run that ``taken`` lanes and states took."""
+    count, work = len(run.ends), 1 + taken
+    if route.selecting:
+        work += _selecting_work(run, route)
+    if count > RECORDS_A_UNIT:
+        work += taken * (count // RECORDS_A_UNIT)
+    return work
+
+
+def _selecting_work(run: Run, route: Route) -> int:
+    """Returns the work of the selectors of a route. The begin of a run costs each as much as one record."""
+    records = len(run.ends) + 1 + SELECTED_A_UNIT * (len(run.data) // DECODED_A_UNIT)
+    return route.selecting * records // SELECTED_A_UNIT

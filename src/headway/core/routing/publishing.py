@@ -18,24 +18,26 @@ import msgspec
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import Feed, Session
+from headway.core.forms import merged_run
 from headway.core.log import MAIN, Retained, State
 from headway.core.message import Dialect, EncodedRun, ReceiptRequest, Record, Run, may_delete, routing_key_of
 from headway.core.permission import QUEUES, Operation, Rights
-from headway.core.routing.parts import Befores, marked_parts, part_of, records_before, worked_out_parts
+from headway.core.routing.parts import (
+    DECODED_A_UNIT,
+    SEARCHED_A_UNIT,
+    Befores,
+    marked_parts,
+    merges_of,
+    part_of,
+    records_before,
+    slice_of,
+    work_of,
+    worked_out_parts,
+)
 from headway.core.routing.registry import Registry
 from headway.core.routing.router import Route
 from headway.core.selector import Decoded
 
-RECORDS_A_UNIT = 128
-"""So many more records in one lane are as much work as one more lane."""
-SELECTED_A_UNIT = 4
-"""So many records that a selector looks at are as much work as one more lane."""
-DECODED_A_UNIT = 4096
-"""So many bytes of records that a selector looks at are as much work as one more lane: it may decode all of them."""
-SEARCHED_A_UNIT = 8
-"""So many entries that a search for a route looks at are as much work as one more lane. Routes are cached."""
-SLICE_WORK = 1024
-SLICES_PER_POOL = 32
 Encoded = dict[Dialect | tuple[Dialect, int, int], EncodedRun]
 """The frames of a run by dialect, and of parts of it by dialect, start and stop."""
 
@@ -47,6 +49,8 @@ class Published(NamedTuple):
     taken: int
     accepted: int
     work: int
+    refused: Refused | None = None
+    """The reason why a patch was refused."""
 
 
 class PublishedRuns(NamedTuple):
@@ -69,6 +73,7 @@ class PublishedSlice(NamedTuple):
     accepted: int
     work: int
     stop: int
+    refused: Refused | None = None
 
 
 class Publishing:
@@ -110,7 +115,7 @@ class Publishing:
                 continue
             route = router.route(run.topic)
             count = len(run.ends)
-            sliced = count > 1 and (len(route.feeds) > 1 or route.selecting)
+            sliced = count > 1 and (len(route.feeds) > 1 or route.selecting or merges_of(run, route) is not None)
             if sliced and (part := slice_of(run, route, session)) < count:
                 run, rest, count = part_of(run, 0, part), part_of(run, part, count), part
             lanes, refusal = self._publish(session, run, route, now)
@@ -126,8 +131,15 @@ class Publishing:
 
     def _publish(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[int, Refused | None]:
         """Publishes a run. Returns how many lanes and states took it, and the last refusal."""
-        first = self._count(session, run)
         refused: Refused | None = None
+        if merges_of(run, route) is not None:
+            whole, refused = self._merge(session, run, route, now)
+            if whole is None:
+                return 0, refused
+            taken, again = self._publish(session, whole, route, now)
+            run.journaled = whole.journaled
+            return taken, again or refused
+        first = self._count(session, run)
         if run.retain:
             try:
                 self._retained.put(run.record(len(run) - 1, first, now))
@@ -143,6 +155,13 @@ class Publishing:
         """Publishes a run to ``run.exchange``."""
         if route is None:
             route = self.route(run)
+        if merges_of(run, route) is not None:
+            whole, refused = self._merge(session, run, route, now)
+            published = Published(0, 0, self._searched(), refused)
+            if whole is not None:
+                published = self.publish_to(session, whole, now, route=route)
+                run.journaled = whole.journaled
+            return published
         taken, accepted = self._take(session, run, self._count(session, run), route, now)
         return Published(taken, accepted, work_of(run, route, taken) + self._searched())
 
@@ -153,11 +172,23 @@ class Publishing:
         if stop > 1 and (most := slice_of(run, route, session)) < stop:
             stop = min(start + most, stop)
             run = part_of(run, start, stop)
+        if merges_of(run, route) is not None:
+            published = self.publish_to(session, run, now, route=route)
+            return PublishedSlice(run, published.taken, published.accepted, published.work, stop, published.refused)
         taken, accepted = self._take(session, run, self._count(session, run), route, now)
         work = work_of(run, route, taken)
         if router.searched:
             work += self._searched()
         return PublishedSlice(run, taken, accepted, work, stop)
+
+    def _merge(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[Run | None, Refused | None]:
+        """Makes whole records of patches. Returns them, None if all are refused, and the last refusal."""
+        assert route.merges is not None
+        whole, dropped, refused, looked_bytes = merged_run(route.merges, run, now)
+        self._registry.router.searched += SEARCHED_A_UNIT * (looked_bytes // DECODED_A_UNIT + len(run))
+        if session is not None:
+            session.refused_records += dropped
+        return whole, refused
 
     def _searched(self) -> int:
         """Returns the work of finding routes since the last call."""
@@ -341,38 +372,3 @@ def _permitted(receipt: ReceiptRequest, rights: Rights) -> ReceiptRequest:
     if to.startswith(f"{QUEUES}amq.") or rights.may_publish(to):
         return receipt
     return msgspec.structs.replace(receipt, reply_to="", exchange=None, fault=rights.text(Operation.PUBLISH, to))
-
-
-def slice_of(run: Run, route: Route, session: Session) -> int:
-    """Returns how many records of the run are a slice."""
-    count = len(run.ends)
-    if count == 1 or (len(route.feeds) < 2 and not route.selecting):
-        return count
-    most = count
-    taken_bytes = len(run.data) * len(route.feeds)
-    slice_bytes = session.pool.memory_limit // SLICES_PER_POOL
-    if taken_bytes > slice_bytes:
-        most = count * slice_bytes // taken_bytes
-    work = count * (len(route.feeds) // RECORDS_A_UNIT) + _selecting_work(run, route)
-    if route.keyed is not None and may_delete(run):  # each record may be a part of its own
-        work += count * len(route.feeds)
-    work += count * len(route.worked_out)
-    if work > SLICE_WORK:
-        most = min(most, count * SLICE_WORK // work)
-    return max(1, most)
-
-
-def work_of(run: Run, route: Route, taken: int) -> int:
-    """Returns the work of publishing a run that ``taken`` lanes and states took."""
-    count, work = len(run.ends), 1 + taken
-    if route.selecting:
-        work += _selecting_work(run, route)
-    if count > RECORDS_A_UNIT:
-        work += taken * (count // RECORDS_A_UNIT)
-    return work
-
-
-def _selecting_work(run: Run, route: Route) -> int:
-    """Returns the work of the selectors of a route. The begin of a run costs each as much as one record."""
-    records = len(run.ends) + 1 + SELECTED_A_UNIT * (len(run.data) // DECODED_A_UNIT)
-    return route.selecting * records // SELECTED_A_UNIT

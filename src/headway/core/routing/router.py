@@ -31,13 +31,15 @@ VALUE_MAX = 256
 class Route:
     """The feeds and states that the records of one topic go to."""
 
-    __slots__ = ("durable", "feeds", "keyed", "selecting", "states", "stream", "worked_out")
+    __slots__ = ("durable", "feeds", "keyed", "merges", "selecting", "states", "stream", "worked_out")
 
     def __init__(self, feeds: list[Feed], states: list[State], stream: str = "") -> None:
         self.feeds = feeds
         self.states = states
         self.keyed = next((state for state in states if state.tombstones), None)
         """The first state from which records may delete their keys."""
+        self.merges = next((state for state in states if state.declared), None)
+        """The state whose records patches are merged onto; None: the topic has no key."""
         self.durable = any(feed.durable_readers for feed in feeds)
         """Set if a durable subscription or queue gets the records."""
         self.worked_out = [feed for feed in feeds if feed.worked_out]

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from pamqp import commands
 
 from headway.core.base import ConfigError
 from headway.core.consumer import Session
-from headway.core.message import JOB_PATIENCE, TOPICS, Run, parse_patience, receipt_request, topic_of
+from headway.core.message import (
+    JOB_PATIENCE,
+    MERGE,
+    TOPICS,
+    Run,
+    parse_patience,
+    receipt_request,
+    says_merge,
+    topic_of,
+)
 from headway.core.routing import COPIES, part_of
 from headway.server.amqp.faults import ChannelFault
 from headway.server.amqp.permissions import REPLY_TO, check_publish
-from headway.server.amqp.states import CONFIRMS
+from headway.server.amqp.states import CONFIRMS, TRANSACTIONS
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.properties import Facts, read, with_headers, with_reply_to
@@ -75,6 +85,8 @@ class Publisher:
             run.expires_s = peer.engine.now() + facts.expiration_ms / 1000
         if JOB_PATIENCE in facts.headers:
             check_patience(facts.headers[JOB_PATIENCE])
+        if says_merge(facts.properties):
+            self._check_patch(run)
         if RECEIPT in facts.headers:
             reply_to = topic_of(facts.reply_to) if facts.reply_to else ""
             correlation = facts.properties.correlation_data
@@ -82,6 +94,20 @@ class Publisher:
                 facts.headers[RECEIPT], reply_to=reply_to, exchange=DEFAULT_EXCHANGE, correlation=correlation
             )
         return run
+
+    def _check_patch(self, run: Run) -> None:
+        """Takes the header ``merge`` away from a patch for a keyed topic, because its consumers get a merged record.
+        Raises :class:`ChannelFault`."""
+        router = self._channel.peer.engine.broker.registry.router
+        if router.route_from(run.exchange, run.topic, run.headers).merges is None:
+            return
+        if self._channel.mode is TRANSACTIONS:
+            text = f"the header {MERGE}: not in a transaction, whose commit could not refuse a single patch"
+            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
+        assert run.properties.native is not None
+        headers = {name: value for name, value in (run.headers or {}).items() if name != MERGE}
+        native = with_headers(run.properties.native, headers)
+        run.properties, run.headers = msgspec.structs.replace(run.properties, native=native), headers or None
 
     def check_again(self, item: PublishedRun, run: Run) -> None:
         """Raises :class:`Refused` if a run that was checked may not be published any more."""
@@ -115,7 +141,7 @@ class Publisher:
         peer, address, hidden = self._channel.peer, item.address, self._hidden(item)
         broker, now = peer.engine.broker, peer.engine.now()
         run.confirmed = confirms = self._channel.mode is CONFIRMS
-        alone = address.immediate or hidden or run.receipt is not None
+        alone = address.immediate or hidden or run.receipt is not None or says_merge(run.properties)
         if alone and len(run) > 1:  # the fate of each depends on those before it, or it has a receipt of its own
             one = part_of(run, start, start + 1)
             one.receipt = run.receipt
@@ -126,16 +152,19 @@ class Publisher:
             if confirms:
                 self._tell(1, 1, kept=False)
             return 1, 1
-        part, taken, accepted, work, stop = broker.intake.publish_slice(self._session, run, now, start)
+        part, taken, accepted, work, stop, refused = broker.intake.publish_slice(self._session, run, now, start)
         kept = part.journaled
         for key in hidden:
             other = under(run, key)
             published = broker.intake.publish_to(self._session, other, now)
             accepted, kept, taken = min(accepted, published.accepted), kept or other.journaled, taken + published.taken
             work += published.work
+            refused = refused or published.refused
+        if refused is not None and not confirms:
+            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, f"the header {MERGE}: {refused}")
         if taken:
             peer.pace(taken)
-        elif address.mandatory:
+        elif address.mandatory and refused is None:
             self._return(item, part, ReplyCode.NO_ROUTE, "NO_ROUTE")
         if confirms:
             self._tell(len(part), accepted, kept=kept)

@@ -147,8 +147,7 @@ class MqttPeer(BasePeer[Item]):
             if refused is None:
                 self.pace(taken)
             else:
-                denied = refused.reason is Reason.NOT_AUTHORIZED
-                code, text = ReasonCode.NOT_AUTHORIZED if denied else ReasonCode.QUOTA_EXCEEDED, str(refused)
+                code, text = _PUBLISH_CODES.get(refused.reason, ReasonCode.QUOTA_EXCEEDED), str(refused)
         if not code and not taken and self.replies.version == 5:
             code = ReasonCode.NO_MATCHING_SUBSCRIBERS
         if item.qos == 1:
@@ -222,6 +221,14 @@ class MqttPeer(BasePeer[Item]):
             codes.append(0 if ended else ReasonCode.NO_SUBSCRIPTION_EXISTED)
             yield SUBSCRIBE_WORK
         self.pending_replies.send(self.replies.unsuback(packet.packet_id, codes), kept=session.durable)
+
+
+_PUBLISH_CODES = {
+    Reason.NOT_AUTHORIZED: ReasonCode.NOT_AUTHORIZED,
+    Reason.MALFORMED: ReasonCode.PAYLOAD_FORMAT_INVALID,
+    Reason.NOT_FOUND: ReasonCode.IMPLEMENTATION_ERROR,
+}
+"""The codes for refused publishes. The last two are for patches: one is none, or its key is not known."""
 
 
 def _progress(subscription: Subscription, engine: Engine) -> list[tuple[str, str]]:

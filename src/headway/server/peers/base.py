@@ -39,6 +39,8 @@ READS_PER_POOL = 4
 READ_BYTES_MIN = 4096
 
 Item = TypeVar("Item")
+COUNTED = frozenset({Reason.NOT_AUTHORIZED, Reason.MALFORMED, Reason.NOT_FOUND})
+"""The reasons of refusals that the core counts, one by one."""
 T = TypeVar("T")
 
 
@@ -232,7 +234,7 @@ class BasePeer(ABC, Generic[Item]):
         budget.left -= work
         if refused is None:
             self.pace(taken // count)
-        elif refused.reason is not Reason.NOT_AUTHORIZED:  # these are counted
+        elif refused.reason not in COUNTED:
             session.refused_records += 1  # there is no reply; the client's counters show it
         if rest is None:
             return count

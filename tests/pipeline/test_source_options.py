@@ -10,6 +10,7 @@ from headway.pipeline.source.options import READ, Options, for_batches, for_stre
 from headway.pipeline.source.source import columns
 
 TOPIC = {"topic": "flights/#"}
+STATE = TOPIC | {"state": "true"}
 
 
 def test_what_is_not_said_is_the_default() -> None:
@@ -40,9 +41,20 @@ def test_everything_said_is_read_whatever_its_letters_case() -> None:
     [
         ({}, 'option topic is missing: which topic to read, or a filter, such as "flights/#"'),
         ({"topic": "a/#/b"}, "option topic: filter 'a/#/b': '#' must be the whole of the last level"),
-        ({"topics": "a", **TOPIC}, "unknown option 'topics': there are admin, failOnDataLoss, from, "
-         "lake, maxBytesPerTrigger, maxOffsetsPerTrigger, partitions, patience, policy, pushFilters, timeout, to, "
-         "topic"),
+        ({"topics": "a", **TOPIC}, "unknown option 'topics': there are admin, at, failOnDataLoss, from, lake, "
+         "maxBytesPerTrigger, maxOffsetsPerTrigger, order_by, partitions, patience, policy, pushFilters, selector, "
+         "skip, state, timeout, to, top, topic, where; did you mean topic?"),
+        ({"statee": "true", **TOPIC}, "top, topic, where; did you mean state?"),
+        ({"state": "yes", **TOPIC}, 'option state: "yes" is neither true nor false'),
+        ({"where": "delay > 5", **TOPIC}, "option where is for states: add option state=true, or leave it away"),
+        ({"at": "5", "state": "false", **TOPIC}, "option at is for states: add option state=true, or leave it away"),
+        ({"top": "ten", **STATE}, 'option top: "ten": takes a number from 0 on'),
+        ({"from": "-5m", **STATE}, "option from is for records, not for a state (option state): the state as it was "
+         "has option at"),
+        ({"pushfilters": "true", **STATE}, "option pushFilters is for records, not for a state (option state): what "
+         "the broker is to leave out says option where"),
+        ({"policy": "patient", **STATE}, "option policy is for records, not for a state (option state)"),
+        ({"where": "a = 1", "selector": "a = 2", **STATE}, "options where and selector are the same: give one of"),
         ({"admin": "ftp://x", **TOPIC}, 'option admin: "ftp://x" is not the address of an admin API, such as '
          "http://127.0.0.1:9883"),
         ({"partitions": "0", **TOPIC}, 'option partitions: "0": from 1 on'),
@@ -81,6 +93,15 @@ def test_what_is_not_for_streams(name: str) -> None:
         for_streams(read_options(TOPIC | {name: "true"}))
 
 
+def test_a_state_has_no_stream_and_asks_what_was_said() -> None:
+    said = {"Selector": "delay > 5", "order_by": "/delay DESC", "top": "20", "skip": "40", "at": "-5m", **STATE}
+    options = for_batches(read_options(said))
+    asked = {"where": "delay > 5", "order_by": "/delay DESC", "top": "20", "skip": "40", "at": "-5m"}
+    assert (options.state, options.state_query) == (True, asked)
+    with pytest.raises(ConfigError, match=r"option state is for batches: spark\.read; a stream has every record"):
+        for_streams(read_options(STATE))
+
+
 def test_the_page_has_every_option_with_its_default_and_every_column() -> None:
     fields = {name: getattr(Options("t"), field) for name, (field, _) in READ.items()}
     shown = rows("## Options")
@@ -90,3 +111,4 @@ def test_the_page_has_every_option_with_its_default_and_every_column() -> None:
     assert {shown[name] for name, value in fields.items() if value is None} == {"all there is", "none", "by topic"}
     kinds = {one.name: one.dataType.simpleString().split("<")[0].upper() for one in columns()}
     assert rows("## Columns") == kinds
+    assert columns(Options("t", state=True)).names == [*kinds, "as_of"]

@@ -22,8 +22,11 @@ from headway.pipeline.broker.errors import Away, OffsetsGone, SourceError
 
 T = TypeVar("T")
 BUSY = (502, 503, 504)
+TOO_MANY = 429
 GONE = 410
 UNKNOWN = 401
+AT_S = 150.0
+"""The time limit of an answer with a state as it was: the broker takes two minutes to build it at most."""
 LEAVE_S = 2.0
 """The time limit of a query's last request, which is not waited for any longer."""
 _AWAY = (OSError, HTTPException, pa.ArrowInvalid)
@@ -35,6 +38,16 @@ class Offsets(NamedTuple):
     """The next offset to come."""
     next: int
     """The offset at which the range that was asked for ends."""
+
+
+class StateHead(NamedTuple):
+    """The beginning of an answer with a state."""
+
+    as_of: int
+    evicted_keys: int
+    """Keys that were evicted since the broker started."""
+    since: int
+    """Keys are missing that have not changed since this offset, for older records are deleted. 0: none are."""
 
 
 class Answer(NamedTuple):
@@ -78,6 +91,29 @@ class BrokerClient:
             except _AWAY as error:
                 raise self._away(error) from None
             yield next_
+
+    def state(self, filter: str, query: Mapping[str, str]) -> Iterator[StateHead | pa.RecordBatch]:
+        """The head of the answer, then the latest record per key, in the columns of records. Raises Away, also in the
+        middle, and SourceError."""
+        with closing(self._connect(AT_S if "at" in query else 0.0)) as connection:
+            is_begun = False
+            try:
+                path = f"/v1/state/{quote(filter, safe='')}?{urlencode(dict(query) | {'format': 'arrow'})}"
+                connection.request("GET", self._path(path), headers=self._login)
+                answer = connection.getresponse()
+                if answer.status == TOO_MANY:  # other queries of this client have to end first
+                    self._refuse(BUSY[-1], answer.read())
+                if answer.status != 200:
+                    self._refuse(answer.status, answer.read())
+                yield self._state_head(answer.headers)
+                is_begun = True
+                with pa.ipc.open_stream(answer) as stream:
+                    yield from stream
+            except _AWAY as error:
+                if not is_begun:
+                    raise self._away(error) from None
+                why = "it has ended, or the state changes faster than it is read, or the right to read it is gone"
+                raise Away(f"the broker at {self.url} broke its answer off: {why}; its log says which") from None
 
     # -- cursors ----------------------------------------------------------------------------------------------------
 
@@ -126,9 +162,9 @@ class BrokerClient:
             self._refuse(found.status, found.body)
         return found
 
-    def _connect(self) -> HTTPConnection:
+    def _connect(self, least_s: float = 1.0) -> HTTPConnection:
         parts = urlsplit(self.url)
-        host, timeout_s = parts.hostname or "", max(self.timeout_s, 1.0)
+        host, timeout_s = parts.hostname or "", max(self.timeout_s, 1.0, least_s)
         try:
             tls = self._endpoint.tls()
         except ConfigError as error:
@@ -153,6 +189,13 @@ class BrokerClient:
         except (KeyError, TypeError, ValueError):
             raise self._stranger(status) from None
 
+    def _state_head(self, headers: HTTPMessage) -> StateHead:
+        try:
+            as_of, evicted = (int(headers[f"Headway-{name}"]) for name in ("Offset", "Evicted-Keys"))
+            return StateHead(as_of, evicted, int(headers.get("Headway-Earliest-Offset", 0)))
+        except (KeyError, TypeError, ValueError):
+            raise self._stranger(200) from None
+
     def object(self, body: bytes) -> dict[str, Any]:
         try:
             found = json.loads(body)
@@ -167,6 +210,8 @@ class BrokerClient:
         try:
             said = json.loads(body)
             text = str(said["error"])
+            if keyed := said.get("keyed"):
+                text += f"; keyed is {', '.join(keyed)}"
         except (ValueError, TypeError, KeyError):
             raise self._stranger(status) from None
         if status in BUSY:

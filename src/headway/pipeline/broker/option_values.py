@@ -3,6 +3,7 @@ small ones."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,7 +24,9 @@ def read_values(given: Mapping[str, str], known: Readers) -> dict[str, Any]:
     names = {name.lower() for name in known}
     for name in said:
         if name not in names and not SPARKS_OWN.fullmatch(name):
-            raise ConfigError(f"unknown option {name!r}: there are {', '.join(sorted(known, key=str.lower))}")
+            near = difflib.get_close_matches(name, names, n=1)
+            meant = "".join(f"; did you mean {one}?" for one in known if one.lower() in near)
+            raise ConfigError(f"unknown option {name!r}: there are {', '.join(sorted(known, key=str.lower))}{meant}")
     values: dict[str, Any] = {}
     for name, (attribute, read) in known.items():
         if text := said.get(name.lower()):

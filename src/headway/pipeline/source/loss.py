@@ -26,6 +26,14 @@ def go_back(options: Options, at: int, end: int) -> None:
     _go_on(options, f"{text}: it has lost some, or is not the one it was", end)
 
 
+def miss(options: Options, why: str) -> None:
+    """Reports that keys of a state are missing. Raises DataLoss, unless the query is to go on without them."""
+    text = f"the state of {options.topic} is not whole: {why}"
+    if options.strict:
+        raise DataLoss(f"{text}; option failOnDataLoss=false reads what there is")
+    log.warning("%s; it goes on without them", text)
+
+
 def _go_on(options: Options, text: str, at: int) -> None:
     if options.strict:
         raise DataLoss(f"{text}; option failOnDataLoss=false goes on at {at}")

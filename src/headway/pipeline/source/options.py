@@ -14,6 +14,12 @@ from headway.pipeline.broker.option_values import Readers, read_flag, read_secon
 EARLIEST, LATEST = "earliest", "latest"
 FOR_BATCHES = ("to", "pushFilters")
 FOR_STREAMS = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "policy", "patience")
+FOR_STATES = ("where", "selector", "order_by", "top", "skip", "at")
+NOT_FOR_STATES = {
+    "from": ": the state as it was has option at", "to": ": the state as it was has option at",
+    "pushFilters": ": what the broker is to leave out says option where", "lake": "", "partitions": "",
+} | dict.fromkeys(FOR_STREAMS, "")
+"""Options that are for records only, and the other way to what they mean."""
 OFFSET = re.compile(r"[0-9]+")
 
 
@@ -38,6 +44,20 @@ class Options:
     """For how long a batch may take without the query being slow."""
     lake: str | None = None
     """The folder of the topic's archive."""
+    state: bool = False
+    """Whether the latest record per key is read, and not the records."""
+    where: str | None = None
+    order_by: str | None = None
+    top: str | None = None
+    skip: str | None = None
+    at: str | None = None
+    """The offset or time of a state as it was."""
+
+    @property
+    def state_query(self) -> dict[str, str]:
+        """The parameters of a query of the state."""
+        said = {name: getattr(self, name) for name in ("where", "order_by", "top", "skip", "at")}
+        return {name: text for name, text in said.items() if text is not None}
 
 
 def read_options(given: Mapping[str, str]) -> Options:
@@ -45,7 +65,20 @@ def read_options(given: Mapping[str, str]) -> Options:
     values = read_values(given, READ)
     if "topic" not in values:
         raise ConfigError('option topic is missing: which topic to read, or a filter, such as "flights/#"')
+    _check_state({name.lower() for name, text in given.items() if text.strip()}, state=values.get("state", False))
     return Options(**values)
+
+
+def _check_state(said: set[str], *, state: bool) -> None:
+    """Refuses what is for a state, where records are read, and the reverse. Raises ConfigError."""
+    for name in FOR_STATES if not state else ():
+        if name in said:
+            raise ConfigError(f"option {name} is for states: add option state=true, or leave it away")
+    for name, instead in NOT_FOR_STATES.items() if state else ():
+        if name.lower() in said:
+            raise ConfigError(f"option {name} is for records, not for a state (option state){instead}")
+    if {"where", "selector"} <= said:
+        raise ConfigError("options where and selector are the same: give one of them")
 
 
 def for_batches(options: Options) -> Options:
@@ -62,6 +95,8 @@ def for_batches(options: Options) -> Options:
 def for_streams(options: Options) -> Options:
     """Raises ConfigError."""
     _refuse(FOR_BATCHES, options, "batches: spark.read")
+    if options.state:
+        raise ConfigError("option state is for batches: spark.read; a stream has every record (leave it away)")
     return options
 
 
@@ -91,6 +126,21 @@ def at_least_one(read: Callable[[str], int]) -> Callable[[str], int]:
     return checked
 
 
+def _of_state(name: str) -> Callable[[str], str]:
+    """Returns what checks an option of a query of the state, as all protocols have it."""
+
+    def read(text: str) -> str:
+        from headway.core.consumer import OPTIONS
+
+        try:
+            OPTIONS[name].read(text)
+        except ValueError:
+            raise ConfigError(f'"{text}": takes {OPTIONS[name].takes}') from None
+        return text
+
+    return read
+
+
 READ: Readers = {
     "topic": ("topic", validate_filter),
     "admin": ("admin", read_admin_url),
@@ -105,4 +155,11 @@ READ: Readers = {
     "policy": ("policy", str),
     "patience": ("patience", read_patience),
     "lake": ("lake", str),
+    "state": ("state", read_flag),
+    "where": ("where", _of_state("where")),
+    "selector": ("where", _of_state("selector")),
+    "order_by": ("order_by", _of_state("order_by")),
+    "top": ("top", _of_state("top")),
+    "skip": ("skip", _of_state("skip")),
+    "at": ("at", _of_state("at")),
 }

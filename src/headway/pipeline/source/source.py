@@ -23,24 +23,35 @@ from headway.pipeline.source.options import for_batches, for_streams, read_optio
 if TYPE_CHECKING:
     from headway.pipeline.sink.options import SinkOptions
     from headway.pipeline.source.options import Options
+    from headway.pipeline.source.state import StatePart
 
 
 class HeadwayDataSource(DataSource):
+    _state: list[StatePart] | None = None
+    """The state that was read at ``load``. Spark keeps it with the DataFrame."""
+
     @classmethod
     def name(cls) -> str:
         return "headway"
 
     @in_one_line
     def schema(self) -> StructType:
-        """The columns of the records, as the broker has them. Options that cannot be are refused here, at ``load``."""
-        read_options(self.options)
-        return columns()
+        """The columns of the records, as the broker has them. Options that cannot be are refused here, at ``load``; a
+        state is read here, so that all that is done with a DataFrame sees the same one."""
+        options = read_options(self.options)
+        if options.state:
+            self._state = _read_state(options)
+        return columns(options)
 
     @in_one_line
     def reader(self, schema: StructType) -> DataSourceReader:
+        options = for_batches(self._options(schema))
+        if options.state:
+            from headway.pipeline.source.state import StateBatch
+
+            return StateBatch(_read_state(options) if self._state is None else self._state)
         from headway.pipeline.source.batch import FilteredTopicBatch, TopicBatch
 
-        options = for_batches(self._options(schema))
         return FilteredTopicBatch(options) if options.push else TopicBatch(options)
 
     @in_one_line
@@ -70,15 +81,27 @@ class HeadwayDataSource(DataSource):
         return options
 
     def _options(self, schema: StructType) -> Options:
-        if schema != columns():
-            names = ", ".join(columns().names)
+        options = read_options(self.options)
+        if schema != columns(options):
+            names = ", ".join(columns(options).names)
             raise ConfigError(f"the columns are {names}: leave schema() away, and select from them")
-        return read_options(self.options)
+        return options
 
 
-def columns() -> StructType:
+def columns(options: Options | None = None) -> StructType:
+    """Returns the columns of records, or of a state."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from headway.store.records import SCHEMA
 
+    if options is not None and options.state:
+        from headway.pipeline.source.state import STATE
+
+        return from_arrow_schema(STATE)
     return from_arrow_schema(SCHEMA)
+
+
+def _read_state(options: Options) -> list[StatePart]:
+    from headway.pipeline.source.state import read_state
+
+    return read_state(options)

@@ -14,9 +14,11 @@ from demo.flights import in_order
 from pyspark.sql import SparkSession
 from tests.demo.test_demo import row
 from tests.interop.conftest import BrokerFactory
+from tests.interop.pahos import paho, properties
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.records import ask, recording
+from tests.interop.test_interop_state import ask as ask_state
 from tests.interop.waiting import until
 from tests.pipeline.proxy import Proxy
 
@@ -38,6 +40,10 @@ filter = "windows"
 keep = "7d"
 [[topic]]
 filter = "misfits/#"
+keep = "7d"
+[[topic]]
+filter = "planes/#"
+key = "/tail"
 keep = "7d"
 
 [views.delay]
@@ -76,6 +82,22 @@ every = 0
 topic = "misfits/#"
 schema = "n INT, within STRUCT<x: INT>, list ARRAY<INT>, free STRING"
 misfits = "skip"
+
+[views.latest]
+sql = "SELECT _key AS tail, carrier, _deleted FROM planes"
+topic = "views/latest"
+key = "tail"
+every = 0
+[tables.planes]
+schema = "tail STRING, carrier STRING"
+deletes = "rows"
+
+[views.top]
+sql = "SELECT carrier, count(*) AS n FROM planes WHERE NOT _deleted GROUP BY carrier ORDER BY n DESC, carrier LIMIT 2"
+topic = "views/top"
+key = "carrier"
+mode = "complete"
+every = 0
 """
 UNKNOWN = """
 [[topic]]
@@ -204,12 +226,54 @@ def test_side_by_side_one_ends_and_the_others_go_on(
         until(lambda: views.look() or all["boats"].error, BATCH_S, "the view ends")
         assert all["boats"].error.startswith("boats is not recorded; recorded is views/delay, ")
         until(lambda: views.look() or all["lenient"].misfits, BATCH_S, "Spark has counted them")
-        assert all["lenient"].misfits == len(MISFITS) + 1
+        # No payload, and a key: that deletes the key.
+        assert (all["lenient"].misfits, all["lenient"].deletes) == (len(MISFITS), 1)
         assert all["lenient"].last_misfit.endswith(f': field list is not ARRAY<INT>: [1,"{"long" * 14}...')
         publish(broker, "windows", {"at": "2026-01-31T12:00:02Z", "n": 7}, {"at": "2026-01-31T12:00:20Z", "n": 1})
         assert heard(reader, 1) == [{"start": "2026-01-31T12:00:10.000Z", "n": 1}]
         until(lambda: views.look() or all["closed"].late, BATCH_S, "Spark has counted it")
         assert (all["closed"].late, views.goes_on) == (1, True)
+    broker.stop()
+
+
+def planes(broker: BrokerProcess, *rows: tuple[str, str | None]) -> None:
+    """Publishes planes and their carriers; None deletes the plane."""
+    with paho(broker.ports["mqtt"], "planes") as client:
+        for tail, carrier in rows:
+            said = properties("PUBLISH", UserProperty=[("key", tail)])
+            payload = b"" if carrier is None else json.dumps({"tail": tail, "carrier": carrier}).encode()
+            client.publish("planes/1", payload, 1, properties=said)
+
+
+def state(broker: BrokerProcess, topic: str) -> dict[str, Any]:
+    return {one["key"]: json.loads(one["payload"]) for one in ask_state(broker, topic, {}).json["records"]}
+
+
+def test_what_leaves_a_result_is_published_as_a_delete(
+    run: Callable[..., tuple[ViewRun, dict[str, Status]]], start: BrokerFactory, tmp_path: Path
+) -> None:
+    """A plane that was deleted, and a carrier that is no longer among the two with the most planes."""
+    broker = start(recording(tmp_path / "journal", CONFIG))
+    planes(broker, ("N1", "UA"), ("N2", "UA"), ("N3", "DL"), ("N1", None))
+    views, all = run(broker, "latest", "top")
+    top = {"UA": {"carrier": "UA", "n": 2}, "DL": {"carrier": "DL", "n": 1}}
+    until(lambda: views.look() or state(broker, "views/top") == top, BATCH_S, "the first result")
+    latest = {"N2": {"tail": "N2", "carrier": "UA"}, "N3": {"tail": "N3", "carrier": "DL"}}
+    until(lambda: state(broker, "views/latest") == latest, BATCH_S, "the first planes")
+    planes(broker, ("N3", None), ("N3", "AA"), ("N2", None), ("N4", "AA"), ("N5", "AA"))
+    top = {"AA": {"carrier": "AA", "n": 3}, "UA": {"carrier": "UA", "n": 2}}
+    until(lambda: views.look() or state(broker, "views/top") == top, BATCH_S, "DL leaves")
+    latest = {tail: {"tail": tail, "carrier": "AA"} for tail in ("N3", "N4", "N5")}
+    until(lambda: state(broker, "views/latest") == latest, BATCH_S, "N2 leaves")
+    deletes = [
+        (dict(row["properties"]["user"])["headway-key"], row["key"])
+        for topic in ("views/latest", "views/top")
+        for row in ask(broker, topic).rows
+        if dict(row["properties"]["user"]).get("headway-event") == "delete" and not row["payload"]
+    ]
+    assert deletes == [(name, name) for name in ("N1", "N3", "N2", "DL")]
+    until(lambda: views.look() or all["latest"].published == 9, BATCH_S, "Spark has counted them")
+    assert not any(one.error for one in all.values())
     broker.stop()
 
 

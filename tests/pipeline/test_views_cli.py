@@ -67,7 +67,7 @@ def test_it_runs_until_it_is_told_to_stop_and_says_which_failed(start: BrokerFac
             finally:
                 running.kill()
     said = errors.read_text()
-    columns = "carrier, _offset, _timestamp, _topic, _key, timestamp"
+    columns = "carrier, _offset, _timestamp, _topic, _key, _deleted, timestamp"
     assert f"headway: view bad: there is no column carier: those of flights are {columns}\n" in said
     assert not {"Exception", "Traceback", "WARN", "\tat "} & set(said.replace("\n", " ").split(" "))
     broker.stop()
@@ -97,7 +97,7 @@ def progress(number: int, **more: Any) -> dict[str, Any]:
         "batchId": number, "durationMs": {"triggerExecution": 250},
         "stateOperators": [{"numRowsDroppedByWatermark": 1}],
         "sources": [{"numInputRows": 1_000, "endOffset": '{"offset": 50}', "latestOffset": '{"offset": 70}'}],
-        "observedMetrics": {ROWS: {"values": [5]}, "flights": {"values": [2, "topic a, offset 3: \x1b[0m"]}},
+        "observedMetrics": {ROWS: {"values": [5]}, "flights": {"values": [2, "topic a, offset 3: \x1b[0m", 3]}},
     } | more  # fmt: skip
 
 
@@ -105,8 +105,10 @@ def test_batches_are_added_up_once_each_and_shown(capsys: pytest.CaptureFixture[
     one, other = Status("delay", VIEW), Status("other", VIEW)
     show = Plain()
     show([one, other])
+    one.add(progress(0, observedMetrics={}))  # it waits for its first batch
     for number in (0, 1, 1, 0):
         one.add(progress(number, **({"durationMs": None} if number else {})))
+    assert one.deletes == 6
     assert (one.records, one.published, one.misfits, one.late, one.behind, one.batch_ms) == (2_000, 10, 4, 2, 20, 0)
     other.end("it is broken")
     for _ in range(2):
@@ -114,7 +116,7 @@ def test_batches_are_added_up_once_each_and_shown(capsys: pytest.CaptureFixture[
     found = capsys.readouterr()
     assert found.out == (
         "delay to views/a: running, 2,000 records read, 10 published, the last batch took 0 s, 20 behind, 2 too late, "
-        "4 misfits left out\n"
+        "6 deletes left out, 4 misfits left out\n"
     )
     assert found.err.splitlines() == [
         "headway: view delay: 4 left out; the last: topic a, offset 3: \ufffd[0m",
@@ -124,7 +126,8 @@ def test_batches_are_added_up_once_each_and_shown(capsys: pytest.CaptureFixture[
     screen.print(draw([one, other]))
     assert isinstance(screen.file, io.StringIO)
     assert [line.split() for line in screen.file.getvalue().splitlines()] == [
-        ["VIEW", "TOPIC", "STATE", "READ", "PUBLISHED", "BATCHES", "LAST", "TOOK", "BEHIND", "LATE", "MISFITS"],
-        ["delay", "views/a", "running", "2,000", "10", "2", "0", "s", "20", "2", "4"],
-        ["other", "views/a", "ended", "0", "0", "0", "0", "s", "0", "0", "0"],
+        ["VIEW", "TOPIC", "STATE", "READ", "PUBLISHED", "BATCHES", "LAST", "TOOK", "BEHIND", "LATE", "DELETES",
+         "MISFITS"],
+        ["delay", "views/a", "running", "2,000", "10", "2", "0", "s", "20", "2", "6", "4"],
+        ["other", "views/a", "ended", "0", "0", "0", "0", "s", "0", "0", "0", "0"],
     ]

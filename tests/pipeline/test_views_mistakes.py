@@ -53,7 +53,8 @@ SQL = [
     (view("SELECT x FROM zzz"), "there is no table zzz: there are flights, queues, site-4_load, plain, broken, own"),
     (
         view("SELECT carier FROM Flights"),
-        "there is no column carier: those of flights are carrier, delay, _offset, _timestamp, _topic, _key, timestamp",
+        "there is no column carier: those of flights are carrier, delay, _offset, _timestamp, _topic, _key, _deleted, "
+        "timestamp",
     ),
     (view("SELECT carrier, count(*) FROM flights"), "The query does not include a GROUP BY clause"),
     (view("SELECT nosuch(carrier) FROM flights"), "Cannot resolve routine `nosuch`"),
@@ -67,6 +68,11 @@ SQL = [
     (view(f"{GROUPS} ORDER BY n"), "Sorting is not supported on streaming DataFrames/Datasets, unless it is on"),
     (view(GROUPS, key="Carrier"), "its key Carrier is no column of its result: carrier, n"),
     (view("SELECT struct(carrier) AS a FROM flights", key="a"), "its key a is STRUCT<CARRIER:STRING>; a key is a text"),
+    (view("SELECT carrier, 1 AS _deleted FROM flights"), "_deleted says which rows are deletes, true "),
+    (
+        view("SELECT *, delay / 2 AS half FROM flights", key="half"),
+        "its key half is DOUBLE, and deletes need a key of which there is one spelling: CAST it AS STRING, or leave",
+    ),
     (view("SELECT carrier, carrier FROM flights"), "two columns of its result are called carrier: give one of them"),
     (view(GROUPS, topic="flights/all"), "it would read what it publishes: flights/all is in table flights (flights/#)"),
     (

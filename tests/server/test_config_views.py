@@ -50,11 +50,12 @@ def test_everything_written_of_views_and_tables_arrives_in_base_units() -> None:
     settings = parse_settings(
         FLIGHTS + VIEW + 'every = "500ms"\nmode = "append"\nkeep = ["1d", "1GB"]\npartitions = 4\n'
         '[tables.ua]\ntopic = "flights/ua"\nschema = "delay INT"\nwatermark = "1m"\ntime = "at"\nmisfits = "skip"\n'
+        'deletes = "rows"\n'
     )
     view, table = settings.views["delay"], settings.tables["ua"]
     assert (view.every_s, view.mode, view.keep, view.partitions) == (0.5, "append", Keep(86_400.0, 10**9), 4)
     assert (table.topic, table.ddl, table.watermark_s, table.time) == ("flights/ua", "delay INT", 60.0, "at")
-    assert table.misfits == "skip"
+    assert (table.misfits, table.deletes) == ("skip", "rows")
     assert "as fast as it goes" in describe(parse_settings(FLIGHTS + VIEW + "every = 0\n"))
 
 
@@ -113,6 +114,7 @@ MISTAKES = [
     ),
     (FLIGHTS + "[tables.a]", "tables.a.topic: is missing, for no recorded topic is called a by itself (known: fli"),
     (FLIGHTS + "[tables.a]\ntopic = 'b/#'", 'tables.a.topic: "b/#" is not recorded: it takes a [[topic]] with keep'),
+    (FLIGHTS + "[tables.a]\ntopic = 'flights/#'\ndeletes = 'drop'", 'tables.a.deletes: "drop" is none of skip, rows'),
     (FLIGHTS + "[tables.a]\ntopic = 'flights/#'\nmisfits = 'drop'", 'tables.a.misfits: "drop" is none of fail, skip'),
     (FLIGHTS + "[tables.flights]\ntime = 'at'", "tables.flights.time: is the column of the watermark, and there is"),
     (FLIGHTS + "[tables.flights]\nwatermark = 'x'", 'tables.flights.watermark: "x" is not a duration'),

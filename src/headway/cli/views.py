@@ -127,6 +127,7 @@ def in_words(one: Status) -> str:
     rest = [f"the last batch took {format_duration(one.batch_ms / 1000)}"] if one.batches else []
     rest += [f"{format_count(one.behind)} behind"] if one.behind else []
     rest += [f"{format_count(one.late)} too late"] if one.late else []
+    rest += [f"{format_count(one.deletes)} deletes left out"] if one.deletes else []
     rest += [f"{format_count(one.misfits)} misfits left out"] if one.misfits else []
     return ", ".join([f"{one.name} to {one.view.topic}: {one.state}", read, *rest])
 
@@ -135,13 +136,14 @@ def draw(views: Sequence[Status]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("VIEW", "TOPIC", "STATE"):
         table.add_column(name, no_wrap=True, overflow="ellipsis")
-    for name in ("READ", "PUBLISHED", "BATCHES", "LAST TOOK", "BEHIND", "LATE", "MISFITS"):
+    for name in ("READ", "PUBLISHED", "BATCHES", "LAST TOOK", "BEHIND", "LATE", "DELETES", "MISFITS"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in views:
         table.add_row(
             Text(one.name), Text(printable(one.view.topic)), Text(one.state, style=_STYLES[one.state]),
             format_count(one.records), format_count(one.published), format_count(one.batches),
-            format_duration(one.batch_ms / 1000), *(format_count(value) for value in (one.behind, one.late)),
+            format_duration(one.batch_ms / 1000),
+            *(format_count(value) for value in (one.behind, one.late, one.deletes)),
             Text(format_count(one.misfits), style="yellow" if one.misfits else ""),
         )  # fmt: skip
     return table

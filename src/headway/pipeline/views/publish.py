@@ -8,17 +8,24 @@ done, is known to the broker by these and not published twice.
 Where batches are to be quick the rows come to the one process that this happens in, and go to the broker from there:
 that takes a quarter of the CPU that it takes Spark to plan a write and to start what carries it out. So such a batch
 has a limit. Else all tasks hand over what they have.
+
+A row whose ``_deleted`` is true is published as a delete: without payload, and with its key as a property. Where all of
+the result is published each time, so is a delete of each key that the topic has and the result has not: the state of
+the topic is what was published before. Deletes come first, so that a key that is written in another way now (7 for 7.0)
+is there in the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from headway.pipeline.sink.options import SinkOptions
+from headway.pipeline.views.tables import DELETED
 from headway.server.config import ViewTable
 
 FORMAT = "headway"
@@ -38,10 +45,36 @@ def limit_bytes(view: ViewTable) -> int | None:
 def published(result: DataFrame, view: ViewTable, admin: str, writer: str) -> DataStreamWriter:
     """Returns the query, not started yet."""
     counted = result.observe(ROWS, F.count(F.lit(1)))
-    payload = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("payload")
     options = SinkOptions(topic=view.topic, admin=admin)
-    write = _quickly(options, writer) if _is_quick(view) else _by_tasks(options, writer)
-    return counted.select(payload).writeStream.foreachBatch(write)
+    key = view.key if view.mode == "complete" else None
+    write = _quickly(options, writer) if _is_quick(view) else _by_tasks(options, writer, key)
+    return _records(counted, view).writeStream.foreachBatch(write)
+
+
+def _records(result: DataFrame, view: ViewTable) -> DataFrame:
+    """Returns the records of a result: payloads, and keys of those that are deletes."""
+    columns = [_named(name) for name in result.columns if name != DELETED]
+    payload = _json(*columns).alias("payload")
+    if DELETED not in result.columns:
+        return result.select(payload)
+    gone = F.coalesce(_named(DELETED), F.lit(False))
+    if view.mode == "complete":
+        return result.where(~gone).select(payload)
+    key = _key_text(_json(_named(view.key)), view.key)
+    return result.select(F.when(~gone, payload).alias("payload"), F.when(gone, key).alias("key"))
+
+
+def _json(*columns: Column) -> Column:
+    return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
+
+
+def _key_text(payload: Column, key: str) -> Column:
+    """Returns the key, a column of the result, as it is written in a payload."""
+    return F.from_json(payload, StructType().add(key, "string")).getField(key)
+
+
+def _named(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
 
 
 def _is_quick(view: ViewTable) -> bool:
@@ -58,9 +91,33 @@ def _quickly(options: SinkOptions, writer: str) -> Callable[[DataFrame, int], No
     return write
 
 
-def _by_tasks(options: SinkOptions, writer: str) -> Callable[[DataFrame, int], None]:
+def _by_tasks(options: SinkOptions, writer: str, key: str | None) -> Callable[[DataFrame, int], None]:
+    """``key``: the column, if each batch has all of the result; else None."""
+
     def write(rows: DataFrame, number: int) -> None:
+        if key is None:
+            hand(rows, number)
+            return
+        rows = rows.persist()  # it is looked at twice
+        try:
+            gone = _gone(rows, options, key, f"{writer}, batch {number}")
+            hand(gone.unionByName(rows, allowMissingColumns=True), number)
+        finally:
+            rows.unpersist()
+
+    def hand(rows: DataFrame, number: int) -> None:
         to = rows.write.format(FORMAT).option("admin", options.admin).option("topic", options.topic)
         to.option("writer", writer).option("batch", number).mode("append").save()
 
     return write
+
+
+def _gone(rows: DataFrame, options: SinkOptions, key: str, batch: str) -> DataFrame:
+    """Returns deletes of the keys that the topic has, and these rows have not. Spark Connect keeps what was read for
+    the same words: so each ``batch`` has its own."""
+    state = rows.sparkSession.read.format(FORMAT).option("admin", options.admin).option("topic", options.topic)
+    shown = state.option("state", "true").option("failOnDataLoss", "false").option("comment", batch).load()
+    written = _key_text(F.col("payload").cast("string"), key).alias("written")
+    there = rows.select(written)
+    gone = shown.where("key IS NOT NULL").select("key", written).join(there, "written", "left_anti")
+    return gone.select(F.lit(None).cast("string").alias("payload"), "key")

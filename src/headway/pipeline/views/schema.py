@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from headway.core.base import ConfigError
 from headway.pipeline.broker.broker_client import BrokerClient
 from headway.pipeline.error_text import error_text
-from headway.pipeline.views.tables import OF_RECORD
+from headway.pipeline.views.tables import DELETED, OF_RECORD
 
 LATEST_RECORDS = 1_000
 """The number of records that a schema is inferred from."""
@@ -63,7 +63,7 @@ def checked(name: str, schema: StructType) -> StructType:
     """Raises ConfigError where a column could not be told from another."""
     seen: set[str] = set()
     for column in schema.names:
-        if column.lower() in OF_RECORD:
+        if column.lower() in (*OF_RECORD, DELETED):
             raise ConfigError(
                 f"table {name}: the payload's field {column} has the name of a column that every table has; declare a "
                 f"schema without it: [tables.{name}] schema"
@@ -78,7 +78,8 @@ def checked(name: str, schema: StructType) -> StructType:
 
 
 def latest_payloads(topic: str, broker: BrokerClient) -> list[bytes]:
-    """Reads the latest records' payloads; many offsets may lie between them. Raises SourceError."""
+    """Reads the payloads of the latest records that have one; many offsets may lie between them. Raises
+    SourceError."""
     offsets = broker.offsets(topic)
     span = LATEST_RECORDS
     while True:
@@ -86,7 +87,7 @@ def latest_payloads(topic: str, broker: BrokerClient) -> list[bytes]:
         found: list[bytes] = []
         for batch in broker.records(topic, first, offsets.latest):
             if not isinstance(batch, int):
-                found += batch.column("payload").to_pylist()
+                found += filter(None, batch.column("payload").to_pylist())
         if len(found) >= LATEST_RECORDS or first == offsets.earliest:
             return found[-LATEST_RECORDS:]
         span *= 8

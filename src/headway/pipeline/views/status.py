@@ -31,6 +31,8 @@ class Status:
     misfits: int = 0
     """Misfits left out."""
     last_misfit: str = ""
+    deletes: int = 0
+    """Deletes left out."""
     error: str = ""
     """The error that ended it."""
     _seen: int = -1
@@ -39,8 +41,12 @@ class Status:
         self.state, self.error = ENDED, error
 
     def add(self, progress: Mapping[str, Any]) -> None:
-        """Adds a batch, as Spark reports it, unless it was added already."""
+        """Adds a batch, as Spark reports it, unless it was added already. While there is nothing to do Spark reports,
+        too, under the number of the next batch: nothing was observed then."""
         if progress["batchId"] <= self._seen:
+            return
+        if not progress["observedMetrics"]:
+            self.state = RUNNING
             return
         self._seen = progress["batchId"]
         self.state = RUNNING
@@ -49,13 +55,16 @@ class Status:
         self.records += sum(int(source["numInputRows"]) for source in progress["sources"])
         self.late += sum(int(operator["numRowsDroppedByWatermark"]) for operator in progress["stateOperators"])
         self.behind = sum(_behind(source) for source in progress["sources"])
-        for name, observed in (progress["observedMetrics"] or {}).items():
-            count, *last = observed["values"]
+        for name, observed in progress["observedMetrics"].items():
+            count, *more = observed["values"]
             if name == ROWS:
                 self.published += count
-            elif count:
+                continue
+            last, deletes = more
+            self.deletes += deletes
+            if count:
                 self.misfits += count
-                self.last_misfit = last[0]
+                self.last_misfit = last
 
 
 def _behind(source: Mapping[str, Any]) -> int:

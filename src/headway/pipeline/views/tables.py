@@ -1,10 +1,14 @@
 """A table: a recorded topic as SQL sees it, its payloads read as JSON.
 
 The columns are the fields of the payload by its schema, and of the record ``_offset``, ``_timestamp``, ``_topic`` and
-``_key``. The time is there as ``timestamp``, too, unless the payload has a field of that name.
+``_key``, and ``_deleted``. The time is there as ``timestamp``, too, unless the payload has a field of that name.
 
 A record is a misfit when its payload is no JSON object or has a field that is not of its type. (One that is left out,
 or null, is null; one that the schema does not know is not looked at.) It ends the query, or is left out and counted.
+
+A delete is a record that the broker has marked as one: it takes its key out of the topic's state. It is never a misfit.
+It is left out and counted, or is a row whose ``_deleted`` is true; its fields are null, unless it has a payload that
+fits.
 """
 
 from __future__ import annotations
@@ -16,12 +20,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headway.core.base import ConfigError
+from headway.core.message import DELETE, EVENT
 from headway.server.config import SourceTable
 
 OF_RECORD = {"_offset": "offset", "_timestamp": "timestamp", "_topic": "topic", "_key": "key"}
+DELETED = "_deleted"
 TIME = "timestamp"
 SHOWN_CHARS = 60
-_BAD, _WHY, _VALUE = "_headway_bad", "_headway_why", "_headway_value"
+_BAD, _WHY, _VALUE, _GONE = "_headway_bad", "_headway_why", "_headway_value", "_headway_gone"
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "columnNameOfCorruptRecord": _BAD}
 _TEXTS = "map<string,string>"
 
@@ -31,8 +37,8 @@ def read_table(
 ) -> DataFrame:
     """Reads the table as a stream, with its watermark; so much of it in a batch at most.
 
-    What is left out is counted in the metrics that are observed under its name: ``misfits``, and ``last``, what was
-    wrong with the last one. Raises ConfigError."""
+    What is left out is counted in the metrics that are observed under its name: ``misfits``, ``last``, what was wrong
+    with the last one, and ``deletes``. Raises ConfigError."""
     assert table.topic is not None
     source = spark.readStream.format("headway").option("topic", table.topic).option("admin", admin)
     if limit_bytes is not None:
@@ -40,16 +46,22 @@ def read_table(
     # Within an object the end of the payload is looked at, too: {"a": 1} x is no JSON.
     text = F.concat(F.lit('{"value":'), F.col("payload").cast("string"), F.lit("}"))
     read = F.from_json(text, StructType().add("value", schema).add(_BAD, "string"), _STRICT)
-    rows = source.load().withColumn(_VALUE, read).withColumn(_WHY, _why(schema))
+    gone = F.coalesce(F.col("properties.user").getItem(EVENT) == DELETE, F.lit(False))
+    rows = source.load().withColumn(_VALUE, read).withColumn(_GONE, gone)
+    rows = rows.withColumn(_WHY, F.when(~F.col(_GONE), _why(schema)))
     # The metrics also keep Spark from moving what follows to before them, which would read each payload twice.
     misfits = F.count(_WHY).alias("misfits")
-    rows = rows.observe(name, misfits, F.max_by(_WHY, F.when(F.col(_WHY).isNotNull(), F.col("offset"))).alias("last"))
+    last = F.max_by(_WHY, F.when(F.col(_WHY).isNotNull(), F.col("offset"))).alias("last")
+    skipped = F.col(_GONE) & F.lit(table.deletes == "skip")
+    rows = rows.observe(name, misfits, last, F.count_if(skipped).alias("deletes")).where(~skipped)
     fits = F.col(_WHY).isNull()
     rows = rows.where(fits if table.misfits == "skip" else F.when(fits, True).otherwise(F.raise_error(F.col(_WHY))))
     columns = {column.lower() for column in schema.names}
     of_record = [F.col(column).alias(called) for called, column in OF_RECORD.items()]
+    of_record.append(F.col(_GONE).alias(DELETED))
     time = [] if TIME in columns else [F.col(TIME)]
-    found = rows.select(*(_of_value().getField(column).alias(column) for column in schema.names), *of_record, *time)
+    value = _of_value() if table.deletes == "skip" else F.when(~(F.col(_GONE) & _is_misfit()), _of_value())
+    found = rows.select(*(value.getField(column).alias(column) for column in schema.names), *of_record, *time)
     if table.watermark_s is None:
         return found
     kinds = {field.name.lower(): field.dataType.simpleString().upper() for field in found.schema.fields}
@@ -79,8 +91,11 @@ def _why(schema: StructType) -> Column:
     of_all = F.concat(F.lit("the payload is not a JSON object: "), _shortened(payload))
     what = F.when(_of_value().isNull(), of_all).otherwise(F.coalesce(of_field, of_all))
     where = F.concat(F.lit("topic "), F.col("topic"), F.lit(", offset "), F.col("offset").cast("string"), F.lit(": "))
-    misfit = _of_value().isNull() | F.col(_VALUE).getField(_BAD).isNotNull()
-    return F.when(misfit, F.concat(where, what))
+    return F.when(_is_misfit(), F.concat(where, what))
+
+
+def _is_misfit() -> Column:
+    return _of_value().isNull() | F.col(_VALUE).getField(_BAD).isNotNull()
 
 
 def _types(schema: StructType) -> dict[str, str]:

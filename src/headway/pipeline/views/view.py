@@ -8,7 +8,16 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    FractionalType,
+    MapType,
+    StructType,
+    VariantType,
+)
 
 from headway.core.base import ConfigError
 from headway.core.message import matches
@@ -22,6 +31,7 @@ from headway.pipeline.views.manifest import (
     write_manifest,
 )
 from headway.pipeline.views.publish import limit_bytes, published
+from headway.pipeline.views.tables import DELETED
 from headway.server.config import ViewTable
 
 _NO_KEYS = (StructType, ArrayType, MapType, BinaryType, VariantType)
@@ -58,7 +68,24 @@ def check_result(view: ViewTable, result: DataFrame, tables: dict[str, TableShap
         raise ConfigError(f"its key {view.key} is no column of its result: {', '.join(names)}")
     kind = result.schema[view.key].dataType
     if isinstance(kind, _NO_KEYS):
-        raise ConfigError(f"its key {view.key} is {kind.simpleString().upper()}; a key is a text, a number or a time")
+        raise ConfigError(f"its key {view.key} is {_shown(kind)}; a key is a text, a number or a time")
+    if DELETED in names:
+        _check_deletes(view, kind, result.schema[DELETED].dataType)
+
+
+def _check_deletes(view: ViewTable, kind: DataType, said: DataType) -> None:
+    """Raises ConfigError where a result cannot say which rows are deletes, or of which keys."""
+    if not isinstance(said, BooleanType):
+        raise ConfigError(f"{DELETED} says which rows are deletes, true or false, and it is {_shown(said)}: CAST it")
+    if isinstance(kind, FractionalType) and view.mode != "complete":
+        raise ConfigError(
+            f"its key {view.key} is {_shown(kind)}, and deletes need a key of which there is one spelling: CAST it AS "
+            f"STRING, or leave {DELETED} out of the result"
+        )
+
+
+def _shown(kind: DataType) -> str:
+    return kind.simpleString().upper()
 
 
 def _started(

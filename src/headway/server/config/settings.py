@@ -263,6 +263,8 @@ class SourceTable(Table):
     """The column of the watermark."""
     misfits: Annotated[Literal["fail", "skip"], one_of("fail", "skip")] = "fail"
     """Handling of records whose payload does not fit the schema: the view fails, or they are skipped and counted."""
+    deletes: Annotated[Literal["skip", "rows"], one_of("skip", "rows")] = "skip"
+    """Handling of deletes: they are skipped and counted, or are rows whose column ``_deleted`` is true."""
 
 
 class FileTables(Table):

@@ -165,7 +165,7 @@ def test_a_reload_changes_it_for_who_is_there() -> None:
     assert not conflated(stage, client, 20)
     reload(stage, QUOTES)
     assert conflated(stage, client, 25)
-    reload(stage, "")
+    reload(stage, '[[topic]]\nfilter = "other"\nconflate = "1s"\n')
     assert not conflated(stage, client, 30), "the [[topic]] is gone"
 
 

@@ -137,7 +137,19 @@ def limited(subscriptions: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("reload", [narrowed, revoked, governed, limited])
+def conflated(subscriptions: int) -> list[int]:
+    """A ``[[topic]]`` that is conflated from now on."""
+    stage = Stage()
+    stage.broker.declare_state(StateTerms("t/#"))
+    clients = crowd(stage, subscriptions)
+    terms = StateTerms("t/#", conflate_s=1.0)
+    found = lines(stage, lambda: stage.broker.declare_states([terms], stage.now))
+    every = [one.conflation for client in clients for one in client.session.subscriptions.values()]
+    assert {(one.every_s, one.by_topic, one.by_clock) for one in every} == {(1.0, "t/#", True)}
+    return found
+
+
+@pytest.mark.parametrize("reload", [narrowed, revoked, governed, limited, conflated])
 def test_a_reload_takes_many_turns_of_one_size(reload: Callable[[int], list[int]]) -> None:
     few, many = reload(FEW), reload(MANY)
     assert max(few) < LINES_A_TURN, few

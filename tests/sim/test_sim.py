@@ -41,7 +41,7 @@ def test_few_bytes_in_flight_for_all_clients_of_one_user(seed: int) -> None:
 
 
 def test_clients_wait_for_their_users_limit() -> None:
-    assert counts_of(LimitedWorld, range(1, 5), 150)["waits for its user"] > 20
+    assert counts_of(LimitedWorld, range(1, 9), 150)["waits for its user"] > 20
 
 
 def test_what_was_promised_and_is_given_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from tests.server.amqp_frames import CLOSE, OPEN, OPENED, OPENING, START_OK, STA
 from tests.server.amqp_stage import ABLE, Client, House, message, method, raw
 
 from headway.core.base.errors import Reason
+from headway.core.permission import Identity
+from headway.server.logins import Attempt
 
 # -- the handshake -----------------------------------------------------------------------------------------------------
 
@@ -119,6 +122,27 @@ def test_what_comes_while_a_password_is_looked_at_waits(house: House) -> None:
     client.run()
     assert client.new() == ["Connection.Tune", "Connection.OpenOk", "1 Channel.OpenOk", "1 Queue.DeclareOk q 0 0"]
     assert client.connection.reading_paused_by == {}
+
+
+def test_of_many_newer_tokens_one_is_checked_at_a_time_and_then_the_last(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So no client fills the queue in which all who come with a token wait."""
+    checked: list[bytes] = []
+
+    async def check(attempt: Attempt, _: object) -> Identity:
+        checked.append(attempt.password)
+        return Identity("guest", until_s=time.time() + 1e6)
+
+    monkeypatch.setattr(house.logins, "is_token", lambda _: True)
+    monkeypatch.setattr(house.logins, "check", check)
+    client = Client(house, "c")
+    client.peer.identity = Identity("guest", until_s=time.time() + 1e6)
+    many = [method(0, Connection.UpdateSecret(f"token {number}", "it expires")) for number in range(100)]
+    assert client.say(*many, channel=0) == ["Connection.UpdateSecretOk"] * 100
+    assert checked == [b"token 0", b"token 99"]
+    assert client.say(many[5], channel=0) == ["Connection.UpdateSecretOk"]
+    assert checked[-1] == b"token 5"
 
 
 @pytest.mark.parametrize(("able", "expected"), [(ABLE, ["Connection.Close 403"]), ((), [])], ids=["able", "not able"])

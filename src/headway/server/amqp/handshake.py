@@ -35,7 +35,7 @@ GUEST = Login("guest", b"guest")
 
 
 class Handshake:
-    __slots__ = ("_client", "_expected", "_peer", "_scram", "_told")
+    __slots__ = ("_client", "_expected", "_newest", "_peer", "_renewals", "_scram", "_told")
 
     def __init__(self, peer: ClientSide) -> None:
         self._peer = peer
@@ -44,6 +44,9 @@ class Handshake:
         """The conversation that goes on."""
         self._told = False
         """Whether the client understands a refusal in words."""
+        self._renewals = 0
+        """The new tokens that are not answered yet. One of them is checked, and after it the newest."""
+        self._newest: bytes | None = None
         self._expected = Expected.HEADER
         """Set by ``_expect`` alone."""
 
@@ -131,12 +134,21 @@ class Handshake:
         peer.end_with(word, Reason.NOT_AUTHORIZED, text)
 
     def renew(self, secret: str | bytes | None) -> None:
-        """Takes a new token in the place of the one that the client came in by; any other secret changes nothing."""
-        peer = self._peer
-        connection, token = peer.connection, _raw(secret)
+        """Takes a new token in the place of the one that the client came in by; any other secret changes nothing. While
+        one is checked, only the newest of those that come waits, so nobody fills the queue of all logins."""
+        peer, token = self._peer, _raw(secret)
         if peer.identity.until_s is None or not peer.engine.logins.is_token(token):
             peer.say(0, commands.Connection.UpdateSecretOk())
             return
+        self._renewals += 1
+        if self._renewals > 1:
+            self._newest = token
+        else:
+            self._check_newer(token)
+
+    def _check_newer(self, token: bytes) -> None:
+        peer = self._peer
+        connection = peer.connection
         attempt = Attempt(peer.username, token, peer.host, connection.client, connection.listener)
         found = peer.engine.logins.check(attempt, partial(_is_open, connection))
         peer.engine.spawn(peer.answer(found, self._renewed))
@@ -150,8 +162,14 @@ class Handshake:
                 peer.engine.permissions.renewed(peer.session, found, peer.engine.now())
                 peer.engine.turn_soon()
             peer.engine.ends_with(peer.connection, found)
-            peer.say(0, commands.Connection.UpdateSecretOk())
+            newest, self._newest = self._newest, None
+            answered = 1 if newest is None else self._renewals - 1
+            self._renewals -= answered
+            for _ in range(answered):
+                peer.say(0, commands.Connection.UpdateSecretOk())
             peer.connection.out_soon()
+            if newest is not None:
+                self._check_newer(newest)
         else:
             text = found.text if isinstance(found, Refusal) else "the new token is of another user"
             self._told = True

@@ -27,6 +27,8 @@ def given_back(count: int) -> tuple[Peer, Queue]:
     (member,) = queue.members
     member.let_flow(False)
     assert len(queue.unsettled.requeue_late(member, stage.now, 0.0)) == count
+    while stage.broker.registry.deferred.begun:
+        stage.broker.registry.deferred.turn(stage.now)
     assert queue.backlog.lag_records == count
     return peer, queue
 

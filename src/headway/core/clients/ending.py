@@ -90,9 +90,9 @@ class Ending:
         again."""
         if subscription.session.ended:
             return  # its deliveries are never settled
-        for delivery in subscription.channel.in_flight.values():
-            if delivery.subscription is not subscription:
-                continue
+        channel = subscription.channel
+        for delivery_id in channel.ids_of(subscription):
+            delivery = channel.in_flight[delivery_id]
             with suppress(OSError):  # the disk failed: this record cannot be sent again
                 delivery.record = delivery_record(delivery)
             delivery.cursor = delivery.chunk = None

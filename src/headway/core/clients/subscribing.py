@@ -221,7 +221,7 @@ class Subscribing:
 
     def _join_group(self, feed: Feed, subscription: Subscription) -> None:
         queue = next((queue_of(queue) for queue in feed.queues if queue.feed is feed), None)
-        if queue is not None and all(member.session.ended for member in reversed(queue.members)):
+        if queue is not None and not queue.members.anybody_there:
             # The group has ended; deferred work ends its members later. What is published until then is not theirs.
             queue.read(Feed(feed.key, Lane(feed.key.dialect, feed.key.pool, self._registry.sequence), feed.accepts))
             queue = None

@@ -78,7 +78,7 @@ class Writers:
         self._registry = registry
         self._publishing = publishing
         self._metadata = metadata
-        self._batches = metadata.objects.batches
+        self._batches, self._unfinished = metadata.objects.batches, metadata.objects.unfinished
         self._admission = admission
         self._journaled_rows: dict[tuple[str, int], dict[str, int]] = {}
         """The batches that were unfinished at the start: for each stream the last row that the journal has."""
@@ -157,7 +157,7 @@ class Writers:
 
     def unfinished(self) -> dict[str, WriterBatch]:
         """Returns the batches that are not done, by the writer's name."""
-        return {name: batch for name, batch in self._batches.items() if batch.parts}
+        return dict(self._unfinished)
 
     def silent(self, since_s: float) -> list[str]:
         """Returns the writers whose last batch was done before this moment."""
@@ -165,7 +165,7 @@ class Writers:
 
     def needed_sequence(self) -> float:
         """Returns the first sequence that an unfinished batch needs; infinite if there is none."""
-        return min((batch.sequence + 1 for batch in self._batches.values() if batch.parts), default=inf)
+        return min((batch.sequence + 1 for batch in self._unfinished.values()), default=inf)
 
     def found(self, stream: str, publisher: str, records: int) -> None:
         """Notes, at the start, that a stream of the journal has a run with this publisher or origin."""

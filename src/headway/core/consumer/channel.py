@@ -87,11 +87,56 @@ BOUNDLESS = Window(NO_LIMIT)
 """``Channel.whole`` where a session has only one channel. It is shared and never changes."""
 
 
+KNOWN_SPARE = 64
+"""The number of ids that may be noted beyond twice as many as are in flight."""
+
+
+class DeliveriesByConsumer:
+    """The ids of a channel's deliveries in flight, by consumer.
+
+    A channel knows its deliveries by id alone, because that is all that sending and settling need. A search through all
+    of them for each of its consumers would be quadratic. So the ids are noted by consumer when somebody asks for those
+    of one, each id once. Ids of deliveries that were settled meanwhile are forgotten when their consumer is asked for,
+    or all at once when they are most of what is noted. Only for channels whose ids never begin again."""
+
+    __slots__ = ("_ids", "_upto", "known")
+
+    def __init__(self) -> None:
+        self.known = 0
+        """The number of ids that are noted."""
+        self._ids: dict[int, list[int]] = {}
+        """By the consumer's ``id``, because a reference to it would make a cycle."""
+        self._upto = 0
+
+    def of(self, consumer: Subscription, in_flight: OrderedDict[int, Delivery]) -> list[int]:
+        """Returns the ids of the consumer's deliveries, the oldest first."""
+        self._note_new(in_flight)
+        noted = self._ids.pop(id(consumer), [])
+        self.known -= len(noted)
+        left = [known for known in noted if (one := in_flight.get(known)) is not None and one.subscription is consumer]
+        if left:
+            self._ids[id(consumer)] = left
+            self.known += len(left)
+        return left
+
+    def _note_new(self, in_flight: OrderedDict[int, Delivery]) -> None:
+        if self.known > 2 * len(in_flight) + KNOWN_SPARE:
+            self._ids.clear()
+            self.known = self._upto = 0
+        new = list(takewhile(self._upto.__lt__, reversed(in_flight)))
+        for delivery_id in reversed(new):
+            self._ids.setdefault(id(in_flight[delivery_id].subscription), []).append(delivery_id)
+        self.known += len(new)
+        if new:
+            self._upto = new[0]
+
+
 class Channel(Window):
     """Deliveries that are numbered and acknowledged together: those of an MQTT session, or of one AMQP channel."""
 
     __slots__ = (
         "_last_id",
+        "by_consumer",
         "id_max",
         "in_flight",
         "in_flight_bytes",
@@ -120,6 +165,8 @@ class Channel(Window):
         self.whole: Window = BOUNDLESS
         """The window of all channels of the session, where a session has several."""
         self.in_flight: OrderedDict[int, Delivery] = OrderedDict()
+        self.by_consumer: DeliveriesByConsumer | None = None
+        """Made when somebody asks for the deliveries of one of several consumers."""
         self.in_flight_bytes = in_flight_bytes
         """Those of the session, where its user has a limit of them."""
         self.replay: list[int] = []
@@ -230,6 +277,17 @@ class Channel(Window):
         if self.in_flight_bytes.allowance is not None:
             self.in_flight_bytes.remove(delivery)
         return delivery
+
+    def ids_of(self, consumer: Subscription) -> list[int]:
+        """Returns the ids of a consumer's deliveries in flight, the oldest first. The list is not the caller's to
+        change."""
+        if self.id_max != NO_LIMIT:
+            return [known for known, one in self.in_flight.items() if one.subscription is consumer]
+        if consumer.window is not self and not consumer.window.used:
+            return []
+        if self.by_consumer is None:
+            self.by_consumer = DeliveriesByConsumer()
+        return self.by_consumer.of(consumer, self.in_flight)
 
     def upto(self, delivery_id: int) -> list[int]:
         """Returns the unsettled ids up to this one, the oldest first; for 0, all of them. Only for channels whose ids

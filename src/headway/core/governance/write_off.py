@@ -29,7 +29,8 @@ def write_off(
             registry.lost(subscription.skip_to(upto, reason), reason)
             _settle_down(registry, ending, subscription, reason, now)
         return
-    in_flight = [(i, d) for i, d in subscription.channel.in_flight.items() if d.subscription is subscription]
+    channel = subscription.channel
+    in_flight = [(i, channel.in_flight[i]) for i in channel.ids_of(subscription)]
     stop = subscription.stop
     if unreadable:
         chunks = {delivery.chunk for _, delivery in in_flight if delivery.chunk is not None}

@@ -291,6 +291,18 @@ class Backlog:
         self._clear_top()
         return record
 
+    def take_requeued(self) -> tuple[list[Chunk], list[RequeuedRecord]]:
+        """Removes all requeued records, and counts them as dropped. Returns their chunks and them; the caller frees
+        them."""
+        chunks, taken = list(self._requeued_by_chunk), self._requeued
+        if self._withdrawn:
+            taken = [record for record in taken if record.key not in self._withdrawn]
+        self.handed(len(taken), self._requeued_bytes)
+        self._requeued, self._requeued_bytes = [], 0
+        for table in (self._requeued_by_chunk, self._late, self._withdrawn):
+            table.clear()
+        return chunks, taken
+
     def _count_out(self, record: RequeuedRecord) -> None:
         self._requeued_bytes -= record.size
         left = self._requeued_by_chunk[record.chunk] = self._requeued_by_chunk[record.chunk] - 1

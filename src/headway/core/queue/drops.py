@@ -12,20 +12,24 @@ Rules:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from headway.core.base import Reason, Timer, stop
+from headway.core.base import Reason, Timer, WorkSteps, stop
 from headway.core.consumer import DeadLetter, SharedReader, Subscription
 from headway.core.delivery import record_at
 from headway.core.log import Chunk
-from headway.core.queue.backlog import Backlog
+from headway.core.queue.backlog import Backlog, RequeuedRecord
 from headway.core.routing import DEAD_LETTER_WORK, Registry
 
 PURGED_AT_ONCE = 128
 """The number of requeued records in one step of a purge. A step of fresh records takes a chunk."""
 CHUNK_WORK = 4
+LOST_AT_ONCE = 32
+"""The number of requeued records of a group in one step of their loss."""
 
 
 class Discard(NamedTuple):
@@ -50,12 +54,14 @@ class Drops:
         self._terms = queue.terms
         self._backlog = backlog
         self._registry = registry
+        self._ended = False
         self._alarm_s = inf
         self._bell: Timer | None = None
 
     def stop(self) -> None:
         """Stops all timers, because the queue has ended."""
         stop(self._bell)
+        self._ended = True
         ended = Reason.SUBSCRIPTION_ENDED if self._queue.ends_with_members else Reason.PURGED
         self._registry.receipts.queue_ended(self._queue, ended)
         self._registry.overdue.forget(self._queue)
@@ -117,6 +123,31 @@ class Drops:
             member.note_gap(1, sequence, sequence, reason)
         self.by_reason[reason] += 1
         self._registry.lost({chunk.run_publisher[chunk.run_of(index)]: 1}, reason)
+
+    def lose_requeued(self, member: Subscription, reason: Reason) -> WorkSteps:
+        """Counts the requeued records, which no member gets, in this member's gap at once. Frees them little by little.
+        """
+        chunks, records = self._backlog.take_requeued()
+        ends = [record.chunk.sequence_of(record.at) for record in (records[0], max(records[-LOST_AT_ONCE:]))]
+        member.note_gap(len(records), min(ends), max(ends), reason)
+        self.by_reason[reason] += len(records)
+        runs = {chunk: (chunk.run_first[:], chunk.run_publisher[:]) for chunk in chunks}  # a group takes its lane along
+        return self._lose_some(records, runs, reason)
+
+    def _lose_some(
+        self, records: list[RequeuedRecord], runs: dict[Chunk, tuple[Sequence[int], Sequence[int]]], reason: Reason
+    ) -> WorkSteps:
+        while records:
+            losses: Counter[int] = Counter()
+            for record in records[-LOST_AT_ONCE:]:
+                firsts, publishers = runs[record.chunk]
+                losses[publishers[bisect_right(firsts, record.at) - 1]] += 1
+                if not self._ended:
+                    self._tell_receipts(record.chunk, record.at, record.at + 1, reason)
+                    self._backlog.free(record.cursor, record.number)
+            del records[-LOST_AT_ONCE:]
+            self._registry.lost(losses, reason)
+            yield LOST_AT_ONCE
 
     def _tell_receipts(
         self, chunk: Chunk, first: int, last: int, reason: Reason, *, dead_letter: bool = False

@@ -14,7 +14,7 @@ WATCHED_AT_ONCE = 64
 
 
 class Members(dict[Subscription, None]):
-    __slots__ = ("_of_session", "_pushed", "_slow", "_terms", "departed", "exclusive", "ring", "unwatched")
+    __slots__ = ("_of_session", "_pushed", "_slow", "_terms", "_there", "departed", "exclusive", "ring", "unwatched")
 
     def __init__(self, terms: QueueTerms) -> None:
         super().__init__()
@@ -30,20 +30,22 @@ class Members(dict[Subscription, None]):
         self._terms = terms
         self._of_session: Counter[Session] = Counter()
         """The number of members of each session."""
+        self._there: dict[Subscription, None] = {}
+        """The members whose sessions were not seen to have ended (``anybody_there``)."""
         self._pushed = 0
         """The number of members that records are pushed to."""
         self._slow = {True: 0, False: 0}
         """The numbers of slow members that ask for each record (True), and that records are pushed to."""
 
     def add(self, member: Subscription) -> None:
-        self[member] = self.ring[member] = self.unwatched[member] = None
+        self[member] = self.ring[member] = self.unwatched[member] = self._there[member] = None
         self._of_session[member.session] += 1
         self._pushed += not member.request.polling
 
     def remove(self, member: Subscription) -> bool:
         """Removes a member. Returns whether its session has no other members."""
         session = member.session
-        for table in (self.ring, self.unwatched, session.aside):
+        for table in (self.ring, self.unwatched, self._there, session.aside):
             table.pop(member, None)
         if self.pop(member, self) is None:
             self._of_session[session] -= 1
@@ -52,6 +54,16 @@ class Members(dict[Subscription, None]):
             return False
         del self._of_session[session]
         return True
+
+    @property
+    def anybody_there(self) -> bool:
+        """Tells whether the session of a member has not ended. A member whose session has is looked at once."""
+        while self._there:
+            member = next(reversed(self._there))
+            if not member.session.ended:
+                return True
+            del self._there[member]
+        return False
 
     @property
     def consumers(self) -> list[Subscription]:

@@ -215,8 +215,9 @@ class Queue:
         if session.ended:
             self.unsettled.requeue_all(member, Reason.SUBSCRIPTION_ENDED)
         elif self.ends_with_members:  # the client stays and settles what it was sent
-            for delivery in member.channel.in_flight.values():
-                if delivery.subscription is member and delivery.cursor is not None:
+            for delivery_id in member.channel.ids_of(member):
+                delivery = member.channel.in_flight[delivery_id]
+                if delivery.cursor is not None:
                     delivery.cursor.acknowledge(delivery.number)
                     delivery.cursor = delivery.chunk = None
         if self.ends_with_members and not self.members:
@@ -237,12 +238,12 @@ class Queue:
             self._on_lag(member, now)  # the governor tells of the gap
 
     def _give_up(self, member: Subscription, reason: Reason) -> None:
-        """Drops all waiting records of the lane that is read now, and counts them in this member's gap."""
+        """Drops all waiting records of the lane that is read now, and counts them in this member's gap. Requeued ones
+        are freed over the turns to come (deferred.py)."""
         backlog, cursor = self.backlog, self.backlog.cursor
-        while backlog.next_requeued is not None:
-            record = backlog.pop()
-            self.drops.lose(member, record.chunk, record.at, reason)
-            backlog.free(record.cursor, record.number)
+        if backlog.next_requeued is not None:
+            deferred = self._registry.deferred
+            deferred.begin(self.drops.lose_requeued(member, reason), deferred.now, client=member.session)
         if cursor.position != cursor.end_position:
             backlog.handed(cursor.end_number - cursor.number, cursor.end_position - cursor.position)
             self._registry.lost(member.skip_to(cursor.end_number, reason), reason)
@@ -270,8 +271,8 @@ class Queue:
             return [] if self.members.anybody_moves(late_s, self.used_s) else holders
         return [
             member for member in [*self.members, *self.members.departed]
-            if any(d.chunk is chunk and d.subscription is member and d.sent_s <= late_s
-                   for d in member.channel.in_flight.values())
+            if any(d.chunk is chunk and d.sent_s <= late_s
+                   for d in map(member.channel.in_flight.__getitem__, member.channel.ids_of(member)))
         ]  # fmt: skip
 
     def write_off(self, member: Subscription, reason: Reason, late_s: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from headway.core.base import Reason
+from headway.core.base import DELIVERY_WORK, Reason, WorkSteps
 from headway.core.consumer import Delivery, Subscription
 from headway.core.delivery import lose
 from headway.core.log import Chunk, Cursor
@@ -26,10 +26,13 @@ class Unsettled:
         self._backlog = backlog
         self._drops = drops
         self._registry = registry
+        self._returning: dict[Subscription, None] = {}
+        """Members whose late records are being requeued."""
 
     def stop(self) -> None:
         """Requeues nothing any more, because the queue has ended."""
         self._ended = True
+        self._returning.clear()
         del self._queue
 
     def requeue(self, delivery: Delivery, *, late: bool = False) -> None:
@@ -74,28 +77,40 @@ class Unsettled:
     def requeue_late(self, member: Subscription, now: float, older_s: float | None = None) -> list[Delivery]:
         """Requeues the member's unsettled records that were sent ``older_s`` ago and are beyond the patience for them;
         without ``older_s``, those alone for which there was some. They still use up the member's credit. Returns them.
-        """
-        if self._ends_with_members:
-            return []  # MQTT: a member keeps its deliveries until its session ends
-        old = []
-        for delivery_id, delivery in member.channel.in_flight.items():
-            if delivery.subscription is member:
-                patience_s = member.patience_for(delivery)
-                wait_s = max(patience_s, older_s) if older_s is not None else patience_s or inf
-                if delivery.sent_s <= now - wait_s:
-                    old.append(delivery_id)
-        return [self._time_out(member, delivery_id) for delivery_id in old]
 
-    def _time_out(self, member: Subscription, delivery_id: int) -> Delivery:
-        delivery = member.channel.time_out(delivery_id)
-        self.requeue(delivery, late=True)
-        return delivery
+        What is too much for one turn is requeued in the next ones (deferred.py); until then, nothing else is late."""
+        if self._ends_with_members or member in self._returning:
+            return []  # MQTT: a member keeps its deliveries until its session ends
+        channel, late = member.channel, []
+        for delivery_id in channel.ids_of(member):
+            delivery = channel.in_flight[delivery_id]
+            patience_s = member.patience_for(delivery)
+            wait_s = max(patience_s, older_s) if older_s is not None else patience_s or inf
+            if delivery.sent_s <= now - wait_s:
+                late.append((delivery_id, delivery))
+        if late:
+            self._returning[member] = None
+            self._registry.deferred.begin(self._time_out_all(member, late), now, client=member.session)
+        return [delivery for _, delivery in late]
+
+    def _time_out_all(self, member: Subscription, late: list[tuple[int, Delivery]]) -> WorkSteps:
+        """Requeues deliveries, except those that the client has settled since."""
+        in_flight = member.channel.in_flight
+        try:
+            for delivery_id, delivery in late:
+                if in_flight.get(delivery_id) is delivery:
+                    member.channel.time_out(delivery_id)
+                    self.requeue(delivery, late=True)
+                yield DELIVERY_WORK
+        finally:
+            self._returning.pop(member, None)
 
     def requeue_all(self, member: Subscription, reason: Reason, *, all_of_it: bool = True) -> None:
         """Requeues the member's unsettled records. Exactly-once records, which no other client may get, are lost;
         without ``all_of_it`` the member keeps them."""
         channel = member.channel
-        for delivery_id, held in [(i, d) for i, d in channel.in_flight.items() if d.subscription is member]:
+        for delivery_id in list(channel.ids_of(member)):
+            held = channel.in_flight[delivery_id]
             if not all_of_it and held.record is not None and min(held.record.qos, member.request.qos) != 1:
                 continue
             delivery = lose(member, delivery_id)
@@ -119,8 +134,7 @@ class Unsettled:
     def gets_back_from(self, member: Subscription) -> bool:
         """Returns whether a write-off of the member would free some of its deliveries: others may get them, or the
         member was promised nothing."""
+        held = map(member.channel.in_flight.__getitem__, member.channel.ids_of(member))
         return any(
-            d.subscription is member
-            and (not member.promised or d.record is None or min(d.record.qos, member.request.qos) == 1)
-            for d in member.channel.in_flight.values()
+            not member.promised or d.record is None or min(d.record.qos, member.request.qos) == 1 for d in held
         )

@@ -6,6 +6,7 @@ nothing that it has sent is handled.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -236,11 +237,25 @@ class Handshake:
     def _name(self) -> str:
         """Returns the name by which operators know the client: its connection's name, numbered if it is taken."""
         wanted = self._client or f"amqp-{self._peer.connection.address}"
-        taken, name, number = self._peer.engine.broker.registry.sessions, wanted, 1
-        while name in taken:
-            number += 1
-            name = f"{wanted}#{number}"
-        return name
+        return free_name(wanted, self._peer.engine.broker.registry.sessions)
+
+
+def free_name(wanted: str, taken: Container[str]) -> str:
+    """Returns a name that is not taken: this one, or with a number. Few are tried, though very many clients have the
+    same: numbers are doubled until one is free, and halfway between a taken and a free one until these are neighbours.
+    """
+    if wanted not in taken:
+        return wanted
+    low, free = 1, 2
+    while f"{wanted}#{free}" in taken:
+        low, free = free, 2 * free
+    while free - low > 1:
+        middle = (low + free) // 2
+        if f"{wanted}#{middle}" in taken:
+            low = middle
+        else:
+            free = middle
+    return f"{wanted}#{free}"
 
 
 def _raw(response: str | bytes | None) -> bytes:

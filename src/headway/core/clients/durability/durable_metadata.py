@@ -214,10 +214,13 @@ class DurableMetadata:
         self._add_change("batch", writer, batch)
 
     def restore_batch(self, writer: str, batch: WriterBatch | None) -> None:
-        if batch is None:
-            self.objects.batches.pop(writer, None)
-        else:
-            self.objects.batches[writer] = batch
+        batches, unfinished = self.objects.batches, self.objects.unfinished
+        batches.pop(writer, None)
+        unfinished.pop(writer, None)
+        if batch is not None:
+            batches[writer] = batch
+            if batch.parts:
+                unfinished[writer] = batch
 
     # -- notices for clients whose durable objects were deleted while they were away ---------------------------------
 

@@ -57,6 +57,8 @@ class DurableObjects:
         """By the kind and the name of what was deleted."""
         self.batches: dict[str, WriterBatch] = {}
         """The last batch of each writer, by the writer's name."""
+        self.unfinished: dict[str, WriterBatch] = {}
+        """Those of ``batches`` that are not done."""
         self._registry = registry
 
     def queue_terms(self, queue: Queue) -> DurableQueueTerms:

@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
@@ -117,12 +117,12 @@ class Tidying:
 
     def _tidy_main(self, needed: int, all_needed_from: float) -> None:
         main = self._streams[MAIN]
-        passed = [sequence for sequence in self.snapshots if sequence < needed]
-        if passed and passed[-1] > self._first_snapshot:
-            self.snapshots = self.snapshots[len(passed) - 1 :]
-            self._first_snapshot = passed[-1]
-            self._freed_before = max(self._freed_before, passed[-1])
-            self._free(main, main.sync, partial(main.free_before, passed[-1]))
+        passed = bisect_left(self.snapshots, needed)
+        if passed and (last := self.snapshots[passed - 1]) > self._first_snapshot:
+            del self.snapshots[: passed - 1]
+            self._first_snapshot = last
+            self._freed_before = max(self._freed_before, last)
+            self._free(main, main.sync, partial(main.free_before, last))
         elif self.snapshots and self.snapshots[-1] > self._searched_snapshot:
             self._searched_snapshot = self.snapshots[-1]
             begin = {segment.first_sequence for segment in main.segments}

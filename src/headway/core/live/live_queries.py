@@ -42,6 +42,8 @@ BUILD_RECORDS = 256
 """So many records of a state are looked at in a turn, for each order and each of the aggregates that are not built."""
 KEEP_UP = 2
 """A turn looks at so many times the records that came in it, so that what is behind catches up."""
+TOLD_MAX, TOLD_EACH = 256, 32
+"""A turn tells so many changes of pages: of all orders together, but of each order some."""
 BROKEN_MAX = 32
 """So many subscribers are ended in a turn."""
 TIDY_S = 1.0
@@ -206,10 +208,10 @@ class LiveQueries:
             self._tidy_s = now + TIDY_S
             self._orders.tidy(now)
             self._keep_declared(now)
-        behind, done = False, list[Progress]()
+        behind, done, left = False, list[Progress](), TOLD_MAX
         for pages in list(self._pages.values()):
             if pages.catch_up(upto, most):
-                pages.turn(now)
+                left -= pages.turn(now, max(left, TOLD_EACH))
                 done.append(pages.progress)
             elif pages.order.gone:
                 del self._pages[pages.order]
@@ -218,6 +220,7 @@ class LiveQueries:
                 self._break(pages.pages, f"its order is not kept any more: {pages.order.gone}")
             else:
                 behind = True
+        behind = behind or left <= 0
         for rows in list(self._rows):
             if rows.catch_up(upto, most):
                 rows.turn(now)

@@ -25,7 +25,7 @@ from headway.core.routing import Registry
 OUT_OF_FOCUS = "out_of_focus"
 DELETES_MAX = 256
 """So many keys that have left are kept for subscribers that are behind. One that is further behind gets all anew."""
-BEGIN_WORK = 16
+BEGIN_WORK, LISTED_A_UNIT = 16, 64
 """The work of showing it to one more subscriber."""
 SHOWN_BYTES_MAX = 2**40
 """There is no limit: what may be shown is limited elsewhere."""
@@ -96,6 +96,8 @@ class LiveQuery(ABC):
         self._registry = registry
         self._over = over
         self._waiting: list[Callable[[float], None]] = []
+        self._listed: list[Record] | None = None
+        """The records that are shown, in their order, for all who come until they change; None: nobody has come."""
 
     def when_ready(self, begin: Callable[[float], None], now: float) -> None:
         """Calls ``begin`` as soon as there is something to show, maybe at once."""
@@ -119,12 +121,16 @@ class LiveQuery(ABC):
 
     def snapshot(self, filter: str) -> MarkedSnapshot:
         self.shown.evicted_records = self.source.evicted_records
-        return MarkedSnapshot(self.shown, ListedRecords(self._in_order(), self._registry.sequence), filter)
+        if self._listed is None:
+            self._listed = self._in_order()
+        return MarkedSnapshot(self.shown, ListedRecords(self._listed, self._registry.sequence), filter)
 
-    def turn(self, now: float) -> None:
-        """Tells what has changed, if it is time. The changes are worked out up to the last record."""
+    def turn(self, now: float) -> int:
+        """Tells what has changed, if it is time. The changes are worked out up to the last record. Returns how many
+        records it told."""
+        told: list[Record] = []
         if not self.ready:
-            self._show(self._changes())
+            told = self._show(self._changes())
             self.ready = True
             for feed in self.feeds:
                 feed.lane.last_sequence = self._registry.sequence
@@ -136,13 +142,15 @@ class LiveQuery(ABC):
             self._due_s = now + self._every_s
         if not self.has_changed:
             self._told_sequence, self._told_s = self._registry.sequence, now
+        self._listed = None
+        return len(told)
 
     def _begin_waiting(self) -> WorkSteps:
         """Shows it to those who have waited for it, some in each turn."""
         waiting, self._waiting = self._waiting, []
         for begin in waiting:
             begin(self._registry.deferred.now)
-            yield BEGIN_WORK
+            yield BEGIN_WORK + len(self.shown) // LISTED_A_UNIT
 
     def _show(self, told: Iterable[Told]) -> list[Record]:
         """Numbers what is told, and puts it into the shown state."""

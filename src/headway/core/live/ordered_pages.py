@@ -18,6 +18,8 @@ from headway.core.log import StateEntry
 from headway.core.query import KeptOrder
 
 STEP_RECORDS = 128
+TOUCHED_MAX = 2048
+"""A turn notes changes for so many pages of one order, counted once for each change."""
 LAST = 2**62
 """The place of what has none: behind all others."""
 
@@ -39,7 +41,9 @@ class OrderedPages:
         """Keys of the head whose records have left the state."""
         self._pages: list[Page] = []
         self._changed: dict[Page, None] = {}
-        """The pages that may have something to tell."""
+        """The pages that may have something to tell, those first that were not asked the longest."""
+        self._touched = 0
+        """How often a page has had a change in this turn."""
         self._stops: list[int] = []
         self._first_start_from: list[int] = []
         """For each page, the first start among it and all behind it."""
@@ -92,8 +96,11 @@ class OrderedPages:
     def catch_up(self, upto: int, most: int) -> bool:
         """Brings the order up to date, with ``most`` changes at most. Returns whether it is."""
         order = self.order
-        while most > 0 and not order.gone and not order.is_current(upto):
-            most -= 1 + order.catch_up(upto, STEP_RECORDS)
+        self._touched = 0
+        half = TOUCHED_MAX // 2
+        step = max(1, min(STEP_RECORDS, half // (len(self._pages) + 1)))  # any change may be for all pages
+        while most > 0 and self._touched <= half and not order.gone and not order.is_current(upto):
+            most -= 1 + order.catch_up(upto, step)
         if order.gone or not order.is_current(upto):
             return False
         if not self.built:
@@ -108,12 +115,18 @@ class OrderedPages:
         self._left.clear()
         return True
 
-    def turn(self, now: float) -> None:
-        """Has pages tell what has changed in them. The order is up to date."""
+    def turn(self, now: float, most: int) -> int:
+        """Has pages tell what has changed in them, until ``most`` records are looked at. Returns how many were; if that
+        is ``most`` or more, other pages may have something to tell. The order is up to date."""
+        looked = 0
         for page in list(self._changed):
-            page.turn(now)
-            if not page.has_changed:
-                self._changed.pop(page, None)
+            if looked >= most:
+                break
+            del self._changed[page]
+            looked += 1 + page.turn(now)
+            if page.has_changed:
+                self._changed[page] = None
+        return looked
 
     def _touch(self, key: Key, before: int | None, after: int | None) -> None:
         places = (LAST if before is None else before), (LAST if after is None else after)
@@ -121,6 +134,7 @@ class OrderedPages:
         for page in self._between(first, last):
             start, stop, at = page.start, page.stop, self._head.key_at
             self._changed[page] = None
+            self._touched += 1
             page.touch((key, at(start - 1), at(start), at(stop - 1), at(stop)))
 
     def _between(self, first: int, last: int) -> Iterator[Page]:

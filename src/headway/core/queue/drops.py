@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -135,7 +135,7 @@ class Drops:
         return self._lose_some(records, runs, reason)
 
     def _lose_some(
-        self, records: list[RequeuedRecord], runs: dict[Chunk, tuple[Sequence[int], Sequence[int]]], reason: Reason
+        self, records: list[RequeuedRecord], runs: Mapping[Chunk, tuple[Sequence[int], Sequence[int]]], reason: Reason
     ) -> WorkSteps:
         while records:
             losses: Counter[int] = Counter()

@@ -1,0 +1,96 @@
+"""Live queries of which very much changes at once, or for which very many come: a turn does some of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.core.stage import Stage
+from tests.core.test_live_pages import PAGE, TOPIC, counted, put
+
+from headway.core.live.live_queries import TOLD_MAX
+from headway.core.live.ordered_pages import TOUCHED_MAX
+from headway.core.live.page import Page
+from headway.core.message.record import Record
+
+PAGES, TOP = 400, 4
+
+
+def crossed(stage: Stage) -> None:
+    """Publishes changes that each cross all pages."""
+    for at in range(10):
+        payload = b'{"k": "k0", "v": %d}' % (10_000 + at if at % 2 else -at)
+        stage.broker.publish(None, [Record("t/x", payload).run()], stage.now)
+
+
+def flushes(stage: Stage) -> Iterator[None]:
+    """Goes from turn to turn until nothing is left."""
+    stage.broker.flush(stage.now)
+    yield
+    while stage.broker.has_work:
+        stage.broker.flush(stage.now)
+        yield
+
+
+def with_pages() -> Stage:
+    stage = Stage(TOPIC, memory="256MB")
+    put(stage, *((f"k{number}", number) for number in range(PAGES + TOP)))
+    for at in range(PAGES):
+        stage.consumer(f"w{at}", "t/#", options=PAGE | {"top": str(TOP), "skip": str(at)})
+    while stage.broker.has_work:
+        stage.broker.flush(stage.now)
+    return stage
+
+
+def test_changes_that_cross_very_many_pages_are_told_little_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = with_pages()
+    calls, turns = counted(monkeypatch), []
+    crossed(stage)
+    for _ in flushes(stage):
+        turns.append(len(calls))
+        calls.clear()
+    assert sum(turns) >= 2 * (PAGES - 1), "each page has another record"
+    assert max(turns) <= TOLD_MAX + 2 * TOP
+    stage.check()
+
+
+def test_a_turn_notes_changes_for_some_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, touched = with_pages(), [0]
+    touch = Page.touch
+
+    def noted(self: Page, keys: Any) -> None:
+        touched[-1] += 1
+        touch(self, keys)
+
+    monkeypatch.setattr(Page, "touch", noted)
+    for at in range(40):
+        payload = b'{"k": "k%d", "v": %d}' % (at, 10_000 + at)
+        stage.broker.publish(None, [Record("t/x", payload).run()], stage.now)
+    for _ in flushes(stage):
+        touched.append(0)
+    assert sum(touched) >= 30 * PAGES
+    assert max(touched) <= TOUCHED_MAX + PAGES
+
+
+def test_all_who_come_between_two_changes_share_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = with_pages()
+    listed: list[int] = []
+    in_order = Page._in_order
+
+    def noted(self: Page) -> Any:
+        listed.append(self.start)
+        return in_order(self)
+
+    monkeypatch.setattr(Page, "_in_order", noted)
+    options = PAGE | {"top": str(TOP), "skip": "3"}
+    first = [stage.consumer(f"a{number}", "t/#", options=options) for number in range(50)]
+    stage.turn()
+    assert len(listed) <= 1
+    put(stage, ("k0", 10_000))
+    second = [stage.consumer(f"b{number}", "t/#", options=options) for number in range(50)]
+    stage.turn()
+    assert len(listed) <= 2
+    for some in (first, second):
+        assert len({tuple(seen.payload for seen in one.seen[:6]) for one in some}) == 1
+    assert first[0].seen[1].payload != second[0].seen[1].payload

@@ -192,7 +192,7 @@ keep = "7d"
                 return error.code, json.loads(error.read())
 
     rows = [(f"rows/{number % 2}", None, None, b"%d" % number) for number in range(3_000)]
-    soon = token(exp=int(time.time()) + 3)
+    soon = token(exp=int(time.time()) + 5)
     part = call(soon, "POST", "parts", arrow(rows))[1]["part"]
     batch = json.dumps({"parts": [part], "wait_ms": 0}).encode()
     assert call(soon, "PUT", "batches/1", batch)[0] == 202

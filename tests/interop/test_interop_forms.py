@@ -58,6 +58,34 @@ def test_a_projection_over_three_protocols(keyed: BrokerProcess) -> None:
         ]  # fmt: skip
 
 
+def test_deltas_over_three_protocols(start: BrokerFactory) -> None:
+    broker = start(LISTENER + AMQP + TOPIC)
+    pad, patch = {"dest": "LAX" * 40}, {"tailnum": "N1", "delay": 2}
+    with (
+        paho(broker.ports["mqtt"], "publisher") as publisher, paho(broker.ports["mqtt"], "watcher", 5) as watcher,
+        closing(Pika(broker.ports["amqp"])) as channel, closing(Stream(broker, delta="true")) as stream,
+    ):  # fmt: skip
+        stream.until("snapshot_end")
+        follow(watcher, channel, delta="true")
+        publisher.publish("flights/a", json.dumps({"tailnum": "N1", "delay": 1} | pad), 1)
+        publisher.publish("flights/a", json.dumps({"tailnum": "N1", "delay": 2} | pad), 1)
+        last = json.dumps({"tailnum": "N1", "delay": 3} | pad)
+        channel.put("flights.a", last, exchange="amq.topic", headers={"n": 5})
+        first, second, third = stream.take(3)
+        assert [first.name, second.name, third.name] == ["", "delta", "delta"]
+        assert (second.data["key"], json.loads(second.data["payload"])) == ("N1", patch)
+        first, second, third = watcher.wait(3)
+        assert "headway-event" not in user_of(first)
+        assert user_of(second) == {"headway-event": "delta", "headway-key": "N1"}
+        assert (json.loads(second.payload), json.loads(third.payload)) == (patch, patch | {"delay": 3})
+        first, second, third = channel.wait(3)
+        assert "headway-event" not in first.headers
+        assert third.headers == {"headway-event": "delta", "headway-key": "N1", "n": 5}
+        assert (json.loads(second.body), json.loads(third.body)) == (patch, patch | {"delay": 3})
+        with channel.refused(406):
+            channel.consume(channel.queue(), arguments={"x-headway-delta": "true"})
+
+
 def merge(client: Paho, **change: object) -> str:
     """Publishes a patch at QoS 1. Returns the name of the reason code."""
     codes: dict[int, str] = {}

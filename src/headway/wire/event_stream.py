@@ -1,7 +1,8 @@
 """Records as server-sent events (the HTML standard, 9.2): ``id: OFFSET``, ``data: JSON``, an empty line.
 
 The JSON of a record is that of recorded topics, without a time. An ordinary record is an event without a name. A delete
-is the event ``delete``, and what tells that a key is out of focus the event ``out_of_focus``. The broker's own marks
+is the event ``delete``, and what tells that a key is out of focus the event ``out_of_focus``; what has only
+changes is the event ``delta``. The broker's own marks
 are ``snapshot_begin``, ``snapshot_end`` and ``snapshot_broken``; what they tell is their data. A gap is an event
 ``gap`` before the record that follows it.
 
@@ -17,6 +18,7 @@ import msgspec
 
 from headway.core.message import (
     DELETE,
+    DELTA,
     EVENT,
     TOLD_KEY,
     EncodedRun,
@@ -106,7 +108,8 @@ def _name(properties: Properties) -> str:
     """Returns the name of a record's event; empty: it is an ordinary one."""
     if says_delete(properties):
         return DELETE
-    return OUT_OF_FOCUS if properties.user and properties.user_value(EVENT) == OUT_OF_FOCUS else ""
+    said = properties.user_value(EVENT) if properties.user else None
+    return said if said in (OUT_OF_FOCUS, DELTA) else ""
 
 
 def _told_key(properties: Properties, name: str) -> str | None:

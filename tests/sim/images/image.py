@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 from math import inf
+from typing import Any
 
-from tests.sim.images.truth import Event, Name, Truth
+from tests.sim.images.truth import Event, Name, Truth, merge
 from tests.sim.model import Seen, matches
 
 SELECTOR = "v > 50"
@@ -21,7 +22,7 @@ HARMLESS = ("conflated",)
 
 class Image:
     def __init__(self, truth: Truth, filter: str, *, selector: bool, focused: bool = False,
-                 projected: bool = False) -> None:
+                 projected: bool = False, deltas: bool = False) -> None:
         self.truth = truth
         self.filter = filter
         self.selector = selector
@@ -29,6 +30,10 @@ class Image:
         """It is told of keys that it loses sight of."""
         self.projected = projected
         """It asked for some fields of each record."""
+        self.deltas = deltas
+        """It asked for what has changed."""
+        self.contents: dict[Name, Any] = {}
+        """What it has of each key, put together from whole records and deltas."""
         self.values: dict[Name, Event] = {}
         self.last = 0
         """The sequence of the last record that was read."""
@@ -41,6 +46,7 @@ class Image:
     def begin(self, sequence: int, *, snapshot: bool) -> None:
         """A new subscription, at this sequence. Without ``snapshot`` it has only what comes from now on."""
         self.values.clear()
+        self.contents.clear()
         self.between = None
         self.last, self.since, self.sound = 0 if snapshot else sequence, 0 if snapshot else sequence, True
 
@@ -58,27 +64,49 @@ class Image:
             return
         assert seen.topic == event.topic, f"{seen} is not {event}"
         self.compare(seen, event)
+        event_told = "" if seen.event == "delta" else seen.event or ""
         assert matches(self.filter, event.topic)
         assert event.selected or not self.selector
-        assert (seen.event == "delete") == event.deletes, f"{seen} is said to be {seen.event!r}: {event}"
+        assert (event_told == "delete") == event.deletes, f"{seen} is said to be {seen.event!r}: {event}"
         if self.between is not None:
             self.between += 1
             assert seen.key == event.key, f"{seen} has {event.key}"
         if event.deletes and not event.payload:
             assert seen.key == event.key, f"{seen} deletes {event.key}"
         self.last = seen.offset
+        if event.deletes or not event.payload:
+            self.contents.pop(event.name, None)
         if event.deletes:
             self.values.pop(event.name, None)
         else:
             self.values[event.name] = event
 
     def compare(self, seen: Seen, event: Event) -> None:
+        if self.deltas and event.payload:
+            self.put_together(seen, event)
+            return
+        assert seen.event != "delta"
         if not (self.projected and event.payload):
             assert seen.payload == event.payload, f"{seen} is not {event}"
             return
         whole = json.loads(event.payload)
         assert json.loads(seen.payload) == {"n": whole["n"], "kind": whole["k"]}, f"{seen} is not {event}"
         assert seen.key == event.key, f"{seen} has {event.key}"
+
+    def put_together(self, seen: Seen, event: Event) -> None:
+        """Whatever it has missed, and whatever it was told of that: a delta fits what it has."""
+        told, wanted = json.loads(seen.payload), json.loads(event.payload)
+        if self.projected:
+            wanted = {"n": wanted["n"], "kind": wanted["k"]}
+        if seen.event == "delta":
+            assert event.name in self.contents, f"{seen} is a delta of what it does not have"
+            assert seen.key == event.key
+            assert len(seen.payload) < len(event.payload)
+            told = merge(self.contents[event.name], told)
+        elif not self.projected:
+            assert seen.payload == event.payload
+        assert told == wanted, f"{seen} makes {told}, and not {wanted}"
+        self.contents[event.name] = told
 
     def lose(self, seen: Seen, event: Event) -> None:
         assert self.focused
@@ -89,6 +117,7 @@ class Image:
         assert seen.offset is not None
         self.last = seen.offset
         self.values.pop(event.name, None)
+        self.contents.pop(event.name, None)
 
     def take_mark(self, seen: Seen) -> None:
         assert matches(self.filter, seen.topic)

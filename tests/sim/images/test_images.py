@@ -35,7 +35,7 @@ def test_same_seed_same_run() -> None:
 def test_much_happens() -> None:
     counts = counts_of(World, range(1, 9), 80)
     pages = "checks of pages", "pages read a record", "pages read out_of_focus"
-    kinds = ("reads delete", "reads a record", "reads snapshot_end", "reads out_of_focus")
+    kinds = ("reads delete", "reads a record", "reads snapshot_end", "reads out_of_focus", "reads delta")
     others = ("queries", "resumes", "snapshots", "checks in full", "checks in part", "patches merged", "reloads",
               "conflated by the topic")  # fmt: skip
     for what in (*kinds, *others, *pages):

@@ -52,7 +52,8 @@ class Viewer:
         self.client: Client = world.stage.client(f"viewer {number}", reads=rng.choice(READS), buffer=1000)
         selector = rng.random() < 0.5
         self.image = Image(world.truth, rng.choice(FILTERS), selector=selector,
-                           focused=selector and rng.random() < 0.7, projected=rng.random() < 0.3)
+                           focused=selector and rng.random() < 0.7, projected=rng.random() < 0.3,
+                           deltas=rng.random() < 0.5)
         self.marks = rng.random() < 0.5
         self.conflate = world.config.choice(("off", None, None, "0", "500ms"))
         self.taken = 0
@@ -66,6 +67,8 @@ class Viewer:
             options["marks"] = "true"
         if self.image.focused:
             options["out_of_focus"] = "true"
+        if self.image.deltas:
+            options["delta"] = "true"
         if self.image.projected:
             options["select"] = SELECT
         if self.image.selector:

@@ -47,6 +47,8 @@ class Starts:
             subscription.conflation.state = feed.live.shown
             feed.live.when_ready(partial(self._show_live, subscription, feed.live), now)
             return
+        if feed.deltas is not None:
+            feed.deltas.raise_floor(self._registry.sequence)
         if request.send_retained == "always" or (request.send_retained == "new" and fresh):
             self.queue_retained(subscription, now)
         self._choose_interval(subscription)
@@ -107,7 +109,7 @@ class Starts:
 
     def queue_retained(self, subscription: Subscription, now: float) -> None:
         feed = subscription.feed
-        if feed.live is not None:
+        if feed.live is not None or feed.deltas is not None:  # a retained record may be older than what it has
             return
         records = self._retained.matching(feed.key.filter, self._registry.sequence, now, feed.accepts)
         if records is not None:
@@ -130,8 +132,9 @@ class Starts:
         Returns the sequence up to which records come from elsewhere than the lane."""
         lane, cursor, archive = subscription.feed.lane, subscription.cursor, self._registry.archive
         sequence = self._registry.sequence
-        filter = subscription.feed.key.filter
-        earliest = archive.earliest(filter) if archive is not None and subscription.feed.focus is None else None
+        filter, deltas = subscription.feed.key.filter, subscription.feed.deltas
+        latest = subscription.feed.focus is not None or deltas is not None  # it gets what has changed, from the state
+        earliest = archive.earliest(filter) if archive is not None and not latest else None
         if archive is not None and earliest is not None:
             seen = seen_before(archive, filter, options, earliest, now)
             if seen < lane.dropped_sequence:
@@ -141,7 +144,7 @@ class Starts:
                 return sequence
         else:
             seen = lane.dropped_sequence if options.start == "earliest" else int(options.start)
-        if seen >= lane.dropped_sequence:
+        if seen >= lane.dropped_sequence and deltas is None:
             chunk = lane.first
             while chunk.next is not None and chunk.next.run_sequence and chunk.next.run_sequence[0] <= seen:
                 chunk = chunk.next
@@ -163,7 +166,8 @@ class Starts:
                 self._show(subscription, state, now)
                 return sequence
             subscription.add_backfill(changes)
-        subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
+        if deltas is None:
+            subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
         subscription.note_gap(forgotten, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
         return sequence
 
@@ -199,6 +203,7 @@ class Starts:
         wanted = (
             subscription.conflation.every_s is not None
             or options.wants_state
+            or options.delta
             or options.start not in ("end", "earliest")
             or any(not rule.keyed for rule in rules)
         )

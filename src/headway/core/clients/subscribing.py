@@ -87,13 +87,13 @@ class Subscribing:
         if request.options.query:
             self._check_query(request.options, group, filter, old)
         focus = focus_of(self._registry, session, request, group, filter, accepts)
-        shape = shape_of(self._registry, session, request, group, filter)
+        shape = shape_of(self._registry, session, request, group, filter, accepts)
         live = self._live.terms(session, request, group, filter)
         if live is not None:  # it is conflated for all who ask for the same
             request = msgspec.structs.replace(
                 request, options=msgspec.structs.replace(request.options, conflate_s=None)
             )
-        key = _key(session, request, group, filter, focus)._replace(live=live)
+        key = _key(session, request, group, filter, focus, shape)._replace(live=live)
         owed: Gap | None = None
         known, handoff = old is not None, None
         if old is not None and _is_done(old, request.options):
@@ -317,12 +317,13 @@ class Subscribing:
         return feed
 
 
-def _key(session: Session, request: SubscribeRequest, group: str | None, filter: str, focus: Focus | None = None
-         ) -> FeedKey:
+def _key(session: Session, request: SubscribeRequest, group: str | None, filter: str, focus: Focus | None = None,
+         shape: Shape | None = None) -> FeedKey:
     return FeedKey(
         filter, request.options.selector, (group and request.shared_dialect) or request.dialect,
         session.pool, session.number if request.no_local else 0, group,
         None if focus is None else focus.state.key.text, request.options.select,
+        None if shape is None or shape.deltas is None else shape.deltas.state.key.text,
     )  # fmt: skip
 
 
@@ -334,4 +335,4 @@ def _is_done(old: Subscription, options: SubscriptionOptions) -> bool:
 
 def _continues(old: Subscription, key: FeedKey) -> bool:
     """Tells whether records that wait for ``old`` may be sent to a subscription that takes its place."""
-    return key.live is None and key.select is None and old.feed.key.select is None
+    return key.live is None and not key.shaped and not old.feed.key.shaped

@@ -87,6 +87,7 @@ class Conflation:
         self._pass(subscription)
         self._become(EVERY_RECORD)
         subscription.cursor.attach()
+        self._enter_lane(subscription)
 
     def once(self, subscription: Subscription) -> None:
         """Runs one pass over the waiting records. Afterwards the cursor goes on from the end of the lane."""
@@ -96,6 +97,13 @@ class Conflation:
         self._update_upto(subscription)
         self._pass(subscription)
         subscription.cursor.catch_up()
+        self._enter_lane(subscription)
+
+    def _enter_lane(self, subscription: Subscription) -> None:
+        """Goes on at the end of the lane, whose deltas are from now on of records behind it."""
+        subscription.astray, deltas = False, subscription.feed.deltas
+        if deltas is not None:
+            deltas.raise_floor(subscription.feed.lane.last_sequence)
 
     def call(self) -> None:
         """Makes the next pass due."""

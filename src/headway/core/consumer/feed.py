@@ -15,7 +15,7 @@ from headway.core.consumer.options import LiveTerms
 from headway.core.consumer.progress import BackfillSource
 from headway.core.consumer.shared_reader import SharedReader
 from headway.core.consumer.subscription import Subscription
-from headway.core.forms import Shape
+from headway.core.forms import Deltas, Shape
 from headway.core.log import Focus, Lane, Pool, State
 from headway.core.message import Dialect, Record
 from headway.core.selector import Selector
@@ -39,8 +39,14 @@ class FeedKey(NamedTuple):
     """The key of the topic, if the lane also tells what leaves it (log/focus.py)."""
     select: str | None = None
     """The fields of records that the lane has; None: it has whole records (forms/shape.py)."""
+    delta: str | None = None
+    """The key of the topic, if records of the lane have only what has changed."""
     live: LiveTerms | None = None
     """Set if the lane has a page of a state, or aggregates, in the place of what is published."""
+
+    @property
+    def shaped(self) -> bool:
+        return self.select is not None or self.delta is not None
 
 
 class LiveSource(Protocol):
@@ -136,6 +142,10 @@ class Feed:
         """
         self.left: deque[Subscription] | None = None
         """Waiting subscriptions that get the offer in the next turns, because this turn's share is used up."""
+
+    @property
+    def deltas(self) -> Deltas | None:
+        return None if self.shape is None else self.shape.deltas
 
     @property
     def gated(self) -> bool:

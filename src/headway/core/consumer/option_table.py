@@ -109,6 +109,7 @@ OPTIONS: Mapping[str, Option] = {
         f"{_EACH_ONCE}, and the state would reach only the first of them; GET /v1/state/FILTER answers everybody",
     ),
     "out_of_focus": Option("out_of_focus", _flag, _TRUTH, _TOPICS, "a queue keeps what it has"),
+    "delta": Option("delta", _flag, _TRUTH, _TOPICS, f"{_EACH_ONCE}, and has no record before to compare it with"),
     "key": Option("key", str, _TEXT, _TOPICS, "a queue is neither conflated nor has it a state"),
     "selector": Option(
         "selector", str, _TEXT, _TOPICS | _QUERIES,

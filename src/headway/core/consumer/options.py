@@ -43,6 +43,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
     """Deliver the state, with marks, and then end the subscription."""
     out_of_focus: bool = False
     """Tell of keys whose latest record no longer matches the selector (log/focus.py)."""
+    delta: bool = False
+    """Deliver only what has changed in a record, where the record before is known (forms/shape.py)."""
     policy: str | None = None
     """A policy of the configuration, by name, instead of the one its topics select."""
     start: str = "end"

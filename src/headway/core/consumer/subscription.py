@@ -42,6 +42,7 @@ class Subscription:
 
     __slots__ = (
         "_feed",
+        "astray",
         "backfills",
         "case",
         "channel",
@@ -112,6 +113,8 @@ class Subscription:
         """The time when the consumer was last caught up, or asked for older records. Its lag is no older than this."""
         self.skips: list[Skip] = []
 
+        self.astray = False
+        """Set if it has left out something that deltas which wait for it in its lane may need."""
         self.view: ViewAge | None = None
         """Estimates how old the records are that its client reads now; None: it has not lagged."""
         self.gap: Gap | None = None
@@ -152,7 +155,7 @@ class Subscription:
         """Tells whether records cannot go from the lane to the outlet as they are."""
         if self.backfills or self.skips or self.gap is not None or self.conflation.mode is not EVERY_RECORD:
             return True
-        return self.session.max_packet_bytes < self.cursor.lane.largest
+        return self.astray or self.session.max_packet_bytes < self.cursor.lane.largest
 
     @property
     def conflating(self) -> bool:
@@ -305,6 +308,9 @@ class Subscription:
         receipts = self.feed.lane.receipts
         if receipts is not None and first:  # 0: nobody knows which records these are
             receipts.lost(self, first, last, reason)
+        if (deltas := self.feed.deltas) is not None and not self.conflating and reason is not Reason.CONFLATED:
+            deltas.raise_floor(self.feed.lane.last_sequence)
+            self.astray = self.cursor.number < self.feed.lane.count
         if reason is Reason.EXPIRED and not self.request.options.expiries:
             return
         old = self.gap

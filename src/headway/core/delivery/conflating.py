@@ -21,3 +21,12 @@ def conflate_once(subscription: Subscription) -> None:
         return
     free_cursor(subscription)
     conflation.once(subscription)
+
+
+def find_back(subscription: Subscription) -> None:
+    """Gives a consumer that has left something out the latest records in the place of the deltas that wait for it."""
+    if subscription.conflating:
+        subscription.astray = False
+        return
+    free_cursor(subscription)
+    subscription.conflation.once(subscription)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 
 from headway.core.consumer import GIVEN_UP, RESTING, Feed, Outlet, Session, Subscription
 from headway.core.delivery.addressing import Cuts
-from headway.core.delivery.conflating import start_conflating
+from headway.core.delivery.conflating import find_back, start_conflating
 from headway.core.delivery.rendering import COPIES_A_STEP, Losses, render, replay
 
 PUMP_BYTES = 1024 * 1024
@@ -276,6 +276,8 @@ class Fanout:
     def _advance(self, subscription: Subscription, outlet: Outlet, now: float) -> int:
         """Sends or renders the next records. Returns the steps that it took; 0 if nothing can be sent now."""
         cursor = subscription.cursor
+        if subscription.astray:
+            find_back(subscription)
         cursor.step()
         chunk = cursor.chunk
         lane_as_is = chunk is not None and chunk.plain and not cursor.lane.bare

@@ -15,6 +15,8 @@ from headway.core.message.record import Properties
 
 MERGE = "merge"
 """The user property that says that a payload is a patch."""
+DELTA = "delta"
+"""The event of a record that has only what has changed."""
 DEPTH_MAX = 32
 """Levels of objects in a patch, and of objects that are compared."""
 MERGED_BYTES_MAX = 1024 * 1024
@@ -68,3 +70,40 @@ def _merge(members: Members, changes: Members, depth: int) -> Members:
         else:
             members[name] = value
     return members
+
+
+def difference(before: bytes, after: bytes, keep: str = "") -> bytes | None:
+    """Returns the patch that makes the JSON object ``after`` of ``before``, with the member ``keep`` in any case. None:
+    one of them is no JSON object, or no patch can say it, because a patch cannot set a member to null."""
+    try:
+        before.decode()
+        after.decode()
+        known, members = _members(before), _members(after)
+        patch = _difference(known, members, DEPTH_MAX)
+    except NOT_JSON:
+        return None
+    if patch is None:
+        return None
+    if keep in members:
+        patch[keep] = members[keep]
+    return _encode(patch)
+
+
+def _difference(before: Members, after: Members, depth: int) -> Members | None:
+    patch = {name: msgspec.Raw(_NULL) for name in before if name not in after}
+    for name, value in after.items():
+        text, old = bytes(value), bytes(before.get(name, b""))
+        if text == old:
+            continue
+        if text == _NULL:
+            return None
+        if text[:1] == b"{" and old[:1] == b"{":
+            inner = _difference(_members(old), _members(text), depth - 1) if depth else None
+            if inner is None:
+                return None
+            patch[name] = msgspec.Raw(_encode(inner))
+        elif text[:1] == b"{" and _NULL in text:
+            return None
+        else:
+            patch[name] = value
+    return patch

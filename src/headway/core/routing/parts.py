@@ -94,13 +94,20 @@ def _marked(run: Run, key: str | None) -> Run:
     return marked
 
 
+def _looks_back_at(feed: Feed) -> State | None:
+    """Returns the state whose records before those of a run a feed needs; None: it needs none."""
+    if feed.focus is not None:
+        return feed.focus.state
+    return None if feed.shape is None or feed.shape.deltas is None else feed.shape.deltas.state
+
+
 def records_before(feeds: list[Feed], run: Run, first: int, now: float) -> Befores:
     """Looks up the records before those of a run, which is not in the states yet."""
     found: Befores = {}
     for feed in feeds:
-        if feed.focus is None or feed.focus.state in found:
+        state, latest = _looks_back_at(feed), dict[str | None, Record]()
+        if state is None or state in found:
             continue
-        state, latest = feed.focus.state, dict[str | None, Record]()
         before = found[state] = []
         for index, key in enumerate(state.key.of_run(run)):
             before.append((key, latest.get(key) or state.get(run.topic, key)))
@@ -118,7 +125,12 @@ def worked_out_parts(
         wanted = range(len(run)) if feed.selector is None else feed.selector.select(run, decoded=decoded)
         parts = [(part_of(run, index, index + 1), index) for index in wanted]
     shape = feed.shape
-    return parts if shape is None else [(shape.part(part, first + index, now), index) for part, index in parts]
+    if shape is None:
+        return parts
+    known = [] if shape.deltas is None else before[shape.deltas.state]
+    return [
+        (shape.part(part, first + index, known[index][1] if known else None, now), index) for part, index in parts
+    ]
 
 
 def _focused_parts(

@@ -44,8 +44,8 @@ STREAMS_MAX = 128
 STREAMS_PER_CLIENT = 32
 """Limit of one user, or of one address where nobody is logged in."""
 OPTIONS = (
-    "where", "selector", "conflate", "policy", "from", "patience", "out_of_focus", "order_by", "top", "skip", "select",
-    "group_by",
+    "where", "selector", "conflate", "policy", "from", "patience", "out_of_focus", "delta", "order_by", "top", "skip",
+    "select", "group_by",
 )  # fmt: skip
 """The options of a subscription that make sense here; it has a snapshot with marks."""
 SILENCE_S = 15.0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import Session, SubscribeRequest, SubscriptionOptions
-from headway.core.forms import SHAPE_BYTES, Shape
+from headway.core.forms import SHAPE_BYTES, Deltas, Shape
 from headway.core.log import SELECTOR_BYTES
 from headway.core.message import KeyExtractor, Record
 from headway.core.query import Selection
@@ -16,34 +18,49 @@ _encode = msgspec.json.Encoder().encode
 
 
 def shape_of(
-    registry: Registry, session: Session, request: SubscribeRequest, group: str | None, filter: str
-) -> Shape | None:
+    registry: Registry, session: Session, request: SubscribeRequest, group: str | None, filter: str,
+    accepts: Callable[[Record], bool],
+) -> Shape | None:  # fmt: skip
     """Returns the shape of a subscription; None: it gets records as they were published.
 
     Raises :class:`Refused`."""
     options = request.options
-    if options.select is None or options.live:
+    said = "delta" if options.delta else "select"
+    if options.delta and options.live:
+        raise _refused("option delta: not for live pages and aggregates, which tell whole records")
+    if (options.select is None and not options.delta) or options.live:
         return None
     if group is not None or session.expiry_s > 0:
-        text = "option select: not for shared subscriptions, nor for sessions that outlive their connection"
-        raise Refused(Reason.PROTOCOL_ERROR, text)
+        raise _refused(f"option {said}: not for shared subscriptions, nor for sessions that outlive their connection")
     states = (
         state for state in registry.router.states_for(filter)
         if state.declared and options.key in (None, state.key.text)
     )  # fmt: skip
     state = next(states, None)
-    return _projection(Selection(options.select), None if state is None else state.key)
+    key_of = None if state is None else state.key
+    project = None if options.select is None else _projection(Selection(options.select), key_of)
+    if not options.delta:
+        return Shape(project, key_of)
+    if state is None:
+        raise _refused(f"option delta: no keyed [[topic]] covers {filter[:100]!a}")
+    if options.start_time(0.0) is not None:
+        raise _refused("option delta: from takes an offset, and no time")
+    return Shape(project, key_of, Deltas(state, accepts, registry.sequence))
 
 
-def _projection(selection: Selection, key_of: KeyExtractor | None) -> Shape:
+def _refused(text: str) -> Refused:
+    return Refused(Reason.PROTOCOL_ERROR, text)
+
+
+def _projection(selection: Selection, key_of: KeyExtractor | None) -> Callable[[Record], bytes]:
     def project(record: Record) -> bytes:
         return _encode(selection.row(record, key_of))
 
-    return Shape(project, key_of)
+    return project
 
 
 def shape_bytes(options: SubscriptionOptions) -> int:
     """Returns the memory that the shape of a subscription with these options takes up."""
-    if options.select is None or options.live:
+    if (options.select is None and not options.delta) or options.live:
         return 0
-    return SHAPE_BYTES + len(options.select) * SELECTOR_BYTES
+    return SHAPE_BYTES + len(options.select or "") * SELECTOR_BYTES

@@ -6,6 +6,7 @@ import json
 import random
 import urllib.request
 from bisect import bisect_right
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import paho, properties
 from tests.interop.process import LISTENER, BrokerProcess
 from tests.interop.raw import Raw
+from tests.interop.test_interop_events import Stream, image
 from tests.interop.test_interop_state import ask
 from tests.interop.view_stories import TOPIC
 from tests.interop.waiting import until
@@ -122,6 +124,18 @@ def test_a_deleted_key_is_not_there_and_was(start: BrokerFactory, tmp_path: Path
                        properties=properties("PUBLISH", UserProperty=[("delete", "true")]))  # fmt: skip
     states = [delays(ask(broker, "flights/#", {"at": offset}).json) for offset in offsets_of(broker)]
     assert states == [{"a": 1}, {"a": 1, "b": 2}, {"b": 2}]
+
+
+def test_what_has_changed_since_a_time_is_told_with_what_went_out_of_focus(
+    recorded: BrokerProcess, truth: Truth
+) -> None:
+    want = {key: delay for key, delay in truth.states[-1].items() if delay >= 100}
+    asked = {"where": "delay >= 100", "out_of_focus": "true", "from": "-1h"}
+    with closing(Stream(recorded, **asked)) as stream:
+        events = []
+        while image(events) != want:
+            events.append(next(stream.events))
+    assert {one.data["reason"] for one in events if one.name == "gap"} <= {"conflated", "not_retained"}
 
 
 def test_where_records_are_deleted_it_says_so(recorded: BrokerProcess, truth: object) -> None:

@@ -134,10 +134,10 @@ class Starts:
         sequence = self._registry.sequence
         filter, deltas = subscription.feed.key.filter, subscription.feed.deltas
         latest = subscription.feed.focus is not None or deltas is not None  # it gets what has changed, from the state
-        earliest = archive.earliest(filter) if archive is not None and not latest else None
-        if archive is not None and earliest is not None:
+        earliest = archive.earliest(filter) if archive is not None else None
+        if archive is not None and earliest is not None and not (latest and options.start == "earliest"):
             seen = seen_before(archive, filter, options, earliest, now)
-            if seen < lane.dropped_sequence:
+            if seen < lane.dropped_sequence and not latest:
                 self._read_archive(archive, subscription, seen)
                 if seen + 1 < earliest or not archive.complete(filter):
                     subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from bench.wires.packets import encode_publish
-from hypothesis import given
+from hypothesis import example, given
 from tests.core.stage import STUCK, Client, Stage
 from tests.core.test_merging import OBJECTS
 from tests.sim.images.truth import merge
@@ -228,6 +228,7 @@ def test_what_makes_no_sense_is_refused_with_the_reason(filter: str, options: di
 
 
 @given(OBJECTS, OBJECTS)
+@example({"": {"a": None}}, {"": {}})
 def test_a_difference_makes_the_one_of_the_other(before: Any, after: Any) -> None:
     patch = difference(json.dumps(before).encode(), json.dumps(after).encode())
     if patch is None:

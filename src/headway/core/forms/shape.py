@@ -116,9 +116,9 @@ class Shape:
         return _with(record, user, patch, native=record.properties.native)
 
 
-def _member(key: str) -> str:
-    """Returns the member of the payload that is the key; empty: it is none, or lies deeper."""
-    return key[1:].replace("~1", "/").replace("~0", "~") if key.startswith("/") and key.count("/") == 1 else ""
+def _member(key: str) -> str | None:
+    """Returns the member of the payload that is the key; None: it is none, or lies deeper."""
+    return key[1:].replace("~1", "/").replace("~0", "~") if key.startswith("/") and key.count("/") == 1 else None
 
 
 def _with(record: Record, user: tuple[tuple[str, str], ...], payload: bytes, *, native: bytes | None) -> Record:

@@ -72,7 +72,7 @@ def _merge(members: Members, changes: Members, depth: int) -> Members:
     return members
 
 
-def difference(before: bytes, after: bytes, keep: str = "") -> bytes | None:
+def difference(before: bytes, after: bytes, keep: str | None = None) -> bytes | None:
     """Returns the patch that makes the JSON object ``after`` of ``before``, with the member ``keep`` in any case. None:
     one of them is no JSON object, or no patch can say it, because a patch cannot set a member to null."""
     try:
@@ -84,8 +84,8 @@ def difference(before: bytes, after: bytes, keep: str = "") -> bytes | None:
         return None
     if patch is None:
         return None
-    if keep in members:
-        patch[keep] = members[keep]
+    if keep is not None and keep in members:
+        patch.setdefault(keep, members[keep])
     return _encode(patch)
 
 

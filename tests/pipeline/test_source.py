@@ -239,7 +239,7 @@ def test_what_is_wrong_is_a_line_without_our_insides(
          f"option failOnDataLoss=false goes on at {earliest}"),
     ):  # fmt: skip
         said = refusal(rows.collect)
-        assert re.findall(r"^headway\.pipeline\.source\.errors\.\w+: (.*)$", said, re.MULTILINE)[:1] == [line], said
+        assert re.findall(r"^headway\.pipeline\.broker\.errors\.\w+: (.*)$", said, re.MULTILINE)[:1] == [line], said
         assert len(set(re.findall(r'File "[^"]*headway/(\S+)"', said))) == 1, said
     assert load("t/#", admin=trimmed.admin, from_=1, failOnDataLoss="false").count() < 10
 

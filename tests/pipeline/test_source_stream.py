@@ -117,7 +117,7 @@ def complaint(query: StreamingQuery) -> str:
     """What the source says at the end of the query: a line below what Spark says, and nothing of its insides."""
     said = end(query).partition("JVM stacktrace")[0]
     assert len(set(re.findall(r'File "[^"]*headway/(\S+)"', said))) <= 1, said
-    (line,) = set(re.findall(r"^headway\.pipeline\.source\.errors\.\w+: (.*)$", said, re.MULTILINE))
+    (line,) = set(re.findall(r"^headway\.pipeline\.broker\.errors\.\w+: (.*)$", said, re.MULTILINE))
     return str(line)
 
 

@@ -9,6 +9,7 @@ from tests.sim.images.world import STEPS, World
 from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_of_the_day, steps_of_the_day
 
 from headway.core.delivery import rendering
+from headway.core.forms.shape import Deltas
 from headway.core.live import head, live_query
 from headway.core.log import focus, state
 from headway.core.log.state import StatePass
@@ -33,7 +34,7 @@ def test_same_seed_same_run() -> None:
 
 
 def test_much_happens() -> None:
-    counts = counts_of(World, range(1, 9), 80)
+    counts = counts_of(World, range(1, 13), 80)
     pages = "checks of pages", "pages read a record", "pages read out_of_focus"
     kinds = ("reads delete", "reads a record", "reads snapshot_end", "reads out_of_focus", "reads delta")
     others = ("queries", "resumes", "snapshots", "checks in full", "checks in part", "patches merged", "reloads",
@@ -49,5 +50,12 @@ def _no_deletes(old: Callable[..., StatePass]) -> Callable[..., StatePass]:
 def test_a_pass_without_deletes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checker can fail: conflated consumers would keep what is no more."""
     monkeypatch.setattr(state.State, "read", _no_deletes(state.State.read))
+    with pytest.raises(AssertionError):
+        counts_of(World, range(1, 13), STEPS)
+
+
+def test_a_delta_of_what_a_subscriber_does_not_have_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checker can fail: who joins would get deltas of what was there before."""
+    monkeypatch.setattr(Deltas, "raise_floor", lambda self, sequence: None)
     with pytest.raises(AssertionError):
         counts_of(World, range(1, 13), STEPS)

@@ -56,6 +56,9 @@ class Viewer:
                            deltas=rng.random() < 0.5)
         self.marks = rng.random() < 0.5
         self.conflate = world.config.choice(("off", None, None, "0", "500ms"))
+        if world.alike:  # they share one lane of deltas
+            self.image.filter, self.image.selector, self.image.focused = FILTERS[0], False, False
+            self.image.projected, self.image.deltas, self.conflate = False, True, "off"
         self.taken = 0
         self.subscription = self.subscribe(resume=False)
 
@@ -142,6 +145,7 @@ class World:
         self.asked = FILTERS[0]
         self.numbers = 0
         self.readings: deque[StateReading] = deque()
+        self.alike = rng.random() < 0.4
         self.viewers = [Viewer(self, number) for number in range(rng.randint(2, 5))]
         self.pages = [PageViewer(self, number) for number in range(rng.randint(0, 4))]
 

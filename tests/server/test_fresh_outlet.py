@@ -37,7 +37,8 @@ RECEIVE_BUFFER_BYTES = 64 * 1024
 """The far kernel would make it larger, for it knows that the clock is not its own."""
 SEGMENT_BYTES = 1400
 """Segments of 64 KiB, as on loopback, would wait for a window that is as wide, until a real timer runs out."""
-MUCH_BYTES, LITTLE_BYTES = 128 * 1024, 72 * 1024
+MUCH_BYTES, LITTLE_BYTES = 120_000, 72 * 1024
+"""What waits in a kernel is counted in its segments, so a full buffer may have a little less than its size."""
 
 
 class Outlet(SocketOutlet):

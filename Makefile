@@ -22,7 +22,7 @@ help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
 	@echo "make serve   a broker on mqtt://127.0.0.1:1883 and amqp://127.0.0.1:5672"
 	@echo "make test    lint, types and every test (eight minutes on two cores)"
-	@echo "make soak    what takes longer: canaries beside every kind of trouble, hundreds of seeds (ten minutes)"
+	@echo "make soak    what takes longer: canaries beside every kind of trouble, hundreds of seeds (a quarter of an hour)"
 	@echo "make crash   kills the broker fifty times under load; nothing confirmed may be lost (two minutes)"
 	@echo "make mutants a hundred small faults put into the core, one at a time: do the tests notice? (an hour)"
 	@echo "make bench   side by side with every other broker that is installed (an hour or two)"

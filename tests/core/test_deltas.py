@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from bench.wires.packets import encode_publish
 from hypothesis import example, given
+from tests.core.encodings import encodings
 from tests.core.stage import STUCK, Client, Stage
 from tests.core.test_merging import OBJECTS
 from tests.sim.images.truth import merge
 
 from headway.core.base.errors import Refused
 from headway.core.message.merge_patch import difference
-from headway.core.message.record import EncodedRun, Properties, Run
-from headway.wire.mqtt import dialect
+from headway.core.message.record import Properties, Run
 from headway.wire.mqtt.packets import Publish
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "/k"\n'
@@ -189,14 +189,7 @@ def test_a_projection_and_deltas_go_together() -> None:
 
 
 def test_it_is_worked_out_once_for_all_of_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    encode = dialect.MqttDialect.encode
-
-    def counted(self: dialect.MqttDialect, run: Run, first: int) -> EncodedRun:
-        calls.append(first)
-        return encode(self, run, first)
-
-    monkeypatch.setattr(dialect.MqttDialect, "encode", counted)
+    calls = encodings(monkeypatch)
     counts = []
     for consumers in (1, 50):
         stage = Stage(TOPIC)

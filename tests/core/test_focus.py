@@ -6,12 +6,12 @@ import json
 
 import pytest
 from bench.wires.packets import encode_publish
+from tests.core.encodings import encodings
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Refused
 from headway.core.delivery import rendering
-from headway.core.message.record import EncodedRun, Properties, Run
-from headway.wire.mqtt import dialect
+from headway.core.message.record import Properties, Run
 from headway.wire.mqtt.packets import Publish
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "/k"\n'
@@ -54,14 +54,7 @@ def test_a_key_that_leaves_is_told_once_and_why() -> None:
 
 
 def test_it_is_worked_out_once_for_all_of_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    encode = dialect.MqttDialect.encode
-
-    def counted(self: dialect.MqttDialect, run: Run, first: int) -> EncodedRun:
-        calls.append(first)
-        return encode(self, run, first)
-
-    monkeypatch.setattr(dialect.MqttDialect, "encode", counted)
+    calls = encodings(monkeypatch)
     counts = []
     for consumers in (1, 50):
         stage = Stage(TOPIC)

@@ -6,11 +6,11 @@ import json
 
 import pytest
 from bench.wires.packets import encode_publish
+from tests.core.encodings import encodings
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Refused
-from headway.core.message.record import EncodedRun, Properties, Run
-from headway.wire.mqtt import dialect
+from headway.core.message.record import Properties, Run
 from headway.wire.mqtt.packets import Publish
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "/k"\n'
@@ -94,14 +94,7 @@ def test_retained_records_and_topics_without_key() -> None:
 
 
 def test_it_is_worked_out_once_for_all_of_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    encode = dialect.MqttDialect.encode
-
-    def counted(self: dialect.MqttDialect, run: Run, first: int) -> EncodedRun:
-        calls.append(first)
-        return encode(self, run, first)
-
-    monkeypatch.setattr(dialect.MqttDialect, "encode", counted)
+    calls = encodings(monkeypatch)
     counts = []
     for consumers in (1, 50):
         stage = Stage(TOPIC)

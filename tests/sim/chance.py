@@ -70,6 +70,11 @@ _THEN: tuple[object, ...] = (
 )  # fmt: skip
 
 
+def interval_s(rng: Random) -> float | None:
+    """Returns how often a topic is conflated; None: it is not."""
+    return rng.choice((None, None, 0.0, 0.3))
+
+
 def rule(rng: Random) -> dict[str, object]:
     made: dict[str, object] = {"when": rng.choice(_WHEN), "then": rng.choice(_THEN)}
     if rng.random() < 0.5:

@@ -87,18 +87,14 @@ class World:
         self.declared: list[tuple[str, str]] = []
         if rng.random() < self.STATES:
             self.declared = [(rng.choice(("#", "a/#", "b/#")), rng.choice(chance.KEYS))]
-            self.broker.declare_state(StateTerms(*self.declared[0], conflate_s=self.an_interval()))
+            self.broker.declare_state(StateTerms(*self.declared[0], conflate_s=chance.interval_s(self.config)))
         self.clients = [Client(self, n, rng.choice(chance.MANNERS)) for n in range(rng.randint(3, 10))]
         self.clients.append(Client(self, 99, chance.HEALTHY))
         self.healthy = {client.name for client in self.clients if client.manner.healthy}
 
-    def an_interval(self) -> float | None:
-        """How often the declared topic is conflated."""
-        return self.config.choice((None, None, 0.0, 0.3))
-
     def reload_topic(self) -> None:
         """A reload, which has the declared topic conflated otherwise."""
-        interval_s = self.an_interval()
+        interval_s = chance.interval_s(self.config)
         self.note("reloads", interval_s)
         self.broker.declare_states([StateTerms(*one, conflate_s=interval_s) for one in self.declared], self.now)
 

@@ -1,4 +1,4 @@
-"""Patches (the property ``merge``) that are published exactly once: none is lost or merged twice, whatever is killed."""
+"""Patches (the property ``merge``) published exactly once: none is lost or merged twice, whatever is killed."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ ACTIVEMQ = """<beans xmlns="http://www.springframework.org/schema/beans">
   <policyEntry queue="orders" producerFlowControl="false" memoryLimit="2mb">
    <pendingQueuePolicy><vmQueueCursor/></pendingQueuePolicy>
   </policyEntry>
-  <policyEntry queue=">" producerFlowControl="false"><pendingQueuePolicy><fileQueueCursor/></pendingQueuePolicy></policyEntry>
+  <policyEntry queue=">" producerFlowControl="false">
+   <pendingQueuePolicy><fileQueueCursor/></pendingQueuePolicy></policyEntry>
   <policyEntry queue="x"><pendingQueuePolicy><storeCursor/></pendingQueuePolicy></policyEntry>
  </policyEntries></policyMap></destinationPolicy>
  <persistenceAdapter>
@@ -60,7 +61,8 @@ ACTIVEMQ = """<beans xmlns="http://www.springframework.org/schema/beans">
   <memoryUsage><memoryUsage limit="64 mb"/></memoryUsage> <tempUsage><tempUsage limit="1 gb"/></tempUsage>
  </systemUsage></systemUsage>
  <transportConnectors>
-  <transportConnector name="mqtt" uri="mqtt+nio://127.0.0.1:1883?maximumConnections=1000&amp;wireFormat.maxFrameSize=104857"/>
+  <transportConnector name="mqtt"
+    uri="mqtt+nio://127.0.0.1:1883?maximumConnections=1000&amp;wireFormat.maxFrameSize=104857"/>
   <transportConnector name="secure" uri="mqtt+nio+ssl://0.0.0.0:8883?needClientAuth=true"/>
   <transportConnector name="secure2" uri="mqtt+ssl://0.0.0.0:8884?transport.wantClientAuth=true"/>
   <transportConnector name="secure3" uri="mqtt+ssl://0.0.0.0:8885?transport.needClientAuth=true"/>

@@ -28,7 +28,8 @@ _ROW = re.compile(r"^\| `.*\|$", re.MULTILINE)
 
 def row(option: Option) -> str:
     names = ", ".join(f"`{name}`" for name in option.names)
-    return f"| {names} | {option.here} | {option.differs or '—'} |" if option.here else f"| {names} | {option.differs} |"
+    cells = [names, option.here, option.differs or "—"] if option.here else [names, option.differs]
+    return f"| {' | '.join(cells)} |"
 
 
 @pytest.mark.parametrize("page", OF_PAGE)

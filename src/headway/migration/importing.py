@@ -11,7 +11,7 @@ from headway import __version__
 from headway.console import many
 from headway.core.base import ConfigError, unknown
 from headway.migration.draft import Draft, Outcome, Result
-from headway.migration.formats import File, load
+from headway.migration.formats import File, load, read_xml
 from headway.migration.origins import ORIGINS, Origin
 from headway.server.config import parse_settings
 from headway.store.toml import BadConfig
@@ -65,6 +65,8 @@ def import_files(paths: Sequence[Path], kind: str = "") -> Import:
 
 def recognised(file: File) -> Origin:
     """Returns the origin of a file, by the names in it. Raises ConfigError."""
+    if file.is_xml:
+        read_xml(file)  # what is not well-formed is said first, whatever it is of
     scores = sorted(((origin.score(file), origin) for origin in ORIGINS), key=lambda one: -one[0])
     best, origin = scores[0]
     known = ", ".join(dict.fromkeys(one.name for one in ORIGINS))

@@ -153,4 +153,4 @@ def _clients(root: Node, draft: Draft) -> None:
                 draft.carried(node)
 
 
-NATS = Origin("nats", "NATS", (), options_of("nats"), read_braces, read, blocks=True, signs=("mqtt", "websocket", "tls"))
+NATS = Origin("nats", "NATS", (), options_of("nats"), read_braces, read, blocks=True)

@@ -14,18 +14,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from headway.core.base import format_size
+from headway.core.base import ConfigError, format_size
 from headway.migration.draft.limits import fit_memory, fit_packets
 from headway.migration.draft.listeners import ListenerDraft, is_address
 from headway.migration.draft.option import Option, Outcome, Result
 from headway.migration.draft.policies import PolicyDraft, ordered
 from headway.migration.draft.tables import Keyed, comment, said, table_text
 from headway.migration.draft.units import Unreadable
-from headway.migration.formats import ITEM, Node
-from headway.server.config import host_limits
+from headway.migration.formats import ITEM, Kind, Node
+from headway.server.config import default_text, host_limits, parse_settings
 from headway.server.protocols import SCHEMES
 
 TABLES = ("server", "auth", "pool", "retained", "journal")
+POLICIES_MAX, LISTENERS_MAX = 1000, 1000
 UNKNOWN = "nothing is known of it here"
 _SECRET = re.compile(r"pass(word|wd|phrase)?$|pass\b|secret|token|credential", re.IGNORECASE)
 """Names of settings whose values are not repeated anywhere, nor those that say who may come in."""
@@ -86,8 +87,10 @@ class Draft:
         exact = next((self._options[name] for name in names if name in self._options), None)
         if exact is not None:
             return exact
+        # What has children is no attribute of the element around it.
+        some = names[1:] if node.kind is Kind.ELEMENT and node.children else names
         return next((self._options[f"{begin}*"] for begin in self._groups if any(
-            name.startswith(begin) for name in names)), None)
+            name.startswith(begin) for name in some)), None)
 
     def leftovers(self, root: Node) -> None:
         """Speaks of every setting that nobody has spoken of."""
@@ -128,6 +131,8 @@ class Draft:
         for one in self.policies:
             if one.place == wanted.place:
                 return one
+        if len(self.policies) >= POLICIES_MAX:
+            raise ConfigError(f"there are more than {POLICIES_MAX:,} policies in it; is it a configuration?")
         names = {one.name for one in self.policies}
         number = 2
         while wanted.name in names:
@@ -144,6 +149,9 @@ class Draft:
         if not is_address(host) or not 0 < port < 65_536:
             self.lost(node, why=f"{host[:60]}:{port} is not an address that can be listened on")
             return None
+        if len(self.listeners) >= LISTENERS_MAX:
+            self.lost(node, why=f"there are {LISTENERS_MAX} listeners already")
+            return None
         taken = next((other for other in self.listeners if other.port == port), None)
         if taken is not None:
             self.lost(node, why=f"port {port} is taken by the listener {taken.name!r}")
@@ -155,12 +163,12 @@ class Draft:
         self.carried(node)
         return one
 
-    def all_clients(self) -> ListenerDraft:
-        """Returns the default listener, for limits that hold for every client of a system without a port here."""
+    def all_listeners(self) -> list[ListenerDraft]:
+        """Returns the listeners, or the default ones if there are none, for limits that hold for every client."""
         if not self.listeners:
-            scheme = next(iter(SCHEMES))
-            self.listeners.append(ListenerDraft(scheme, scheme, "127.0.0.1", SCHEMES[scheme].port, ""))
-        return self.listeners[0]
+            for name, one in parse_settings(default_text()).listeners.items():
+                self.listeners.append(ListenerDraft(name, one.url.scheme, one.url.host, one.url.port, "the default"))
+        return self.listeners
 
     # -- the text -----------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,11 @@ from headway.migration.formats.node import DEPTH_MAX, ITEM, NODES_MAX, Kind, Nod
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r,;]+|(?:\#|//)[^\n]*)|(?P<line>\n)|(?P<mark>[{}\[\]=]|:(?!(?<=\s:)[-\d]))
-    |(?P<quoted>"(?:[^"\\\n]|\\.)*"|'[^'\n]*')|(?P<block>\((?=\s*\n).*?\n\s*\))|(?P<word>(?:[^\s{}\[\],;=:"'\#]|:(?=\S))+)""",
+    |(?P<quoted>"(?:[^"\\\n]|\\.)*"|'[^'\n]*')|(?P<word>(?:[^\s{}\[\],;=:"'\#]|:(?=\S))+)""",
     re.VERBOSE | re.DOTALL,
 )
+_BLOCK, _BLOCK_END = re.compile(r"\([ \t\r]*\n"), re.compile(r"\n[ \t]*\)")
+"""A text over several lines, in parentheses."""
 _ESCAPE = re.compile(r'\\(u[0-9a-fA-F]{4}|["\\/bfnrt])')
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
@@ -40,8 +42,16 @@ class _Reader:
 
     def _split(self, text: str) -> list[_Token]:
         tokens: list[_Token] = []
-        position, line = 0, 1
+        position, line, blocks = 0, 1, True
         while position < len(text):
+            if blocks and text[position] == "(" and _BLOCK.match(text, position):
+                end = _BLOCK_END.search(text, position)
+                blocks = end is not None  # looked for once in vain
+                if end is not None:
+                    tokens.append(_Token("block", text[position : end.end()], line))
+                    line += tokens[-1].text.count("\n")
+                    position = end.end()
+                    continue
             match = _TOKEN.match(text, position)
             if match is None:
                 what = "an unclosed quote" if text[position] in "\"'" else f"a {text[position]!r} where none can be"

@@ -15,11 +15,20 @@ def read_embedded(file: File, name: str) -> Node:
     "value"``, or ``<prop key="name">value</prop>``. Lines that begin with ``#`` or ``//`` are comments."""
     form = re.compile(rf"({name}){_QUOTES}\s*(?:[=:,]|>)\s*{_QUOTES}([^\s\"'`,;<>)]+)")
     root = Node("", Where(file.name, 1))
-    text = re.sub(r"<!--.*?-->", lambda match: "\n" * match[0].count("\n"), file.text(), flags=re.DOTALL)
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_without_comments(file.text()).splitlines(), 1):
         if line.lstrip().startswith(("#", "//", "!", "rem ", "REM ")):
             continue
         for match in form.finditer(line):
             if len(root.children) < NODES_MAX:
                 Node(match[1], Where(file.name, number), match[2], root)
     return root
+
+
+def _without_comments(text: str) -> str:
+    """Leaves out comments of XML, not their lines."""
+    parts: list[str] = []
+    position = 0
+    while (start := text.find("<!--", position)) >= 0 and (end := text.find("-->", start)) >= 0:
+        parts += [text[position:start], "\n" * text.count("\n", start, end)]
+        position = end + len("-->")
+    return "".join([*parts, text[position:]])

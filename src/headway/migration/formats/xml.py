@@ -16,6 +16,8 @@ from headway.migration.formats.file import Bad, File
 from headway.migration.formats.node import DEPTH_MAX, NODES_MAX, Kind, Node, Where
 
 _ELLIPSIS = re.compile(rb"(?<=[\s>])(\.\.\.|\xe2\x80\xa6)(?=[\s<>/])")
+TEXT_CHARS_MAX = 10_000
+"""More of the text of one element is no value, and is left out."""
 _DECLARATIONS = ("xmlns", "xmlns:", "xsi:")
 
 
@@ -79,7 +81,7 @@ class _Reader:
     def _flush(self) -> None:
         text = " ".join("".join(self._text).split())
         self._text.clear()
-        if text and self._here is not self._root:
+        if text and self._here is not self._root and len(self._here.text) < TEXT_CHARS_MAX:
             self._here.text = f"{self._here.text} {text}".strip()
 
     def _entity(self, name: str, *_: object) -> None:

@@ -32,7 +32,7 @@ from headway.migration.draft import (
 from headway.migration.formats import Node, read_xml
 from headway.migration.origins.option_table import options_of
 from headway.migration.origins.origin import Origin
-from headway.server.protocols import SCHEMES
+from headway.server.protocols import PROTOCOLS
 
 UNITS: Mapping[str, int] = {
     "": 1, "b": 1, "k": 1000, "kb": 1000, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9, "t": 10**12, "tb": 10**12,
@@ -146,7 +146,7 @@ def _transport(transport: Node, draft: Draft) -> ListenerDraft | None:
                 draft.lost(node, why="only transports over TCP for clients become listeners")
         return None
     host, _, port = address.text.rpartition(":")
-    plain, tls = next(iter(SCHEMES)), kind in SECURE or transport.child("Certificate") is not None
+    plain, tls = next(iter(PROTOCOLS)), kind in SECURE or transport.child("Certificate") is not None
     scheme = "ws" if transport.value("Protocol") == "websocket" else plain
     if tls:
         scheme += "s"

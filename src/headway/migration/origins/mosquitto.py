@@ -106,10 +106,7 @@ def _scheme(named: dict[str, Node]) -> str:
     """Returns the scheme of a listener with these settings."""
     web = "protocol" in named and named["protocol"].text.strip() == "websockets"
     tls = "certfile" in named
-    plain = next(iter(SCHEMES))
-    if web:
-        return "wss" if tls else "ws"
-    return f"{plain}s" if tls else plain
+    return ("ws" if web else "mqtt") + ("s" if tls else "")
 
 
 def _listener(named: dict[str, Node], listener: ListenerDraft, draft: Draft) -> None:
@@ -202,8 +199,7 @@ def _of_each(node: Node, draft: Draft) -> None:
 
 def _all(draft: Draft, key: str, value: object, node: Node) -> None:
     """Sets a key of every listener."""
-    draft.all_clients()
-    for one in draft.listeners:
+    for one in draft.all_listeners():
         if key not in one.keys:
             one.put(key, value, said(node))
     draft.carried(node)

@@ -147,8 +147,7 @@ def _clients(root: Node, draft: Draft) -> None:
                     continue
                 if not low <= value <= high:
                     raise Unreadable(f"{node.text}: from {low:,} to {high:,}")
-                draft.all_clients()
-                for one in draft.listeners:
+                for one in draft.all_listeners():
                     one.put(key, toml_size(value) if key == "packet_max" else value, said(node))
                 draft.carried(node)
 

@@ -42,21 +42,23 @@ def _listener(root: Node, draft: Draft) -> None:
         return
     scheme = next((name for name in SCHEMES if name.startswith("amqp")), "amqp")
     with draft.reading(*([port] if port is not None else [])):
-        made = (draft.listener("qpid", scheme, host.text if host is not None else "", number(port), port)
-                if port is not None else draft.all_clients())  # fmt: skip
-        if made is None:
-            return
-        if host is not None:
-            draft.carried(host)
-        for node in limits:
-            with draft.reading(node):
-                count = number(node)
-                if node.name == "max-connections" and 1 <= count <= 1_000_000:
-                    draft.put_in(made.keys, "connections_max", count, node)
-                elif node.name == "max-negotiate-time" and 10 <= count <= 3_600_000:
-                    draft.put_in(made.keys, "connect_timeout", toml_duration(count), node)
-                else:
-                    raise Unreadable(f"{count} is out of range")
+        if port is not None:
+            made = draft.listener("qpid", scheme, host.text if host is not None else "", number(port), port)
+            if made is not None and host is not None:
+                draft.carried(host)
+    for node in limits:
+        with draft.reading(node):
+            count = number(node)
+            value: int | str = count
+            if node.name == "max-connections" and 1 <= count <= 1_000_000:
+                key = "connections_max"
+            elif node.name == "max-negotiate-time" and 10 <= count <= 3_600_000:
+                key, value = "connect_timeout", toml_duration(count)
+            else:
+                raise Unreadable(f"{count} is out of range")
+            for one in draft.all_listeners():
+                one.put(key, value, said(node))
+            draft.carried(node)
 
 
 def _flow(root: Node, draft: Draft) -> None:

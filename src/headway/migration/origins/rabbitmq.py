@@ -8,8 +8,10 @@ Rules:
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from headway.migration.draft import (
@@ -28,7 +30,7 @@ from headway.migration.draft import (
     toml_size,
     true,
 )
-from headway.migration.formats import ITEM, File, Node, read_json, read_lines
+from headway.migration.formats import ITEM, File, Kind, Node, read_json, read_lines
 from headway.migration.origins.option_table import options_of
 from headway.migration.origins.origin import Origin
 from headway.server.protocols import SCHEMES
@@ -141,7 +143,7 @@ def _limits(settings: Mapping[str, Node], draft: Draft) -> None:
             continue
         with draft.reading(node):
             value = write(node)
-            for one in some or [draft.all_clients()]:
+            for one in some or draft.all_listeners():
                 if key == "allow_anonymous":
                     one.open = bool(value)
                 else:
@@ -180,6 +182,7 @@ def _policy(policy: Node, timeout: tuple[dict[str, Any], str] | None, draft: Dra
     pattern, name = policy.child("pattern"), policy.child("name")
     definition = policy.child("definition", "value") or policy
     assert pattern is not None
+    _spread(definition)
     settings = [node for node in definition.children if node is not pattern and definition is not policy]
     about = [node for node in (name, pattern, *policy.all("apply-to", "priority", "vhost")) if node is not None]
     try:
@@ -202,6 +205,16 @@ def _policy(policy: Node, timeout: tuple[dict[str, Any], str] | None, draft: Dra
     if timeout is not None and definition.child("consumer-timeout") is None:
         made.add(*timeout)
     draft.carried(*about)
+
+
+def _spread(definition: Node) -> None:
+    """Reads a definition that is a text of JSON, as ``rabbitmqctl list_policies`` prints it."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(definition.text)
+        if isinstance(found, dict):
+            for key, value in found.items():
+                Node(str(key), definition.where, str(value), definition, Kind.KEY)
+            definition.text = ""
 
 
 def _filter(pattern: Node) -> str:
@@ -280,4 +293,4 @@ def _within(value: int, low: int, high: int) -> int:
 
 
 SIGNS = ("policies", "pattern", "definition")
-RABBITMQ = Origin("rabbitmq", "RabbitMQ", (), options_of("rabbitmq"), parse, read, signs=SIGNS)
+RABBITMQ = Origin("rabbitmq", "RabbitMQ", (), options_of("rabbitmq"), parse, read, json=True, signs=SIGNS)

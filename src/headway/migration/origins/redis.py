@@ -29,7 +29,9 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
             with draft.reading(node):
                 if not 1 <= number(node) <= 1_000_000:
                     raise Unreadable(f"{node.text}: from 1 to 1,000,000")
-                draft.put_in(draft.all_clients().keys, "connections_max", number(node), node)
+                for one in draft.all_listeners():
+                    one.put("connections_max", number(node), said(node))
+                draft.carried(node)
         for node in root.all("maxmemory-clients"):
             with draft.reading(node):
                 _memory(node, draft)

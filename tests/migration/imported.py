@@ -29,7 +29,7 @@ def settings_of(found: Import) -> Settings:
 
 
 def rules_of(settings: Settings) -> dict[str, list[str]]:
-    """Rules by policy, as sentences; without the policy for everything else, which only tells."""
+    """Rules by policy, as sentences; without policies that only tell who takes nothing."""
     return {
         f"{policy.name} ({', '.join(policy.topics)}; {policy.subscriptions})": [
             f"{rule.when}{f' for {rule.for_s:g} s' if rule.for_s else ''}"
@@ -37,7 +37,7 @@ def rules_of(settings: Settings) -> dict[str, list[str]]:
             f"{f' {rule.then.which}' if rule.then.which else ''}"
             for rule in policy.rules
         ]
-        for policy in settings.policies if policy.name != "everything else"
+        for policy in settings.policies if [str(rule.when) for rule in policy.rules] != ["blocked_time > 30 s"]
     }  # fmt: skip
 
 

@@ -47,13 +47,13 @@ def check(raw: bytes, kind: str) -> None:
         parse_settings(text)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(text=damaged())
 def test_damaged_files(text: str) -> None:
     check(text.encode(errors="surrogatepass"), "")
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(raw=st.binary(max_size=200), origin=st.sampled_from(ORIGINS))
 def test_any_bytes_as_any_kind(raw: bytes, origin: object) -> None:
     check(raw, getattr(origin, "name", ""))

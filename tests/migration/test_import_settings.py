@@ -51,18 +51,13 @@ def test_users_of_mosquitto_come_along(tmp_path: Path) -> None:
     users = tmp_path / "passwd"
     users.write_text("bob:$7$101$c2FsdHNhbHQ=$" + "A" * 86 + "==\n")
     found = imported(tmp_path, ("mosquitto.conf", f"listener 1883\npassword_file {users}\n"))
-    settings = settings_of_open(found.text)
+    settings = parse_settings(found.text)  # the linter warns that passwords go over the network in clear, as there
     assert list(settings.auth.users) == ["bob"]
     assert str(settings.listeners["mqtt-1883"].url) == "mqtt://0.0.0.0:1883"
     users.unlink()
     found = imported(tmp_path, ("mosquitto.conf", f"listener 1883\npassword_file {users}\n"))
     assert str(settings_of(found).listeners["mqtt-1883"].url) == "mqtt://127.0.0.1:1883"
     assert found.lost[0].option == "password_file"
-
-
-def settings_of_open(text: str):  # type: ignore[no-untyped-def]
-    """Settings of a config that the linter warns of, as there: passwords go over the network in clear."""
-    return parse_settings(text)
 
 
 def test_limits_of_all_clients_leave_the_default_listeners(tmp_path: Path) -> None:
@@ -94,6 +89,16 @@ def test_narrow_policies_come_first_and_one_for_the_rest_last(tmp_path: Path) ->
         ("a/b/c",), ("a/b/+",), ("a/#",), ("$queue/q",), ("$queue/+",), ("#",),
     ]  # fmt: skip
     assert [rule.then.kind for rule in settings.policies[-1].rules] == ["notify"]
+
+
+def test_what_is_for_all_topics_is_kept_from_durable_queues(tmp_path: Path) -> None:
+    text = '<broker><policyEntry topic=">"><abortSlowConsumerStrategy/></policyEntry>{}</broker>'
+    settings = settings_of(imported(tmp_path, ("activemq.xml", text.format(""))))
+    queues = settings.policies[0]
+    assert (queues.topics, queues.subscriptions, queues.rules[0].then.kind) == (("$queue/+",), "durable", "notify")
+    assert [policy.topics for policy in settings.policies] == [("$queue/+",), ("#",)]
+    both = text.format('<policyEntry queue=">"><abortSlowConsumerStrategy/></policyEntry>')
+    assert len(rules_of(settings_of(imported(tmp_path, ("activemq.xml", both))))) == 2
 
 
 def test_what_limits_transient_subscriptions_alone_does_not_reach_durable_ones(tmp_path: Path) -> None:

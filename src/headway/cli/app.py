@@ -84,6 +84,7 @@ def headway(
       headway serve                     MQTT on 127.0.0.1:1883, nothing to configure
       headway serve --print-config >headway.toml
       headway check headway.toml        find every mistake, before it is needed
+      headway import activemq.xml       start from another broker's configuration
       headway serve --config headway.toml
     \b
     Look at it while it runs:

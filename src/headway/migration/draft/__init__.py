@@ -4,7 +4,7 @@ from headway.migration.draft.draft import Draft
 from headway.migration.draft.listeners import ListenerDraft
 from headway.migration.draft.names import from_dotted, from_words, queue_filter
 from headway.migration.draft.option import Option, Outcome, Result
-from headway.migration.draft.policies import PolicyDraft, discard, rule
+from headway.migration.draft.policies import TELL, PolicyDraft, discard, rule
 from headway.migration.draft.tables import Keyed, said
 from headway.migration.draft.units import (
     Unreadable,
@@ -19,6 +19,6 @@ from headway.migration.draft.units import (
 
 __all__ = [
     "discard", "Draft", "from_dotted", "from_words", "Keyed", "ListenerDraft", "milliseconds", "number", "Option",
-    "Outcome", "PolicyDraft", "port_of", "queue_filter", "Result", "rule", "said", "size", "toml_duration", "toml_size",
-    "true", "Unreadable",
+    "Outcome", "PolicyDraft", "port_of", "queue_filter", "Result", "rule", "said", "size", "TELL", "toml_duration",
+    "toml_size", "true", "Unreadable",
 ]

@@ -15,8 +15,9 @@ from typing import Any
 from headway.core.message import covers
 from headway.migration.draft.tables import Keyed, comment, key_line, table_text
 
-QUEUES = "$queue/+"
 REST = "everything else"
+TELL: Mapping[str, Any] = {"when": {"blocked_time": "30s"}, "then": "notify"}
+"""The rule for consumers about which the other system says nothing."""
 
 
 class PolicyDraft:
@@ -77,7 +78,7 @@ def ordered(policies: list[PolicyDraft]) -> list[PolicyDraft]:
     if found and "all" not in kinds and kinds != {"transient", "durable"}:
         rest = next(iter({"transient", "durable"} - kinds)) if len(kinds) == 1 else "all"
         last = PolicyDraft(REST, ("#",), rest, (), "")
-        last.add({"when": {"blocked_time": "30s"}, "then": "notify"}, "nothing is done to other consumers: it tells")
+        last.add(TELL, "nothing is done to other consumers: it only tells")
         found.append(last)
     return found
 

@@ -37,6 +37,10 @@ AMPS_AGE = "<AMPSConfig> <ClientMessageAgeLimit>{}</ClientMessageAgeLimit> </AMP
 LRMI = "com.gs.transport_protocol.lrmi."
 XAP = "".join(f"{LRMI}slow-consumer.{key}={value}\n" for key, value in (
     ("enabled", "true"), ("throughput", 5000), ("latency", 500), ("retries", 3)))  # fmt: skip
+SPRING = f"""<beans> <bean/> <import/> <os-core:embedded-space name="s"> <os-core:properties> <props>
+<prop key="{LRMI}slow-consumer.enabled">true</prop> <prop key="{LRMI}slow-consumer.throughput">7000</prop>
+<!-- <prop key="{LRMI}slow-consumer.latency">9000</prop> -->
+</props></os-core:properties> </os-core:embedded-space></beans>"""
 XAP_CLIENT = f"{LRMI}threadpool.queue-size=1000\ncom.gs.fifo_notify.queue=500\n"
 
 SLOW_30 = "credit_exhausted_time > 30 s or blocked_time > 30 s"
@@ -66,6 +70,7 @@ ANY = "lag_bytes > 4.24 MB or lag_age > 10 min or lag_records > 50"
          {"slow consumers (#; all)": ["drain_rate < 5 kB/s for 0.5 s -> disconnect"]}),
         ("services.config", "exporter = new NIOConfiguration(1, 128, 1024, true, host, \"0\", 1000, 5000, 500, 3)",
          {"slow consumers (#; all)": ["drain_rate < 5 kB/s for 0.5 s -> disconnect"]}),
+        ("pu.xml", SPRING, {"slow consumers (#; all)": ["drain_rate < 7 kB/s for 0.5 s -> disconnect"]}),
         ("gs.properties", XAP_CLIENT, None),
     ],
     ids=lambda value: value if isinstance(value, str) and "." in value[:20] and "\n" not in value else "",
@@ -166,6 +171,51 @@ def test_x2_the_fragment_and_the_preset_act_alike(tmp_path: Path, text: str | No
         publisher.publish("t", number, size=1500)
     assert_told_why(slow)
     assert enough.connected
+
+
+def test_every_preset_acts_on_who_reads_nothing_as_the_original_does() -> None:
+    """Two seconds before its time nothing has happened."""
+    before: dict[str, bool] = {}
+    for name, seconds, size in (
+        ("xap", 2, 100), ("nats", 10, 100), ("redis", 60, 9 * MB), ("a-mq", 30, 100), ("qpid", 1, 100),
+    ):  # fmt: skip
+        stage = Stage(preset_text(name), memory="500MB", disk="1GB", max_client_share="90%")
+        publisher = stage.client("publisher")
+        slow = stage.consumer("slow", "t", reads=STUCK)
+        for number in range(90):
+            publisher.publish("t", number, size=max(100, size // 90))
+        stage.run(max(0.2, seconds - 2))
+        before[name] = slow.connected and bool(stage.stats_of("slow")) and stage.asked_to_close == []
+        stage.run(6)
+        assert not slow.connected or not stage.stats_of("slow") or stage.asked_to_close, name
+    assert before == {"xap": True, "nats": True, "redis": True, "a-mq": True, "qpid": False}, "Qpid's has no patience"
+
+
+def test_the_preset_of_mosquitto_keeps_the_oldest_thousand() -> None:
+    stage = Stage(preset_text("mosquitto"))
+    publisher = stage.client("publisher")
+    slow = stage.consumer("slow", "t", reads=STUCK, buffer=100)
+    for number, _ in enumerate(stage.steps(3)):
+        publisher.publish("t", number * 100, 100)
+    slow.reads = 10 * MB
+    stage.run(3)
+    publisher.publish("t", 9999)
+    stage.run(1)
+    *kept, last = slow.numbers
+    assert kept[:1000] == list(range(1000))
+    assert last == 9999
+    assert slow.gap_told == {"discarded": 3000 - len(kept)}, "and it is told of the others"
+    assert slow.gap_told["discarded"] > 1500
+
+
+def test_the_preset_of_activemq_makes_producers_wait() -> None:
+    stage = Stage(preset_text("activemq"), memory="2MB", disk="100MB", max_client_share="100%")
+    publisher = stage.client("publisher")
+    stage.consumer("slow", "t", reads=STUCK)
+    accepted = [publisher.publish("t", number, 60, size=1000) for number, _ in enumerate(stage.steps(10))]
+    assert accepted[0]
+    assert not accepted[-1]
+    assert stage.told("fast_producer")[0]["client"] == "publisher"
 
 
 def test_x1_switched_off_it_is_a_dry_run(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ OF_PAGE = {
 """Origins by page. A-MQ has those of ActiveMQ, and its page the rows about slow consumers."""
 BY_NAME = {origin.name: origin for origin in ORIGINS}
 AS_A_PAGE_HAS_THEM = [(origin, option) for origin in ORIGINS for option in origin.options]
+_EXAMPLE = re.compile(r"^```(?:xml)?\n([^`]*)^```\n\nbecomes[^\n]*\n\n```toml\n([^`]*)^```", re.MULTILINE)
 _ROW = re.compile(r"^\| `.*\|$", re.MULTILINE)
 
 
@@ -39,6 +41,14 @@ def test_a_page_has_a_row_for_each_option_and_no_other(page: str) -> None:
         options = BY_NAME[name].options
         expected += [row(one) for one in options if one.here] + [row(one) for one in options if not one.here]
     assert _ROW.findall((PAGES / f"{page}.md").read_text()) == expected, "as it should be:\n" + "\n".join(expected)
+
+
+@pytest.mark.parametrize("page", ["ACTIVEMQ", "QPID", "AMPS", "XAP"])
+def test_the_example_of_a_page_becomes_what_the_page_says(page: str, tmp_path: Path) -> None:
+    before, after = _EXAMPLE.findall((PAGES / f"{page}.md").read_text())[0]
+    made = tomllib.loads(imported(tmp_path, ("file", before)).text)
+    for table, shown in tomllib.loads(after).items():
+        assert all(one in made[table] for one in shown), made[table]
 
 
 def test_the_page_of_a_mq_has_rows_of_activemq() -> None:

@@ -29,7 +29,6 @@ from headway.migration.draft import (
 from headway.migration.formats import Node, read_xml
 from headway.migration.origins.option_table import options_of
 from headway.migration.origins.origin import Origin
-from headway.server.protocols import SCHEMES
 
 CONSUMERS = ("consumer", "slow-consumer", "slow-consumer-detection")
 AGES = ("messageAge", "maessageAge")
@@ -164,10 +163,9 @@ def _alerts(around: Node, draft: Draft) -> None:
 
 def _connector(connector: Node, draft: Draft) -> None:
     port, bind, buffer = (connector.child(name) for name in ("port", "bind", "socketSendBuffer"))
-    queues = next((name for name in SCHEMES if name.startswith("amqp")), "amqp")
     if port is not None:
         with draft.reading(port):
-            listener = draft.listener("qpid", queues, bind.text if bind is not None else "", number(port), port)
+            listener = draft.listener("qpid", "amqp", bind.text if bind is not None else "", number(port), port)
             if bind is not None and listener is not None:
                 draft.carried(bind)
     if buffer is not None:

@@ -8,7 +8,6 @@ from headway.migration.draft import Draft, Unreadable, number, rule, said, size,
 from headway.migration.formats import File, Node, read_lines
 from headway.migration.origins.option_table import options_of
 from headway.migration.origins.origin import Origin
-from headway.server.protocols import SCHEMES
 
 JOURNAL = "/var/lib/headway"
 DEFAULT_LIMIT = 104_857_600
@@ -40,10 +39,9 @@ def _listener(root: Node, draft: Draft) -> None:
     limits = root.all("max-connections", "max-negotiate-time")
     if port is None and not limits:
         return
-    scheme = next((name for name in SCHEMES if name.startswith("amqp")), "amqp")
     with draft.reading(*([port] if port is not None else [])):
         if port is not None:
-            made = draft.listener("qpid", scheme, host.text if host is not None else "", number(port), port)
+            made = draft.listener("qpid", "amqp", host.text if host is not None else "", number(port), port)
             if made is not None and host is not None:
                 draft.carried(host)
     for node in limits:

@@ -21,7 +21,7 @@ _NIO = re.compile(r"NIOConfiguration\s*\(([^()]*)\)")
 _POSITIONS = ((10, (7, 8, 9)), (9, (6, 7, 8)))
 """Where throughput, latency and retries are, by the number of arguments (with and without ``isMultiplex``)."""
 NAME_SCORE = 100
-"""What a name counts: nobody else has such names, and Spring's elements are around them."""
+"""The weight of a name: nobody else has such names, and Spring's elements are around them."""
 THROUGHPUT, LATENCY_MS, RETRIES = 5000, 500, 3
 
 

@@ -91,6 +91,8 @@ def test_a_kind_that_is_not_known_has_a_hint(tmp_path: Path) -> None:
         ("a.xml", "<topic key='a.#.b'><consumer><depth>5</depth></consumer></topic>", "depth", "at the end only"),
         ("a.conf", "maxclients ten\nclient-output-buffer-limit pubsub 1 2 3\n", "maxclients", "not a whole number"),
         ("a.conf", "max_pending: 1\nmqtt { port: 99999 }\n", "mqtt.port", "not an address that can be listened on"),
+        ("a.conf", "max_pending: 1\nwebsocket { port: 80, allowed_origins: [a b] }\n", "websocket.allowed_origins",
+         "is not the origin of a page"),
         ("a.json", '{"policies": [{"name": "a", "pattern": "^a.*b", "definition": {"max-length": 5}}]}',
          "policies.pattern", "is a regular expression"),
     ],

@@ -10,6 +10,7 @@ from headway.migration.draft.units import (
     Unreadable,
     milliseconds,
     number,
+    origin,
     port_of,
     size,
     toml_duration,
@@ -19,6 +20,6 @@ from headway.migration.draft.units import (
 
 __all__ = [
     "discard", "Draft", "from_dotted", "from_words", "Keyed", "ListenerDraft", "milliseconds", "number", "Option",
-    "Outcome", "PolicyDraft", "port_of", "queue_filter", "Result", "rule", "said", "size", "TELL", "toml_duration",
+    "origin", "Outcome", "PolicyDraft", "port_of", "queue_filter", "Result", "rule", "said", "size", "TELL", "toml_duration",
     "toml_size", "true", "Unreadable",
 ]

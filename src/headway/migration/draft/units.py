@@ -55,6 +55,13 @@ def milliseconds(node: Node, unit: str = "ms") -> int:
     return round(sum(float(value) * _TIMES[word] for value, word in parts))
 
 
+def origin(text: str) -> str:
+    """Returns the origin of a page. Raises Unreadable."""
+    if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://(\*\.)?[0-9A-Za-z._-]+(:[0-9]{1,5})?", text):
+        raise Unreadable(f"{text[:60]!r} is not the origin of a page")
+    return text
+
+
 def true(node: Node) -> bool:
     """Returns whether a setting is on. Raises Unreadable."""
     word = node.text.strip().lower()

@@ -18,6 +18,7 @@ from headway.migration.draft import (
     Unreadable,
     discard,
     number,
+    origin,
     port_of,
     rule,
     said,
@@ -130,7 +131,7 @@ def _listener(named: dict[str, Node], listener: ListenerDraft, draft: Draft) -> 
                 listener.open = true(node)
                 draft.carried(node)
             elif name == "websockets_origin" and listener.scheme.startswith("ws"):
-                draft.put_in(listener.keys, "origins", [node.text], node)
+                draft.put_in(listener.keys, "origins", [origin(node.text)], node)
             elif "certfile" not in named:
                 draft.lost(node, why="the listener has no certificate")
             elif name == "require_certificate":

@@ -10,6 +10,7 @@ from headway.migration.draft import (
     Unreadable,
     milliseconds,
     number,
+    origin,
     port_of,
     rule,
     said,
@@ -114,7 +115,7 @@ def _window(node: Node) -> int:
 
 
 def _origins(node: Node) -> list[str]:
-    return [item.text for item in node.children] or [node.text]
+    return [origin(item.text) for item in node.children] or [origin(node.text)]
 
 
 def _same_origin(node: Node) -> list[str] | None:

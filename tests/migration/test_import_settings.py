@@ -47,6 +47,27 @@ def test_a_listener_is_open_to_others_only_if_it_was(tmp_path: Path, text: str, 
         assert "write that here once there are [auth.users]" in found.text
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "host"),
+    [
+        ("qpidd.conf", "port=5672\ndata-dir=/d\n", "127.0.0.1"),
+        ("qpidd.conf", "port=5672\nauth=no\n", "0.0.0.0"),
+        ("config.xml", "<broker><connector><port>5672</port></connector></broker>", "127.0.0.1"),
+        ("rabbitmq.conf", "listeners.tcp.default = 5672\n", "127.0.0.1"),
+        ("nats.conf", "max_pending: 1mb\nmqtt { port: 1883 }\n", "0.0.0.0"),
+        ("nats.conf", "max_pending: 1mb\nmqtt { port: 1883 }\nauthorization { token: x }\n", "127.0.0.1"),
+        ("activemq.xml", '<broker><transportConnector uri="mqtt://0.0.0.0:1883"/></broker>', "0.0.0.0"),
+        ("activemq.xml", '<broker><transportConnector uri="mqtt://0.0.0.0:1883"/>'
+                         "<plugins><simpleAuthenticationPlugin/></plugins></broker>", "127.0.0.1"),
+    ],
+)  # fmt: skip
+def test_who_asked_for_a_login_is_on_loopback_until_there_are_users(
+    tmp_path: Path, name: str, text: str, host: str
+) -> None:
+    (listener,) = settings_of(imported(tmp_path, (name, text))).listeners.values()
+    assert (listener.url.host, listener.allow_anonymous_given) == (host, True if host == "0.0.0.0" else None)
+
+
 def test_users_of_mosquitto_come_along(tmp_path: Path) -> None:
     users = tmp_path / "passwd"
     users.write_text("bob:$7$101$c2FsdHNhbHQ=$" + "A" * 86 + "==\n")

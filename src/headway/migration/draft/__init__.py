@@ -20,6 +20,6 @@ from headway.migration.draft.units import (
 
 __all__ = [
     "discard", "Draft", "from_dotted", "from_words", "Keyed", "ListenerDraft", "milliseconds", "number", "Option",
-    "origin", "Outcome", "PolicyDraft", "port_of", "queue_filter", "Result", "rule", "said", "size", "TELL", "toml_duration",
-    "toml_size", "true", "Unreadable",
+    "origin", "Outcome", "PolicyDraft", "port_of", "queue_filter", "Result", "rule", "said", "size", "TELL",
+    "toml_duration", "toml_size", "true", "Unreadable",
 ]

@@ -92,19 +92,26 @@ def read_transport(connector: Node, draft: Draft) -> None:
     if uri is None:
         return
     match = _URI.fullmatch(uri.text.strip())
+    listener = None
     if match is None or match[3] is None or "${" in uri.text:
         draft.lost(uri, why="it has no address with a port")
     else:
-        words = match[1].split("+")
-        base = "openwire" if words[0] in PORTS else words[0]
-        secure = "ssl" in words and base not in ("wss", "https")
-        scheme = f"{base}s" if secure else base
+        scheme = _scheme(match[1])
         title = name.text.strip() if name is not None and name.text.strip() else scheme
         listener = draft.listener(title, scheme, match[2] or "", int(match[3]), uri)
         if listener is not None:
             _query(match[4] or "", uri, listener, draft)
-    if name is not None and uri.said:
-        draft.carried(name) if draft.outcomes[-1].result == "carried over" else draft.lost(name, why="as its uri")
+    if name is not None and listener is not None:
+        draft.carried(name)
+    elif name is not None:
+        draft.lost(name, why="as its uri")
+
+
+def _scheme(transport: str) -> str:
+    """Returns the scheme of a listener for a transport such as ``mqtt+nio+ssl``."""
+    words = transport.split("+")
+    base = "openwire" if words[0] in PORTS else words[0]
+    return f"{base}s" if "ssl" in words else base
 
 
 def _query(query: str, uri: Node, listener: ListenerDraft, draft: Draft) -> None:

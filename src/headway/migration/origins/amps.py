@@ -110,8 +110,10 @@ def _older(around: Node, listeners: Sequence[str], draft: Draft) -> None:
                 _rule(draft, listeners, most, write(most))
             elif most is not None:
                 draft.same(most, why=f"{switch} is off")
-            if on is not None:
-                draft.carried(on) if most is not None and wanted else draft.same(on)
+            if on is not None and most is not None and wanted:
+                draft.carried(on)
+            elif on is not None:
+                draft.same(on)
 
 
 def _offline(node: Node) -> dict[str, object]:

@@ -50,7 +50,10 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
                 draft.put("journal", "path", JOURNAL, folder, "in a folder of its own")
         for node in root.all("no_fast_producer_stall"):
             with draft.reading(node):
-                draft.same(node) if true(node) else draft.lost(node)
+                if true(node):
+                    draft.same(node)
+                else:
+                    draft.lost(node)
     _slow(roots, draft)
     for root in roots:
         draft.leftovers(root)

@@ -36,9 +36,8 @@ AGES = ("messageAge", "maessageAge")
 
 
 def read(roots: Sequence[Node], draft: Draft) -> None:
+    draft.open = False  # a connection has to log in unless a security plug-in says otherwise
     for root in roots:
-        if root.find("authentication", "principal-database"):
-            draft.open = False
         for node in root.find("consumer", "slow-consumer", "slow-consumer-detection"):
             for period in node.all("delay", "timeunit"):
                 draft.same(period)

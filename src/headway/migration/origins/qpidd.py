@@ -20,6 +20,7 @@ def parse(file: File) -> Node:
 
 
 def read(roots: Sequence[Node], draft: Draft) -> None:
+    draft.open = False  # auth is yes by default
     for root in roots:
         _listener(root, draft)
         for node in root.all("data-dir", "store-dir"):
@@ -35,7 +36,10 @@ def _listener(root: Node, draft: Draft) -> None:
     if auth is not None:
         with draft.reading(auth):
             draft.open = not true(auth)
-            draft.same(auth, why="clients may come without a name") if draft.open else draft.lost(auth)
+            if draft.open:
+                draft.same(auth, why="clients may come without a name")
+            else:
+                draft.lost(auth)
     limits = root.all("max-connections", "max-negotiate-time")
     if port is None and not limits:
         return

@@ -49,7 +49,10 @@ def _limit(node: Node, draft: Draft) -> None:
     made = list(_rules(node))
     for one in made:
         draft.policy("subscribers", ("#",), "").add(one, said(node))
-    draft.carried(node) if made else draft.same(node, why="there is no limit")
+    if made:
+        draft.carried(node)
+    else:
+        draft.same(node, why="there is no limit")
 
 
 def _rules(node: Node) -> Iterator[dict[str, object]]:

@@ -25,6 +25,8 @@ from headway.client.entries import Entries
 from headway.core.message import BadPatch, merged
 
 CONFLATED = "conflated"
+LIMITS = {"bytes_max": 1 << 30, "depth_max": 400}
+"""Limits of a merge; higher ones than for what publishers send."""
 NO_SNAPSHOT = "there was no snapshot yet"
 
 
@@ -142,7 +144,7 @@ class Image:
             return NONE
         known = entries.of.get(key)
         try:
-            payload = merged(known.payload, delta.payload) if known is not None else None
+            payload = None if known is None else merged(known.payload, delta.payload, **LIMITS)
         except BadPatch:
             payload = None
         if payload is None:

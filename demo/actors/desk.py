@@ -76,10 +76,12 @@ class Desk:
         return False
 
     async def _read(self, some: Coroutine[Any, Any, list[Change]]) -> None:
+        """Reads what has changed. Then it rests for a turn, so that what comes meanwhile is read at once."""
         with suppress(TimeoutError):
             async with asyncio.timeout(TURN_S):
                 for change in await some:
                     self._note(change)
+        await asyncio.sleep(TURN_S)
 
     def _note(self, change: Change) -> None:
         report = self.report

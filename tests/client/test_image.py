@@ -117,6 +117,48 @@ def test_it_says_how_old_it_is() -> None:
     assert image.stale_s(4.0) == 4.0, "a proof of a subscription that is over proves nothing"
 
 
+def test_a_delta_is_merged_into_what_is_known() -> None:
+    image = opened()
+    whole = Entry(b'{"k":"a","n":1.0,"gone":7,"deep":{"x":1,"y":2}}', 11, (("p", "1"),), "c")
+    image.put(A, whole)
+    change = Entry(b'{"k":"a","gone":null,"deep":{"y":3}}', 12, (("p", "2"),))
+    merged = Entry(b'{"k":"a","n":1.0,"deep":{"x":1,"y":3}}', 12, (("p", "2"),))
+    assert list(image.patch(A, change)) == [Put(A, merged, whole)]
+    assert list(image.patch(A, change)) == [], "a repetition"
+    assert image.entries.of == {A: merged}
+
+
+def test_deltas_behind_a_snapshot_are_of_what_it_has() -> None:
+    image = opened(A)
+    image.cut("x")
+    image.begin()
+    image.granted(20)
+    image.put(B, Entry(b'{"v":1,"w":1}', 12))
+    assert list(image.patch(B, Entry(b'{"v":2}', 21))) == []
+    assert shown(image) == {"a": 1}
+    new = Entry(b'{"v":2,"w":1}', 21)
+    assert list(image.proved(all_sent(21), 1.0, 1.0)) == [Delete(A, entry(1)), Put(B, new), Current(21)]
+
+
+def test_a_value_may_be_larger_and_deeper_than_a_publisher_may_patch() -> None:
+    image, deep = opened(), b'{"a":' * 90 + b"1" + b"}" * 90
+    image.put(A, Entry(b'{"fill":"%b"}' % (b"." * 2_000_000), 11))
+    image.patch(A, Entry(b'{"deep":%b}' % deep, 12))
+    assert not image.wants_snapshot
+    assert image.entries.of[A].json()["deep"]["a"]["a"] == Entry(deep, 0).json()["a"]["a"]
+
+
+@pytest.mark.parametrize(("base", "patch"), [(None, b"{}"), (b"[]", b"{}"), (b"{}", b"[1]")])
+def test_a_delta_of_something_else_wants_a_new_snapshot(base: bytes | None, patch: bytes) -> None:
+    image = opened()
+    if base is not None:
+        image.put(A, Entry(base, 11))
+    why = "a delta came that nothing is known to merge with"
+    assert list(image.patch(A, Entry(patch, 12))) == [Stale(why)]
+    assert image.wants_snapshot
+    assert list(image.put(A, entry(13))) == []
+
+
 def page() -> Image:
     """An image of a page with A and B, B first, as of offset 10, at time 0."""
     image = Image(LIMIT_S, marked=True)

@@ -10,6 +10,7 @@ import pytest
 
 from headway.client.changes import Change, Current, Delete, Entry, Gap, Key, Put, Stale
 from headway.client.image import Changes, Image, Sent
+from headway.core.message import difference
 
 KEYS = [Key("t", name) for name in "abcdef"]
 LIMIT_S = 5.0
@@ -37,6 +38,8 @@ class World:
         """How much of it is a snapshot."""
         self.gap: Gap | None = None
         self.subscribed = False
+        self.sent: dict[Key, Entry] = {}
+        """The latest records that the subscription was sent, of which deltas may be."""
         self.image = Image(LIMIT_S)
         self.told: dict[Key, Entry] = {}
         self.current = False
@@ -47,7 +50,7 @@ class World:
     def publish(self) -> None:
         offset = self.log[-1].offset + self.rng.randint(1, 3) if self.log else 1
         key = self.rng.choice(KEYS)
-        entry = None if self.rng.random() < 0.25 else Entry(str(self.rng.randint(0, 3)).encode(), offset)
+        entry = None if self.rng.random() < 0.25 else Entry(self.payload(), offset)
         event = Event(offset, key, entry, self.now)
         self.log.append(event)
         if not self.subscribed:
@@ -59,9 +62,13 @@ class World:
                 break
         self.waiting.append(event)
 
+    def payload(self) -> bytes:
+        return b'{"v":%d,"w":%d,"x":{"y":%d}}' % tuple(self.rng.randint(0, 3) for _ in range(3))
+
     def subscribe(self) -> None:
         if self.subscribed:
             return
+        self.sent.clear()
         self.subscribed, self.gap = True, None
         if self.image.true_s is not None and not self.image.wants_snapshot and self.rng.random() < 0.5:
             self.image.resume()
@@ -85,10 +92,18 @@ class World:
             if self.gap is not None:
                 self.hear(self.image.gap(self.gap))
                 self.gap = None
+            before = self.sent.pop(event.key, None)
             if event.entry is None:
                 self.hear(self.image.delete(event.key, event.offset))
+            elif before is not None and self.rng.random() < 0.7:
+                delta = difference(before.payload, event.entry.payload)
+                assert delta is not None
+                self.hear(self.image.patch(event.key, Entry(delta, event.offset)))
+                self.counts["deltas"] += 1
             else:
                 self.hear(self.image.put(event.key, event.entry))
+            if event.entry is not None:
+                self.sent[event.key] = event.entry
             self.ask_anew()
 
     def discard(self) -> None:
@@ -208,5 +223,5 @@ def test_much_happens() -> None:
         world = World(seed)
         world.run()
         counts += world.counts
-    for what in ("Put", "Delete", "Gap", "Stale", "Current", "resumes", "snapshots", "cuts", "gaps"):
+    for what in ("Put", "Delete", "Gap", "Stale", "Current", "resumes", "snapshots", "cuts", "gaps", "deltas"):
         assert counts[what] > 20, counts

@@ -17,7 +17,7 @@ import pytest
 import headway
 from headway.client.changes import Change, Current, Delete, Entry, Gap, Key, OutOfFocus, Put, Stale
 from headway.client.image import Image, Sent
-from headway.core.message import BadKey, Properties, Record, compile_key
+from headway.core.message import BadKey, BadPatch, Properties, Record, compile_key, merged
 
 HERE = Path(__file__).parent / "javascript"
 MODULE = Path(headway.__file__).parent / "client" / "javascript"
@@ -112,8 +112,8 @@ def calls_of(seed: int) -> list[Call]:
     rng, calls, offset, now = Random(seed), list[Call](), 0, 0
     for _ in range(150):
         kind = rng.choices(
-            ["put", "delete", "out_of_focus", "gap", "proved", "look", "cut", "begin", "resume", "granted"],
-            [40, 10, 5, 2, 20, 5, 3, 4, 4, 4],
+            ["put", "patch", "delete", "out_of_focus", "gap", "proved", "look", "cut", "begin", "resume", "granted"],
+            [40, 8, 10, 5, 2, 20, 5, 3, 4, 4, 4],
         )[0]
         offset += rng.choice([0, 1, 1, 1, 2])
         now += rng.choice([0, 125, 750, 3000])  # eighths of a second, which both have exactly
@@ -121,7 +121,8 @@ def calls_of(seed: int) -> list[Call]:
             offset = rng.randint(0, 5)  # another life of the broker
         key = rng.choice(KEYS)
         calls.append({
-            "put": ("put", key.topic, key.key, offset, rng.choice("xyz")),
+            "put": ("put", key.topic, key.key, offset, rng.choice(['{"v":1}', '{"v":2,"w":7.0}', "x"])),
+            "patch": ("patch", key.topic, key.key, offset, rng.choice(['{"v":3}', '{"w":null}', '{"u":{"a":1}}'])),
             "delete": ("delete", key.topic, key.key, offset),
             "out_of_focus": ("out_of_focus", key.topic, key.key, offset, "changed"),
             "gap": ("gap", rng.randint(0, 3), rng.choice(["conflated", "discarded"]), rng.choice([0, offset])),
@@ -150,8 +151,8 @@ def words(change: Change) -> list[Any]:
 
 def call(image: Image, name: str, *said: Any) -> Any:
     match name:
-        case "put":
-            return image.put(Key(*said[:2]), Entry(said[3].encode(), said[2]))
+        case "put" | "patch":
+            return getattr(image, name)(Key(*said[:2]), Entry(said[3].encode(), said[2]))
         case "delete" | "out_of_focus":
             return getattr(image, name)(Key(*said[:2]), *said[2:])
         case "gap":
@@ -181,6 +182,39 @@ def test_the_image_in_javascript_is_that_in_python() -> None:
         assert found["shown"] == shown, seed
         assert (found["offset"], found["wants"], found["whole"]) == (image.offset, image.wants_snapshot, image.whole)
     assert min(seen[kind] for kind in ("put", "delete", "out_of_focus", "gap", "stale", "current")) > 100, seen
+
+
+VALUES: list[Any] = [
+    1, 1.5, -0.0, 2**60 + 1, 1e300, "", 'a"]}{', "a\\", "\u20ac", True, None, [], {}, [1, {"a": "]"}], {"a": {"b": 1}},
+    {"a": []},
+]  # fmt: skip
+
+
+def some_object(rng: Random) -> dict[str, Any]:
+    return {rng.choice(["a", "b", "c", "__proto__", 'q"{']): rng.choice(VALUES) for _ in range(rng.randint(0, 4))}
+
+
+@NODE
+def test_patches_are_merged_as_in_python() -> None:
+    """To the byte: what a patch does not name is not written anew."""
+    rng = Random(11)
+    written: list[tuple[bytes, bytes]] = [
+        (b'{"a" : 1.0 , "n":9007199254740993, "a":2 }', b' {"b":[ 1, {"x":"}"} ]}'), (b"{}", b"{}"), (b"[]", b"{}"),
+        (b"{}", b"7"), (b"", b"{}"), (b"{}", b""), (b"{}", b'{"a":\xff}'), (b"null", b"{}"), (b"{}", b'{"a":1,}'),
+    ]  # fmt: skip
+    for _ in range(500):
+        spaces = rng.choice([{}, {"indent": 1}, {"separators": (",", ":")}])
+        base, patch = (json.dumps(some_object(rng), ensure_ascii=rng.random() < 0.5, **spaces).encode() for _ in "ab")
+        written.append((base, patch))
+    told = json.dumps([[base64.b64encode(one).decode() for one in pair] for pair in written])
+    done = subprocess.run(["node", str(HERE / "merges.mjs")], input=told, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for pair, made in zip(written, json.loads(done.stdout), strict=True):
+        try:
+            expected = merged(*pair)
+        except BadPatch:
+            expected = None
+        assert (None if made is None else base64.b64decode(made)) == expected, pair
 
 
 def test_the_package_has_all_that_it_imports_and_nothing_else() -> None:

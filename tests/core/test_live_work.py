@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -94,3 +95,28 @@ def test_all_who_come_between_two_changes_share_one_list(monkeypatch: pytest.Mon
     for some in (first, second):
         assert len({tuple(seen.payload for seen in one.seen[:6]) for one in some}) == 1
     assert first[0].seen[1].payload != second[0].seen[1].payload
+
+
+def test_an_aggregate_of_very_many_groups_is_told_little_by_little() -> None:
+    stage, groups = Stage(TOPIC, memory="256MB"), 1000
+    put(stage, *((f"k{number}", 1) for number in range(groups)))
+    watcher = stage.consumer("w", "t/#", options={"select": "/k, sum(/v)", "group_by": "/k"})
+
+    def told_in_turns() -> list[int]:
+        turns, before = [], stage.broker.registry.sequence
+        for _ in flushes(stage):
+            turns.append(stage.broker.registry.sequence - before)
+            before = stage.broker.registry.sequence
+        return turns
+
+    for publish in (False, True):  # the first look, and then changes
+        if publish:
+            for number in range(groups):
+                payload = b'{"k": "k%d", "v": 2}' % number
+                stage.broker.publish(None, [Record("t/x", payload).run()], stage.now)
+        turns = told_in_turns()
+        assert sum(turns) == groups
+        assert max(turns) <= TOLD_MAX
+        stage.turn()
+    last = {seen.key: json.loads(seen.payload)["sum(/v)"] for seen in watcher.seen if seen.event is None}
+    assert last == {f"k{number}": 2 for number in range(groups)}

@@ -244,7 +244,7 @@ def test_an_answer_that_is_not_read_yet_breaks_off_when_it_is_revoked(
     guarded.login = f"alice:{SECRET}"
     where = urllib.parse.urlsplit(guarded.admin)
     with socket.create_connection((where.hostname, where.port)) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         head = f"GET /v1/state/flights/ua HTTP/1.1\r\nHost: localhost\r\nAuthorization: {guarded.basic}\r\n\r\n"
         sock.sendall(head.encode())
         got = bytearray(sock.recv(1000))

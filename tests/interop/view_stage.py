@@ -145,7 +145,7 @@ class Stage:
     @contextmanager
     def view(
         self, where: str, port: int, filter: str, truth: Truth | None = None, login: str = "", count: int = 0,
-        **options: str,
+        **options: str | bool,
     ) -> Iterator[Shown]:
         """Opens a view in a page, or in node; ``login``: as it stands in the address; ``count``: so many views."""
         name, shown = self._told_at(truth)

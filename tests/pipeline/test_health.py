@@ -80,24 +80,24 @@ def test_a_lake_that_grows_is_read_once_and_gives_what_a_fresh_look_gives(tmp_pa
     lake, out, attic = (tmp_path / name for name in ("the lake ü", "out %", "attic"))
     first = record(lake, 0, "a")
 
-    done = measure(lake, out)
-    assert (done.returncode, said(done)) == (0, []), done.stderr
-    assert "1 slow episode of 1 offender, among 3 consumers." in done.stdout
-    assert "Worst: c2 on t/#, slow for 39 s" in done.stdout
-    assert (out / "report.html").stat().st_size > 1000
-    (episode,) = results(out)["slow_episodes"]
-    assert (episode["client"], episode["start"], episode["end"]) == ("c2", at(20), at(59))
-    assert (episode["cause"], episode["action"]) == ("application", "notify")
-
-    # The broker has deleted its oldest files; there are new ones, an old one that comes late, and a copy of a new one.
-    second = record(lake, 1, "b")
-    attic.mkdir()
-    for number, path in enumerate(first):
-        shutil.copy(path, attic / f"{number}.parquet")
-        path.unlink()
-    late = write(lake, "consumer_samples", [{"subscription": 4, "client": "late", "seq": 1, "time": 5}], "late")
-    shutil.copy(second[0], second[0].with_name("copy.parquet"))
     with commands() as run:
+        done = measure(lake, out, run=run)
+        assert (done.returncode, said(done)) == (0, []), done.stderr
+        assert "1 slow episode of 1 offender, among 3 consumers." in done.stdout
+        assert "Worst: c2 on t/#, slow for 39 s" in done.stdout
+        assert (out / "report.html").stat().st_size > 1000
+        (episode,) = results(out)["slow_episodes"]
+        assert (episode["client"], episode["start"], episode["end"]) == ("c2", at(20), at(59))
+        assert (episode["cause"], episode["action"]) == ("application", "notify")
+
+        # The broker has deleted its oldest files; there are new ones, one that comes late, and a copy of a new one.
+        second = record(lake, 1, "b")
+        attic.mkdir()
+        for number, path in enumerate(first):
+            shutil.copy(path, attic / f"{number}.parquet")
+            path.unlink()
+        late = write(lake, "consumer_samples", [{"subscription": 4, "client": "late", "seq": 1, "time": 5}], "late")
+        shutil.copy(second[0], second[0].with_name("copy.parquet"))
         done = measure(lake, out, run=run)
         assert (done.returncode, said(done)) == (0, []), done.stderr
         assert read_by_run(out, "consumer_samples") == [["a.parquet"], ["b.parquet", "copy.parquet", "late.parquet"]]

@@ -46,6 +46,11 @@ def steps_of_the_day(count: int) -> int:
     return int(os.environ.get("HEADWAY_STEPS", count))
 
 
+_seen: dict[type[World], Counter[str]] = {}
+"""What happened in the seeds that ran in this process."""
+_runs: Counter[type[World]] = Counter()
+
+
 def run_seed(kind: type[World], seed: int, steps: int) -> None:
     world = kind(seed)
     try:
@@ -54,6 +59,13 @@ def run_seed(kind: type[World], seed: int, steps: int) -> None:
         print(f"HEADWAY_SEED={seed} HEADWAY_STEPS={steps}: the last events were")
         print("\n".join(world.trail))
         raise
+    _seen.setdefault(kind, Counter()).update(world.counts)
+    _runs[kind] += 1
+
+
+def counts_so_far(kind: type[World], seeds: range, steps: int) -> Counter[str]:
+    """What happened in the seeds that ran before in this process, if they are as many as these; else in these."""
+    return _seen[kind] if _runs[kind] >= len(seeds) else counts_of(kind, seeds, steps)
 
 
 def counts_of(kind: type[World], seeds: range, steps: int) -> Counter[str]:

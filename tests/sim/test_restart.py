@@ -12,7 +12,7 @@ from tests.sim.away import AwayWorld
 from tests.sim.once.world import World as OnceWorld
 from tests.sim.queues import chance
 from tests.sim.queues.world import World as QueueWorld
-from tests.sim.seeds import counts_of, run_seed, seeds_of_the_day, steps_of_the_day
+from tests.sim.seeds import counts_of, counts_so_far, run_seed, seeds_of_the_day, steps_of_the_day
 from tests.sim.tape import Tape, assert_the_same, slices_of
 from tests.sim.world import World
 
@@ -160,7 +160,7 @@ def test_little_room_and_durable_subscribers_who_are_away(seed: int) -> None:
 def test_what_is_on_tape_and_is_given_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulator is worth something: that a full disk of the spill drops what the journal has, put back, is
     found."""
-    assert counts_of(DurableAway, range(1, 3), 150)["forgotten"] > 10
+    assert counts_so_far(DurableAway, range(1, 3), 150)["forgotten"] > 10
     monkeypatch.setattr(Run, "durability", Durability.TRANSIENT)
     for seeds in (range(1, 4), range(4, 7)):
         with pytest.raises(AssertionError):  # most often "promised and not given"
@@ -173,7 +173,7 @@ def test_exactly_once(seed: int) -> None:
 
 
 def test_much_is_exactly_once() -> None:
-    counts = counts_of(OnceWorld, range(1, 6), 200)
+    counts = counts_so_far(OnceWorld, range(1, 6), 200)
     assert counts["crashes"] > 15
     assert counts["clean"] > 5
     assert counts["completed"] > 50

@@ -8,7 +8,14 @@ from __future__ import annotations
 import pytest
 from tests.sim.away import AwayWorld
 from tests.sim.limited import LimitedWorld
-from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_of_the_day, steps_of_the_day
+from tests.sim.seeds import (
+    assert_same_everywhere,
+    counts_of,
+    counts_so_far,
+    run_seed,
+    seeds_of_the_day,
+    steps_of_the_day,
+)
 from tests.sim.world import World
 
 from headway.core.delivery import rendering as delivery
@@ -41,7 +48,7 @@ def test_few_bytes_in_flight_for_all_clients_of_one_user(seed: int) -> None:
 
 
 def test_clients_wait_for_their_users_limit() -> None:
-    assert counts_of(LimitedWorld, range(1, 9), 150)["waits for its user"] > 20
+    assert counts_so_far(LimitedWorld, range(1, 9), 150)["waits for its user"] > 20
 
 
 def test_what_was_promised_and_is_given_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +64,6 @@ def test_same_seed_same_run() -> None:
 
 def test_much_happens() -> None:
     """A simulator in which nothing happens finds nothing."""
-    counts = counts_of(World, range(1, 9), 150)
+    counts = counts_so_far(World, range(1, 9), 150)
     for what in ("spills", "pauses", "fire discard", "fire disconnect", "clear discard", "disconnected taken_over"):
         assert counts[what], f"{what} never came up: {counts}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.sim.receipts import ReceiptWorld, no_limits
-from tests.sim.seeds import counts_of, run_seed, seeds_of_the_day, steps_of_the_day
+from tests.sim.seeds import counts_so_far, run_seed, seeds_of_the_day, steps_of_the_day
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +18,6 @@ def test_seed(seed: int) -> None:
 
 
 def test_much_happens() -> None:
-    counts = counts_of(ReceiptWorld, range(1, 5), 150)
+    counts = counts_so_far(ReceiptWorld, range(1, 5), 150)
     for what in ("complete", "timed_out", "got", "conflated", "discarded", "lost", "waiting"):
         assert counts[f"receipt {what}"], f"{what} never came up: {counts}"

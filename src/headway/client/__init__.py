@@ -1,6 +1,6 @@
 """Access to a running broker from outside: its address, and views of its topics (``View``).
 
-Views need paho-mqtt (``pip install 'headway[client]'``), so they are loaded when they are asked for.
+Views are loaded when they are asked for: the command line needs only addresses.
 """
 
 from __future__ import annotations
@@ -25,9 +25,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"headway.client has no {name}")
     from importlib import import_module
 
-    try:
-        return getattr(import_module(f"headway.client.{_FILES.get(name, 'changes')}"), name)
-    except ModuleNotFoundError as error:
-        if error.name != "paho":
-            raise
-        raise ImportError(f"{name} needs paho-mqtt: pip install 'headway[client]'") from None
+    return getattr(import_module(f"headway.client.{_FILES.get(name, 'changes')}"), name)

@@ -15,7 +15,7 @@ from headway.core.base import ConfigError
 
 PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 8083, "wss": 8084}
 TOKEN_USER = "token"
-"""The name that goes with a token: any will do, and paho sends no password without one."""
+"""The name that goes with a token: any will do."""
 FILES = ("ca", "certificate", "key")
 
 

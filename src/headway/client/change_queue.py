@@ -35,6 +35,11 @@ class ChangeQueue:
         return bool(self._more) or len(self._queued) >= self.max_queued
 
     @property
+    def room(self) -> int:
+        """Returns how many changes it takes before it is full."""
+        return 0 if self._more else max(0, self.max_queued - len(self._queued))
+
+    @property
     def roomy(self) -> bool:
         """Tells whether the view should read again."""
         return not self._more and len(self._queued) <= self.max_queued // 2

@@ -21,8 +21,9 @@ class ChangeReader:
         self._closed = False
 
     @property
-    def full(self) -> bool:
-        return not self._closed and self._queue.full
+    def room(self) -> int | None:
+        """Returns how many changes it takes; None: it is closed, and nobody waits for it."""
+        return None if self._closed else self._queue.room
 
     def add(self, changes: Changes) -> None:
         self._queue.add(changes)

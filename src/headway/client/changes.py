@@ -24,7 +24,7 @@ class Key(NamedTuple):
     """The value that the topic is keyed by, as text; None for records that have none."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """The latest record of a key."""
 
     payload: bytes
@@ -39,7 +39,7 @@ class Entry(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.payload)
 
 
-class Put(msgspec.Struct, frozen=True):
+class Put(msgspec.Struct, frozen=True, gc=False):
     """A key is new or has changed."""
 
     key: Key

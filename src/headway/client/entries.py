@@ -10,8 +10,8 @@ class Entries:
 
     def __init__(self) -> None:
         self.of: dict[Key, Entry] = {}
-        self._topics: dict[str | None, tuple[str, ...]] = {}
-        """The topics that have a key of this text: nearly always one."""
+        self._topics: dict[str | None, str | tuple[str, ...]] = {}
+        """The topics that have a key of this text: nearly always one, as it is."""
 
     def copy(self) -> Entries:
         other = Entries()
@@ -22,7 +22,10 @@ class Entries:
         """Puts an entry in its place. Returns the one that was there."""
         before = self.of.get(key)
         if before is None:
-            self._topics[key.key] = (*self._topics.get(key.key, ()), key.topic)
+            topic = key.topic
+            others = self._topics.setdefault(key.key, topic)
+            if others is not topic:
+                self._topics[key.key] = (*_each(others), topic)
         self.of[key] = entry
         return before
 
@@ -30,7 +33,7 @@ class Entries:
         """Removes an entry and returns it; None if there is none."""
         before = self.of.pop(key, None)
         if before is not None:
-            others = tuple(topic for topic in self._topics[key.key] if topic != key.topic)
+            others = tuple(topic for topic in _each(self._topics[key.key]) if topic != key.topic)
             if others:
                 self._topics[key.key] = others
             else:
@@ -42,6 +45,11 @@ class Entries:
         topics = self._topics.get(text)
         if topics is None:
             raise KeyError(text)
-        if len(topics) > 1:
-            raise KeyError(f"{text!r} is a key of {len(topics)} topics: say Key({topics[0]!r}, {text!r})")
-        return self.of[Key(topics[0], text)]
+        first, *others = _each(topics)
+        if others:
+            raise KeyError(f"{text!r} is a key of {1 + len(others)} topics: say Key({first!r}, {text!r})")
+        return self.of[Key(first, text)]
+
+
+def _each(topics: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (topics,) if isinstance(topics, str) else topics

@@ -1,4 +1,4 @@
-"""Events: what a record that came over MQTT 5 means for an image. The broker's user properties are read only here.
+"""Events: what records that came over MQTT 5 mean for an image. The broker's user properties are read only here.
 
 A publisher may use the same names. The broker's ``offset`` is the last one of that name, and a gap comes behind it.
 """
@@ -9,21 +9,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headway.client.changes import Change, Entry, Gap, Key
-from headway.client.image import Image, Sent
-from headway.core.message import DELETE, EVENT, TOLD_KEY, KeyExtractor, Properties, Record
+from headway.client.image import Changes, Image, Sent
+from headway.client.link import Pairs
+from headway.core.message import DELETE, DELTA, EVENT, NO_PROPERTIES, TOLD_KEY, KeyExtractor, Properties, Run
 
 OFFSET, OUT_OF_FOCUS, WHY = "offset", "out_of_focus", "headway-why"
 BEGIN, END, MARK_OFFSET = "snapshot_begin", "snapshot_end", "headway-offset"
-Pairs = Sequence[tuple[str, str]]
-
-
-class Arrived(NamedTuple):
-    """A record as it came over the wire."""
-
-    topic: str
-    payload: bytes
-    user: Pairs
-    content_type: str | None = None
 
 
 class Grant(NamedTuple):
@@ -41,30 +32,58 @@ class Grant(NamedTuple):
     """The start of the broker to which its offsets belong."""
 
 
-def tell(image: Image, arrived: Arrived, key: KeyExtractor) -> list[Change]:
-    """Tells the image of a record. Raises ValueError if the record lacks what the broker promised."""
-    said = dict(arrived.user)
+def tell(image: Image, runs: Sequence[Run], key: KeyExtractor, *, deltas: bool = False) -> list[Change]:
+    """Tells the image of records. ``deltas``: the view has asked for them. Raises ValueError if a record lacks what the
+    broker promised."""
+    changes: list[Change] = []
+    find, put = key.find, image.put
+    for run in runs:
+        user = run.properties.user
+        if len(user) != 1 or user[0][0] != OFFSET:
+            changes += _tell_of_one(image, run, key, deltas)
+            continue
+        # The usual record, of which nothing is said but its offset.
+        topic, payload = run.topic, run.payload(0)
+        entry = Entry(payload, int(user[0][1]), (), run.properties.content_type)
+        changes += put(Key(topic, find(topic, NO_PROPERTIES, payload)), entry)
+    return changes
+
+
+def _tell_of_one(image: Image, run: Run, key: KeyExtractor, deltas: bool) -> list[Change]:
+    """Tells the image of a run, which has one record: of each the offset is another."""
+    user = run.properties.user
+    said = dict(user)
     if said.get(EVENT) in (BEGIN, END) and OFFSET not in said:
         if said[EVENT] == BEGIN:  # a gap before it is over with what it was in
             return list(image.begin_mark())
-        gap = read_gap(arrived.user)
+        gap = read_gap(user)
         return [*(() if gap is None else image.gap(gap)), *image.end_mark(int(said[MARK_OFFSET]))]
-    at = max((at for at, (name, _) in enumerate(arrived.user) if name == OFFSET), default=None)
+    at = max((at for at, (name, _) in enumerate(user) if name == OFFSET), default=None)
     if at is None:
-        raise ValueError(f"a record of {arrived.topic} has no offset")
-    publishers, offset = arrived.user[:at], int(arrived.user[at][1])
-    gap, said = read_gap(arrived.user[at + 1 :]), dict(publishers)
+        raise ValueError(f"a record of {run.topic} has no offset")
+    publishers, offset = user[:at], int(user[at][1])
+    gap = read_gap(user[at + 1 :])
     changes = [] if gap is None else list(image.gap(gap))
-    record = Record(arrived.topic, arrived.payload, Properties(user=tuple(publishers)))
-    event = said.get(EVENT)
-    if event in (DELETE, OUT_OF_FOCUS):
-        name = Key(arrived.topic, said.get(TOLD_KEY) or key.of(record))
-        if event == DELETE:
-            return [*changes, *image.delete(name, offset)]
-        return [*changes, *image.out_of_focus(name, offset, said.get(WHY, ""))]
-    publishers = [pair for pair in publishers if pair[0] != TOLD_KEY] if TOLD_KEY in said else publishers
-    entry = Entry(arrived.payload, offset, tuple(publishers), arrived.content_type)
-    return [*changes, *image.put(Key(arrived.topic, key.of(record)), entry)]
+    return [*changes, *_tell_of_event(image, run, publishers, offset, key, deltas)]
+
+
+def _tell_of_event(
+    image: Image, run: Run, publishers: tuple[tuple[str, str], ...], offset: int, key: KeyExtractor, deltas: bool
+) -> Changes:
+    said, payload = dict(publishers), run.payload(0)
+    event, told = said.get(EVENT), said.get(TOLD_KEY)
+    found = key.find(run.topic, Properties(user=publishers), payload)
+    if event == DELETE:
+        return image.delete(Key(run.topic, told or found), offset)
+    if event == OUT_OF_FOCUS:
+        return image.out_of_focus(Key(run.topic, told or found), offset, said.get(WHY, ""))
+    is_delta = deltas and event == DELTA
+    ours = (TOLD_KEY, EVENT) if is_delta else (TOLD_KEY,)
+    left = tuple(pair for pair in publishers if pair[0] not in ours)
+    entry = Entry(payload, offset, left, run.properties.content_type)
+    if is_delta:
+        return image.patch(Key(run.topic, told), entry)
+    return image.put(Key(run.topic, found), entry)
 
 
 def read_gap(pairs: Pairs) -> Gap | None:

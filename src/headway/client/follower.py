@@ -18,19 +18,21 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from headway.client.events import Arrived, Pairs, read_grant, tell
+from headway.client.events import read_grant, tell
 from headway.client.image import CONFLATED, Changes, Image
-from headway.client.link import Link, LinkError
+from headway.client.link import Link, LinkError, Pairs
 from headway.client.request import Request
 from headway.core.base import HeadwayError
-from headway.core.message import compile_key
+from headway.core.message import Run, compile_key
 
 SILENT_TIMES = 3
 GATHERING_S = 0.05
 """The time between two questions while a snapshot is gathered, whose end the answer tells."""
 CONNECT_S = 10.0
+GATHERED = 1000
+"""Records of a snapshot that may come at a time."""
 SNAPSHOT = ("snapshot", "true")
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 30.0
 
@@ -41,10 +43,10 @@ class ViewError(HeadwayError):
 
 class Follower:
     def __init__(
-        self, request: Request, told: Callable[[Changes], None], has_room: Callable[[], bool],
+        self, request: Request, told: Callable[[Changes], None], room: Callable[[], int],
         now: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """``told`` is called with all changes. ``has_room``: whether more of them can be taken."""
+        """``told`` is called with all changes. ``room``: how many more of them can be taken."""
         self.image = Image(request.stale_after_s, marked=request.order_by is not None)
         self.refusal: str | None = None
         """Why the broker refuses the view; None if it does not."""
@@ -52,7 +54,7 @@ class Follower:
         """Why there is no connection; empty if there is one."""
         self._request = request
         self._told = told
-        self._has_room = has_room
+        self._room = room
         self._now = now
         self._key = compile_key(request.key)
         self._link = Link(request.address, request.client_id, request.receive_max, self)
@@ -75,17 +77,18 @@ class Follower:
         try:
             while True:
                 wait_s = 0.0
+                self._lost = asyncio.get_running_loop().create_future()
                 try:
                     await self._link.connect(CONNECT_S)
                     self.trouble = ""
-                    self.trouble = await self._follow()
+                    self.trouble = await self._follow(self._lost)
                 except LinkError as error:
                     self.trouble, wait_s = str(error), error.retry_after_s
                     self.refusal = self.trouble if error.final else None
                 self._tell(self.image.cut(self.trouble))
                 await asyncio.sleep(max(wait_s, self._backoff_s()))
         finally:
-            self._link.close()
+            await self._link.end()
 
     def _backoff_s(self) -> float:
         """Returns the time until the next attempt: longer after each one that failed, and never the same for all."""
@@ -93,17 +96,16 @@ class Follower:
         self._failures += 1
         return longest * random.uniform(0.5, 1.0)
 
-    async def _follow(self) -> str:
+    async def _follow(self, lost: asyncio.Future[str]) -> str:
         """Follows the topic over one connection. Returns the reason why it ended."""
-        self._lost = asyncio.get_running_loop().create_future()
         self._asked.clear()
         self._heard_s = self._now()
         self._begin()
         while True:
             pause_s = self._request.beat_s if self.image.whole else min(GATHERING_S, self._request.beat_s)
-            await asyncio.wait([self._lost], timeout=pause_s)
-            if self._lost.done():
-                return self._lost.result()
+            await asyncio.wait([lost], timeout=pause_s)
+            if lost.done():
+                return lost.result()
             now = self._now()
             self._tell(self.image.look(now))
             if self._silent(now):
@@ -113,7 +115,7 @@ class Follower:
             self.make_room()
 
     def _silent(self, now: float) -> bool:
-        return self._has_room() and now - self._heard_s > SILENT_TIMES * self._request.stale_after_s
+        return self._room() > 0 and now - self._heard_s > SILENT_TIMES * self._request.stale_after_s
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
@@ -148,20 +150,26 @@ class Follower:
 
     def make_room(self) -> None:
         """Reads on, or reads no more, as there is room for changes."""
-        self._link.read(self._has_room())
+        self._link.go_on()
 
     # -- what comes -------------------------------------------------------------------------------------------------
 
-    def received(self, record: Arrived) -> None:
+    def room(self) -> int:
+        """Returns how many records may come. Those of a snapshot that is gathered are no changes yet."""
+        room = self._room()
+        return max(room, GATHERED) if room and not self.image.whole else room
+
+    def received(self, runs: Sequence[Run]) -> None:
         self._heard_s = self._now()
         if self._ending is not None:
             return
         try:
-            changes = tell(self.image, record, self._key)
+            changes = tell(self.image, runs, self._key, deltas=self._request.delta)
         except ValueError as error:
             self._fail(str(error))
             return
-        self._tell(changes)
+        if changes:
+            self._told(changes)
         if self.image.wants_snapshot:
             self._begin_anew()
 

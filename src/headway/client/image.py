@@ -9,6 +9,8 @@ Rules:
   repetition, and is left out.
 - A gap that was not made by conflation means that a change is missing. The image stands still from there on, stale,
   until it gets a new snapshot (``wants_snapshot``). A gap of records from before the snapshot is none.
+- A delta is merged into the entry that the subscription has of its key, which the broker sees to. Without one, a
+  change is missing.
 - The image is *proved* when the broker says that everything up to a time was sent. Its age counts from the last proof.
   It is current while it is connected, whole and not older than ``stale_after_s``.
 """
@@ -20,8 +22,11 @@ from typing import NamedTuple
 
 from headway.client.changes import Change, Current, Delete, Entry, Gap, Key, OutOfFocus, Put, Stale
 from headway.client.entries import Entries
+from headway.core.message import BadPatch, merged
 
 CONFLATED = "conflated"
+LIMITS = {"bytes_max": 1 << 30, "depth_max": 400}
+"""Limits of a merge; higher ones than for what publishers send."""
 NO_SNAPSHOT = "there was no snapshot yet"
 
 
@@ -132,6 +137,22 @@ class Image:
         before = entries.put(key, entry)
         return (Put(key, entry, before),) if entries is self.entries else NONE
 
+    def patch(self, key: Key, delta: Entry) -> Changes:
+        """The payload is what changes of a key: a JSON merge patch of the latest record."""
+        entries = self._entries(delta.offset)
+        if entries is None:
+            return NONE
+        known = entries.of.get(key)
+        try:
+            payload = None if known is None else merged(known.payload, delta.payload, **LIMITS)
+        except BadPatch:
+            payload = None
+        if payload is None:
+            return self._miss("a delta came that nothing is known to merge with")
+        entry = Entry(payload, delta.offset, delta.properties, delta.content_type)
+        before = entries.put(key, entry)
+        return (Put(key, entry, before),) if entries is self.entries else NONE
+
     def delete(self, key: Key, offset: int) -> Changes:
         before = self._take(key, offset)
         return NONE if before is None else (Delete(key, before),)
@@ -146,8 +167,12 @@ class Image:
             return NONE
         if gap.reason == CONFLATED or (gap.last and gap.last <= self._floor):
             return (gap,)
+        return (gap, *self._miss(f"records are missing ({gap.reason})"))
+
+    def _miss(self, why: str) -> Changes:
+        """A change is missing, so no other is believed."""
         self.wants_snapshot, self._next, self._between = True, None, False
-        return (gap, *self._stale(f"records are missing ({gap.reason})"))
+        return self._stale(why)
 
     def _entries(self, offset: int) -> Entries | None:
         """Returns the entries that a record with this offset is for; None if it is for none."""

@@ -37,6 +37,8 @@ class Request(msgspec.Struct, frozen=True):
     when_full: WhenFull
     order_by: str | None = None
     """The order of a page; None: the view has all that matches."""
+    delta: bool = False
+    """The broker sends only what changes of a key."""
 
     @property
     def beat_s(self) -> float:
@@ -53,6 +55,7 @@ def make_request(
     conflate: str | None = None,
     policy: str | None = None,
     patience: str | None = None,
+    delta: bool = False,
     order_by: str | None = None,
     top: int | None = None,
     skip: int = 0,
@@ -76,10 +79,14 @@ def make_request(
     if when_full not in ("wait", "conflate"):
         raise ConfigError(f"when_full={when_full!r}: 'wait' or 'conflate'")
     page = _page(order_by, top, skip)
+    if delta and page:
+        raise ConfigError("delta does not go together with top: a page has whole records")
     options = [("offsets", "true"), ("expiries", "true"), ("key", key), ("lease", lease)]
     asked = {"selector": selector, "conflate": conflate, "policy": policy, "patience": patience}
     if selector is not None and top is None:
         options.append(("out_of_focus", "true"))
+    if delta:
+        options.append(("delta", "true"))
     given = [(name, value) for name, value in asked.items() if value is not None]
     if patience is not None:
         _seconds("patience", patience)
@@ -90,7 +97,7 @@ def make_request(
         read_broker_address(url), filter, key, client_id or f"view-{secrets.token_hex(6)}",
         (*options, *given, *page),
         int(acknowledges), RECEIVE_MAX if acknowledges else NO_RECEIVE_MAX, lease_s, stale_after_s, max_queued,
-        when_full, dict(page).get("order_by"),
+        when_full, dict(page).get("order_by"), delta,
     )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from headway.client.thread_view import ThreadView
 
 OPEN_S = 30.0
+NO_LIMIT = 1 << 30
+"""The room where nobody reads the changes."""
 
 
 class View(Picture):
@@ -43,6 +45,7 @@ class View(Picture):
     :param selector: only records that match (JMS syntax); a key whose record no longer does goes out of focus.
     :param top: the view is a live page: at most so many records, in the order ``order_by`` (``/delay DESC``), after
         ``skip`` others. What the page loses goes out of focus, and says why. :meth:`in_order` has them in their order.
+    :param delta: the broker sends only the fields that change of a key, and the view merges them (docs/STATE.md).
     :param conflate: changes of a key at most this often (``500ms``); ``0s``: as often as the network has room;
         ``off``: every change, also of a topic that the broker conflates for those who say nothing.
     :param policy: a policy of the broker, by name.
@@ -86,7 +89,7 @@ class View(Picture):
         """Connects, and waits for the first snapshot. Raises ViewError if the broker refuses the view, or if there is
         no image after ``OPEN_S``."""
         self._first = asyncio.Event()
-        follower = self._follower = Follower(self._request, self._told, self._has_room)
+        follower = self._follower = Follower(self._request, self._told, self._room)
         self._task = asyncio.create_task(follower.run(), name=f"headway view of {self._request.filter}")
         try:
             async with asyncio.timeout(OPEN_S):
@@ -144,8 +147,8 @@ class View(Picture):
         if follower is not None and (follower.image.true_s is not None or follower.refusal is not None):
             self._first.set()
 
-    def _has_room(self) -> bool:
-        return not any(reader.full for reader in self._readers)
+    def _room(self) -> int:
+        return min((room for reader in self._readers if (room := reader.room) is not None), default=NO_LIMIT)
 
     def _make_room(self) -> None:
         if self._follower is not None:

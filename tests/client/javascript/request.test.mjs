@@ -46,6 +46,7 @@ for (const [options, words] of [
   [{ lease: "30 parsecs" }, /is not a duration/],
   [{ staleAfter: "0s" }, /has to be more than nothing/],
   [{ conflate: "5s" }, /conflate "5s" has to be less than staleAfter "5s"/],
+  [{ delta: "true" }, /delta "true" is neither true nor false/],
   [{ key: "tailnum" }, /none of: a JSON pointer/],
   [{ WebSocket: undefined }, globalThis.WebSocket ? null : /there is no WebSocket here/],
 ]) {

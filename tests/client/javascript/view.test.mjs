@@ -178,6 +178,29 @@ test("it does not come back before the time for which it was shut out", async ()
   view.close();
 });
 
+test("a delta is merged into the latest record, and one of a key that is not there wants a new snapshot", async () => {
+  const broker = new Broker();
+  const view = await open(broker, { delta: true });
+  const delta = { "headway-event": "delta", "headway-key": "a" };
+  assert.ok(broker.asksFor("delta"));
+  broker.publish("a", 6, {}, '{"key":"a","n":9007199254740993,"m":1}');
+  broker.publish("a", 7, { p: "1", ...delta }, '{"key":"a","m":null}');
+  assert.equal(view.get("a").text(), '{"key":"a","n":9007199254740993}');
+  assert.deepEqual([view.get("a").offset, view.get("a").properties], [7, [["p", "1"]]]);
+  broker.publish("b", 8, { ...delta, "headway-key": "b" }, "{}");
+  assert.equal(view.whyStale, "a delta came that nothing is known to merge with");
+  await until(() => broker.asked.some((one) => one.type === 10) && broker.asksFor("snapshot"));
+  view.close();
+});
+
+test("who has not asked for deltas takes none from a publisher", async () => {
+  const broker = new Broker();
+  const view = await open(broker);
+  broker.publish("a", 6, { "headway-event": "delta" });
+  assert.deepEqual(view.get("a").json(), { key: "a", offset: 6 });
+  view.close();
+});
+
 for (const [name, change, words] of [
   ["a refusal", { greeting: [0x86, {}] }, /refused: the broker says code 0x86/],
   ["no keyed topic", { grants: { ...new Broker().grants, keyed: "false" } }, /no \[\[topic\]\] with key "\/key" covers flights\/#/],

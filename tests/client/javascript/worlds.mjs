@@ -9,6 +9,7 @@ const utf8 = new TextEncoder();
 const entry = (topic, key, offset, text) => new Entry(topic, key, utf8.encode(text), offset);
 const CALLS = {
   put: (image, ...said) => image.put(entry(...said)),
+  patch: (image, ...said) => image.patch(entry(...said)),
   gap: (image, records, reason, last) => image.gap({ records, reason, last }),
   proved: (image, offset, ageMs, last, at, now) => image.proved({ offset, ageMs, last }, at, now),
   out_of_focus: (image, ...said) => image.outOfFocus(...said),

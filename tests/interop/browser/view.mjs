@@ -34,7 +34,7 @@ try {
     const adds = sum.size === size && [...view.values()].every((entry) => sum.get(name(entry))?.equals(entry));
     await say({
       at: Date.now() / 1000, stale: staleMs / 1000, current, whyStale, offset: asOf.offset, image: shown(view), size,
-      adds, kinds: kinds.slice(1), gone, clientId,
+      adds, kinds: kinds.slice(1), gone, clientId, texts: size < 9 ? [...view.values()].map((entry) => entry.text()) : null,
     });
   }
 } catch (error) {

@@ -6,7 +6,14 @@ from collections.abc import Callable
 
 import pytest
 from tests.sim.images.world import STEPS, World
-from tests.sim.seeds import assert_same_everywhere, counts_of, run_seed, seeds_of_the_day, steps_of_the_day
+from tests.sim.seeds import (
+    assert_same_everywhere,
+    counts_of,
+    counts_so_far,
+    run_seed,
+    seeds_of_the_day,
+    steps_of_the_day,
+)
 
 from headway.core.delivery import rendering
 from headway.core.forms.shape import Deltas
@@ -34,7 +41,7 @@ def test_same_seed_same_run() -> None:
 
 
 def test_much_happens() -> None:
-    counts = counts_of(World, range(1, 13), 80)
+    counts = counts_so_far(World, range(1, 13), 80)
     pages = "checks of pages", "pages read a record", "pages read out_of_focus"
     kinds = ("reads delete", "reads a record", "reads snapshot_end", "reads out_of_focus", "reads delta")
     others = ("queries", "resumes", "snapshots", "checks in full", "checks in part", "patches merged", "reloads",

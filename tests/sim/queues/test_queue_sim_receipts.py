@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.sim.queues.receipts import QueueReceiptWorld
 from tests.sim.receipts import no_limits
-from tests.sim.seeds import counts_of, run_seed, seeds_of_the_day, steps_of_the_day
+from tests.sim.seeds import counts_so_far, run_seed, seeds_of_the_day, steps_of_the_day
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +19,6 @@ def test_seed(seed: int) -> None:
 
 
 def test_much_happens() -> None:
-    counts = counts_of(QueueReceiptWorld, range(5, 8), 150)
+    counts = counts_so_far(QueueReceiptWorld, range(5, 8), 150)
     for what in ("got", "dead_lettered", "lost", "waiting"):
         assert counts[f"receipt {what}"], f"{what} never came up: {counts}"

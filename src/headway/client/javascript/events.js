@@ -6,8 +6,11 @@
 
 import { Entry } from "./entries.js";
 
-/** Tells the image of a record; returns the changes. Throws Error if the record lacks what the broker promised. */
-export function tell(image, record, keyOf) {
+/**
+ * Tells the image of a record; returns the changes. `deltas`: the view has asked for them. Throws Error if the record
+ * lacks what the broker promised.
+ */
+export function tell(image, record, keyOf, deltas = false) {
   const { topic, payload, user } = record;
   const at = user.findLastIndex(([name]) => name === "offset");
   if (at < 0) throw new Error(`a record of ${topic} has no offset`);
@@ -17,6 +20,11 @@ export function tell(image, record, keyOf) {
   const changes = gap === null ? [] : image.gap(gap);
   const said = new Map(publishers);
   const event = said.get("headway-event");
+  if (deltas && event === "delta") {
+    const left = publishers.filter(([name]) => name !== "headway-event" && name !== "headway-key");
+    const delta = new Entry(topic, said.get("headway-key"), payload, offset, left, record.contentType);
+    return [...changes, ...image.patch(delta)];
+  }
   if (event !== "delete" && event !== "out_of_focus") {
     const key = keyOf(topic, payload, publishers);
     return [...changes, ...image.put(new Entry(topic, key, payload, offset, publishers, record.contentType))];

@@ -169,7 +169,7 @@ export class Follower {
     this.#heardMs = this.now();
     if (this.#ending !== null) return;
     try {
-      this.#told(tell(this.image, record, this.#request.keyOf));
+      this.#told(tell(this.image, record, this.#request.keyOf, this.#request.delta));
     } catch (error) {
       this.#fail(error.message);
       return;

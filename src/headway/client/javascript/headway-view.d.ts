@@ -34,6 +34,8 @@ export interface ViewOptions {
   selector?: string;
   conflate?: string;
   policy?: string;
+  /** The broker sends only the fields that change of a key, and the view merges them. By default false. */
+  delta?: boolean;
   /** By default "30s". */
   lease?: string;
   /** By default "5s". */

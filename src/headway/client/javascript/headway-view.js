@@ -40,8 +40,8 @@ export class View {
   /**
    * Connects, and returns the view when it has the first snapshot.
    *
-   * `options`: `key` (that of the `[[topic]]`, by default "topic"), `selector`, `conflate`, `policy`, `lease` ("30s"),
-   * `staleAfter` ("5s"), `clientId`, `WebSocket` (a class, where there is none of the platform's own).
+   * `options`: `key` (that of the `[[topic]]`, by default "topic"), `selector`, `conflate`, `policy`, `delta`,
+   * `lease` ("30s"), `staleAfter` ("5s"), `clientId`, `WebSocket` (a class, where there is none of the platform's own).
    *
    * Throws TypeError if an argument is wrong, ViewError if the broker refuses the view, or there is no image after 30 s.
    * Later errors of the connection throw nothing: `whyStale` has them.

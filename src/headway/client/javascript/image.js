@@ -8,13 +8,16 @@
  * - Records of a subscription come in the order of their offsets. One that is not behind the last one is a repetition.
  * - A gap that conflation has not made means that a change is missing. The image stands still from there on, stale,
  *   until it gets a new snapshot (`wantsSnapshot`). A gap of records from before the snapshot is none.
+ * - A delta is merged into the entry that the subscription has of its key, which the broker sees to. Without one, a
+ *   change is missing.
  * - The image is *proved* when the broker says that everything up to a time was sent. Its age counts from the last
  *   proof. It is current while it is connected, whole and not older than `staleAfterMs`.
  *
  * Changes are objects with a `type`: put, delete, out_of_focus, gap, stale, current.
  */
 
-import { Entries } from "./entries.js";
+import { Entries, Entry, idOf } from "./entries.js";
+import { merged } from "./merge.js";
 
 const CONFLATED = "conflated";
 
@@ -85,6 +88,19 @@ export class Image {
     return entries === this.entries ? [{ type: "put", key: entry.key, topic: entry.topic, entry, before }] : [];
   }
 
+  /** The payload of the entry is what changes of its key: a JSON merge patch of the latest record. */
+  patch(delta) {
+    const entries = this.#takes(delta.offset);
+    if (entries === null) return [];
+    const { topic, key, offset, properties, contentType } = delta;
+    const known = entries.of.get(idOf(topic, key));
+    const payload = known === undefined ? null : merged(known.payload, delta.payload);
+    if (payload === null) return this.#miss("a delta came that nothing is known to merge with");
+    const entry = new Entry(topic, key, payload, offset, properties, contentType);
+    const before = entries.put(entry);
+    return entries === this.entries ? [{ type: "put", key, topic, entry, before }] : [];
+  }
+
   delete(topic, key, offset) {
     return this.#take("delete", topic, key, offset, "");
   }
@@ -98,9 +114,14 @@ export class Image {
     if (!this.#connected || this.wantsSnapshot) return [];
     const told = { type: "gap", ...gap };
     if (gap.reason === CONFLATED || (gap.last && gap.last <= this.#floor)) return [told];
+    return [told, ...this.#miss(`records are missing (${gap.reason})`)];
+  }
+
+  /** A change is missing, so no other is believed. */
+  #miss(why) {
     this.wantsSnapshot = true;
     this.#next = null;
-    return [told, ...this.#stale(`records are missing (${gap.reason})`)];
+    return this.#stale(why);
   }
 
   /** Returns the entries that a record with this offset is for; null if it is for none. */

@@ -10,14 +10,15 @@ const BEATS = 4;
 const BEAT_MAX_MS = 30_000;
 /** The user that goes with a token, as in the Python client. */
 const TOKEN_USER = "token";
-const OPTIONS = ["key", "selector", "conflate", "policy", "lease", "staleAfter", "clientId", "WebSocket"];
+const OPTIONS = ["key", "selector", "conflate", "policy", "delta", "lease", "staleAfter", "clientId", "WebSocket"];
 
 /** Returns the terms of a view, checked. Throws TypeError, which says what is wrong with which option. */
 export function makeRequest(url, filter, options = {}) {
   const unknown = Object.keys(options).find((name) => !OPTIONS.includes(name));
   if (unknown !== undefined) throw new TypeError(`there is no option ${unknown}; there are: ${OPTIONS.join(", ")}`);
-  const { key = "topic", selector, conflate, policy, lease = "30s", staleAfter = "5s" } = options;
+  const { key = "topic", selector, conflate, policy, delta = false, lease = "30s", staleAfter = "5s" } = options;
   checkFilter(filter);
+  if (typeof delta !== "boolean") throw new TypeError(`delta ${JSON.stringify(delta)} is neither true nor false`);
   const [leaseMs, staleAfterMs] = [duration("lease", lease), duration("staleAfter", staleAfter)];
   if (staleAfterMs >= leaseMs) throw new TypeError(`staleAfter "${staleAfter}" has to be less than lease "${lease}"`);
   if (conflate !== undefined && conflate !== "off" && duration("conflate", conflate, 0) >= staleAfterMs) {
@@ -28,9 +29,10 @@ export function makeRequest(url, filter, options = {}) {
   const pairs = [["offsets", "true"], ["expiries", "true"], ["key", key], ["lease", lease]];
   if (selector !== undefined) pairs.push(["out_of_focus", "true"], ["selector", selector]);
   if (conflate !== undefined) pairs.push(["conflate", conflate]);
+  if (delta) pairs.push(["delta", "true"]);
   if (policy !== undefined) pairs.push(["policy", policy]);
   return {
-    ...readAddress(url), filter, keyOf: compileKey(key), key, pairs, leaseMs, staleAfterMs,
+    ...readAddress(url), filter, keyOf: compileKey(key), key, pairs, delta, leaseMs, staleAfterMs,
     clientId, WebSocket, beatMs: Math.min(staleAfterMs / BEATS, leaseMs / 3, BEAT_MAX_MS),
   };
 }

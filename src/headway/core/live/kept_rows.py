@@ -9,6 +9,7 @@ by, and its topic is the filter with ``-`` for each wildcard.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -112,9 +113,10 @@ class KeptRows(LiveQuery):
     def has_changed(self) -> bool:
         return bool(self._groups.touched)
 
-    def _changes(self) -> Iterable[Told]:
-        touched, self._groups.touched = self._groups.touched, {}
-        for key in touched:
+    def _changes(self, most: int) -> Iterable[Told]:
+        touched = self._groups.touched
+        for key in list(islice(touched, most)):
+            del touched[key]
             found, known = self._groups.row(key), self._rows.get(key)
             if found is not None:
                 by, row = found

@@ -43,7 +43,7 @@ BUILD_RECORDS = 256
 KEEP_UP = 2
 """A turn looks at so many times the records that came in it, so that what is behind catches up."""
 TOLD_MAX, TOLD_EACH = 256, 32
-"""A turn tells so many changes of pages: of all orders together, but of each order some."""
+"""A turn tells so many changes of pages and aggregates: of all together, but of each order and aggregate some."""
 BROKEN_MAX = 32
 """So many subscribers are ended in a turn."""
 TIDY_S = 1.0
@@ -223,7 +223,8 @@ class LiveQueries:
         behind = behind or left <= 0
         for rows in list(self._rows):
             if rows.catch_up(upto, most):
-                rows.turn(now)
+                left -= rows.turn(now, max(left, TOLD_EACH))
+                behind = behind or rows.is_due(now)
                 done.append(rows.progress)
             elif rows.broken:
                 del self._rows[rows]

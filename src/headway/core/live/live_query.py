@@ -125,25 +125,31 @@ class LiveQuery(ABC):
             self._listed = self._in_order()
         return MarkedSnapshot(self.shown, ListedRecords(self._listed, self._registry.sequence), filter)
 
-    def turn(self, now: float) -> int:
-        """Tells what has changed, if it is time. The changes are worked out up to the last record. Returns how many
-        records it told."""
+    def turn(self, now: float, most: int) -> int:
+        """Tells what has changed, if it is time; a query of many records tells about ``most`` of them, and the rest in
+        the next turns. The changes are worked out up to the last record. Returns how many records it told."""
         told: list[Record] = []
         if not self.ready:
-            told = self._show(self._changes())
-            self.ready = True
-            for feed in self.feeds:
-                feed.lane.last_sequence = self._registry.sequence
-            self._registry.deferred.begin(self._begin_waiting(), now)
-        elif now >= self._due_s and self.has_changed:
-            told = self._show(self._changes())
+            told = self._show(self._changes(most))
+            if not self.has_changed:
+                self.ready = True
+                for feed in self.feeds:
+                    feed.lane.last_sequence = self._registry.sequence
+                self._registry.deferred.begin(self._begin_waiting(), now)
+        elif self.is_due(now):
+            told = self._show(self._changes(most))
             for feed in self.feeds if told else ():
                 self._append(feed, told, now)
-            self._due_s = now + self._every_s
+            if not self.has_changed:
+                self._due_s = now + self._every_s
         if not self.has_changed:
             self._told_sequence, self._told_s = self._registry.sequence, now
         self._listed = None
         return len(told)
+
+    def is_due(self, now: float) -> bool:
+        """Tells whether there may be something to tell now."""
+        return self.has_changed and (not self.ready or now >= self._due_s)
 
     def _begin_waiting(self) -> WorkSteps:
         """Shows it to those who have waited for it, some in each turn."""
@@ -175,8 +181,9 @@ class LiveQuery(ABC):
         """Tells whether there may be changes that are not told yet."""
 
     @abstractmethod
-    def _changes(self) -> Iterable[Told]:
-        """Yields what is to be told, in the order in which it is to be seen."""
+    def _changes(self, most: int) -> Iterable[Told]:
+        """Yields what is to be told, in the order in which it is to be seen. It may end after ``most`` that have
+        changed."""
 
     @abstractmethod
     def _in_order(self) -> list[Record]:

@@ -123,7 +123,7 @@ class OrderedPages:
             if looked >= most:
                 break
             del self._changed[page]
-            looked += 1 + page.turn(now)
+            looked += 1 + page.turn(now, most)
             if page.has_changed:
                 self._changed[page] = None
         return looked

@@ -48,7 +48,7 @@ class Page(LiveQuery):
     def has_changed(self) -> bool:
         return bool(self._touched)
 
-    def _changes(self) -> Iterable[Told]:
+    def _changes(self, most: int) -> Iterable[Told]:
         touched, self._touched = self._touched, {}
         head, members = self.head, self._members
         assert head is not None

@@ -39,8 +39,9 @@ def says_merge(properties: Properties) -> bool:
     return bool(properties.user) and says(properties, MERGE)
 
 
-def merged(base: bytes, patch: bytes) -> bytes:
-    """Returns the JSON object ``base`` with the patch merged onto it. Raises :class:`BadPatch`."""
+def merged(base: bytes, patch: bytes, *, bytes_max: int = MERGED_BYTES_MAX, depth_max: int = DEPTH_MAX) -> bytes:
+    """Returns the JSON object ``base`` with the patch merged onto it. Raises :class:`BadPatch`. The limits are for what
+    publishers send; a client that applies deltas has higher ones."""
     try:
         _anything(patch)  # what is only passed on below is not looked at closely
         changes = _members(patch)
@@ -50,9 +51,9 @@ def merged(base: bytes, patch: bytes) -> bytes:
         members = _members(base)
     except NOT_JSON:
         raise BadPatch("the latest record of the key is no JSON object: publish a whole record") from None
-    result = _encode(_merge(members, changes, DEPTH_MAX))
-    if len(result) > MERGED_BYTES_MAX:
-        raise BadPatch(f"the merged record would have {len(result):,} bytes; {MERGED_BYTES_MAX:,} are allowed")
+    result = _encode(_merge(members, changes, depth_max))
+    if len(result) > bytes_max:
+        raise BadPatch(f"the merged record would have {len(result):,} bytes; {bytes_max:,} are allowed")
     return result
 
 

@@ -19,7 +19,7 @@ from headway.wire.mqtt.bodies import FROM_CLIENT, FROM_SERVER, check_level, read
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import PACKET_NAMES, Item, Packet, PubAck, Publish
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, MqttReader, malformed, read_topic, violation
-from headway.wire.mqtt.properties import Fields, read_properties
+from headway.wire.mqtt.properties import Fields, read_properties, read_user
 from headway.wire.mqtt.scan import extend_run, read_length
 
 Role = Literal["server", "client"]
@@ -190,16 +190,11 @@ class MqttDecoder(Decoder[Item]):
             if pos < end and data[pos] == 0:
                 pos += 1
             else:
-                reader = MqttReader(data, pos, end)
-                fields = read_properties(reader, "PUBLISH")
-                properties = fields.message()
-                pos = reader.pos
-                if fields.identifiers and self._role == "server":
-                    raise violation("carries a subscription identifier, which only a server may send")
+                fields, properties, pos = self._properties(data, pos, end)
         alias = fields.topic_alias
         topic = read_topic(topic_raw) if alias is None else self._resolve(topic_raw, alias)
         retain = bool(first & 1)
-        receipt = _receipt_request(properties) if properties.user else None
+        receipt = _receipt_request(properties) if properties.user and self._role == "server" else None
         if qos:
             run = Run(topic, data[pos:end], [end - pos], [0], None, qos, retain, properties)
             run.receipt = receipt
@@ -211,8 +206,9 @@ class MqttDecoder(Decoder[Item]):
         else:
             stop, ends, bodies = end, [end - start], [pos - start]
         self.packets += len(ends)
-        if fields is _NO_FIELDS:
-            items.append(Run(topic, data[start:stop], ends, bodies, None if retain else self._form, 0, retain))
+        if fields is _NO_FIELDS and receipt is None:
+            form = None if retain else self._form
+            items.append(Run(topic, data[start:stop], ends, bodies, form, 0, retain, properties))
             return stop
         # Frames can be sent on unchanged unless they have a property that the broker must change.
         expiry_s, identifiers = fields.message_expiry, fields.identifiers
@@ -224,6 +220,19 @@ class MqttDecoder(Decoder[Item]):
         else:
             items.append(Publish(run, 0, 0, False, expiry_s, identifiers))
         return stop
+
+    def _properties(self, data: bytes, pos: int, end: int) -> tuple[Fields, Properties, int]:
+        """Reads the properties of a message. Returns their end, too."""
+        block = pos + 1
+        if block <= end and data[pos] < 128 and (stop := block + data[pos]) <= end:
+            user = read_user(data, block, stop)
+            if user:
+                return _NO_FIELDS, Properties(user=user), stop
+        reader = MqttReader(data, pos, end)
+        fields = read_properties(reader, "PUBLISH")
+        if fields.identifiers and self._role == "server":
+            raise violation("carries a subscription identifier, which only a server may send")
+        return fields, fields.message(), reader.pos
 
     def _resolve(self, raw: bytes, alias: int) -> str:
         """Returns the topic of a message with a topic alias."""

@@ -112,6 +112,7 @@ PROPERTY_TABLE = (
     _row(42, "shared_available", "flag", "CONNACK"),
 )
 _BY_NUMBER = {row.number: row for row in PROPERTY_TABLE}
+_USER = 38
 
 
 def read_properties(reader: MqttReader, packet: str) -> Fields:
@@ -152,6 +153,27 @@ def read_properties(reader: MqttReader, packet: str) -> Fields:
             raise violation("has more than one subscription identifier")
         fields.identifiers = tuple(identifiers)
     return fields
+
+
+def read_user(data: bytes, at: int, end: int) -> UserProperties | None:
+    """Reads a block that has user properties and no others, as the blocks of most messages. None: it is none such, or
+    malformed, and :func:`read_properties` reads it or says what is wrong."""
+    pairs: list[tuple[str, str]] = []
+    try:
+        while at < end:
+            name_end = at + 3 + (data[at + 1] << 8 | data[at + 2])
+            value_at = name_end + 2
+            value_end = value_at + (data[name_end] << 8 | data[name_end + 1])
+            if data[at] != _USER or value_end > end:
+                return None
+            name, value = data[at + 3 : name_end].decode(), data[value_at:value_end].decode()
+            if "\0" in name or "\0" in value:
+                return None
+            pairs.append((name, value))
+            at = value_end
+    except (IndexError, UnicodeDecodeError):
+        return None
+    return tuple(pairs)
 
 
 def _read_value(block: MqttReader, row: _Row) -> Any:

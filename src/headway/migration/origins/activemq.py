@@ -32,7 +32,6 @@ from headway.migration.draft import (
 )
 from headway.migration.formats import Node, read_xml
 from headway.migration.origins.activemq_broker import JOURNAL, read_broker, read_store, read_transport, read_usage
-from headway.migration.origins.option_table import options_of
 from headway.migration.origins.origin import Origin
 
 SLOW_MS = 30_000
@@ -286,7 +285,7 @@ def _size(node: Node) -> str:
 
 
 ACTIVEMQ = Origin(
-    "activemq", "ActiveMQ or JBoss A-MQ", ("a-mq", "amq"), options_of("activemq"), read_xml, read, xml=True,
+    "activemq", "ActiveMQ or JBoss A-MQ", ("a-mq", "amq"), read_xml, read, xml=True,
     signs=("broker", "policyMap", "policyEntries", "destinationPolicy", "pendingMessageLimitStrategy",
            "slowConsumerStrategy", "transportConnectors", "systemUsage", "messageEvictionStrategy"),
 )  # fmt: skip

@@ -30,7 +30,6 @@ from headway.migration.draft import (
     true,
 )
 from headway.migration.formats import Node, read_xml
-from headway.migration.origins.option_table import options_of
 from headway.migration.origins.origin import Origin
 from headway.server.protocols import PROTOCOLS
 
@@ -236,5 +235,5 @@ def _conflated(topic: Node, draft: Draft) -> None:
         draft.carried(*nodes)
 
 
-AMPS = Origin("amps", "AMPS", (), options_of("amps"), read_xml, read, xml=True,
+AMPS = Origin("amps", "AMPS", (), read_xml, read, xml=True,
               signs=("AMPSConfig", "SOW", "Transports", "Admin"))  # fmt: skip

@@ -27,7 +27,6 @@ from headway.migration.draft import (
     true,
 )
 from headway.migration.formats import File, Node, read_lines
-from headway.migration.origins.option_table import options_of
 from headway.migration.origins.origin import Origin
 from headway.server.protocols import SCHEMES
 
@@ -231,4 +230,4 @@ def parse(file: File) -> Node:
     return read_lines(file)
 
 
-MOSQUITTO = Origin("mosquitto", "mosquitto", (), options_of("mosquitto"), parse, read)
+MOSQUITTO = Origin("mosquitto", "mosquitto", (), parse, read)

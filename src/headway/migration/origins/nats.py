@@ -20,7 +20,6 @@ from headway.migration.draft import (
     true,
 )
 from headway.migration.formats import Node, read_braces
-from headway.migration.origins.option_table import options_of
 from headway.migration.origins.origin import Origin
 
 JOURNAL = "/var/lib/headway"
@@ -156,4 +155,4 @@ def _clients(root: Node, draft: Draft) -> None:
                 draft.carried(node)
 
 
-NATS = Origin("nats", "NATS", (), options_of("nats"), read_braces, read, blocks=True)
+NATS = Origin("nats", "NATS", (), read_braces, read, blocks=True)

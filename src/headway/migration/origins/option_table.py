@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import resources
 
 from headway.migration.draft import Option
 from headway.store.toml import parse_toml
 
 
+@cache
 def options_of(name: str) -> tuple[Option, ...]:
     """Returns the known options of an origin, in the order of its page."""
     text = resources.files("headway.migration.origins").joinpath("options", f"{name}.toml").read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from headway.migration.draft import Draft, Option
 from headway.migration.formats import File, Node
+from headway.migration.origins.option_table import options_of
 
 _ELEMENT = re.compile(r"<\s*(?:[\w-]+:)?([A-Za-z][\w.-]*)")
 _WORD = re.compile(r"""^[ \t{,]*["']?([A-Za-z][^\s=:{"']*)""", re.MULTILINE)
@@ -23,7 +24,6 @@ class Origin(NamedTuple):
     title: str
     also: Sequence[str]
     """Other words for ``--from``."""
-    options: Sequence[Option]
     parse: Callable[[File], Node]
     read: Callable[[Sequence[Node], Draft], None]
     """Reads all files of one import together."""
@@ -35,6 +35,10 @@ class Origin(NamedTuple):
     """Whether some of its files are JSON."""
     signs: Sequence[str] = ()
     """Names that only its files have, beside those of its options."""
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        return options_of(self.name)
 
     def score(self, file: File) -> int:
         """Returns how many names of a file are known, those of groups a tenth each; a file that is of another form has

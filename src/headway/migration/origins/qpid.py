@@ -27,7 +27,6 @@ from headway.migration.draft import (
     true,
 )
 from headway.migration.formats import Node, read_xml
-from headway.migration.origins.option_table import options_of
 from headway.migration.origins.origin import Origin
 
 CONSUMERS = ("consumer", "slow-consumer", "slow-consumer-detection")
@@ -174,5 +173,5 @@ def _connector(connector: Node, draft: Draft) -> None:
             draft.put("server", "send_buffer", toml_size(size(buffer)), buffer)
 
 
-QPID = Origin("qpid", "Qpid", ("qpid-java",), options_of("qpid"), read_xml, read, xml=True,
+QPID = Origin("qpid", "Qpid", ("qpid-java",), read_xml, read, xml=True,
               signs=("virtualhost", "virtualhosts", "broker", "connector", "topicDelete"))  # fmt: skip

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from headway.migration.draft import Draft, Unreadable, number, rule, said, size, toml_duration, toml_size, true
 from headway.migration.formats import File, Node, read_lines
-from headway.migration.origins.option_table import options_of
 from headway.migration.origins.origin import Origin
 
 JOURNAL = "/var/lib/headway"
@@ -91,4 +90,4 @@ def _flow(root: Node, draft: Draft) -> None:
         draft.carried(*given)
 
 
-QPIDD = Origin("qpidd", "Qpid", ("qpid-cpp",), options_of("qpidd"), parse, read)
+QPIDD = Origin("qpidd", "Qpid", ("qpid-cpp",), parse, read)

@@ -31,7 +31,6 @@ from headway.migration.draft import (
     true,
 )
 from headway.migration.formats import ITEM, File, Kind, Node, read_json, read_lines
-from headway.migration.origins.option_table import options_of
 from headway.migration.origins.origin import Origin
 from headway.server.protocols import SCHEMES
 
@@ -293,4 +292,4 @@ def _within(value: int, low: int, high: int) -> int:
 
 
 SIGNS = ("policies", "pattern", "definition")
-RABBITMQ = Origin("rabbitmq", "RabbitMQ", (), options_of("rabbitmq"), parse, read, json=True, signs=SIGNS)
+RABBITMQ = Origin("rabbitmq", "RabbitMQ", (), parse, read, json=True, signs=SIGNS)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from headway.migration.draft import Draft, Unreadable, number, rule, said, size, toml_size
 from headway.migration.formats import File, Node, Where, read_lines
-from headway.migration.origins.option_table import options_of
 from headway.migration.origins.origin import Origin
 
 LIMITS = "client-output-buffer-limit"
@@ -83,4 +82,4 @@ def parse(file: File) -> Node:
     return read_lines(file)
 
 
-REDIS = Origin("redis", "Redis", ("valkey",), options_of("redis"), parse, read)
+REDIS = Origin("redis", "Redis", ("valkey",), parse, read)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from headway.migration.draft import Draft, milliseconds, number, rule, said, toml_duration, true
 from headway.migration.formats import File, Node, Where, read_embedded
-from headway.migration.origins.option_table import options_of
 from headway.migration.origins.origin import Origin
 
 LRMI = "com.gs.transport_protocol.lrmi."
@@ -87,4 +86,4 @@ class _Xap(Origin):
         return NAME_SCORE * (len(set(re.findall(_NAME, text))) + bool(_NIO.search(text)))
 
 
-XAP = _Xap("xap", "XAP", ("gigaspaces",), options_of("xap"), parse, read)
+XAP = _Xap("xap", "XAP", ("gigaspaces",), parse, read)

@@ -8,6 +8,8 @@ import pytest
 from tests.migration.files import EVERYTHING
 from tests.server.canned import Ran
 
+from headway.cli.imports.command import KINDS
+from headway.migration import ORIGINS
 from headway.server.config import PRESETS, lint, parse_settings, preset_text
 
 WHOLE = "client-output-buffer-limit pubsub 32mb 8mb 60\nmaxclients 500\n"
@@ -85,6 +87,10 @@ def test_the_kind_can_be_named(name: str, tmp_path: Path) -> None:
         paths.append(str(tmp_path / file))
         (tmp_path / file).write_text(text)
     assert Ran("import", *paths, "--from", name).out == Ran("import", *paths).out
+
+
+def test_the_help_names_every_kind() -> None:
+    assert KINDS.split(", ") == [origin.name for origin in ORIGINS]
 
 
 # -- presets ----------------------------------------------------------------------------------------------------------

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headway.cli.errors import NOTHING_FOUND, plainly
 from headway.console import printable
 from headway.core.base import ConfigError
-from headway.migration import ORIGINS, Import, import_files
 from headway.store.atomic_write import atomic_write
 
-KINDS = ", ".join(origin.name for origin in ORIGINS)
+if TYPE_CHECKING:
+    from headway.migration import Import
+
+KINDS = "activemq, amps, qpid, qpidd, xap, rabbitmq, redis, nats, mosquitto"
+"""Words for ``--from``. The importer itself is loaded when it is asked for."""
 
 
 @plainly
@@ -44,6 +47,8 @@ def import_config(
       headway import --from redis limits.conf            when the file does not tell
       headway import mosquitto.conf --strict >/dev/null  in a pipeline: 1 if something has no counterpart
     """
+    from headway.migration import import_files
+
     if out is not None and out.exists() and not force:
         raise ConfigError(f"{out}: is there already; --force writes over it")
     found = import_files(files, kind)

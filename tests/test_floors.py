@@ -33,7 +33,8 @@ PACKAGE = "headway"
 BESIDE_THE_PACKAGE = ["demo", "bench"]
 
 FLOORS = [
-    "core", "plugins", "wire", "store", "server", "client", "console", "pipeline", "spark", "cli", "__main__",
+    "core", "plugins", "wire", "store", "server", "client", "console", "migration", "pipeline", "spark", "cli",
+    "__main__",
     *BESIDE_THE_PACKAGE,
 ]
 """From the ground up. ``headway`` itself (its version) lies under them all."""
@@ -63,6 +64,7 @@ ROOMS = {
     "store.journal": ["disk", "segments", "reading", "recovery"],
     "pipeline": ["broker", "archive", "sink", "source", "views", "measures", "report", "lab"],
     "pipeline.lab": ["plans", "replays"],
+    "migration": ["formats", "draft", "origins"],
 }  # fmt: skip
 """From the ground up, too; a room may have rooms of its own."""
 WITHOUT_FACES = {"pipeline", "pipeline.lab"}
@@ -82,13 +84,15 @@ BESIDE = {
         "queues", "restoring", "revoking", "starts", "subscribing", "terms", "writers",
     },
     "server": {"listener", "main", "reloading"}, "server.journal": set[str](),
-    "store": {"atomic_write", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged", "toml"},
+    "store": {"atomic_write", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged", "toml",
+              "toml_text"},
     "store.journal": {"journal", "stream"},
     "pipeline": {
         "admin", "definitions", "error_text", "footers", "graph", "health", "java", "lake", "lock", "output",
         "progress", "session", "stop_signal",
     },
     "pipeline.lab": {"job", "recommend", "run", "score", "tasks"},
+    "migration": {"importing"},
 }  # fmt: skip
 AGGREGATES = [
     {

@@ -14,7 +14,7 @@ from typing import Any
 from bench.errors import BenchError, PeerFailed
 from bench.peers.headway import Headway
 from bench.peers.peer import Running
-from headway.server.config import default_text
+from headway.server.config import default_text, preset_text
 
 IN_FORCE = "Headway"
 CONFIG = """
@@ -60,6 +60,10 @@ class JudgedHeadway(Headway):
             for rule in policy.get("rule", []):
                 rule["enforce"] = False
         trials = _tables(resources.files("bench.behaviours").joinpath("policies.toml").read_text(), "trial")
+        for trial in trials:
+            if "preset" in trial:
+                (policy,) = _tables(preset_text(trial.pop("preset")), "policy")
+                trial["rule"] = policy["rule"]
         for path in more:
             found = _tables(_read(path), "trial") or _tables(_read(path), "policy")
             trials += found

@@ -13,9 +13,9 @@ from headway.core.policy import METERS, Look, plugged_meter
 from headway.core.policy.policy import parse_policies
 from headway.pipeline.lab.plans.candidates import PRESETS, as_recorded, load_plan, parse_plan
 from headway.pipeline.lab.plans.grid import expand
-from headway.pipeline.lab.plans.toml_text import policy_text
 from headway.server.config.reading import default_text
 from headway.store.toml import BadConfig
+from headway.store.toml_text import policy_text
 
 GRID = """
 [[candidate]]

@@ -19,7 +19,7 @@ from headway.server.config.reading import default_text, parse_settings
 from headway.server.config.settings import FileTables
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.stem != "LAB")]
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.stem != "LAB")]
 """LAB.md shows a file of candidates (tests/pipeline/test_lab_candidates.py reads it)."""
 POLICIES = (ROOT / "docs" / "POLICIES.md").read_text()
 OPERATIONS = (ROOT / "docs" / "OPERATIONS.md").read_text()

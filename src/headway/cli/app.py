@@ -17,6 +17,7 @@ from headway.cli.admin import AdminClient, NotFound
 from headway.cli.certs import certs
 from headway.cli.errors import MISTAKE, NOTHING_FOUND, plainly, say
 from headway.cli.export import export
+from headway.cli.imports import import_config
 from headway.cli.journal import journal
 from headway.cli.lab import lab
 from headway.cli.options import AdminOption, CaOption
@@ -27,9 +28,9 @@ from headway.cli.verdicts import verdicts
 from headway.cli.why import near, tell
 from headway.console import printable
 from headway.core.base import ConfigError
-from headway.pipeline.lab.plans.toml_text import toml_key
 from headway.server.config import (
     PASSWORD_BYTES_MAX,
+    PRESETS,
     bad_certificates,
     describe,
     describe_permissions,
@@ -37,9 +38,12 @@ from headway.server.config import (
     lint,
     load_settings,
     new_token,
+    parse_settings,
+    preset_text,
     remarks,
     uncovered_finding,
 )
+from headway.store.toml_text import toml_key
 
 app = typer.Typer(
     name="headway",
@@ -54,6 +58,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.
 
 app.add_typer(journal, name="journal", short_help="Show, verify or compact the files of a journal.")
 app.command(short_help="Make certificates for trying out TLS.")(certs)
+app.command("import", short_help="Read the configuration of another system.")(import_config)
 app.command(short_help="Take recorded records out: Parquet or JSON lines.")(export)
 app.command(short_help="The latest record per key: filtered, ordered, live.")(query)
 app.add_typer(pipeline, name="pipeline", short_help="What telemetry says of slow consumers; views of topics.")
@@ -79,6 +84,7 @@ def headway(
       headway serve                     MQTT on 127.0.0.1:1883, nothing to configure
       headway serve --print-config >headway.toml
       headway check headway.toml        find every mistake, before it is needed
+      headway import activemq.xml       start from another broker's configuration
       headway serve --config headway.toml
     \b
     Look at it while it runs:
@@ -105,6 +111,10 @@ def serve(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the config, by default the embedded one, and do not serve.")
     ] = False,
+    preset: Annotated[
+        str, typer.Option("--preset", metavar="SYSTEM", help=f"Treat slow consumers as it does: {', '.join(PRESETS)}.",
+                          show_default=False)
+    ] = "",
     repair: Annotated[
         bool, typer.Option("--repair", help="Start from what can be read of a damaged journal; log what is lost.")
     ] = False,
@@ -118,10 +128,13 @@ def serve(
     Examples:
       headway serve
       headway serve --print-config >headway.toml        start from the default
+      headway serve --preset nats                       slow consumers as NATS has them; also with --print-config
       headway serve --config headway.toml
       headway serve -c test.toml --ready-file ready.json with port 0 in its URLs: takes free ports, and says which
     """
-    settings = load_settings(config)
+    if preset and config is not None:
+        raise ConfigError("--preset and --config: one or the other (--preset with --print-config: to start from)")
+    settings = parse_settings(preset_text(preset)) if preset else load_settings(config)
     if print_config:
         typer.echo(settings.text, nl=not settings.text.endswith("\n"))
         return

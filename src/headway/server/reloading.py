@@ -44,7 +44,7 @@ class Reloading:
     def ask(self) -> None:
         """Reads the file soon, or once more if it is being read."""
         if self._engine.settings.source is None:
-            log.info("reload: there is no file to read, the embedded default is in use")
+            log.info("reload: there is no file to read: the broker runs without --config")
             return
         self._asked = True
         if not self._reading:

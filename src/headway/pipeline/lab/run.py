@@ -18,13 +18,13 @@ from headway import __version__
 from headway.core.base import format_count, format_duration
 from headway.pipeline.lab.job import ReplayInput, read_replay_input, recorded_hits, replay_lake
 from headway.pipeline.lab.plans.candidates import NOTHING, RAN, Candidate, Plan
-from headway.pipeline.lab.plans.toml_text import policy_text
 from headway.pipeline.lab.recommend import Recommendation, recommend, recommended_toml
 from headway.pipeline.lab.score import CANDIDATES, CURVE, OUTCOMES, Score, curve, judge, moment, score
 from headway.pipeline.lab.tasks import RecordedRun
 from headway.pipeline.output import output
 from headway.pipeline.progress import progress
 from headway.pipeline.report.lab import lab_report
+from headway.store.toml_text import policy_text
 
 TOLERANCE_S, TOLERANCE_SHARE = 2.0, 0.1
 """The most by which a reproduced hit differs from the recorded time: seconds, or a share of the rule's window."""

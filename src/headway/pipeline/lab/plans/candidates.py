@@ -17,9 +17,9 @@ from headway.core.base import ConfigError, parse_duration, parse_share, parse_si
 from headway.core.policy import ActionKind, Policy, Which, parse_policies
 from headway.pipeline.lab.plans.grid import POINTS_MAX, expand
 from headway.pipeline.lab.plans.plugged import plugged_in, without_plugged
-from headway.pipeline.lab.plans.toml_text import policy_text
-from headway.server.config import default_text
+from headway.server.config import default_text, preset_text
 from headway.store.toml import BadConfig, parse_toml, read_text
+from headway.store.toml_text import policy_text
 
 Kind = Literal["ran", "nothing", "preset", "grid"]
 PRESETS = ("headway", "xap", "amps", "activemq", "a-mq", "qpid")
@@ -106,7 +106,12 @@ def parse_plan(text: str, where: str = "") -> Plan:
 def _preset_tables() -> list[dict[str, Any]]:
     text = resources.files("headway.pipeline.lab.plans").joinpath("presets.toml").read_text(encoding="utf-8")
     tables: list[dict[str, Any]] = parse_toml(text)["candidate"]
-    tables[0]["policy"] = parse_toml(default_text())["policy"]
+    for table in tables:
+        name = table["preset"]
+        if name == "headway":
+            table["policy"] = parse_toml(default_text())["policy"]
+        elif table.pop("as_served", False):
+            table["policy"] = parse_toml(preset_text(name))["policy"]
     return tables
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from headway.core.base import ConfigError
 from headway.pipeline.lab.plans.candidates import Candidate
-from headway.pipeline.lab.plans.toml_text import policy_text
 from headway.store.toml import BadConfig, parse_toml
+from headway.store.toml_text import policy_text
 
 _HEADER = re.compile(r"\[\[?\s*([A-Za-z0-9_-]+)[^=]*\]\s*(#.*)?$")
 

@@ -1,0 +1,211 @@
+"""The draft: tables of the config in the making, and a line about each setting of the files that it is made of.
+
+Rules:
+- Each setting gets one outcome: carried over, so here anyway, or without counterpart. ``leftovers`` sees to those that
+  a reader has not spoken of.
+- The text is a config that ``headway check`` accepts on this machine. What this machine cannot have (its memory, a
+  certificate, a protocol) is a comment, and counts as without counterpart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from headway.core.base import ConfigError, format_size
+from headway.migration.draft.limits import fit_memory, fit_packets
+from headway.migration.draft.listeners import ListenerDraft, is_address
+from headway.migration.draft.option import Option, Outcome, Result
+from headway.migration.draft.policies import PolicyDraft, ordered
+from headway.migration.draft.tables import Keyed, comment, said, table_text
+from headway.migration.draft.units import Unreadable
+from headway.migration.formats import ITEM, Kind, Node
+from headway.server.config import default_text, host_limits, parse_settings
+from headway.server.protocols import SCHEMES
+
+TABLES = ("server", "auth", "pool", "retained", "journal")
+POLICIES_MAX, LISTENERS_MAX = 1000, 1000
+UNKNOWN = "nothing is known of it here"
+_SECRET = re.compile(r"pass(word|wd|phrase)?$|pass\b|secret|token|credential", re.IGNORECASE)
+"""Names of settings whose values are not repeated anywhere, nor those that say who may come in."""
+ELSEWHERE = "it stands where it has no meaning, or its value is said elsewhere"
+
+
+class Draft:
+    def __init__(self, options: Sequence[Option]) -> None:
+        self._options = {name: option for option in options for name in option.names}
+        self._groups = sorted((name[:-1] for name in self._options if name.endswith("*")), key=len, reverse=True)
+        """Beginnings of the names of groups, the longest first."""
+        self.outcomes: list[Outcome] = []
+        self.tables: dict[str, dict[str, Keyed]] = {name: {} for name in TABLES}
+        self.listeners: list[ListenerDraft] = []
+        self.topics: dict[str, dict[str, Keyed]] = {}
+        self.policies: list[PolicyDraft] = []
+        self.open = True
+        """Whether the other system let clients in without a name."""
+
+    # -- what became of a setting -------------------------------------------------------------------------------------
+
+    def carried(self, *nodes: Node) -> None:
+        for node in nodes:
+            self._say(node, Result.CARRIED, "")
+
+    def same(self, *nodes: Node, why: str = "") -> None:
+        """Notes that a setting needs no line here: it is so anyway."""
+        for node in nodes:
+            option = self.option(node)
+            self._say(node, Result.SAME, (why or (option.here if option else "")).replace("`", ""))
+
+    def lost(self, *nodes: Node, why: str = "") -> None:
+        """Notes that a setting has no counterpart. ``why``: left out, the reason of its option."""
+        for node in nodes:
+            option = self.option(node)
+            reason = why or (option.differs if option else "") or UNKNOWN
+            self._say(node, Result.LOST, reason.replace("`", ""))
+
+    def _say(self, node: Node, result: Result, why: str) -> None:
+        if not node.said:
+            node.said = True
+            secret = _SECRET.search(node.label) is not None or "[auth.users]" in why
+            self.outcomes.append(Outcome(node.where, node.label, "" if secret else node.text, result, why))
+
+    @contextmanager
+    def reading(self, *nodes: Node) -> Iterator[None]:
+        """Wraps the reading of settings: one with a value that cannot be read has no counterpart."""
+        try:
+            yield
+        except Unreadable as error:
+            self.lost(*nodes, why=str(error))
+
+    def option(self, node: Node) -> Option | None:
+        """Returns what is known of a setting; None: nothing. A name with that of the element around it in front counts
+        first. ``log.*`` is known of everything that begins so, ``broker *`` of every other attribute of ``broker``."""
+        around = f"{node.parent.name} " if node.parent is not None else ""
+        names = (around + node.name, node.label)
+        exact = next((self._options[name] for name in names if name in self._options), None)
+        if exact is not None:
+            return exact
+        # What has children is no attribute of the element around it.
+        some = names[1:] if node.kind is Kind.ELEMENT and node.children else names
+        return next((self._options[f"{begin}*"] for begin in self._groups if any(
+            name.startswith(begin) for name in some)), None)
+
+    def leftovers(self, root: Node) -> None:
+        """Speaks of every setting that nobody has spoken of."""
+        waiting = list(reversed(root.children))
+        while waiting:
+            node = waiting.pop()
+            option = None if node.name == ITEM else self.option(node)
+            if not node.said and option is not None and not option.here:
+                self.lost(node)
+                continue
+            if not node.said and (node.text or not node.children):
+                self.lost(node, why=ELSEWHERE if option is not None else UNKNOWN)
+            waiting.extend(reversed(node.children))
+
+    # -- tables -------------------------------------------------------------------------------------------------------
+
+    def put(self, table: str, key: str, value: Any, node: Node, note: str = "") -> None:
+        """Sets a key of a table without a name. The first line that says it counts."""
+        self.put_in(self.tables[table], key, value, node, note)
+
+    def put_in(self, keys: dict[str, Keyed], key: str, value: Any, node: Node, note: str = "") -> None:
+        """Sets a key of any table."""
+        if key in keys and keys[key].value != value:
+            self.lost(node, why=f"{key} is set by an earlier line, {keys[key].source.partition(' ')[0]}")
+            return
+        keys[key] = Keyed(value, said(node, note))
+        self.carried(node)
+
+    def topic(self, filter: str) -> dict[str, Keyed]:
+        """Returns the keys of a ``[[topic]]``, which is made if there is none yet."""
+        return self.topics.setdefault(filter, {})
+
+    def policy(
+        self, name: str, topics: Sequence[str], source: str, subscriptions: str = "all", listeners: Sequence[str] = ()
+    ) -> PolicyDraft:
+        """Returns the policy for these topics, which is made if there is none yet. Its name is made unique."""
+        wanted = PolicyDraft(name, tuple(topics), subscriptions, tuple(listeners), source)
+        for one in self.policies:
+            if one.place == wanted.place:
+                return one
+        if len(self.policies) >= POLICIES_MAX:
+            raise ConfigError(f"there are more than {POLICIES_MAX:,} policies in it; is it a configuration?")
+        names = {one.name for one in self.policies}
+        number = 2
+        while wanted.name in names:
+            wanted.name, number = f"{name} ({number})", number + 1
+        self.policies.append(wanted)
+        return wanted
+
+    def listener(self, name: str, scheme: str, host: str, port: int, node: Node) -> ListenerDraft | None:
+        """Makes a listener; None: there can be none, and the report says why."""
+        one = ListenerDraft(name, scheme, host, port, said(node))
+        if not one.spoken:
+            self.lost(node, why=f"{scheme} is not spoken here (listeners: {', '.join(SCHEMES)})")
+            return None
+        if not is_address(host) or not 0 < port < 65_536:
+            self.lost(node, why=f"{host[:60]}:{port} is not an address that can be listened on")
+            return None
+        if len(self.listeners) >= LISTENERS_MAX:
+            self.lost(node, why=f"there are {LISTENERS_MAX} listeners already")
+            return None
+        taken = next((other for other in self.listeners if other.port == port), None)
+        if taken is not None:
+            self.lost(node, why=f"port {port} is taken by the listener {taken.name!r}")
+            return None
+        names = {other.name for other in self.listeners}
+        while one.name in names:
+            one.name += f"-{port}"
+        self.listeners.append(one)
+        self.carried(node)
+        return one
+
+    def all_listeners(self) -> list[ListenerDraft]:
+        """Returns the listeners, or the default ones if there are none, for limits that hold for every client."""
+        if not self.listeners:
+            for name, one in parse_settings(default_text()).listeners.items():
+                self.listeners.append(ListenerDraft(name, one.url.scheme, one.url.host, one.url.port, "the default"))
+        return self.listeners
+
+    # -- the text -----------------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        """Writes the config, with what has no counterpart at its end."""
+        self._fit()
+        blocks = [table_text(f"[{name}]", self.tables[name]) for name in TABLES if self.tables[name] and name != "auth"]
+        checked = bool(self.tables["auth"])
+        written = [one.text(open_=self.open, checked=checked) for one in self.listeners]
+        if checked:
+            written.append(table_text("[auth]", self.tables["auth"]))
+        at = 1 if self.tables["server"] else 0
+        blocks[at:at] = written
+        blocks += [
+            table_text("[[topic]]", {"filter": Keyed(filter, ""), **keys}) for filter, keys in self.topics.items()
+        ]
+        blocks += [policy.text() for policy in ordered(self.policies)]
+        self.outcomes.sort(key=lambda one: one.where)
+        lost = [comment(str(one)) + "\n" for one in self.outcomes if one.result is Result.LOST]
+        if lost:
+            blocks.append("# Without counterpart:\n" + "".join(lost))
+        return "\n".join(blocks)
+
+    def _fit(self) -> None:
+        """Turns into comments what this machine cannot have."""
+        for one in self.listeners:
+            if not one.usable:
+                self._replace(one.source, "its certificate cannot be read here; the listener is a comment")
+        pool, pools = self.tables["pool"], [one.pool for one in self.listeners if one.pool]
+        there = host_limits.memory_bytes()
+        for source in fit_memory(pool, pools, there):
+            self._replace(source, f"this machine has {format_size(there)} for all pools; the line is a comment")
+        for source in fit_packets(pool, self.listeners, there):
+            self._replace(source, "one client may take up less of its pool; the line is a comment")
+
+    def _replace(self, source: str, why: str) -> None:
+        """Changes the outcome of the setting that a comment names."""
+        for number, one in enumerate(self.outcomes):
+            if one.result is Result.CARRIED and source.startswith(f"{one.where} {one.option}"):
+                self.outcomes[number] = one._replace(result=Result.LOST, why=why)

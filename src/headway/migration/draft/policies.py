@@ -1,0 +1,94 @@
+"""Policies in the making, and their order in the file.
+
+Rules:
+- What another system says of the same topics in several places is one policy: here the first that covers a
+  subscription governs it alone.
+- Narrow policies stand before those that cover their topics.
+- Where there is any policy, one for all other topics stands last. It tells who takes nothing, and does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headway.core.message import covers
+from headway.migration.draft.tables import Keyed, comment, key_line, table_text
+
+REST = "everything else"
+TELL: Mapping[str, Any] = {"when": {"blocked_time": "30s"}, "then": "notify"}
+"""The rule for consumers about which the other system says nothing."""
+
+
+class PolicyDraft:
+    """A policy with its rules. ``subscriptions``: ``transient``, ``durable`` or ``all``."""
+
+    def __init__(
+        self, name: str, topics: tuple[str, ...], subscriptions: str, listeners: tuple[str, ...], source: str
+    ) -> None:
+        self.name = name
+        self.topics = topics
+        self.subscriptions = subscriptions
+        self.listeners = listeners
+        self.source = source
+        self.rules: list[Keyed] = []
+
+    @property
+    def place(self) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+        return self.topics, self.subscriptions, self.listeners
+
+    def add(self, rule: Mapping[str, Any], source: str) -> None:
+        """Adds a rule, unless it is there already."""
+        if all(dict(rule) != one.value for one in self.rules):
+            self.rules.append(Keyed(dict(rule), source))
+
+    def narrower(self, other: PolicyDraft) -> bool:
+        """Tells whether the other policy would hide this one."""
+        if self.listeners != other.listeners:
+            return bool(self.listeners) and not other.listeners
+        return all(any(within(wide, topic) for wide in other.topics) for topic in self.topics)
+
+    def text(self) -> str:
+        keys = {"topics": Keyed(list(self.topics), "")}
+        if self.subscriptions != "all":
+            keys["subscriptions"] = Keyed(self.subscriptions, "")
+        if self.listeners:
+            keys["listeners"] = Keyed(list(self.listeners), "")
+        blocks = [table_text("[[policy]]", {"name": Keyed(self.name, self.source), **keys})]
+        for one in self.rules:
+            lines = ["[[policy.rule]]", comment(one.source)]
+            lines += [key_line(key, Keyed(item, "")) for key, item in one.value.items()]
+            blocks.append("\n".join(lines) + "\n")
+        return "\n".join(blocks)
+
+
+def within(wide: str, topic: str) -> bool:
+    """Tells whether a filter covers another as policies mean it: ``#`` covers queues, too."""
+    return wide == "#" or covers(wide, topic)
+
+
+def ordered(policies: list[PolicyDraft]) -> list[PolicyDraft]:
+    """Returns policies with rules, the narrow ones first, and one for everything else."""
+    found: list[PolicyDraft] = []
+    for policy in policies:
+        if policy.rules:
+            place = next((at for at, other in enumerate(found) if policy.narrower(other)), len(found))
+            found.insert(place, policy)
+    kinds = {one.subscriptions for one in found if not one.listeners and "#" in one.topics}
+    if found and "all" not in kinds and kinds != {"transient", "durable"}:
+        rest = next(iter({"transient", "durable"} - kinds)) if len(kinds) == 1 else "all"
+        last = PolicyDraft(REST, ("#",), rest, (), "")
+        last.add(TELL, "nothing is done to other consumers: it only tells")
+        found.append(last)
+    return found
+
+
+def rule(then: str | Mapping[str, Any], when: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Makes a rule. ``for`` is a keyword of Python, so it is written ``for_``."""
+    named = {"name": more.pop("name")} if "name" in more else {}
+    return {**named, "when": dict(when), **{key.rstrip("_"): item for key, item in more.items()}, "then": then}
+
+
+def discard(which: str, **keep: Any) -> dict[str, Any]:
+    """Makes the action ``discard``."""
+    return {"action": "discard", "which": which, **keep}

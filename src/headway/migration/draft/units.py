@@ -1,0 +1,92 @@
+"""Numbers, sizes and times of other systems, and how a config of Headway writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from headway.migration.formats import Node
+
+KIB = 1024
+BINARY: Mapping[str, int] = {
+    "": 1, "b": 1, "k": KIB, "kb": KIB, "m": KIB**2, "mb": KIB**2, "g": KIB**3, "gb": KIB**3, "t": KIB**4,
+    "tb": KIB**4, "kib": KIB, "mib": KIB**2, "gib": KIB**3, "tib": KIB**4, "ki": KIB, "mi": KIB**2, "gi": KIB**3,
+    "ti": KIB**4,
+}  # fmt: skip
+"""Units of systems that write ``mb`` for 1024 x 1024 bytes, whatever the case of letters."""
+_SIZE = re.compile(r"([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z]*)")
+_TIMES = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZES = (("GiB", KIB**3), ("GB", 1000**3), ("MiB", KIB**2), ("MB", 1000**2), ("KiB", KIB), ("kB", 1000))
+
+
+class Unreadable(ValueError):
+    """A value that is not of its kind: a placeholder, say, or a word where a number should be."""
+
+
+def number(node: Node) -> int:
+    """Returns a whole number, which may be negative. Raises Unreadable."""
+    text = node.text.strip().replace("_", "")
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+        raise Unreadable(_not(node, "a whole number"))
+    return int(text)
+
+
+def port_of(text: str) -> int:
+    """Returns the number of a port; 0: it is none."""
+    return int(text) if re.fullmatch(r"[0-9]{1,5}", text.strip()) else 0
+
+
+def size(node: Node, units: Mapping[str, int] = BINARY) -> int:
+    """Returns bytes. Raises Unreadable."""
+    match = _SIZE.fullmatch(node.text.strip())
+    if match is None or match[2].lower() not in units or len(match[1]) > 18:
+        raise Unreadable(_not(node, "a size"))
+    return round(float(match[1].replace("_", "")) * units[match[2].lower()])
+
+
+def milliseconds(node: Node, unit: str = "ms") -> int:
+    """Returns milliseconds, from a number in ``unit`` or a text such as ``30s``. Raises Unreadable."""
+    text = node.text.strip()
+    if re.fullmatch(r"[+-]?[0-9]{1,15}", text):
+        return int(text) * _TIMES[unit]
+    parts = re.findall(r"([0-9]{1,12}(?:\.[0-9]+)?)\s*(ms|[smhd])", text)
+    if not parts or "".join(f"{value}{word}" for value, word in parts) != text.replace(" ", ""):
+        raise Unreadable(_not(node, "a time"))
+    return round(sum(float(value) * _TIMES[word] for value, word in parts))
+
+
+def origin(text: str) -> str:
+    """Returns the origin of a page. Raises Unreadable."""
+    if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://(\*\.)?[0-9A-Za-z._-]+(:[0-9]{1,5})?", text):
+        raise Unreadable(f"{text[:60]!r} is not the origin of a page")
+    return text
+
+
+def true(node: Node) -> bool:
+    """Returns whether a setting is on. Raises Unreadable."""
+    word = node.text.strip().lower()
+    if word in ("true", "yes", "on", "1", "enabled"):
+        return True
+    if word in ("false", "no", "off", "0", "disabled"):
+        return False
+    raise Unreadable(_not(node, "true or false"))
+
+
+def toml_size(size_bytes: int) -> str:
+    """Writes a size as a config does, exactly."""
+    for unit, scale in _SIZES:
+        if size_bytes and size_bytes % scale == 0:
+            return f"{size_bytes // scale}{unit}"
+    return f"{size_bytes}B"
+
+
+def toml_duration(time_ms: int) -> str:
+    """Writes a time as a config does, exactly."""
+    for unit in ("d", "h", "m", "s"):
+        if time_ms and time_ms % _TIMES[unit] == 0:
+            return f"{time_ms // _TIMES[unit]}{unit}"
+    return f"{time_ms}ms"
+
+
+def _not(node: Node, what: str) -> str:
+    return f"{node.text.strip()[:60]!r} is not {what}"

@@ -1,0 +1,59 @@
+"""Files to be imported: loaded with a limit, and decoded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from headway.core.base import ConfigError, format_size
+from headway.migration.formats.node import Where
+
+BYTES_MAX = 8_000_000
+_BOM = b"\xef\xbb\xbf"
+
+
+class Bad(ConfigError):
+    """A file that cannot be read as what it should be, with the line."""
+
+    def __init__(self, where: Where, text: str) -> None:
+        super().__init__(f"{where}: {text}")
+        self.where = where
+
+
+class File(NamedTuple):
+    name: str
+    """The file's name without folders, for comments."""
+    path: Path
+    raw: bytes
+
+    def text(self) -> str:
+        """Returns the text. Raises Bad."""
+        try:
+            return self.raw.decode()
+        except UnicodeDecodeError as error:
+            line = self.raw.count(b"\n", 0, error.start) + 1
+            raise Bad(Where(self.name, line), "is not text in UTF-8; is it the right file?") from None
+
+    @property
+    def is_xml(self) -> bool:
+        return self.raw.lstrip()[:1] == b"<"
+
+    @property
+    def is_json(self) -> bool:
+        """Tells whether it looks like JSON: an object whose first key is in quotes, or a list."""
+        return re.match(rb'\s*(\{\s*["}]|\[\s*[\]{])', self.raw) is not None
+
+
+def load(path: Path) -> File:
+    """Reads a file. Raises ConfigError."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if len(raw) > BYTES_MAX:
+        raise ConfigError(f"{path}: is larger than {format_size(BYTES_MAX)}; is it a configuration?")
+    if not raw.strip():
+        raise ConfigError(f"{path}: is empty")
+    return File(path.name, path, raw.removeprefix(_BOM))

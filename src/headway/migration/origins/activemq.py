@@ -1,0 +1,291 @@
+"""ActiveMQ and JBoss A-MQ: ``activemq.xml``, whole or in fragments.
+
+Rules:
+- A strategy that stands in no ``policyEntry`` is for all topics.
+- The pending limit is for transient subscriptions to topics only, as there. Where a destination has one, it gets two
+  policies: one for transient subscriptions with all rules, and one for durable ones with the others.
+- ActiveMQ has a consumer for slow when its window is full. Here that is ``credit_exhausted_time``, or ``blocked_time``
+  for one without a window.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from headway.migration.draft import (
+    TELL,
+    Draft,
+    Unreadable,
+    discard,
+    from_dotted,
+    milliseconds,
+    number,
+    queue_filter,
+    rule,
+    said,
+    size,
+    toml_duration,
+    toml_size,
+    true,
+)
+from headway.migration.formats import Node, read_xml
+from headway.migration.origins.activemq_broker import JOURNAL, read_broker, read_store, read_transport, read_usage
+from headway.migration.origins.origin import Origin
+
+SLOW_MS = 30_000
+"""The default of ``maxSlowDuration`` and of ``maxTimeSinceLastAck``."""
+HIGH_WATER_MARK = 70
+TIMES_MAX = 1000
+QUEUES = "$queue/+"
+_EVICTIONS = {
+    "oldestMessageEvictionStrategy": "oldest",
+    "oldestMessageWithLowestPriorityEvictionStrategy": "lowest_priority",
+    "uniquePropertyMessageEvictionStrategy": "older_per_key",
+}
+
+
+class _Rule(NamedTuple):
+    rule: dict[str, Any]
+    source: str
+    transient: bool = False
+
+
+def read(roots: Sequence[Node], draft: Draft) -> None:
+    for root in roots:
+        for broker in root.find("broker"):
+            read_broker(broker, draft)
+        for node in root.find("transportConnector"):
+            read_transport(node, draft)
+        read_usage(root, draft)
+        read_store(root, draft)
+        if any("Authentication" in node.name or "authorization" in node.name for node in root.walk()):
+            draft.open = False
+        entries = root.find("policyEntry")
+        for entry in entries:
+            _entry(entry, draft)
+        alone = [node for node in root.walk() if not node.within("policyEntry") and node.name != "policyEntry"]
+        if rules := _strategies(alone, draft, ("#",)):
+            _policies("consumers", ("#",), rules, "", draft)
+        draft.leftovers(root)
+    _spare_queues(draft)
+
+
+# -- destinations -----------------------------------------------------------------------------------------------------
+
+
+def _entry(entry: Node, draft: Draft) -> None:
+    topic, queue = entry.child("topic"), entry.child("queue")
+    named = topic or queue
+    filters: tuple[str, ...] = ("#",)
+    if named is not None:
+        try:
+            parts = [part.strip() for part in named.text.split(",") if part.strip()]
+            form = from_dotted if topic is not None else _queue
+            filters = tuple(dict.fromkeys(form(part) for part in parts)) or filters
+        except Unreadable as error:
+            for node in entry.walk():
+                if node.text or not node.children:
+                    draft.lost(node, why=str(error))
+            return
+    rules = _limits(entry, draft, filters, is_queue=queue is not None)
+    rules += _strategies(list(entry.walk()), draft, filters)
+    _recovery(entry, draft, filters, is_queue=queue is not None)
+    if named is None:
+        _policies("default entry", filters, rules, str(entry.where), draft)
+        return
+    _policies(f"{named.name} {named.text}", filters, rules, said(named), draft)
+    if rules:
+        draft.carried(named)
+    else:
+        draft.same(named, why="no rule is needed for what it says")
+
+
+def _queue(name: str) -> str:
+    return queue_filter(name, every=(">", "*", "**"))
+
+
+def _policies(name: str, filters: tuple[str, ...], rules: list[_Rule], source: str, draft: Draft) -> None:
+    if not rules:
+        return
+    lasting = [one for one in rules if not one.transient]
+    if len(lasting) == len(rules):
+        kinds = {"all": rules}
+    else:
+        kinds = {"transient": rules, "durable": lasting}
+    for kind, some in kinds.items():
+        if some:
+            shown = name if kind != "durable" else f"{name}, durable"
+            policy = draft.policy(shown, filters, source, kind)
+            for one in some:
+                policy.add(one.rule, one.source)
+
+
+def _spare_queues(draft: Draft) -> None:
+    """Keeps what is for all topics from durable queues, which ``#`` covers, too. (Transient ones are subscribers of
+    topics over AMQP.)"""
+    wide = [one for one in draft.policies if "#" in one.topics and one.subscriptions != "transient" and one.rules]
+    if any(one.name.startswith("topic ") for one in wide) and all(QUEUES not in one.topics for one in draft.policies):
+        draft.policy("queues", (QUEUES,), "", "durable").add(TELL, "there nothing is said of queues: it only tells")
+
+
+def _limits(entry: Node, draft: Draft, filters: tuple[str, ...], *, is_queue: bool) -> list[_Rule]:
+    """Reads limits of what may wait: the pending limit, and the memory of the destination."""
+    rules: list[_Rule] = []
+    for node in entry.find("constantPendingMessageLimitStrategy", "prefetchRatePendingMessageLimitStrategy"):
+        limit = node.child("limit", "multiplier")
+        if limit is None:
+            continue
+        if is_queue:
+            draft.lost(limit, why="ActiveMQ has it for topics only")
+            continue
+        with draft.reading(limit):
+            rules += _pending(entry, limit, draft, filters)
+    names = ("memoryLimit", "producerFlowControl", "cursorMemoryHighWaterMark")
+    memory, flow, mark = (entry.child(name) for name in names)
+    with draft.reading(*(node for node in (memory, flow, mark) if node is not None)):
+        blocks = flow is None or true(flow)
+        percent = number(mark) if mark is not None else HIGH_WATER_MARK
+        if memory is None:
+            if flow is not None:
+                draft.same(flow, why="publishers wait when the pool is full" if blocks else "records go to disk first")
+            return rules
+        most = size(memory)
+        if not 0 < percent < 100 or most < 1:
+            raise Unreadable(f"{most} bytes, {percent} %: is no limit")
+        until = {"lag_bytes": f"<= {toml_size(most * percent // 100)}"}
+        when = {"lag_bytes": toml_size(most)}
+        then = "block_publishers" if blocks else "offline"
+        rules.append(_Rule(rule(then, when, name="memory limit", until=until), said(memory)))
+        draft.carried(*(node for node in (memory, flow, mark) if node is not None))
+    return rules
+
+
+def _pending(entry: Node, limit: Node, draft: Draft, filters: tuple[str, ...]) -> list[_Rule]:
+    which = _eviction(entry, draft, filters)
+    if limit.name == "limit":
+        records = number(limit)
+        if records < 0:
+            draft.same(limit, why="every record is kept")
+            return []
+        when = f"> {records}"
+        keep: dict[str, Any] = {"keep_records": records}
+    else:
+        if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", limit.text.strip()):
+            raise Unreadable(f"{limit.text[:40]!r} is not a multiple")
+        when = f"> {float(limit.text):g} x prefetch"
+        keep = {"keep_records": when[2:]} if which != "older_per_key" else {}
+    draft.carried(limit)
+    if which == "older_per_key":
+        keep = {}
+    rules = rule(discard(which, **keep), {"lag_records": when}, name="pending limit")
+    return [_Rule(rules, said(limit), transient=True)]
+
+
+def _eviction(entry: Node, draft: Draft, filters: tuple[str, ...]) -> str:
+    """Returns which records a pending limit discards."""
+    for node in entry.find(*_EVICTIONS):
+        key = node.child("propertyName")
+        if node.name != "uniquePropertyMessageEvictionStrategy":
+            draft.carried(node)
+        elif key is not None and key.text.strip():
+            for filter in filters:
+                draft.put_in(draft.topic(filter), "key", f"property:{key.text.strip()}", key)
+            draft.carried(node, key)
+        else:
+            continue
+        return _EVICTIONS[node.name]
+    return "oldest"
+
+
+def _strategies(nodes: Sequence[Node], draft: Draft, filters: tuple[str, ...]) -> list[_Rule]:
+    """Reads the strategies for slow consumers; and, outside of any entry, pending limits."""
+    rules: list[_Rule] = []
+    for node in nodes:
+        if node.name in ("abortSlowConsumerStrategy", "abortSlowAckConsumerStrategy"):
+            rules += _abort(node, draft)
+        elif not node.within("policyEntry") and node.name.endswith("PendingMessageLimitStrategy"):
+            limit = node.child("limit", "multiplier")
+            if limit is not None:
+                with draft.reading(limit):
+                    rules += _pending(node, limit, draft, filters)
+    return rules
+
+
+def _abort(strategy: Node, draft: Draft) -> list[_Rule]:
+    by_ack = strategy.name == "abortSlowAckConsumerStrategy"
+    duration, count, cut, ack = (
+        strategy.child(name) for name in ("maxSlowDuration", "maxSlowCount", "abortConnection", "maxTimeSinceLastAck")
+    )
+    given = [node for node in (duration, count, cut, ack) if node is not None]
+    rules: list[_Rule] = []
+    with draft.reading(*given):
+        then = "disconnect" if cut is not None and true(cut) else "close_consumer"
+        if by_ack:
+            time = milliseconds(ack) if ack is not None else SLOW_MS
+            when: dict[str, Any] = {"ack_age": toml_duration(time)}
+            if time > 0:
+                rules.append(_Rule(rule(then, when, name="acknowledges too late"), said(ack or strategy)))
+        time = milliseconds(duration) if duration is not None else SLOW_MS
+        if time > 0:
+            rules.append(_Rule(rule(then, _slow(time), name="slow for too long"), said(duration or strategy)))
+        times = number(count) if count is not None else -1
+        if times > TIMES_MAX:
+            raise Unreadable(f"{times} times: at most {TIMES_MAX} are counted")
+        if times > 0:
+            rules.append(_Rule(rule(then, _slow(1000), name="slow too often", times=times), said(count or strategy)))
+        draft.carried(strategy, *given)
+    period, idle = strategy.child("checkPeriod"), strategy.child("ignoreIdleConsumers")
+    if period is not None:
+        draft.same(period)
+    if idle is not None:
+        with draft.reading(idle):
+            if true(idle):
+                draft.same(idle)
+            else:
+                draft.lost(idle, why="who has nothing to acknowledge is never slow")
+    return rules
+
+
+def _slow(time_ms: int) -> dict[str, Any]:
+    time = toml_duration(time_ms)
+    return {"any": [{"credit_exhausted_time": time}, {"blocked_time": time}]}
+
+
+def _recovery(entry: Node, draft: Draft, filters: tuple[str, ...], *, is_queue: bool) -> None:
+    """Reads what subscribers get of the time before them."""
+    for node in entry.walk():
+        if node.name == "lastImageSubscriptionRecoveryPolicy" and not is_queue:
+            for filter in filters:
+                draft.topic(filter)
+            draft.carried(node)
+        for name, write in (("recoverDuration", _time), ("maximumSize", _size)):
+            kept = node.child(name) if node.name.endswith("SubscriptionRecoveryPolicy") else None
+            if kept is None or is_queue or draft.option(kept) is None:
+                continue
+            with draft.reading(kept):
+                for filter in filters:
+                    draft.put_in(draft.topic(filter), "keep", write(kept), kept, "a subscriber asks: option from")
+                draft.put("journal", "path", JOURNAL, kept, "recorded topics are kept there")
+    for node in entry.find("noSubscriptionRecoveryPolicy", "retainedMessageSubscriptionRecoveryPolicy"):
+        draft.same(node)
+    for node in entry.walk():
+        option = draft.option(node)
+        if option is not None and option.here.startswith("always so"):
+            draft.same(node)
+
+
+def _time(node: Node) -> str:
+    return toml_duration(max(1000, milliseconds(node)))
+
+
+def _size(node: Node) -> str:
+    return toml_size(size(node))
+
+
+ACTIVEMQ = Origin(
+    "activemq", "ActiveMQ or JBoss A-MQ", ("a-mq", "amq"), read_xml, read, xml=True,
+    signs=("broker", "policyMap", "policyEntries", "destinationPolicy", "pendingMessageLimitStrategy",
+           "slowConsumerStrategy", "transportConnectors", "systemUsage", "messageEvictionStrategy"),
+)  # fmt: skip

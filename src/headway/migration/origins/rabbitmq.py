@@ -1,0 +1,295 @@
+"""RabbitMQ: ``rabbitmq.conf``, and its definitions or policies as JSON.
+
+Rules:
+- RabbitMQ applies one policy to a queue, that of the highest priority. Here the first that covers it counts, so each
+  has the rule of ``consumer_timeout``, too.
+- A pattern is a regular expression there. One that is a name, or that fits every name, has a counterpart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from headway.migration.draft import (
+    Draft,
+    ListenerDraft,
+    Unreadable,
+    discard,
+    milliseconds,
+    number,
+    port_of,
+    queue_filter,
+    rule,
+    said,
+    size,
+    toml_duration,
+    toml_size,
+    true,
+)
+from headway.migration.formats import ITEM, File, Kind, Node, read_json, read_lines
+from headway.migration.origins.origin import Origin
+from headway.server.protocols import SCHEMES
+
+TIMEOUT_MS = 1_800_000
+UNITS = {
+    "": 1, "b": 1, "k": 1024, "kib": 1024, "ki": 1024, "kb": 1000, "m": 1024**2, "mib": 1024**2, "mi": 1024**2,
+    "mb": 10**6, "g": 1024**3, "gib": 1024**3, "gi": 1024**3, "gb": 10**9, "tb": 10**12, "tib": 1024**4,
+}  # fmt: skip
+QUEUES = "$queue/+"
+_ALL = re.compile(r"\^?(\(?\.[*+]\)?)?\$?")
+_EXACT = re.compile(r"\^((?:[\w :-]|\\[.\-])+)\$")
+_LISTENERS = re.compile(r"(?:(mqtt|stomp)\.)?listeners\.(tcp|ssl)\.(\w+)")
+_OWN = "amqp"
+
+
+def parse(file: File) -> Node:
+    return read_json(file) if file.is_json else read_lines(file, equals=True)
+
+
+def read(roots: Sequence[Node], draft: Draft) -> None:
+    draft.open = False
+    settings = {node.name: node for root in roots for node in root.children if node.text and node.name != ITEM}
+    for root in roots:
+        for node in root.children:
+            _listener(node, settings, draft)
+    _limits(settings, draft)
+    timeout = _timeout(settings.get("consumer_timeout"), draft)
+    definitions = [root for root in roots if root.find("pattern")]
+    listed = [policy for root in definitions for policy in root.walk() if policy.child("pattern") is not None]
+    for policy in sorted(listed, key=_priority):
+        _policy(policy, timeout, draft)
+    if timeout is not None and settings:
+        draft.policy("queues", (QUEUES,), "").add(*timeout)
+    for root in roots:
+        draft.leftovers(root)
+
+
+# -- rabbitmq.conf ----------------------------------------------------------------------------------------------------
+
+
+def _listener(node: Node, settings: Mapping[str, Node], draft: Draft) -> None:
+    match = _LISTENERS.fullmatch(node.name)
+    if node.name in ("listeners.tcp", "listeners.ssl") and node.text == "none":
+        draft.same(node, why="there is no such listener")
+        return
+    if match is not None:
+        protocol, tls, place = match[1] or _OWN, match[2] == "ssl", f"{match[2]}-{match[3]}"
+    elif node.name in ("web_mqtt.tcp.port", "web_mqtt.tcp.listener"):
+        protocol, tls, place = "ws", False, "tcp"
+    elif node.name in ("management.tcp.port", "management.listener.port"):
+        port = number(node) if node.text.isdecimal() else 0
+        if 0 < port < 65_536:
+            draft.put("server", "admin", f"http://127.0.0.1:{port}", node, "on loopback")
+        return
+    else:
+        return
+    if node.text == "none":
+        draft.same(node, why="there is no such listener")
+        return
+    host, _, port_text = node.text.rpartition(":")
+    ip = settings.get("web_mqtt.tcp.ip") if protocol == "ws" else None
+    scheme = f"{protocol}s" if tls else protocol
+    address = host or (ip.text if ip is not None else "")
+    made = draft.listener(f"{protocol}-{place}", scheme, address, port_of(port_text), node)
+    if made is None:
+        return
+    if ip is not None:
+        draft.carried(ip)
+    if tls:
+        _tls(settings, made, draft)
+
+
+def _tls(settings: Mapping[str, Node], made: ListenerDraft, draft: Draft) -> None:
+    for name, key in (("certfile", "certificate"), ("keyfile", "key"), ("cacertfile", "ca")):
+        node = settings.get(f"ssl_options.{name}")
+        if node is not None:
+            draft.put_in(made.tls, key, node.text, node)
+    verify, needed = settings.get("ssl_options.verify"), settings.get("ssl_options.fail_if_no_peer_cert")
+    if verify is not None and verify.text == "verify_peer":
+        required = needed is not None and needed.text == "true"
+        draft.put_in(made.tls, "verify", "required" if required else "optional", verify)
+    draft.carried(*(node for node in (verify, needed) if node is not None))
+
+
+def _limits(settings: Mapping[str, Node], draft: Draft) -> None:
+    for name, memory in (("relative", _share), ("absolute", _memory)):
+        node = settings.get(f"vm_memory_high_watermark.{name}")
+        if node is not None:
+            with draft.reading(node):
+                draft.put("pool", "memory", memory(node), node)
+    queues = [one for one in draft.listeners if one.scheme in SCHEMES]
+    mqtt = [one for one in queues if one.name.startswith(("mqtt-", "ws-"))]
+    table: list[tuple[str, str, Callable[[Node], Any], list[ListenerDraft]]] = [
+        ("max_message_size", "packet_max", _packet, queues), ("connection_max", "connections_max", _count, queues),
+        ("handshake_timeout", "connect_timeout", _handshake, queues),
+        ("proxy_protocol", "proxy_protocol", true, queues),
+        ("mqtt.max_session_expiry_interval_seconds", "session_expiry_max", _expiry, mqtt),
+        ("mqtt.prefetch", "in_flight_max", _window, mqtt), ("mqtt.allow_anonymous", "allow_anonymous", true, mqtt),
+    ]  # fmt: skip
+    for name, key, write, some in table:
+        node = settings.get(name)
+        if node is None:
+            continue
+        if node.text == "infinity":
+            draft.same(node, why="the default of the listeners")
+            continue
+        if not some and name.startswith("mqtt."):
+            draft.lost(node, why="the file has no listener for it")
+            continue
+        with draft.reading(node):
+            value = write(node)
+            for one in some or draft.all_listeners():
+                if key == "allow_anonymous":
+                    one.open = bool(value)
+                else:
+                    one.put(key, value, said(node))
+            draft.carried(node)
+
+
+def _timeout(node: Node | None, draft: Draft) -> tuple[dict[str, Any], str] | None:
+    """Returns the rule of ``consumer_timeout`` with its source; None: there is no limit."""
+    if node is None:
+        time, source = TIMEOUT_MS, f"consumer_timeout {TIMEOUT_MS}, RabbitMQ's default"
+    elif node.text in ("undefined", "infinity"):
+        draft.same(node, why="there is no limit")
+        return None
+    else:
+        time, source = 0, said(node)
+        with draft.reading(node):
+            time = milliseconds(node)
+            draft.carried(node)
+    return (_late(time), source) if time else None
+
+
+def _late(time_ms: int) -> dict[str, Any]:
+    return rule("close_consumer", {"ack_age": toml_duration(time_ms)}, name="consumer timeout")
+
+
+# -- definitions ------------------------------------------------------------------------------------------------------
+
+
+def _priority(policy: Node) -> float:
+    text = policy.value("priority")
+    return -int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else 0.0
+
+
+def _policy(policy: Node, timeout: tuple[dict[str, Any], str] | None, draft: Draft) -> None:
+    pattern, name = policy.child("pattern"), policy.child("name")
+    definition = policy.child("definition", "value") or policy
+    assert pattern is not None
+    _spread(definition)
+    settings = [node for node in definition.children if node is not pattern and definition is not policy]
+    about = [node for node in (name, pattern, *policy.all("apply-to", "priority", "vhost")) if node is not None]
+    try:
+        filter = _filter(pattern)
+        if policy.value("apply-to") == "exchanges":
+            raise Unreadable("a policy is for consumers, not for exchanges")
+        shown = name.text[:80] if name is not None and name.text else "queues"
+        made = draft.policy(shown, (filter,), said(pattern))
+        if made.rules:
+            raise Unreadable(f"the policy {made.name!r} is for the same queues, and of a higher priority")
+    except Unreadable as error:
+        draft.lost(*about, *settings, why=str(error))
+        return
+    rules = _rules(definition, draft)
+    if not rules:
+        draft.lost(*about, why="nothing of it is a rule here")
+        return
+    for one, source in rules:
+        made.add(one, source)
+    if timeout is not None and definition.child("consumer-timeout") is None:
+        made.add(*timeout)
+    draft.carried(*about)
+
+
+def _spread(definition: Node) -> None:
+    """Reads a definition that is a text of JSON, as ``rabbitmqctl list_policies`` prints it."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(definition.text)
+        if isinstance(found, dict):
+            for key, value in found.items():
+                Node(str(key), definition.where, str(value), definition, Kind.KEY)
+            definition.text = ""
+
+
+def _filter(pattern: Node) -> str:
+    text = pattern.text
+    if _ALL.fullmatch(text):
+        return QUEUES
+    exact = _EXACT.fullmatch(text)
+    if exact is None:
+        raise Unreadable(f"{text[:60]!r} is a regular expression; a policy is for one queue, or for all")
+    return queue_filter(exact[1].replace("\\", ""))
+
+
+def _rules(definition: Node, draft: Draft) -> list[tuple[dict[str, Any], str]]:
+    rules: list[tuple[dict[str, Any], str]] = []
+    overflow = definition.child("overflow")
+    refuses = overflow is not None and overflow.text.startswith("reject")
+    for node in definition.all("max-length", "max-length-bytes"):
+        with draft.reading(node):
+            most = number(node)
+            meter, keep = ("lag_records", "keep_records") if node.name == "max-length" else ("lag_bytes", "keep_bytes")
+            when = {meter: f"> {most}"} if meter == "lag_records" else {meter: toml_size(most)}
+            value: Any = most if meter == "lag_records" else toml_size(most)
+            then: Any = "block_publishers" if refuses else discard("oldest", **{keep: value})
+            rules.append((rule(then, when, name=node.name), said(node)))
+            draft.carried(node)
+    if overflow is not None and rules:
+        draft.carried(overflow)
+    for node in definition.all("consumer-timeout"):
+        with draft.reading(node):
+            rules.append((_late(milliseconds(node)), said(node)))
+            draft.carried(node)
+    for node in definition.all("queue-mode"):
+        draft.same(node)
+    return rules
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+
+def _share(node: Node) -> str:
+    if not re.fullmatch(r"0?\.[0-9]{1,6}|1(\.0*)?", node.text) or not float(node.text):
+        raise Unreadable(f"{node.text[:40]!r} is not a share")
+    return f"{float(node.text) * 100:g}%"
+
+
+def _memory(node: Node) -> str:
+    if size(node, UNITS) < 1_000_000:
+        raise Unreadable(f"{node.text}: a pool has 1 MB at least")
+    return toml_size(size(node, UNITS))
+
+
+def _packet(node: Node) -> str:
+    return toml_size(_within(size(node, UNITS), 1000, 268_435_460))
+
+
+def _count(node: Node) -> int:
+    return _within(number(node), 1, 1_000_000)
+
+
+def _window(node: Node) -> int:
+    return _within(number(node), 1, 65_535)
+
+
+def _handshake(node: Node) -> str:
+    return toml_duration(_within(milliseconds(node), 10, 3_600_000))
+
+
+def _expiry(node: Node) -> str:
+    return f"{_within(number(node), 0, 4_294_967_294)}s"
+
+
+def _within(value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise Unreadable(f"{value} is out of range, {low:,} to {high:,}")
+    return value
+
+
+SIGNS = ("policies", "pattern", "definition")
+RABBITMQ = Origin("rabbitmq", "RabbitMQ", (), parse, read, json=True, signs=SIGNS)

@@ -1,0 +1,89 @@
+"""GigaSpaces XAP: its system properties, wherever they stand, and ``services.config``.
+
+Properties are read in a file of properties, a start script (``-Dcom.gs…=…``), Spring's XML, or a Jini configuration,
+whose ``NIOConfiguration(…)`` has the same limits by position.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from headway.migration.draft import Draft, milliseconds, number, rule, said, toml_duration, true
+from headway.migration.formats import File, Node, Where, read_embedded
+from headway.migration.origins.origin import Origin
+
+LRMI = "com.gs.transport_protocol.lrmi."
+SLOW = f"{LRMI}slow-consumer."
+_NAME = r"(?:com\.gs|com\.gigaspaces|space-config|cluster-config)\.[\w.-]*[\w]"
+_NIO = re.compile(r"NIOConfiguration\s*\(([^()]*)\)")
+_POSITIONS = ((10, (7, 8, 9)), (9, (6, 7, 8)))
+"""Where throughput, latency and retries are, by the number of arguments (with and without ``isMultiplex``)."""
+NAME_SCORE = 100
+"""The weight of a name: nobody else has such names, and Spring's elements are around them."""
+THROUGHPUT, LATENCY_MS, RETRIES = 5000, 500, 3
+
+
+def parse(file: File) -> Node:
+    root = read_embedded(file, _NAME)
+    text = file.text()
+    for match in _NIO.finditer(text):
+        arguments = [part.strip().strip('"') for part in match[1].split(",")]
+        where = Where(file.name, text.count("\n", 0, match.start()) + 1)
+        has_flag = len(arguments) > 3 and arguments[3] in ("true", "false")
+        wanted, places = _POSITIONS[0] if has_flag else _POSITIONS[1]
+        if len(arguments) < wanted:
+            continue
+        values = [arguments[place] for place in places]
+        if all(value.isdecimal() for value in values) and values[0] != "0":
+            Node(f"{SLOW}enabled", where, "true", root)
+            for name, value in zip(("throughput", "latency", "retries"), values, strict=True):
+                Node(f"{SLOW}{name}", where, value, root)
+    return root
+
+
+def read(roots: Sequence[Node], draft: Draft) -> None:
+    found = {name: [node for root in roots for node in root.all(f"{SLOW}{name}")]
+             for name in ("enabled", "throughput", "latency", "retries")}  # fmt: skip
+    nodes = [node for some in found.values() for node in some]
+    first = {name: some[0] for name, some in found.items() if some}
+    with draft.reading(*nodes):
+        if nodes:
+            _slow(first, draft)
+        for name, some in found.items():
+            for node in some[1:]:
+                if node.text == first[name].text:
+                    draft.carried(node)
+                else:
+                    draft.lost(node, why=f"an earlier line, {first[name].where}, says {first[name].text}")
+    for root in roots:
+        draft.leftovers(root)
+
+
+def _slow(first: dict[str, Node], draft: Draft) -> None:
+    enabled = first.get("enabled")
+    rate = number(first["throughput"]) if "throughput" in first else THROUGHPUT
+    time = milliseconds(first["latency"]) if "latency" in first else LATENCY_MS
+    tests = number(first["retries"]) if "retries" in first else RETRIES
+    more: dict[str, object] = {"for_": toml_duration(max(1, time))}
+    if tests > 0:
+        more["retries"] = min(tests, 1000)
+    made = rule("disconnect", {"drain_rate": f"<{rate}B/s"}, name="slow consumer", **more)
+    if enabled is None or not true(enabled):
+        made["enforce"] = False
+    source = "; ".join(said(node) for node in first.values())
+    draft.policy("slow consumers", ("#",), "").add(made, source)
+    draft.carried(*first.values())
+
+
+class _Xap(Origin):
+    """The origin whose names stand anywhere in a file of any form."""
+
+    __slots__ = ()
+
+    def score(self, file: File) -> int:
+        text = file.raw.decode(errors="replace")
+        return NAME_SCORE * (len(set(re.findall(_NAME, text))) + bool(_NIO.search(text)))
+
+
+XAP = _Xap("xap", "XAP", ("gigaspaces",), parse, read)

@@ -210,5 +210,11 @@ class Subscriber(MqttActor):
             self.leave(rng.randint(0, 60))
 
     def farewell(self) -> None:
-        if self.world.chance(0.5):
+        """Where there is little room its goodbye may stand behind a receipt that waits for room, until others, whose
+        turn comes later, have made some; so nobody waits for it."""
+        if not self.world.chance(0.5):
+            return
+        if self.world.setting.narrow:
+            self.raw.say_goodbye()
+        else:
             self.raw.goodbye()

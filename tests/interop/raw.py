@@ -166,8 +166,11 @@ class Raw:
     def comp(self, packet_id: int) -> None:
         self.send(encode_ack(7, packet_id))
 
-    def goodbye(self, **fields: Any) -> None:
+    def say_goodbye(self, **fields: Any) -> None:
         self.send(encode_disconnect(DisconnectPacket(**fields), version=self.version))
+
+    def goodbye(self, **fields: Any) -> None:
+        self.say_goodbye(**fields)
         self.wait_end()
         self.close()
 

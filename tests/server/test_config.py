@@ -359,7 +359,7 @@ def test_a_websocket_listener() -> None:
     settings = parse_settings(text)
     web, app = settings.listeners["web"], settings.listeners["app"]
     assert str(web.url) == "ws://127.0.0.1:8083"
-    assert (web.paths, web.origins) == (("/mqtt", "/"), None)
+    assert (web.paths, web.origins) == (("/mqtt", "/stomp", "/ws", "/"), None)
     assert (app.paths, len(app.origins or ())) == (("/live",), 5)
     assert (web.packet_bytes_max, web.in_flight_max) == (1_000_000, 1024)
     assert "path /mqtt, pages of this host" in describe(settings)

@@ -205,7 +205,7 @@ def write(properties: Properties, qos: int) -> bytes:
         values["headers"] = write_table(headers)
     if qos:
         values["delivery-mode"] = PERSISTENT.to_bytes(1, "big")
-    return _joined(values)
+    return joined(values)
 
 
 def _fits(text: str | None) -> bool:
@@ -226,23 +226,29 @@ def with_headers(raw: bytes, headers: Mapping[str, object]) -> bytes:
         else:
             entries[name] = write_value(value)
     values["headers"] = write_entries(entries)
-    return _joined(values)
+    return joined(values)
 
 
 def with_reply_to(raw: bytes, text: str) -> bytes:
-    return _joined({**_values(raw, _places(raw)), "reply-to": write_short(text)})
+    return joined({**property_values(raw), "reply-to": write_short(text)})
 
 
 def without_expiration(raw: bytes) -> bytes:
-    values = _values(raw, _places(raw))
+    values = property_values(raw)
     values.pop("expiration", None)
-    return _joined(values)
+    return joined(values)
+
+
+def property_values(raw: bytes) -> dict[str, bytes]:
+    """Returns the encoded value of each property."""
+    return _values(raw, _places(raw))
 
 
 def _values(raw: bytes, places: dict[str, _Span]) -> dict[str, bytes]:
     return {name: raw[start:end] for name, (start, end) in places.items()}
 
 
-def _joined(values: dict[str, bytes]) -> bytes:
+def joined(values: dict[str, bytes]) -> bytes:
+    """Returns properties from the encoded value of each."""
     flags = sum(_FLAGS[name] for name in values)
     return flags.to_bytes(2, "big") + b"".join([values[name] for name in NAMES if name in values])

@@ -18,7 +18,7 @@ Cuts = dict[tuple[object, ...], object]
 
 def cut_of(
     cuts: Cuts, subscription: Subscription, chunk: Chunk, first: int, last: int, *, shared: bool,
-    redelivered: bool = False,
+    redelivered: int = 0,
 ) -> Any:  # fmt: skip
     """Returns records ``first`` … ``last - 1`` as cut by the consumer's envelope. Consumers with the same envelope
     shape share the result, if it may be ``shared``. Raises OSError if the records are on a disk that fails."""

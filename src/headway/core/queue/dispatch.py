@@ -200,7 +200,7 @@ class Dispatch:
         if member.request.envelope is None:
             sent = send_one(member, chunk, first, now)
         else:
-            again = requeued is not None and requeued.redelivered
+            again = requeued.returns if requeued is not None else 0
             sent = send_batch(self._registry, member, chunk, first, last, now, redelivered=again)
         if not sent.records:
             return 0

@@ -96,9 +96,9 @@ def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Send
 
 
 def send_batch(
-    registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, now: float, *, redelivered: bool
+    registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, now: float, *, redelivered: int
 ) -> SendResult:
-    """Offers records ``first`` … ``last - 1`` to the member's outlet."""
+    """Offers records ``first`` … ``last - 1`` to the member's outlet. ``redelivered``: how often they came back."""
     outlet, envelope, channel = member.session.outlet, member.request.envelope, member.channel
     assert envelope is not None
     try:
@@ -136,7 +136,7 @@ def resend(member: Subscription, delivery_id: int, now: float) -> bool:
         data = chunk.read(chunk.record_start(index), chunk.ends[index])
     except OSError:
         return False
-    cut = envelope.cut(data, [len(data)], redelivered=True)
+    cut = envelope.cut(data, [len(data)], redelivered=1)
     channel.remove(delivery_id)
     again = channel.take_ids(1)
     channel.add(again, delivery)

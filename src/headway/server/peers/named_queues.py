@@ -19,7 +19,7 @@ from headway.core.clients import Queues, check_binding, check_queue, is_own, pub
 from headway.core.consumer import QueueTerms
 from headway.core.message import TOPICS, Run
 from headway.core.permission import Operation
-from headway.core.queue import Queue
+from headway.core.queue import Queue, queue_of
 from headway.core.routing import Binding, Destination
 from headway.server.protocols import QUEUES
 
@@ -51,6 +51,11 @@ class NamedQueues:
 
     def knows(self, name: str) -> bool:
         return name in self._engine.broker.registry.router.queues
+
+    def found(self, name: str) -> Queue | None:
+        """Returns the queue of this name; None: there is none."""
+        queue = self._engine.broker.registry.router.queues.get(name)
+        return None if queue is None else queue_of(queue)
 
     def named(self, name: str, terms: QueueTerms = DURABLE) -> Queue:
         """Returns the queue of this name, and makes it if there is none. Raises :class:`Refused`."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headway.core.base import Reason, Refused
 from headway.core.clients import Queues
 from headway.core.consumer import (
@@ -26,10 +28,10 @@ from headway.server.openwire.browsing import browse
 from headway.server.openwire.consumer import Consumer
 from headway.server.openwire.destinations import each_of, has_wildcards
 from headway.server.openwire.faults import JmsFault
-from headway.server.openwire.options import options_of
+from headway.server.openwire.options import about_destination, options_of
 from headway.server.peers import DURABLE, binding_key_of, filter_of
 from headway.server.protocols import QUEUES
-from headway.wire.openwire.advisory import FOLLOWED
+from headway.wire.openwire.advisory import FOLLOWED, own_filter
 from headway.wire.openwire.commands import ConsumerInfo, MessagePull
 from headway.wire.openwire.dialect import OpenWireDialect
 from headway.wire.openwire.envelope import OpenWireEnvelope
@@ -174,9 +176,14 @@ class Consuming:
 
     def _begin_topic(self, consumer: Consumer, part: Destination, number: int, options: SubscriptionOptions) -> None:
         info, peer = consumer.info, self._peer
-        dialect = OpenWireDialect(consumer.written, peer.wire, options.offsets)
+        own = own_filter(part.name)
+        filter, about = (filter_of(part.name), ">") if own is None else own
+        if about != ">":
+            options = msgspec.structs.replace(options, selector=about_destination(about))
+        shown_as = "" if own is None else part.name.removesuffix(".>")
+        dialect = OpenWireDialect(consumer.written, peer.wire, options.offsets, shown_as)
         request = SubscribeRequest(
-            filter_of(part.name), dialect, no_local=info.no_local,
+            filter, dialect, no_local=info.no_local,
             send_retained="always" if info.retroactive else "never", options=options, name=(consumer.slot, str(number)),
         )  # fmt: skip
         window = CountedWindow(consumer.limit)

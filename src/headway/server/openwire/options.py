@@ -16,6 +16,7 @@ import re
 import msgspec
 
 from headway.core.consumer import SubscriptionOptions, Use, parse_options
+from headway.core.message import topic_of
 from headway.core.selector import BadSelector, compile_selector
 from headway.server.openwire.faults import JmsFault
 from headway.wire.openwire.commands import ConsumerInfo
@@ -53,6 +54,12 @@ def split(selector: str) -> tuple[list[str], str | None]:
     except BadSelector as error:
         raise JmsFault(f"the selector {selector[:200]!r}: {error}", SELECTOR_ERROR) from None
     return hints, condition
+
+
+def about_destination(name: str) -> str:
+    """Returns a condition on the broker's advisories: that they are about consumers of this queue or topic."""
+    quoted = name.replace("'", "''")
+    return f"filter IN ('{quoted}', '{topic_of(quoted)}', '$queue/{quoted}')"
 
 
 def _renamed(token: re.Match[str]) -> str:

@@ -107,6 +107,9 @@ class OpenWirePeer(BasePeer[Item]):
         if isinstance(command, commands.ShutdownInfo):
             self.end_with(b"", Reason.NORMAL, "the client said goodbye")
             return
+        if isinstance(command, commands.Notice):
+            self._respond(request, kept=False)
+            return
         assert self.granted
         match command:
             case commands.TransactionInfo():

@@ -1,4 +1,9 @@
-"""Advisories of temporary destinations: records on two topics, which clients of JMS get with an object in them."""
+"""Advisories, by the names that ActiveMQ gives them.
+
+Those of temporary destinations are records on two topics, which clients of JMS get with an object in them. Those of
+slow consumers, fast producers and discarded messages are the broker's own advisories, on ``$SYS/headway/…``: a consumer
+of ActiveMQ's topic is a subscriber of these, and sees each as a message on that topic.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,21 @@ from headway.wire.openwire.primitives import ABSENT, i64
 TEMPORARY_QUEUES, TEMPORARY_TOPICS = "ActiveMQ.Advisory.TempQueue", "ActiveMQ.Advisory.TempTopic"
 _JSON = Properties(payload_format=1, content_type="application/json")
 FOLLOWED = frozenset({TEMPORARY_QUEUES, TEMPORARY_TOPICS})
+
+
+KINDS = {"SlowConsumer": "slow", "FastProducer": "fast_producer", "MessageDiscarded": "gap"}
+"""The broker's own kinds of advisories, by ActiveMQ's names."""
+PREFIX = "ActiveMQ.Advisory."
+
+
+def own_filter(name: str) -> tuple[str, str] | None:
+    """Returns the filter of the broker's advisories that are meant by a topic's name, and the names of the destinations
+    that they are to be about (``>``: any); None: it is the name of no such topic."""
+    kind, _, about = name.removeprefix(PREFIX).partition(".")
+    if not name.startswith(PREFIX) or kind not in KINDS:
+        return None
+    about = about.removeprefix("Topic.").removeprefix("Queue.")
+    return f"$SYS/headway/{KINDS[kind]}/+", ">" if about in ("", ">", "Topic", "Queue") else about
 
 
 class _Change(msgspec.Struct):

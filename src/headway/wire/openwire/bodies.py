@@ -56,7 +56,7 @@ def read_body(kind: int, raw: bytes | None, *, compressed: bool, bytes_max: int)
         return Body(text, TEXT)
     if kind == Type.BYTES_MESSAGE:
         if raw and compressed:
-            raw = _inflated(raw[4:], bytes_max)
+            raw = _inflated(raw[4:], bytes_max)[: int.from_bytes(raw[:4], "big")]  # the client deflates zeros behind it
         return Body(raw or b"", BYTES)
     return Body(raw or b"", _CONTENT_TYPES[Type(kind)], DEFLATE if compressed and raw else None)
 

@@ -81,8 +81,9 @@ class ShutdownInfo(NamedTuple):
     pass
 
 
-class FlushCommand(NamedTuple):
-    """Asks for nothing but its response."""
+class Notice(NamedTuple):
+    """A command that asks for nothing but its response: a client of the failover transport tells that it is back, for
+    example."""
 
 
 class RemoveInfo(NamedTuple):
@@ -118,7 +119,7 @@ class MessageAck(NamedTuple):
 
 Command = (
     ConnectionInfo | SessionInfo | ConsumerInfo | ProducerInfo | TransactionInfo | DestinationInfo
-    | RemoveSubscriptionInfo | KeepAliveInfo | ShutdownInfo | FlushCommand | RemoveInfo | ConsumerControl | MessagePull
+    | RemoveSubscriptionInfo | KeepAliveInfo | ShutdownInfo | Notice | RemoveInfo | ConsumerControl | MessagePull
     | MessageAck
 )  # fmt: skip
 
@@ -235,7 +236,9 @@ READERS = {
     Type.REMOVE_SUBSCRIPTION_INFO: _remove_subscription,
     Type.KEEP_ALIVE_INFO: lambda _: KeepAliveInfo(),
     Type.SHUTDOWN_INFO: lambda _: ShutdownInfo(),
-    Type.FLUSH_COMMAND: lambda _: FlushCommand(),
+    Type.CONTROL_COMMAND: lambda _: Notice(),
+    Type.FLUSH_COMMAND: lambda _: Notice(),
+    Type.CONNECTION_CONTROL: lambda _: Notice(),
     Type.REMOVE_INFO: _remove_info,
     Type.CONSUMER_CONTROL: _consumer_control,
     Type.MESSAGE_PULL: _message_pull,

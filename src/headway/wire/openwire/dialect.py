@@ -46,6 +46,8 @@ class OpenWireDialect(msgspec.Struct, frozen=True):
     consumer: bytes
     wire: Form = Form()
     offsets: bool = False
+    shown_as: str = ""
+    """The topic that all records seem to be of; empty: each is of its own."""
 
     @property
     def form(self) -> object:
@@ -72,6 +74,8 @@ class OpenWireDialect(msgspec.Struct, frozen=True):
         self, destination: Destination, common: CommonProperties, properties: Properties, payload: bytes,
         sequence: int, told: Mapping[str, object] | None = None, again: int = 0,
     ) -> bytes:  # fmt: skip
+        if self.shown_as:
+            destination = Destination(Type.TOPIC, self.shown_as)
         if self.offsets and sequence:
             told = {OFFSET: sequence, **(told or {})}
         if told:

@@ -40,9 +40,7 @@ def test_a_slow_consumer_is_asked_to_close_and_told_why(jms: Jms, governed: Brok
     fast = jms.consumer(sending, "topic://ask.prices")
     jms.do("flood", jms.producer(sending), sending, f"{there},topic://ask.prices", NON_PERSISTENT, 50, None)
     until(lambda: any("acknowledge" in fault or "credit" in fault for fault in jms.faults(slow)) or None)
-    with pytest.raises(JmsError, match="closed"):
-        while jms.receive(consumer, 1000) is not None:
-            pass
+    until(lambda: _is_closed(jms, consumer))
     assert len(jms.drain(fast, 50)) == 50
     advisory = jms.got(watcher)
     assert advisory.destination.startswith("topic://ActiveMQ.Advisory.SlowConsumer")
@@ -52,6 +50,15 @@ def test_a_slow_consumer_is_asked_to_close_and_told_why(jms: Jms, governed: Brok
     jms.do("close", other)
 
 
+def _is_closed(jms: Jms, consumer: str) -> bool:
+    try:
+        jms.receive(consumer, 100)
+    except JmsError as error:
+        assert "closed" in error.text
+        return True
+    return False
+
+
 def test_a_consumer_that_is_cut_learns_why(jms: Jms, governed: BrokerProcess) -> None:
     slow, other = jms.connect(url_of(governed)), jms.connect(url_of(governed))
     session, sending = jms.session(slow, CLIENT), jms.session(other)
@@ -59,7 +66,6 @@ def test_a_consumer_that_is_cut_learns_why(jms: Jms, governed: BrokerProcess) ->
     jms.do("flood", jms.producer(sending), sending, "topic://cut.prices", NON_PERSISTENT, 50, None)
     until(lambda: len(jms.faults(slow)) >= 2 or None)
     assert "cut" in str(jms.faults(slow))
-    until(lambda: "disconnect" in str([end for end in governed.verdicts("")]) or True)
     jms.do("close", other)
 
 

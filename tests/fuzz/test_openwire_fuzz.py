@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ def fed(data: bytes, cuts: list[int]) -> tuple[list[object], str]:
     decoder = OpenWireDecoder(100_000)
     items: list[object] = []
     places = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         failed = decoder.error is not None
         got = decoder.feed(data[start:end])
         assert not (failed and got)

@@ -27,8 +27,8 @@ from tests.wire.openwire_frames import (
 from headway.core.base import Reason
 from headway.wire.common import CommonProperties
 from headway.wire.openwire import commands
-from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.codec import opens
+from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.decoder import OpenWireDecoder, Request, Sent, WireFormat
 from headway.wire.openwire.marshalling import CACHE_BYTES_MAX, ConnectionId, ConsumerId, Destination, ProducerId
 

@@ -42,8 +42,7 @@ class Greeting:
     def begin(self, item: Connect) -> None:
         peer, headers = self._peer, item.headers
         if item.version is None:
-            text = f"no version of {headers['accept-version'][:40]!r} is spoken here: {OFFERED}"
-            peer.end_with(text, Reason.PROTOCOL_ERROR, agreed=False)
+            peer.end_with(f"Supported versions are {OFFERED}", Reason.PROTOCOL_ERROR, "Version mismatch", agreed=False)
             return
         peer.version = item.version
         certified, login = peer.connection.stream.user, headers.get("login")
@@ -77,7 +76,7 @@ class Greeting:
     def _deny(self, text: str, reason: Reason = Reason.NOT_AUTHORIZED) -> None:
         peer = self._peer
         peer.engine.refused(peer.connection, text)
-        peer.end_with(text, reason)
+        peer.end_with(text, reason, "Bad CONNECT")
 
     def _admit(self, headers: Headers) -> None:
         peer = self._peer

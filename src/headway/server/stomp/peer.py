@@ -23,6 +23,7 @@ from headway.server.stomp.publisher import Publisher
 from headway.server.stomp.subscribing import Subscriber
 from headway.server.stomp.temporaries import Temporaries
 from headway.wire.stomp.decoder import StompDecoder
+from headway.wire.stomp.faults import StompFault
 from headway.wire.stomp.items import Connect, Frame, Headers, Item, Sent
 from headway.wire.stomp.replies import HEARTBEAT, error, receipt
 from headway.wire.stomp.versions import V1_0, Version
@@ -142,7 +143,7 @@ class StompPeer(BasePeer[Item]):
         transaction = self.transaction(headers)
         ids = self._subscriber.acknowledged(headers, command)
         refuses = command == "NACK"
-        requeue = headers.get("requeue", "true") != "false"
+        requeue = headers.get("requeue", "true").lower() != "false"
         if transaction is not None:
             taken = {one for other in self._transactions.values() for one in other.named}
             ids = [one for one in ids if one not in taken]
@@ -248,13 +249,14 @@ class StompPeer(BasePeer[Item]):
 
     def break_off(self, error: ProtocolError) -> None:
         self.engine.protocol_error(self.connection, error)
-        self.end_with(str(error), error.reason)
+        heading = error.heading if isinstance(error, StompFault) else ""
+        self.end_with(str(error), error.reason, heading)
 
-    def end_with(self, text: str, reason: Reason, *, agreed: bool = True) -> None:
+    def end_with(self, text: str, reason: Reason, heading: str = "", *, agreed: bool = True) -> None:
         """Ends the connection with an ERROR frame. ``agreed``: on a version."""
         if self.connection.open and self.state is not CLOSING:
             self.become(CLOSING)
-            self._final = error(text, self.version if agreed else None, self._doing.get("receipt"))
+            self._final = error(text, self.version if agreed else None, self._doing.get("receipt"), heading)
             self.connection.close_gracefully(reason, text)
 
     def last_word(self, reason: Reason, text: str) -> bytes:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from headway.core.base import ProtocolError, Reason, Refused, format_duration
+from headway.core.base import Reason, Refused, format_duration
 from headway.core.consumer import (
     NO_LIMIT,
     PREFIX,
@@ -32,7 +32,9 @@ from headway.server.peers import DURABLE, binding_key_of, filter_of, name_of_top
 from headway.server.protocols import QUEUES
 from headway.wire.stomp.destinations import Destination, Kind, destinations_of
 from headway.wire.stomp.envelope import StompEnvelope
+from headway.wire.stomp.faults import BAD_HEADER, NO_DESTINATION, NO_HEADER, StompFault
 from headway.wire.stomp.items import Headers
+from headway.wire.stomp.versions import V1_2
 
 if TYPE_CHECKING:
     from headway.server.stomp.ports import ClientSide
@@ -71,16 +73,21 @@ class Subscriber:
 
     def subscribe(self, headers: Headers) -> bool:
         """Returns whether the journal keeps it. Raises :class:`Refused`, ProtocolError."""
-        peer, text = self._peer, _needed(headers, "SUBSCRIBE", "destination")
+        peer, text = self._peer, headers.get("destination")
+        if not text:
+            raise StompFault(NO_DESTINATION, "SUBSCRIBE has no destination")
         if peer.version and "id" not in headers:
-            raise _bad("SUBSCRIBE has no id")
+            raise StompFault(NO_HEADER, "SUBSCRIBE has no id")
         name, ack = headers.get("id", text), headers.get("ack", "auto")
         if ack not in ACKS:
-            raise _bad(f"ack:{ack[:40]} (known: {', '.join(ACKS)})")
+            raise StompFault(BAD_HEADER, f"ack:{ack[:40]} (known: {', '.join(ACKS)})")
         found = destinations_of(text)
         known = self._held.get(text)
         if known is not None and known.implicit:
             self._end(text)
+        if name in self._held and not self._renews(name, ack, found):
+            text = f"A subscription identified by '{name[:100]}' already exists."
+            raise StompFault("Duplicated subscription identifier", text)
         kept, begun = False, Held(ack, [])
         for number, destination in enumerate(found):
             envelope = StompEnvelope(headers.get("id"), peer.version, acks=ack != "auto")
@@ -96,6 +103,11 @@ class Subscriber:
             peer.budget.left -= SUBSCRIBE_WORK
         self._held[name] = begun
         return kept
+
+    def _renews(self, name: str, ack: str, found: tuple[Destination, ...]) -> bool:
+        """Returns whether this may be a subscription to topics again, on the same terms, which renews it."""
+        held = self._held[name]
+        return ack == held.ack == "auto" and len(found) == 1 and held.subscriptions[0].reader.queue is None
 
     def await_replies(self, text: str, destination: Destination) -> None:
         """Subscribes to a temporary queue that is a reply address, unless the client has done so."""
@@ -123,7 +135,7 @@ class Subscriber:
         exclusive = durable is not None or headers.get("exclusive") == "true"
         match kind:
             case Kind.TOPIC | Kind.REPLY_TOPIC if durable is None and ack == "auto":
-                return self._topics(name, headers, envelope, tag)
+                return self._topics(name, headers, tag)
             case Kind.TOPIC | Kind.REPLY_TOPIC | Kind.EXCHANGE:
                 options = _options(headers, Use.QUEUE)
                 exchange = TOPICS if kind is not Kind.EXCHANGE else name
@@ -153,10 +165,9 @@ class Subscriber:
         _log_patience(subscription)
         return subscription
 
-    def _topics(
-        self, name: str, headers: Headers, envelope: StompEnvelope, tag: tuple[object, ...]
-    ) -> Subscription:
+    def _topics(self, name: str, headers: Headers, tag: tuple[object, ...]) -> Subscription:
         peer, options = self._peer, _options(headers, Use.SUBSCRIPTION)
+        envelope = StompEnvelope(headers.get("id"), peer.version, acks=False, queue=False)
         no_local = "true" in (headers.get("no-local"), headers.get("activemq.noLocal"))
         request = SubscribeRequest(
             filter_of(name), QUEUES.topics(options.offsets), no_local=no_local, send_retained="never", options=options,
@@ -199,7 +210,7 @@ class Subscriber:
         name = headers.get("id", headers.get("destination", ""))
         held = self._end(name) if name in self._held else None
         if held is None and named is None:
-            raise _bad(f"there is no subscription {name[:60]!r}" if name else "UNSUBSCRIBE has no id")
+            raise StompFault("Subscription not found", f"there is no subscription {name[:60]!r}")
         if not ends:
             return False
         found = [one.reader.queue.name for one in held.subscriptions if one.reader.queue is not None] if held else []
@@ -223,13 +234,15 @@ class Subscriber:
     def acknowledged(self, headers: Headers, command: str) -> list[int]:
         """Returns the deliveries that an ACK or NACK is about: all up to it, where the subscription is ``client``.
         Raises ProtocolError."""
-        text = headers.get("id", "") if self._peer.version == 2 else headers.get("message-id", "")
-        text = text or headers.get("message-id", "") or headers.get("id", "")
+        header = "id" if self._peer.version is V1_2 else "message-id"
+        text = headers.get(header)
+        if text is None:
+            raise StompFault(NO_HEADER, f"{command} has no {header}")
         channel = self._peer.channel
         delivery_id = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else 0
         delivery = channel.in_flight.get(delivery_id) or channel.timed_out.get(delivery_id)
         if delivery is None:
-            raise _bad(f"{command} of {text[:40]!r}, which is no delivery that waits for it")
+            raise StompFault("Unknown delivery", f"{command} of {text[:40]!r}, which is no delivery that waits for it")
         held = next((one for one in self._held.values() if delivery.subscription in one.subscriptions), None)
         if held is None or held.ack != "client":
             return [delivery_id]
@@ -278,14 +291,3 @@ def _log_patience(subscription: Subscription) -> None:
             subscription.filter, format_duration(asked_s), format_duration(subscription.patience_s),
             subscription.case.policy.name,
         )  # fmt: skip
-
-
-def _needed(headers: Headers, command: str, name: str) -> str:
-    value = headers.get(name)
-    if not value:
-        raise _bad(f"{command} has no {name}")
-    return value
-
-
-def _bad(text: str) -> ProtocolError:
-    return ProtocolError(text, reason=Reason.PROTOCOL_ERROR)

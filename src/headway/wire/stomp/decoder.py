@@ -6,8 +6,8 @@ Heads are remembered, so a publisher that says the same of all its messages has 
 
 Rules:
 - The version is agreed on by CONNECT, whatever the peer does with it: frames behind it are read as that version has it.
-- Line ends between frames are heart-beats; they bring no item. A carriage return before a line feed is part of the line
-  end, in every version: no client of an older one ends its values with one.
+- Line ends between frames are heart-beats; they bring no item, and neither does a stray NUL. A carriage return before a
+  line feed is part of the line end, in every version: no client of an older one ends its values with one.
 - A head has ``HEAD_BYTES_MAX`` bytes and ``HEADERS_MAX`` headers at most, a frame ``packet_bytes_max``, and the first
   frame ``CONNECT_BYTES_MAX``. What is larger is refused before it is buffered.
 - A body that is not SEND's is skipped.
@@ -22,6 +22,7 @@ from headway.core.base import ProtocolError, Reason
 from headway.wire.columns import same_frames
 from headway.wire.decoder import ALL, Decoder
 from headway.wire.stomp.destinations import destinations_of, plain_run
+from headway.wire.stomp.faults import BAD_COMMAND, BAD_FRAME, NO_DESTINATION, StompFault
 from headway.wire.stomp.items import Connect, Frame, Headers, Item, Sent
 from headway.wire.stomp.versions import V1_0, Version, agreed, unescaped
 
@@ -36,7 +37,7 @@ COMMANDS = frozenset({
     "CONNECT", "STOMP", "SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT",
 })  # fmt: skip
 _COMMAND_BYTES_MAX = 32
-_EOLS = re.compile(rb"[\r\n]+")
+_EOLS = re.compile(rb"[\r\n\0]+")
 
 
 class _Head:
@@ -87,7 +88,7 @@ class StompDecoder(Decoder[Item]):
         except ProtocolError as error:
             self.error = error
         except UnicodeDecodeError:
-            self.error = ProtocolError("a frame's head is not UTF-8")
+            self.error = _bad("a frame's head is not UTF-8")
         return len(data)
 
     def _frames(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
@@ -124,7 +125,7 @@ class StompDecoder(Decoder[Item]):
                        Reason.PACKET_TOO_LARGE)
         line = data.find(b"\n", pos)
         if line < 0 and n - pos > _COMMAND_BYTES_MAX:
-            raise _bad(f"{ascii(data[pos : pos + 16])[1:]} is no command of STOMP")
+            raise _unknown(_text(data[pos : pos + 32]))
         if line >= 0 and _text(data[pos:line]).rstrip("\r") not in COMMANDS:
             raise _unknown(_text(data[pos:line]))
 
@@ -191,7 +192,7 @@ class StompDecoder(Decoder[Item]):
             raise _bad("SEND came before CONNECT", Reason.PROTOCOL_ERROR)
         destination = head.headers.get("destination")
         if destination is None:
-            raise _bad("SEND has no destination", Reason.PROTOCOL_ERROR)
+            raise StompFault(NO_DESTINATION, "SEND has no destination")
         end = self._body_end(data, pos, body_at, head.body_bytes)
         if end < 0:
             return -1
@@ -218,7 +219,7 @@ class StompDecoder(Decoder[Item]):
         self.packets += len(run)
         return stop + 1
 
-    def _too_large(self, size: int) -> ProtocolError:
+    def _too_large(self, size: int) -> StompFault:
         return _bad(f"a frame of {size} bytes or more (at most {self._limit})", Reason.PACKET_TOO_LARGE)
 
 
@@ -278,9 +279,9 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _unknown(command: str) -> ProtocolError:
-    return _bad(f"{command[:32]!a} is no command of a STOMP client", Reason.PROTOCOL_ERROR)
+def _unknown(command: str) -> StompFault:
+    return StompFault(BAD_COMMAND, f"{command[:32]!a} is no command of a STOMP client")
 
 
-def _bad(text: str, reason: Reason = Reason.MALFORMED) -> ProtocolError:
-    return ProtocolError(text, reason=reason)
+def _bad(text: str, reason: Reason = Reason.MALFORMED) -> StompFault:
+    return StompFault(BAD_FRAME, text, reason)

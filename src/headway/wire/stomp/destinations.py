@@ -20,9 +20,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from headway.core.base import ProtocolError, Reason
 from headway.core.message import Record, Run, routing_key_of, topic_of
 from headway.wire.common import Address, address_of
+from headway.wire.stomp.faults import BAD_DESTINATION, UNKNOWN_DESTINATION, StompFault
 
 PARTS_MAX = 100
 _HEX = set("0123456789abcdefABCDEF")
@@ -54,7 +54,7 @@ class Destination(NamedTuple):
 
 @lru_cache(1024)
 def destinations_of(text: str) -> tuple[Destination, ...]:
-    """Returns the parts of a destination. Raises :class:`ProtocolError`."""
+    """Returns the parts of a destination. Raises :class:`StompFault`."""
     found: list[Destination] = []
     kind: Kind | None = None
     for part in text.split(","):
@@ -62,22 +62,29 @@ def destinations_of(text: str) -> tuple[Destination, ...]:
         if prefix:
             kind = _PREFIXES[prefix]
         if kind is None:
-            kinds = ", ".join(f"/{one}/" for one in Kind)
-            raise _bad(text, f"is none: it begins with one of {kinds}")
+            raise _unknown(text)
         name, key = _unquoted(part[len(prefix) :], text), ""
         if kind is Kind.EXCHANGE:
             name, _, key = part[len(prefix) :].partition("/")
             name, key = _unquoted(name, text), _unquoted(key, text)
         if not name:
-            raise _bad(text, "has no name")
+            raise _bad(part, kind, part[len(prefix) - 1 :] if prefix else part)
         found.append(Destination(kind, name, key))
     if len(found) > PARTS_MAX:
-        raise _bad(text, f"has {len(found)} parts (at most {PARTS_MAX})")
+        raise StompFault(BAD_DESTINATION, f"a destination has {len(found)} parts (at most {PARTS_MAX})")
     return tuple(found)
 
 
-def _bad(text: str, what: str) -> ProtocolError:
-    return ProtocolError(f"destination {text[:100]!r} {what}", reason=Reason.PROTOCOL_ERROR)
+def _unknown(text: str) -> StompFault:
+    kind = next((one for one in Kind if text == f"/{one}"), None)
+    if kind is not None:
+        return _bad(text, kind, "")
+    kinds = ", ".join(f"/{one}/" for one in Kind)
+    return StompFault(UNKNOWN_DESTINATION, f"'{text[:100]}' is not a valid destination: it begins with one of {kinds}")
+
+
+def _bad(text: str, kind: Kind | None, name: str) -> StompFault:
+    return StompFault(BAD_DESTINATION, f"'{name[:100]}' is not a valid {kind or text} destination")
 
 
 def _unquoted(text: str, whole: str) -> str:
@@ -95,7 +102,7 @@ def _unquoted(text: str, whole: str) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise _bad(whole, "has escaped bytes that are not UTF-8") from None
+        raise StompFault(BAD_DESTINATION, f"'{whole[:100]}' has escaped bytes that are not UTF-8") from None
 
 
 def plain_run(found: tuple[Destination, ...], data: bytes, ends: Sequence[int], bodies: Sequence[int]) -> Run:
@@ -124,7 +131,8 @@ def destination_of(record: Record) -> str:
     """Returns where a record was sent to."""
     address = address_of(record)
     if address is None:
-        return f"/exchange/{_quoted(record.exchange)}/{_quoted(routing_key_of(record.topic))}"
+        key = routing_key_of(record.topic)
+        return f"/exchange/{_quoted(record.exchange)}" + (f"/{_quoted(key)}" if key else "")
     return text_of(address)
 
 

@@ -56,31 +56,33 @@ class Cut:
 
 
 @lru_cache(4096)
-def _rest(lead: bytes, body_bytes: int, version: Version, redelivered: bool) -> bytes:
+def _rest(lead: bytes, body_bytes: int, version: Version, redelivered: bool | None) -> bytes:
     """Returns the bytes between an id and the body, for records with this lead."""
     record = queue_form().dialect.decode(lead)
-    return b"\n" + head_of(record, body_bytes, version, redelivered=redelivered)
+    return b"\n" + head_of(record, body_bytes, version, redelivered)
 
 
 class StompEnvelope:
-    """Writes the deliveries for one consumer; ``acks``: it acknowledges."""
+    """Writes the deliveries for one consumer; ``acks``: it acknowledges. ``queue``: it reads a queue, whose records may
+    come a second time."""
 
-    __slots__ = ("_acks", "_front", "_version", "shape")
+    __slots__ = ("_acks", "_front", "_queue", "_version", "shape")
 
-    def __init__(self, subscription: str | None, version: Version, *, acks: bool) -> None:
+    def __init__(self, subscription: str | None, version: Version, *, acks: bool, queue: bool = True) -> None:
         named = "" if subscription is None else header_line("subscription", subscription, version)
         self._version = version
         self._acks = acks and version is V1_2
         self._front = f"MESSAGE\n{named}message-id:".encode()
-        self.shape = ("stomp", version)
+        self._queue = queue
+        self.shape = ("stomp", version, queue)
 
     # -- for all consumers ------------------------------------------------------------------------------------------
 
     def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: bool = False) -> Cut:
-        data = bytes(data)
-        return self._cut_even(data, ends, redelivered) or self._cut_each(data, ends, redelivered)
+        data, again = bytes(data), redelivered if self._queue else None
+        return self._cut_even(data, ends, again) or self._cut_each(data, ends, again)
 
-    def _cut_even(self, data: bytes, ends: Sequence[int], redelivered: bool) -> Cut | None:
+    def _cut_even(self, data: bytes, ends: Sequence[int], redelivered: bool | None) -> Cut | None:
         """Cuts records that all have one lead; None: they do not, or are too few."""
         count, size = len(ends), ends[0]
         if count < FEW or ends[-1] != count * size:
@@ -94,7 +96,7 @@ class StompEnvelope:
         between = _rest(leads[0], size - lead_bytes, self._version, redelivered)
         return Cut(bodies, between, len(between) + size - lead_bytes + 1)
 
-    def _cut_each(self, data: bytes, ends: Sequence[int], redelivered: bool) -> Cut:
+    def _cut_each(self, data: bytes, ends: Sequence[int], redelivered: bool | None) -> Cut:
         lead_bytes, version, start = queue_form().lead_bytes, self._version, 0
         pieces: list[bytes] = []
         for end in ends:

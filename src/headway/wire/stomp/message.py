@@ -63,12 +63,13 @@ def _timestamp_ms(headers: Headers) -> int | None:
     return value * 1000 if value is not None and value < SECONDS_BELOW else value
 
 
-def head_of(record: Record, body_bytes: int, version: Version, *, redelivered: bool) -> bytes:
-    """Returns the part of a MESSAGE's head that is the same for all consumers, with the empty line behind it."""
+def head_of(record: Record, body_bytes: int, version: Version, redelivered: bool | None) -> bytes:
+    """Returns the part of a MESSAGE's head that is the same for all consumers, with the empty line behind it.
+    ``redelivered`` None: it cannot be, for its consumer acknowledges nothing."""
     lines = [header_line("destination", destination_of(record), version)]
     lines += [header_line(name, value, version) for name, value in _headers(record)]
-    if redelivered:
-        lines.append("redelivered:true\n")
+    if redelivered is not None:
+        lines.append(f"redelivered:{str(redelivered).lower()}\n")
     lines.append(f"content-length:{body_bytes}\n\n")
     return "".join(lines).encode("utf-8", "replace")
 

@@ -20,9 +20,9 @@ def receipt(receipt_id: str, version: Version) -> bytes:
     return written("RECEIPT", {"receipt-id": receipt_id}, version=version)
 
 
-def error(text: str, version: Version | None, receipt_id: str | None = None) -> bytes:
+def error(text: str, version: Version | None, receipt_id: str | None = None, heading: str = "") -> bytes:
     """Returns an ERROR frame, after which the connection ends. ``version`` None: none could be agreed on."""
-    headers: Mapping[str, str] = {"message": text[:MESSAGE_CHARS_MAX], "content-type": "text/plain"}
+    headers: Mapping[str, str] = {"message": heading or text[:MESSAGE_CHARS_MAX], "content-type": "text/plain"}
     if version is None:
         headers = {**headers, "version": OFFERED}
     if receipt_id is not None:

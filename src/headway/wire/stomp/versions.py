@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
-from headway.core.base import ProtocolError
+from headway.core.base import Reason
+from headway.wire.stomp.faults import BAD_HEADER, StompFault
 
 
 class Version(IntEnum):
@@ -52,7 +53,7 @@ def escaped(text: str, version: Version) -> str:
 
 
 def unescaped(text: str, version: Version) -> str:
-    """Raises :class:`ProtocolError`."""
+    """Raises :class:`StompFault`."""
     if version is V1_0 or "\\" not in text:
         return text
     meant = _MEANT[version]
@@ -60,7 +61,8 @@ def unescaped(text: str, version: Version) -> str:
     def one(found: re.Match[str]) -> str:
         char = meant.get(found[0])
         if char is None:
-            raise ProtocolError(f"a header has {found[0]!r}, which STOMP {version} does not know")
+            text = f"a header has {found[0]!r}, which STOMP {version} does not know"
+            raise StompFault(BAD_HEADER, text, Reason.MALFORMED)
         return char
 
     return _ESCAPE.sub(one, text)

@@ -242,7 +242,7 @@ class StompPeer(BasePeer[Item]):
         if isinstance(fault, Refused):
             self.note_limit(fault)
             self.engine.refused(self.connection, str(fault))
-            self.end_with(str(fault), fault.reason)
+            self.end_with(str(fault), fault.reason, str(fault.reason))
         else:
             assert isinstance(fault, ProtocolError)
             self.break_off(fault)

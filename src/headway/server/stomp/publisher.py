@@ -1,8 +1,7 @@
 """Publishing: a SEND becomes a run for each part of its destination.
 
 Rules:
-- A receipt is a confirm: it is sent once the journal has what is to be kept. Within a transaction it only says that the
-  frame has come.
+- A receipt is a confirm: it is sent once the journal has what is to be kept; within a transaction, after its commit.
 - A record that cannot be published ends the connection, for STOMP has no smaller answer.
 """
 
@@ -26,6 +25,7 @@ from headway.core.message import (
 from headway.core.routing import part_of
 from headway.server.connections import Steps
 from headway.server.peers import topic_named
+from headway.server.stomp.subscribing import terms_of
 from headway.wire.codecs import queue_form
 from headway.wire.common import Address, run_to
 from headway.wire.stomp.destinations import Destination, Kind, destinations_of
@@ -68,9 +68,8 @@ class Publisher:
             if any(says_merge(run.properties) for run in runs):
                 raise _bad("not in a transaction, whose commit could not refuse a single patch", MERGE)
             size = sum(len(run.data) + run.properties.size for run in runs)
-            transaction.publish(self._publish(runs, {}), size)
+            transaction.publish(self._publish(runs, headers), size)
             transaction.check_at_commit(partial(self._check, runs))
-            peer.done(headers)
             return
         peer.budget.begin(self._publish(runs, headers))
 
@@ -112,7 +111,7 @@ class Publisher:
         about = self._about(headers)
         runs: list[Run] = []
         for destination in destinations_of(headers["destination"]):
-            run = self._run(destination, first)
+            run = self._run(destination, first, headers)
             run.properties, run.headers, run.qos, lifetime_ms = about
             if lifetime_ms is not None:
                 run.expires_s = self._peer.engine.now() + lifetime_ms / 1000
@@ -124,7 +123,7 @@ class Publisher:
             runs.append(run)
         return runs
 
-    def _run(self, destination: Destination, first: Run) -> Run:
+    def _run(self, destination: Destination, first: Run, headers: Headers) -> Run:
         """Returns the run for a destination. Raises :class:`Refused`."""
         peer, (kind, name, key) = self._peer, destination
         data, ends, bodies = first.data, first.ends, first.bodies
@@ -139,8 +138,8 @@ class Publisher:
             return Run(topic_of(key), data, ends, bodies, exchange=name)
         if kind in (Kind.TOPIC, Kind.REPLY_TOPIC):
             return run_to(Address(_check_topic(topic_named(name)), is_topic=True), data, ends, bodies)
-        if kind is Kind.QUEUE:
-            peer.named.named(name)
+        if kind is Kind.QUEUE and not peer.named.knows(name):
+            peer.named.named(name, terms_of(headers))
         return run_to(Address(name), data, ends, bodies)
 
     def _about(self, headers: Headers) -> About:

@@ -4,8 +4,8 @@ Rules:
 - A subscription to topics with ``ack:auto`` reads their lane, and has all options. With acknowledgements it is a queue
   of its own that is bound to the topics, and a durable one is such a queue that stays.
 - A durable subscription is known by ``client-id`` and its name (ActiveMQ's ``activemq.subscriptionName``), or, where
-  ``durable:true`` asks for one, by the subscription's id and destination (RabbitMQ). It has one consumer at a time.
-  Unsubscribing with the same header ends it; without, or by leaving, it stays.
+  ``durable:true`` or ``persistent:true`` asks for one, by its id and destination (RabbitMQ). The first has one consumer
+  at a time. Unsubscribing with the same header ends it; without, or by leaving, it stays.
 - Headway's options are headers of SUBSCRIBE; ``x-headway-`` may stand before their names.
 """
 
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from headway.core.base import Reason, Refused, format_duration
 from headway.core.consumer import (
@@ -28,7 +30,7 @@ from headway.core.consumer import (
 from headway.core.message import TOPICS
 from headway.core.queue import Queue
 from headway.server.connections import SUBSCRIBE_WORK
-from headway.server.peers import DURABLE, binding_key_of, filter_of, name_of_topic
+from headway.server.peers import DURABLE, binding_key_of, filter_of, name_of_topic, read_terms
 from headway.server.protocols import QUEUES
 from headway.wire.stomp.destinations import Destination, Kind, destinations_of
 from headway.wire.stomp.envelope import StompEnvelope
@@ -49,6 +51,9 @@ _OWN = frozenset({
     "content-length", "content-type", "no-local", "persistent", "browser",
 }) | frozenset(NAMES)  # fmt: skip
 """Headers of SUBSCRIBE that are not options."""
+
+
+_TERMS = ("durable", "auto-delete")
 
 
 class Held(NamedTuple):
@@ -132,7 +137,7 @@ class Subscriber:
         if kind is Kind.TEMP_TOPIC:
             kind, name = Kind.TOPIC, name_of_topic(peer.temporaries.address(destination).name)
         durable = self._durable_name(headers, destination)
-        exclusive = durable is not None or headers.get("exclusive") == "true"
+        exclusive = any(name in headers for name in NAMES) or headers.get("exclusive") == "true"
         match kind:
             case Kind.TOPIC | Kind.REPLY_TOPIC if durable is None and ack == "auto":
                 return self._topics(name, headers, tag)
@@ -143,13 +148,13 @@ class Subscriber:
                 if durable is None:
                     queue = named.subscribed(bound, exchange)
                 else:
-                    queue = self._bound(named.named(durable, _terms(headers)), bound, exchange)
+                    queue = self._bound(named.named(durable, _kept_terms(headers)), bound, exchange)
             case Kind.TEMP_QUEUE:
                 options = _options(headers, Use.QUEUE)
                 queue = named.queues.queue(peer.granted, peer.temporaries.address(destination).name)
             case Kind.QUEUE:
                 options = _options(headers, Use.QUEUE)
-                queue = named.named(_plain(name), _terms(headers))
+                queue = named.named(_plain(name), terms_of(headers))
             case _:
                 options = _options(headers, Use.QUEUE)
                 queue = named.queues.queue(peer.granted, name)
@@ -185,11 +190,13 @@ class Subscriber:
                 text = "a durable subscription needs a client-id in CONNECT, by which it is found again"
                 raise Refused(Reason.PRECONDITION_FAILED, text)
             return f"durable.{self._peer.client_id}.{name}"
-        if headers.get("durable") != "true":
+        if not _is_durable(headers):
             return headers.get("x-queue-name")
+        if "id" not in headers:
+            raise StompFault(NO_HEADER, "a durable subscription has no id, by which it is found again")
         whose = f"{self._peer.client_id}." if self._peer.client_id else ""
         of = destination.name if destination.kind is Kind.TOPIC else f"{destination.name}/{destination.key}"
-        return headers.get("x-queue-name") or f"durable.{whose}{headers.get('id', '')}.{of}"
+        return headers.get("x-queue-name") or f"durable.{whose}{headers['id']}.{of}"
 
     def _bound(self, queue: Queue, key: str, exchange: str) -> Queue:
         """Binds a durable subscription's queue to its topics, and to no others."""
@@ -206,7 +213,7 @@ class Subscriber:
         """Returns whether the journal has to keep that. Raises :class:`Refused`, ProtocolError."""
         peer, queues = self._peer, self._peer.named.queues
         named = next((headers[one] for one in NAMES if headers.get(one)), None)
-        ends = named is not None or headers.get("durable") == "true"
+        ends = named is not None or _is_durable(headers)
         name = headers.get("id", headers.get("destination", ""))
         held = self._end(name) if name in self._held else None
         if held is None and named is None:
@@ -250,12 +257,31 @@ class Subscriber:
         return [one for one in ids if one <= delivery_id]
 
 
-def _terms(headers: Headers) -> QueueTerms:
-    """Returns the terms of a queue that a SUBSCRIBE makes: durable and staying, unless it says something else."""
-    if "durable" not in headers and "auto-delete" not in headers:
+def _is_durable(headers: Headers) -> bool:
+    return "true" in (headers.get("durable", "").lower(), headers.get("persistent", "").lower())
+
+
+def terms_of(headers: Headers) -> QueueTerms:
+    """Returns the terms of a queue that a frame makes: durable and staying, unless it says something else. RabbitMQ's
+    arguments of queues are headers. Raises :class:`Refused`."""
+    if not any(name in _TERMS or name.startswith("x-") for name in headers):
         return DURABLE
-    auto_delete = headers.get("auto-delete") == "true"
-    return QueueTerms(durable=headers.get("durable", "true") == "true", auto_delete=auto_delete)
+    arguments = {name: _value(text) for name, text in headers.items() if name.startswith("x-")}
+    durable, auto_delete = headers.get("durable", "true") == "true", headers.get("auto-delete") == "true"
+    return read_terms(arguments, durable=durable, exclusive=False, auto_delete=auto_delete)
+
+
+def _kept_terms(headers: Headers) -> QueueTerms:
+    """Returns the terms of a named subscription to topics: one that is not durable ends with its last consumer."""
+    if _is_durable(headers) or any(name in headers for name in NAMES):
+        return terms_of(headers)
+    return msgspec.structs.replace(terms_of(headers), durable=False, auto_delete=True)
+
+
+def _value(text: str) -> object:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 18 else text
 
 
 def _plain(name: str) -> str:

@@ -69,12 +69,12 @@ class NamedQueues:
         """Makes a temporary queue. Raises :class:`Refused`."""
         return self._fresh(TEMPORARY)
 
-    def subscribed(self, key: str) -> Queue:
-        """Makes a queue of the client's own, which ends with its consumer, and binds it to topics by this key. Raises
+    def subscribed(self, key: str, exchange: str = TOPICS) -> Queue:
+        """Makes a queue of the client's own, which ends with its consumer, and binds it by this key. Raises
         :class:`Refused`."""
         queue = self._fresh(SUBSCRIBED)
         try:
-            self.bind(queue, key)
+            self.bind(queue, key, exchange)
         except Exception:
             self.queues.delete(queue, self._engine.now())
             raise
@@ -92,6 +92,13 @@ class NamedQueues:
             check_binding(self._session.rights, binding, self.queues.exchange(exchange), own=own)
         self.queues.bind(self._session, binding, self._engine.now())
         return self.queues.outlives(binding)
+
+    def delete(self, name: str) -> None:
+        """Deletes a queue, if there is one. Raises :class:`Refused`."""
+        if self._session.rights is not None:
+            self._session.rights.check(Operation.DECLARE, queue_object(name))
+        if self.knows(name):
+            self.queues.delete(self.queues.queue(self._session, name), self._engine.now(), by=self._session)
 
     def check_read(self, queue: Queue) -> None:
         """Raises :class:`Refused` unless the client may consume from the queue."""

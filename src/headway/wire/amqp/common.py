@@ -17,11 +17,10 @@ from functools import lru_cache
 
 from headway.core.message import NO_PROPERTIES, Properties, routing_key_of, topic_of
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short, write_table
-from headway.wire.amqp.properties import CORRELATION_HEADER, PERSISTENT, joined, property_values, read
+from headway.wire.amqp.properties import CORRELATION_HEADER, PERSISTENT, REPLY_TOPIC, joined, property_values, read
 from headway.wire.common import NO_COMMON, Address, CommonProperties
 
 TIMESTAMP_MS = "timestamp_in_ms"
-REPLY_TOPIC = "x-headway-reply-topic"
 _TEXTS = {
     "content-type": "content_type", "content-encoding": "content_encoding", "correlation-id": "correlation_id",
     "message-id": "message_id", "type": "type", "user-id": "user_id", "app-id": "app_id",

@@ -50,6 +50,8 @@ TEXT_BYTES_MAX = 65_535
 """Longest text that fits into MQTT."""
 CORRELATION_HEADER = "x-correlation-id"
 """Header for MQTT correlation data that is no text, or longer than a short string."""
+REPLY_TOPIC = "x-headway-reply-topic"
+"""Header that says that the reply address is a topic. AMQP's is a routing key, and mostly a queue's name."""
 
 
 class BadExpiration(ProtocolError):
@@ -118,7 +120,10 @@ def read(raw: bytes) -> Facts:
     numbers = {name: int.from_bytes(raw[slice(*places[name])], "big") for name in _NUMBERS if name in places}
     priority = numbers.get("priority")
     reply_to = _text(short.get("reply-to"))
-    user = tuple((name, text) for name, value in headers.items() if (text := _user_text(name, value)) is not None)
+    user = tuple(
+        (name, text) for name, value in headers.items()
+        if name != REPLY_TOPIC and (text := _user_text(name, value)) is not None
+    )  # fmt: skip
     if priority is not None and "priority" not in headers:
         user += (("priority", str(priority)),)
     content_type = _text(short.get("content-type"))
@@ -201,6 +206,7 @@ def write(properties: Properties, qos: int) -> bytes:
         headers.setdefault(CORRELATION_HEADER, correlation)
     if _fits(properties.response_topic):
         values["reply-to"] = write_short(routing_key_of(properties.response_topic or ""))
+        headers[REPLY_TOPIC] = True
     if headers:
         values["headers"] = write_table(headers)
     if qos:

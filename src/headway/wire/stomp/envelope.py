@@ -79,7 +79,7 @@ class StompEnvelope:
     # -- for all consumers ------------------------------------------------------------------------------------------
 
     def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: int = 0) -> Cut:
-        data, again = bytes(data), redelivered if self._queue else None
+        data, again = bytes(data), redelivered > 0 if self._queue else None
         return self._cut_even(data, ends, again) or self._cut_each(data, ends, again)
 
     def _cut_even(self, data: bytes, ends: Sequence[int], redelivered: bool | None) -> Cut | None:

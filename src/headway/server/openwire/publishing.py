@@ -20,7 +20,7 @@ from headway.wire.codecs import queue_form
 from headway.wire.common import Address, run_to
 from headway.wire.openwire.decoder import Sent
 from headway.wire.openwire.marshalling import Destination, ProducerId
-from headway.wire.openwire.messages import Message
+from headway.wire.openwire.messages import RECENT, Message
 from headway.wire.openwire.replies import write_producer_ack, write_response
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Publishing:
         """Returns a run for each destination. Makes queues that there are not. Raises :class:`Refused`."""
         peer = self._peer
         properties = queue_form().write_common(message.common)
+        RECENT.remember(properties, message.common)
         runs = [self._run_to(part, message) for part in each_of(message.destination)]
         for run in runs:
             run.properties, run.qos = properties, int(message.common.persistent)

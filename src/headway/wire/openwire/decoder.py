@@ -56,7 +56,7 @@ Item = WireFormat | Request | Sent
 class OpenWireDecoder(Decoder[Item]):
     """``packet_bytes_max`` is the limit of a frame."""
 
-    __slots__ = ("_cache", "_greeted", "form", "packet_bytes_max")
+    __slots__ = ("_cache", "_greeted", "_tails", "form", "packet_bytes_max")
 
     def __init__(self, packet_bytes_max: int) -> None:
         super().__init__()
@@ -64,6 +64,7 @@ class OpenWireDecoder(Decoder[Item]):
         self.form = Form()
         self._greeted = False
         self._cache: ObjectCache | None = None
+        self._tails: dict[bytes, tuple[bool, str | None]] = {}
 
     @property
     def cache_bytes(self) -> int:
@@ -125,7 +126,7 @@ class OpenWireDecoder(Decoder[Item]):
         if end - pos < HEAD_BYTES:
             raise malformed("ends before its fields")
         number, wants_response = int.from_bytes(data[pos + 5 : pos + 9], "big"), data[pos + 9] != 0
-        r = FrameReader(data, pos + HEAD_BYTES, end, self.form.version, self._cache)
+        r = FrameReader(data, pos + HEAD_BYTES, end, self.form.version, self._cache, self._tails)
         if Type.MESSAGE <= kind <= Type.TEXT_MESSAGE:
             return Sent(number, wants_response, read_message(r, kind, self.packet_bytes_max))
         read = READERS.get(kind)  # type: ignore[call-overload]

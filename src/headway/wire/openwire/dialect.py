@@ -21,7 +21,7 @@ from headway.wire.common import CommonProperties, address_of
 from headway.wire.openwire.advisory import FOLLOWED, write_structure
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.marshalling import Destination, FrameReader, MessageId, ObjectCache, ProducerId, write_cached
-from headway.wire.openwire.messages import OWN_ID, read_message, write_message
+from headway.wire.openwire.messages import OWN_ID, RECENT, read_message, write_message
 from headway.wire.openwire.primitives import ABSENT, i32, i64
 
 OWN_PRODUCER = ProducerId(OWN_ID, 0, 0)
@@ -62,7 +62,7 @@ class OpenWireDialect(msgspec.Struct, frozen=True):
         return False
 
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
-        common, destination = queue_form().read_common(run.properties), destination_of(run)
+        common, destination = RECENT.of(run.properties), destination_of(run)
         sequences = range(first_sequence, first_sequence + len(run)) if first_sequence else repeat(0, len(run))
         frames = [
             self._frame(destination, common, run.properties, run.payload(index), sequence)

@@ -133,26 +133,30 @@ class ObjectCache:
 class FrameReader(OpenWireReader):
     """Reads one frame, with the objects in it. ``cache`` None: the client has no cache."""
 
-    __slots__ = ("cache", "version")
+    __slots__ = ("cache", "tails", "version")
 
-    def __init__(self, data: bytes, pos: int, end: int, version: int, cache: ObjectCache | None) -> None:
+    def __init__(self, data: bytes, pos: int, end: int, version: int, cache: ObjectCache | None,
+                 tails: dict[bytes, tuple[bool, str | None]] | None = None) -> None:  # fmt: skip
         super().__init__(data, pos, end)
         self.version = version
         self.cache = cache
+        self.tails: dict[bytes, tuple[bool, str | None]] = {} if tails is None else tails
+        """Ends of messages that were read lately (messages.py)."""
 
     def cached(self, what: str) -> Object | None:
         if self.cache is None:
             return self.nested(what)
-        if not self.flag(what):
-            return self.cache.get(self.u16(what))
-        number, at = self.u16(what), self.pos
+        data, pos = self.data, self.take(3, what)
+        number, at = data[pos + 1] << 8 | data[pos + 2], self.pos
+        if not data[pos]:
+            return self.cache.get(number)
         found = self.nested(what)
         if number != 0xFFFF:
             self.cache.put(number, found, self.pos - at)
         return found
 
     def nested(self, what: str) -> Object | None:
-        if not self.flag(what):
+        if not self.data[self.take(1, what)]:
             return None
         kind = self.u8(what)
         if kind == Type.MESSAGE_ID:

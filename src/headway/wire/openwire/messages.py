@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from headway.core.message import Properties
+from headway.wire.codecs import queue_form
 from headway.wire.common import Address, CommonProperties
 from headway.wire.openwire.bodies import kind_of, read_body, write_content
 from headway.wire.openwire.codes import Form, Type
@@ -50,10 +51,32 @@ _OWN_HEADERS = frozenset({GROUP, GROUP_SEQUENCE, TYPE, CORRELATION, DESTINATION_
 """Headers that are no properties in JMS."""
 PRIORITY = 4
 """JMS's default; other protocols say nothing then."""
+TAILS_MAX, TAIL_BYTES_MAX = 16, 200
+RECENT_MAX = 2048
+RECENT_BYTES_MAX = 1024
 SIZE_MIN = 1024
 """Bytes that the client counts for a message besides its body and properties."""
 OWN_ID = "ID:headway"
 """The producer of messages that came without an id."""
+
+
+class _Recent(dict[bytes, CommonProperties]):
+    """Properties of messages that came lately, by what queues and the journal keep of them: most are written for
+    consumers soon, and need not be read back for that."""
+
+    def remember(self, properties: Properties, common: CommonProperties) -> None:
+        native = properties.native
+        if native is not None and len(native) <= RECENT_BYTES_MAX:
+            if len(self) >= RECENT_MAX:
+                self.clear()
+            self[native] = common
+
+    def of(self, properties: Properties) -> CommonProperties:
+        found = self.get(properties.native) if properties.native is not None else None
+        return queue_form().read_common(properties) if found is None else found
+
+
+RECENT = _Recent()
 
 
 class Message(NamedTuple):
@@ -86,13 +109,7 @@ def read_message(r: FrameReader, kind: int, bytes_max: int) -> Message:
     persistent, expires_ms, priority = r.flag("flags"), r.i64("expiration"), r.u8("priority")
     reply_to, timestamp_ms, type_text = r.nested("reply address"), r.i64("timestamp"), r.text("type")
     content, marshalled = r.binary("body"), r.binary("properties")
-    r.nested("structure")
-    r.cached("consumer")
-    compressed = r.flag("flags")
-    r.i32("redelivery counter")
-    r.objects("path of brokers")
-    r.i64("arrival")
-    user_id = r.text("user id")
+    compressed, user_id = _read_tail(r)
     headers = read_headers(marshalled) if marshalled else {}
     if group is not None:
         headers = {**headers, GROUP: group} | ({GROUP_SEQUENCE: group_sequence} if group_sequence else {})
@@ -113,6 +130,28 @@ def read_message(r: FrameReader, kind: int, bytes_max: int) -> Message:
         expires_ms, message_id if isinstance(message_id, MessageId) else None,
         SIZE_MIN + len(marshalled or b"") + len(content or b""),
     )  # fmt: skip
+
+
+def _read_tail(r: FrameReader) -> tuple[bool, str | None]:
+    """Reads what stands behind a message's properties: whether its body is compressed, and its user's id. All else is
+    of brokers. Most messages of a client have the same bytes there, which are read once."""
+    tail = r.data[r.pos : r.end]
+    known = r.tails.get(tail)
+    if known is not None:
+        return known
+    structure = r.nested("structure")
+    defines = r.cache is not None and r.data[r.pos : r.pos + 1] == b"\1"
+    r.cached("consumer")
+    compressed = r.flag("flags")
+    r.i32("redelivery counter")
+    r.objects("path of brokers")
+    r.i64("arrival")
+    found = compressed, r.text("user id")
+    if structure is None and not defines and len(tail) <= TAIL_BYTES_MAX:
+        if len(r.tails) >= TAILS_MAX:
+            r.tails.clear()
+        r.tails[tail] = found
+    return found
 
 
 def _selectable(type_text: str | None, correlation: str | None) -> dict[str, object]:

@@ -48,7 +48,7 @@ class OpenWireReader(BytesReader):
 
     def text(self, what: str) -> str | None:
         """Reads an optional text with a length of two bytes."""
-        return self.utf(what) if self.flag(what) else None
+        return self.utf(what) if self.data[self.take(1, what)] else None
 
     def utf(self, what: str) -> str:
         size = self.u16(what)

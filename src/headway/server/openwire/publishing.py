@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 RETAIN = "ActiveMQ.Retain"
 """The property by which a publisher asks for its message to be retained."""
 PRODUCERS_MAX = 65_536
+MESSAGE_WORK = 8
+"""Work of reading a message and writing its properties, besides its way to its lanes."""
 
 
 class Publishing:
@@ -95,6 +97,7 @@ class Publishing:
     def publish(self, sent: Sent) -> None:
         """Publishes a message outside of a transaction, and responds. Raises :class:`Refused`."""
         kept = False
+        self._peer.budget.left -= MESSAGE_WORK
         for run in self.runs_of(sent.message):
             run.confirmed = sent.wants_response
             kept = self.publish_run(run) or kept

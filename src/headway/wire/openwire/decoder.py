@@ -11,7 +11,9 @@ from struct import Struct
 from typing import NamedTuple
 
 from headway.core.base import ProtocolError, Reason
-from headway.wire.decoder import Decoder
+from headway.core.message import Run, topic_of
+from headway.wire.common import Address, run_to
+from headway.wire.decoder import ALL, Decoder
 from headway.wire.openwire.codes import MAGIC, VERSION_MAX, VERSION_MIN, Form, Type
 from headway.wire.openwire.commands import READERS, Command
 from headway.wire.openwire.maps import read_properties
@@ -24,6 +26,7 @@ LENGTH_AND_TYPE = 5
 HEAD_BYTES = 10
 """Length, type, the command's number, and whether a response is wanted."""
 HANDSHAKE_BYTES_MAX = 64 * 1024
+ITEMS_AT_ONCE = 128
 
 
 class WireFormat(NamedTuple):
@@ -49,6 +52,14 @@ class Sent(NamedTuple):
     wants_response: bool
     message: Message
 
+    @property
+    def run(self) -> Run:
+        """A run to where the message goes first: whether there is room for that decides when it is handled."""
+        destination, payload = self.message.destination, self.message.payload
+        name = destination.name.partition(",")[0].rpartition("://")[2]
+        return run_to(Address(topic_of(name) if destination.is_topic else name, destination.is_topic), payload,
+                      [len(payload)], [0])  # fmt: skip
+
 
 Item = WireFormat | Request | Sent
 
@@ -70,6 +81,10 @@ class OpenWireDecoder(Decoder[Item]):
     def cache_bytes(self) -> int:
         """Bytes of the objects that the client has numbered."""
         return 0 if self._cache is None else self._cache.size
+
+    def feed(self, data: bytes | bytearray | memoryview, items_max: int = ALL) -> list[Item]:
+        """Returns no more than a turn has time for, if there is a limit at all: an item here is a whole message."""
+        return super().feed(data, items_max if items_max == ALL else min(items_max, ITEMS_AT_ONCE))
 
     def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
         n = len(data)

@@ -308,3 +308,27 @@ def test_a_body_has_the_bytes_that_were_sent(jms: Jms, connection: str) -> None:
     body = base64.b64encode(bytes(range(256)) * 1000).decode()
     jms.send(jms.producer(session), session, body, there, kind="bytes")
     assert jms.got(jms.consumer(session, there)).body == body
+
+
+def test_an_exclusive_consumer_gets_all_until_it_ends(jms: Jms, connection: str) -> None:
+    there = fresh()
+    session = jms.session(connection)
+    other = jms.consumer(session, there)
+    alone, next_one = (jms.consumer(session, f"{there}?consumer.exclusive=true") for _ in range(2))
+    producer = jms.producer(session)
+    for number in range(4):
+        jms.send(producer, session, str(number), there)
+    assert jms.drain(alone, 4) == ["0", "1", "2", "3"]
+    jms.do("close", alone)
+    jms.send(producer, session, "4", there)
+    assert jms.got(next_one).body == "4"
+    jms.do("close", next_one)
+    jms.send(producer, session, "5", there)
+    assert jms.got(other).body == "5"
+
+
+def test_what_cannot_be_had_is_refused_with_its_reason(jms: Jms, connection: str) -> None:
+    session = jms.session(connection)
+    with pytest.raises(JmsError, match="selectors"):
+        jms.consumer(session, fresh(), "a = 1")
+    assert jms.consumer(session, fresh()), "the connection goes on"

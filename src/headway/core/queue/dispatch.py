@@ -127,7 +127,7 @@ class Dispatch:
     def _after_answers(self) -> None:
         """Marks the queue as ready again if unsent answers to a member's commands are in the way. There is no event
         when they are sent."""
-        for member in self._members.eligible if self._terms.single_active else self._members.ring:
+        for member in self._members.eligible if self._members.single else self._members.ring:
             outlet = member.session.outlet
             if outlet.out and not outlet.blocked:
                 self._fanout.again[member.session] = None

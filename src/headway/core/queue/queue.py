@@ -267,7 +267,7 @@ class Queue:
         records of the chunk, sent before ``late_s``."""
         self.members.forget_settled()
         if self.members and self.backlog.wants(chunk):
-            holders = self.members.eligible if self.terms.single_active else list(self.members)
+            holders = self.members.eligible if self.members.single else list(self.members)
             return [] if self.members.anybody_moves(late_s, self.used_s) else holders
         return [
             member for member in [*self.members, *self.members.departed]

@@ -196,12 +196,13 @@ class Consuming:
     def _consume(self, consumer: Consumer, queue: Queue, name: str) -> None:
         peer, info = self._peer, consumer.info
         peer.queues.check_read(queue)
-        if info.selector:
-            raise JmsFault("selectors are for consumers of topics, not yet for those of queues")
+        if options_of(info).selector is not None:
+            what = "durable subscriptions" if info.subscription is not None else "consumers of queues"
+            raise JmsFault(f"{what} have no selectors here: a message that none selects would wait for ever")
         envelope = OpenWireEnvelope(consumer.written, f"{peer.granted.number}-{consumer.slot}", peer.wire)
         request = SubscribeRequest(
             f"$queue/{queue.name}", QUEUES.dialect, qos=1, name=(consumer.slot, name), envelope=envelope,
-            options=options_of(info, Use.QUEUE),
+            options=options_of(info, Use.QUEUE), alone=info.exclusive,
         )  # fmt: skip
         subscription = self._queues.consume(
             peer.granted, consumer.channel, queue, request, NO_LIMIT, peer.engine.now()
@@ -214,6 +215,8 @@ class Consuming:
         peer, info = self._peer, consumer.info
         if len(parts) != 1 or not parts[0].is_topic:
             raise JmsFault("a durable subscription is to one topic")
+        if info.no_local:
+            raise JmsFault("a durable subscription gets its own client's messages, too: noLocal is for others")
         name = durable_queue(peer.granted.client, info.subscription or "")
         key = binding_key_of(parts[0].name)
         known = self._peer.queues.found(name)

@@ -28,21 +28,30 @@ from headway.server.peers import CLOSING, OPEN, BasePeer, NamedQueues
 from headway.wire.openwire import commands
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.decoder import Item, OpenWireDecoder, Request, Sent, WireFormat
-from headway.wire.openwire.marshalling import ConnectionId, ConsumerId, Destination, ProducerId, SessionId
+from headway.wire.openwire.marshalling import (
+    ConnectionId,
+    ConsumerId,
+    Destination,
+    LocalTransactionId,
+    ProducerId,
+    SessionId,
+)
 from headway.wire.openwire.replies import JMS_ERROR, KEEP_ALIVE, write_error, write_refusal, write_response
 
 if TYPE_CHECKING:
     from headway.server.config import ListenerTable
     from headway.server.engine import Engine
 
+OBJECTS = "numbered_objects"
+"""The kind of memory that the objects take up that a client has numbered."""
 SILENCE = 1 / 1.5
 """Factor for the keep-alive: the client's own limit is the one that counts, and the engine allows one and a half."""
 
 
 class OpenWirePeer(BasePeer[Item]):
     __slots__ = (
-        "_consuming", "_doing", "_final", "_greeting", "_idle_s", "_publishing", "_said_s", "_settling", "_taken_bytes",
-        "_temporaries", "_transactions", "connection_id", "queues", "wire",
+        "_cache_bytes", "_consuming", "_doing", "_final", "_greeting", "_idle_s", "_publishing", "_said_s", "_settling",
+        "_taken_bytes", "_temporaries", "_transactions", "connection_id", "queues", "wire",
     )  # fmt: skip
 
     decoder: OpenWireDecoder
@@ -64,7 +73,7 @@ class OpenWirePeer(BasePeer[Item]):
         self._doing: Item | None = None
         self._final = b""
         self._idle_s = self._said_s = 0.0
-        self._taken_bytes = 0
+        self._taken_bytes = self._cache_bytes = 0
 
     # -- items --------------------------------------------------------------------------------------------------------
 
@@ -77,6 +86,13 @@ class OpenWirePeer(BasePeer[Item]):
         else:
             assert type(item) is Request
             self._request(item, item.command)
+
+    def received(self, data: bytes) -> bool:
+        more = super().received(data)
+        if self.session is not None and self.decoder.cache_bytes != self._cache_bytes:
+            self._cache_bytes = self.decoder.cache_bytes
+            self.session.tab.put(OBJECTS, self._cache_bytes)
+        return more
 
     def _sent(self, item: Sent) -> None:
         assert self.granted
@@ -96,9 +112,8 @@ class OpenWirePeer(BasePeer[Item]):
             self._respond(request, kept=True)
             return
         if isinstance(command, commands.ConnectionInfo):
+            self.connection_id = self.connection_id or command.connection.value
             self._greeting.connect(request, command)
-            if self.session is not None:
-                self.connection_id = command.connection.value
             return
         if isinstance(command, commands.KeepAliveInfo):
             if request.wants_response:
@@ -178,6 +193,7 @@ class OpenWirePeer(BasePeer[Item]):
         if isinstance(fault, Refused):
             self.note_limit(fault)
         item = self._doing
+        self._transactions.spoil(_transaction_of(item), str(fault))
         if isinstance(item, Request | Sent) and item.wants_response:
             self.pending_replies.send(write_refusal(item.number, class_of(fault), str(fault)), kept=False)
         else:
@@ -280,6 +296,15 @@ class OpenWirePeer(BasePeer[Item]):
     def _finish(self, running: Steps) -> Steps:
         yield from running
         self._parts_over()
+
+
+def _transaction_of(item: Item | None) -> LocalTransactionId | None:
+    """Returns the transaction that a message or an acknowledgement belongs to."""
+    if isinstance(item, Sent):
+        return item.message.transaction
+    if isinstance(item, Request) and isinstance(item.command, commands.MessageAck):
+        return item.command.transaction
+    return None
 
 
 _KEPT = {commands.ConsumerInfo, commands.RemoveSubscriptionInfo, commands.DestinationInfo}

@@ -1,8 +1,9 @@
 """Local transactions of JMS. A session has one at a time, and a connection one per session.
 
-Messages and acknowledgements that name a transaction are put off until its commit, in one phase. A rollback drops them:
-what the application had received stays in flight, for the client itself hands it out again. Distributed transactions
-(XA) are refused.
+Messages and acknowledgements that name a transaction are put off until its commit, in one phase. If one of them is
+refused the commit is, too, for the client may not have waited for an answer. A rollback drops them: what the
+application had received stays in flight, for the client itself hands it out again. Distributed transactions (XA) are
+refused.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TRANSACTIONS_MAX = 4096
 
 
 class Transactions:
-    __slots__ = ("_committing", "_consuming", "_open", "_peer", "_publishing", "_settling")
+    __slots__ = ("_committing", "_consuming", "_open", "_peer", "_publishing", "_settling", "_spoilt")
 
     def __init__(self, peer: ClientSide, publishing: Publishing, consuming: Consuming, settling: Settling) -> None:
         self._peer = peer
@@ -38,6 +39,8 @@ class Transactions:
         self._consuming = consuming
         self._settling = settling
         self._open: dict[LocalTransactionId, Transaction] = {}
+        self._spoilt: dict[LocalTransactionId, str] = {}
+        """Open transactions of which something was refused, and why."""
         self._committing: Transaction | None = None
 
     def over(self) -> None:
@@ -45,6 +48,7 @@ class Transactions:
         for transaction in self._open.values():
             transaction.forget()
         self._open.clear()
+        self._spoilt.clear()
         if self._committing is not None:
             self._committing.forget()
         del self._peer, self._publishing, self._consuming, self._settling
@@ -64,9 +68,7 @@ class Transactions:
                 self._commit(number, known, wants_response=wants_response)
                 return
             case TransactionStep.ROLLBACK | TransactionStep.FORGET:
-                transaction = self._open.pop(known, None)
-                if transaction is not None:
-                    transaction.forget()
+                self._forget(known)
             case TransactionStep.END:
                 pass
             case _:
@@ -84,6 +86,17 @@ class Transactions:
         if transaction is None:
             raise JmsFault(f"there is no transaction {known.value}", ROLLED_BACK)
         return transaction
+
+    def _forget(self, known: LocalTransactionId) -> None:
+        self._spoilt.pop(known, None)
+        transaction = self._open.pop(known, None)
+        if transaction is not None:
+            transaction.forget()
+
+    def spoil(self, known: LocalTransactionId | None, why: str) -> None:
+        """Notes that something in a transaction was refused."""
+        if known in self._open and known is not None:
+            self._spoilt.setdefault(known, why)
 
     def send(self, message: Message) -> None:
         """Puts a message off. Raises :class:`JmsFault`, :class:`Refused`."""
@@ -107,12 +120,15 @@ class Transactions:
 
     def _commit(self, number: int, known: LocalTransactionId, *, wants_response: bool) -> None:
         transaction = self._of(known)
-        del self._open[known]
+        spoilt = self._spoilt.get(known)
         try:
             transaction.check()
-        except Refused:
-            transaction.forget()
-            raise
+        except Refused as error:
+            spoilt = spoilt or str(error)
+        if spoilt is not None:
+            self._forget(known)
+            raise JmsFault(f"the transaction is rolled back: {spoilt}", ROLLED_BACK)
+        del self._open[known]
         self._committing = transaction
         self._peer.budget.begin(self._done(number, transaction, wants_response=wants_response))
 

@@ -67,6 +67,8 @@ class Window:
     """A limit on how many deliveries may be in flight at once."""
 
     __slots__ = ("exhausted_since_s", "limit", "timeouts", "used")
+    grants = False
+    """Whether its client says how many deliveries follow, and not how many may be unsettled (``Grant``)."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -80,6 +82,38 @@ class Window:
     @property
     def left(self) -> int:
         return self.limit - self.used
+
+    def spend(self, count: int) -> None:
+        """Notes that deliveries were sent, settled or not."""
+
+
+class Grant(Window):
+    """The credit of a consumer whose client says how many deliveries may follow, whether it settles those that it has
+    or not (link credit of AMQP 1.0). ``used`` counts its unsettled deliveries, as in any window."""
+
+    __slots__ = ("credit", "spent")
+    grants = True
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.credit = 0
+        self.spent = 0
+        """The deliveries that were sent since the consumer began, and the credit that was used up without any."""
+
+    @property
+    def left(self) -> int:
+        return self.credit
+
+    def spend(self, count: int) -> None:
+        self.credit -= count
+        self.spent += count
+
+    def give(self, credit: int) -> None:
+        """The client permits so many further deliveries. ``limit`` becomes the most that it has permitted at once."""
+        self.credit = credit
+        self.limit = max(self.limit, credit)
+        if credit > 0:
+            self.exhausted_since_s = None
 
 
 NOTHING: dict[int, Delivery] = {}
@@ -302,6 +336,20 @@ class Channel(Window):
             self.remove(delivery_id)
         self.timed_out = NOTHING
         self.replay.clear()
+
+
+class GrantedChannel(Channel):
+    """A channel whose client permits so many further frames, of which a large record takes several."""
+
+    __slots__ = ("frames_left",)
+
+    def __init__(self, number: int, owner: int, in_flight_bytes: InFlightBytes = NOT_COUNTED) -> None:
+        super().__init__(NO_LIMIT, NO_LIMIT, number, owner, in_flight_bytes)
+        self.frames_left = 0
+
+    @property
+    def left(self) -> int:
+        return min(super().left, self.frames_left)
 
 
 def _size_of(delivery: Delivery) -> int:

@@ -243,6 +243,11 @@ class Subscription:
     # -- credit -----------------------------------------------------------------------------------------------------
 
     @property
+    def counts_credit(self) -> bool:
+        """Tells whether it gets no more than its client permits."""
+        return self.request.qos > 0 or self.window.grants
+
+    @property
     def credit_left(self) -> int:
         return min(self.window.left, self.channel.left, self.channel.whole.left)
 
@@ -260,7 +265,7 @@ class Subscription:
     @property
     def prefetch(self) -> int:
         """Returns how many deliveries its client permits to be in flight; 0 if it acknowledges none."""
-        return min(self.window.limit, self.channel.limit, self.channel.whole.limit) if self.request.qos else 0
+        return min(self.window.limit, self.channel.limit, self.channel.whole.limit) if self.counts_credit else 0
 
     @property
     def patience_s(self) -> float:

@@ -9,7 +9,6 @@ from uuid import uuid4
 import pytest
 from proton.utils import BlockingConnection
 from tests.interop.process import BrokerProcess
-from tests.interop.waiting import PATIENCE_S
 
 from headway.server.config.auth import hash_password
 
@@ -32,6 +31,7 @@ guest = "{hash_password("guest")}"
 filter = "prices/#"
 key = "/id"
 """
+TIMEOUT_S = 10.0
 Dial = Callable[..., BlockingConnection]
 
 
@@ -57,7 +57,7 @@ def dial(amqp1_broker: BrokerProcess) -> Iterator[Dial]:
 
     def connect_one(listener: str = "amqp", **more: Any) -> BlockingConnection:
         url = more.pop("url", f"amqp://127.0.0.1:{amqp1_broker.ports[listener]}")
-        opened.append(BlockingConnection(url, timeout=PATIENCE_S, **more))
+        opened.append(BlockingConnection(url, timeout=TIMEOUT_S, **more))
         return opened[-1]
 
     yield connect_one

@@ -3,8 +3,9 @@
 Rules:
 - Records are sent only as far as the client gives credit. How long it gives none while records wait is what shows that
   it is slow.
-- A consumer of topics reads them for itself. Its deliveries are settled when they are sent, whatever it asks for: its
-  cursor is its position. A durable one has a queue of its own that is bound to the topics, and settles what it gets.
+- A consumer of topics reads them for itself. It may settle what it gets, as its library does, but for the broker a
+  record is settled once it is sent: its cursor is its position. A durable one has a queue of its own that is bound to
+  the topics, and there settling counts.
 - What is unsettled when a link ends goes back to its queue.
 - ``drain``: what the client's credit allows is sent, and what is left of the credit is used up.
 """
@@ -144,8 +145,8 @@ class ConsumingLink:
         )  # fmt: skip
         dialect = QUEUES.dialect if of_queue else Amqp1Dialect(offsets=options.offsets)
         return SubscribeRequest(
-            filter, dialect, qos=0 if self.settled else 1, no_local=no_local, send_retained="never", options=options,
-            name=(session.number, self.name), envelope=envelope,
+            filter, dialect, qos=int(of_queue and not self.settled), no_local=no_local, send_retained="never",
+            options=options, name=(session.number, self.name), envelope=envelope,
         )  # fmt: skip
 
     def _consume(self, queue: Queue, wishes: Wishes, *, exclusive: bool = False) -> None:
@@ -162,7 +163,6 @@ class ConsumingLink:
     def _read(self, filter: str, wishes: Wishes) -> None:
         """Reads topics."""
         peer = self._session.peer
-        self.settled = True
         options = parse_options(wishes.options, Use.SUBSCRIPTION)
         request = self._request(filter, options, of_queue=False, no_local=wishes.no_local)
         self.consumer = peer.queues.queues.consume_topics(

@@ -21,6 +21,7 @@ from headway.server.amqp1.greeting import Greeting
 from headway.server.amqp1.publishing import PublishingLink
 from headway.server.amqp1.session import Amqp1Session
 from headway.server.connections import Connection
+from headway.server.loop import Repeating
 from headway.server.peers import CLOSING, OPEN, BasePeer, NamedQueues, Transaction, free_name
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.decoder import FRAME_BYTES_MIN, Amqp1Decoder
@@ -43,12 +44,15 @@ SILENCE = 2 / 1.5
 """Factor for the keep-alive: a client may be silent for twice what it was told, and the engine allows one and a half
 times."""
 NAME_CHARS_MAX = 200
+FAST_S = 6.0
+"""Idle time-outs that are shorter have a timer of their own, for supervision looks once a second."""
+BEAT_S = 0.05
 CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS")
 
 
 class Amqp1Peer(BasePeer[Item]):
     __slots__ = (
-        "_doing", "_draining", "_final", "_greeting", "_heartbeat_s", "_leaving", "_said_s", "_taken_bytes",
+        "_beats", "_doing", "_draining", "_final", "_greeting", "_heartbeat_s", "_leaving", "_said_s", "_taken_bytes",
         "channel_max", "container", "frame_bytes_max", "message_bytes_max", "queues", "sessions", "transactions",
         "username",
     )  # fmt: skip
@@ -74,6 +78,7 @@ class Amqp1Peer(BasePeer[Item]):
         """The last word to the client, once it is chosen."""
         self._doing: Item = Empty()
         self._draining = False
+        self._beats: Repeating | None = None
         self._heartbeat_s = 0.0
         self._said_s = 0.0
         self._taken_bytes = 0
@@ -213,6 +218,10 @@ class Amqp1Peer(BasePeer[Item]):
         self.message_bytes_max = min(self.listener.packet_bytes_max, int(pool.memory_limit * pool.client_share))
         self.decoder.message_bytes_max, self.decoder.frame_bytes_max = self.message_bytes_max, FRAME_BYTES_MAX
         self.queues = NamedQueues(self.engine, self.session)
+        if 0 < self._heartbeat_s < FAST_S:
+            beats = Repeating(self.engine.loop, max(BEAT_S, self._heartbeat_s / 4), self._beat_now)
+            self._beats = beats
+            beats.start()
         self.become(OPEN)
         self.engine.connected(self.connection)
 
@@ -279,6 +288,10 @@ class Amqp1Peer(BasePeer[Item]):
             self.engine.turn_soon()
         if not self._heartbeat_s or self._draining:
             return now if self._draining else inf
+        return self._beat(now)
+
+    def _beat(self, now: float) -> float:
+        """Sends an empty frame if it is time. Returns when to look again."""
         if self.connection.taken_bytes != self._taken_bytes:
             self._taken_bytes, self._said_s = self.connection.taken_bytes, now
         elif now - self._said_s >= self._heartbeat_s / 2 and not self.connection.out and not self.connection.blocked:
@@ -330,8 +343,15 @@ class Amqp1Peer(BasePeer[Item]):
             return self._final
         return write_close(error(end_condition(reason), text, self.frame_bytes_max - 128))
 
+    def _beat_now(self) -> None:
+        if self.state is OPEN:
+            self._beat(self.engine.now())
+
     def over(self) -> None:
         self._greeting.over()
+        if self._beats is not None:
+            self._beats.stop()
+            self._beats = None
 
     def leave(self, session: Session, reason: Reason) -> None:
         for one in self.sessions.values():

@@ -131,8 +131,7 @@ class PublishingLink:
             raise LinkFault(Condition.PRECONDITION_FAILED, "the message does not say in its property to where it goes")
         if self._places is None or self._places[0] != to:
             place = place_of(self._session.peer.engine, to, None, filter=False)
-            if place.node is Node.QUEUE:
-                self._session.peer.queues.named(place.name)
+            _make_queue(self._session, place)
             self._places = to, place
         return self._places[1]
 
@@ -273,13 +272,19 @@ def _check_patch(run: Run, router: object) -> None:
     run.headers = {name: value for name, value in (run.headers or {}).items() if name != MERGE} or None
 
 
+def _make_queue(session: SessionSide, place: Place) -> None:
+    """Makes the queue that a place means, if there is none. One that is another client's own may be sent to."""
+    queues = session.peer.queues
+    if place.node is Node.QUEUE and not queues.knows(place.name):
+        queues.named(place.name)
+
+
 def place_for(session: SessionSide, target: Target) -> Place:
     """Returns what the target of a link means; makes its queue if there is none. Raises LinkFault, Refused."""
     peer = session.peer
     place = place_of(peer.engine, target.address, target.capabilities, filter=False)
-    if place.node is Node.QUEUE:
-        peer.queues.named(place.name)
-    elif place.node is Node.EXCHANGE:
+    _make_queue(session, place)
+    if place.node is Node.EXCHANGE:
         exchange = peer.engine.broker.registry.router.exchanges.by_name[place.name]
         if exchange.internal:
             text = f"exchange '{exchange.name}' is internal: bind another one to it"

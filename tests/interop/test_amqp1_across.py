@@ -100,7 +100,8 @@ def test_mqtt_both_ways(amqp1_broker: BrokerProcess, client: BlockingConnection,
         assert (got.correlation_id, got.reply_to) == ("c", "topic://re/ply")
         assert got.annotations[symbol("x-opt-headway-topic")] == f"{own_word}/b"
         other.subscribe(f"{own_word}/#", qos=1)
-        sent = Message("text", properties={**TYPED, "real": 1.5}, correlation_id="c", reply_to="topic://re.ply", content_type="text/x")
+        said = {"correlation_id": "c", "reply_to": "topic://re.ply", "content_type": "text/x"}
+        sent = Message("text", properties={**TYPED, "real": 1.5}, **said)
         client.create_sender(f"topic://{own_word}.c").send(sent)
         (message,) = other.wait(1)
     assert (message.payload, message.topic) == (b"text", f"{own_word}/c")

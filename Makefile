@@ -17,11 +17,12 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
-.PHONY: help setup serve demo test suite bench judge crash soak mutants lint style types lock clean mosquitto browser java
+.PHONY: help setup serve demo test suite bench judge crash soak mutants lint style types lock clean mosquitto browser \
+	java jms
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
-	@echo "make serve   a broker on mqtt://127.0.0.1:1883 and amqp://127.0.0.1:5672"
+	@echo "make serve   a broker on mqtt://127.0.0.1:1883, and for AMQP on :5672, STOMP on :61613, OpenWire (JMS) on :61616"
 	@echo "make test    lint, types and every test (eight minutes on two cores)"
 	@echo "make soak    what takes longer: canaries beside every kind of trouble, hundreds of seeds (a quarter of an hour)"
 	@echo "make crash   kills the broker fifty times under load; nothing confirmed may be lost (two minutes)"
@@ -52,7 +53,7 @@ types: $(SPARK_STAMP)
 	$(BIN)/mypy
 
 # mypy keeps one core busy for a while where it has no cache yet, so it runs beside the tests.
-test: style mosquitto browser java
+test: style mosquitto browser java jms
 	@$(MAKE) -j 2 suite types
 
 # Four workers on two cores, as each waits for others now and then; one has all that shares a Spark session
@@ -145,6 +146,18 @@ mosquitto:
 			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mosquitto-clients >/dev/null; \
 		else \
 			echo "The tests need mosquitto_pub: sudo apt-get install -y --no-install-recommends mosquitto-clients" >&2; exit 1; \
+		fi; fi
+
+# OpenWire is tested with ActiveMQ's JMS client. Where it cannot be had, those tests are skipped.
+JMS := libactivemq-java openjdk-17-jdk-headless
+jms:
+	@if [ ! -e /usr/share/java/activemq-client.jar ] || ! command -v javac >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && \
+			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(JMS) >/dev/null || \
+			echo "$(JMS) cannot be installed: the tests of JMS are skipped" >&2; \
+		else \
+			echo "The tests of JMS are skipped without: sudo apt-get install -y --no-install-recommends $(JMS)" >&2; \
 		fi; fi
 
 # MQTT over WebSocket is tested with mqtt.js, in node and in a page in Chromium. Where they cannot be had, those tests

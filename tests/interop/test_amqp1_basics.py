@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from proton import ConnectionException, Delivery, Described, Handler, Message, Timeout, symbol
-from proton.reactor import AtMostOnce, Container, DurableSubscription, Filter, ReceiverOption, Selector
+from proton.reactor import AtMostOnce, Container, Copy, DurableSubscription, Filter, ReceiverOption, Selector
 from proton.utils import BlockingConnection, LinkDetached, SendException
 from tests.interop.amqp1_fixtures import TIMEOUT_S, Dial
 from tests.interop.process import BrokerProcess
@@ -204,6 +204,19 @@ def test_settled_deliveries_do_not_come_again(client: BlockingConnection, own_wo
     assert [receiver.receive().body for _ in range(3)] == [0, 1, 2]
     receiver.close()
     nothing_comes(client.create_receiver(own_word))
+
+
+def test_a_browser_takes_nothing(client: BlockingConnection, own_word: str) -> None:
+    sender = client.create_sender(own_word)
+    for number in range(5):
+        sender.send(Message(number))
+    for _ in range(2):
+        browser = client.create_receiver(own_word, credit=2, options=Copy())
+        assert [browser.receive().body for _ in range(5)] == [0, 1, 2, 3, 4]
+        nothing_comes(browser)
+        browser.close()
+    receiver = client.create_receiver(own_word, credit=5)
+    assert [receiver.receive().body for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
 # -- credit ------------------------------------------------------------------------------------------------------------

@@ -10,9 +10,15 @@ from headway.wire.common import CommonProperties
 
 
 class QueueForm(NamedTuple):
-    """The form in which queues keep records, and the journal their arguments, whatever protocol their clients speak."""
+    """The form in which queues keep records, and the journal their arguments, whatever protocol their clients speak.
+    Consumers of topics may read them in it, too."""
 
     dialect: Dialect
+    topics: Callable[[bool], Dialect]
+    """Returns the dialect for consumers of topics. True: each record has its offset as a header."""
+    lead_bytes: Callable[[bytes, int], int]
+    """Returns the size of the *lead* of the record that begins at this position: all that comes before the body, with
+    the body's size in it. ``dialect.decode`` of a lead alone is the record without its payload."""
     write_table: Callable[[dict[str, Any]], bytes]
     """Writes the arguments of exchanges and bindings."""
     read_table: Callable[[bytes], dict[str, Any]]

@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -56,7 +56,7 @@ def address_of(record: Record | Run) -> Address | None:
     return None if record.exchange else Address(routing_key_of(record.topic))
 
 
-def run_to(address: Address, data: bytes, ends: list[int], bodies: list[int]) -> Run:
+def run_to(address: Address, data: bytes, ends: Sequence[int], bodies: Sequence[int]) -> Run:
     """Returns a run of records for an address, without properties."""
     if address.is_topic:
         return Run(address.name, data, ends, bodies)

@@ -11,6 +11,8 @@ from headway.core.clients.subscribing import Subscribing
 from headway.core.consumer import (
     NO_LIMIT,
     Channel,
+    CountedWindow,
+    Grant,
     Session,
     SubscribeRequest,
     Subscription,
@@ -68,15 +70,18 @@ class Consuming(Acks, ABC):
 
     def consume_topics(
         self, session: Session, channel: Channel, request: SubscribeRequest, now: float,
-        prefetch: int | Window = NO_LIMIT,
+        window: CountedWindow | Grant | None = None,
     ) -> Subscription:  # fmt: skip
-        """Adds a consumer that reads topics for itself and acknowledges nothing; the same request again renews it."""
+        """Adds a consumer that reads topics for itself; the same request again renews it. It acknowledges nothing, or
+        by their number the records that its ``window`` has room for, or its client grants so many."""
         known = session.subscriptions.get(request.key)
         if known is not None and (known.filter, known.request.options) != (request.filter, request.options):
             raise Refused(Reason.NOT_ALLOWED, "there is a consumer of that tag on this channel")
         subscription = self._subscribing.subscribe(session, request, now)
         if subscription is not known:
-            _put_on(channel, subscription, prefetch)
+            _put_on(channel, subscription, NO_LIMIT if window is None else window)
+            if isinstance(window, CountedWindow):
+                subscription.counted = window
         return subscription
 
     def cancel(self, subscription: Subscription, now: float) -> None:

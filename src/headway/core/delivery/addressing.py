@@ -38,26 +38,8 @@ def cut_of(
 
 def take_ids(consumer: Subscription, cut: object, count: int) -> int:
     """Takes the ids of the first ``count`` deliveries of a cut, which are sent now, and returns the first id."""
-    consumer.window.spend(count)
-    if consumer.request.envelope is not None:
-        consumer.request.envelope.sent(cut, count)
+    consumer.window.spend(cut, count)
     return consumer.channel.take_ids(count)
-
-
-def note_exhausted(consumer: Subscription, now: float) -> None:
-    """Notes since when records wait because the client permits no more."""
-    for window in (consumer.window, consumer.channel, consumer.channel.whole):
-        if window.left <= 0 and window.exhausted_since_s is None:
-            window.exhausted_since_s = now
-
-
-def starves(consumer: Subscription, now: float) -> bool:
-    """Tells whether its client grants no delivery now. Then it is sent nothing until it is let on."""
-    if not consumer.window.grants or consumer.credit_left > 0:
-        return False
-    note_exhausted(consumer, now)
-    consumer.session.pause(consumer)
-    return True
 
 
 def address_each(cuts: Cuts, subscription: Subscription, chunk: Chunk, first: int, last: int) -> bytes:

@@ -19,7 +19,7 @@ import msgspec
 
 from headway.core.base import Reason
 from headway.core.consumer import EVERY_RECORD, Delivery, Predicate, Session, Subscription
-from headway.core.delivery.addressing import Cuts, address, address_each, starves
+from headway.core.delivery.addressing import Cuts, address, address_each
 from headway.core.delivery.exactly_once import exactly_once_position, holds_back, lose, note_in_flight, write
 from headway.core.log import HELD_BACK_BYTES, NOT_DURABLE, Chunk, DurablePosition
 from headway.core.message import SCAN_MAX, Dialect, Record
@@ -99,7 +99,7 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> in
     while records < BATCH_RECORDS:
         if len(out) >= BATCH_BYTES or held_back.size >= HELD_BACK_BYTES:
             break
-        if (subscription.request.qos and _out_of_credit(session, now)) or starves(subscription, now):
+        if (subscription.request.qos and _out_of_credit(session, now)) or subscription.out_of_room(now):
             return _written_steps(subscription, records) if out else 0
         try:
             record = next(backfill.records)
@@ -134,11 +134,11 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> in
 
 
 def _written_steps(subscription: Subscription, records: int) -> int:
-    return _steps(records, WRITTEN_A_STEP if subscription.request.envelope is None else ADDRESSED_A_STEP)
+    return _steps(records) if subscription.request.envelope is None else 1 + records // ADDRESSED_A_STEP
 
 
-def _steps(records: int, a_step: int = WRITTEN_A_STEP) -> int:
-    return 1 + records // a_step
+def _steps(records: int) -> int:
+    return 1 + records // WRITTEN_A_STEP
 
 
 def _append_record(subscription: Subscription, record: Record, now: float, *, retained: bool) -> bool:
@@ -212,17 +212,16 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cut
     cursor, session = subscription.cursor, subscription.session
     chunk = cursor.chunk
     assert chunk is not None
-    if starves(subscription, now):
-        return 0
     first = chunk.index_at(cursor.position)
     begin = chunk.record_start(first)
     last = max(first + 1, bisect_right(chunk.ends, begin + BATCH_BYTES))
-    if subscription.window.grants:
-        last = min(last, first + subscription.credit_left)
     if chunk.holes is not None:
         last = max(first + 1, _as_credit_allows(session, chunk.holes, first, last))
         if session.channel.in_flight_bytes.allowance is not None:
             last = session.channel.in_flight_bytes.permits(chunk.ends, first, last)
+    if subscription.out_of_room(now):
+        return 0
+    last = min(last, first + subscription.room)
     picky = bool(subscription.skips) or chunk.soonest_s <= now or chunk.largest > session.max_packet_bytes
     if picky:
         reason = _why_left_out(subscription, chunk, first, now)

@@ -266,8 +266,5 @@ class Envelope(Protocol):
     def write(self, cut: Any, start: int, stop: int, first_id: int) -> bytes:
         """Returns the deliveries of records ``start`` … ``stop - 1`` of the cut, with ids from ``first_id`` on."""
 
-    def sent(self, cut: Any, count: int) -> None:
-        """Is told that the first ``count`` records of the cut are sent."""
-
     def ends(self, cut: Any, start: int, stop: int) -> list[int]:
         """Returns the end of each delivery in the bytes that ``write`` returns."""

@@ -311,6 +311,19 @@ class Queue:
         self.used_s = now
         return self._dispatch.get(member, now)
 
+    def waiting(self, most: int, bytes_max: int, now: float) -> list[tuple[bytes, int]]:
+        """Returns the records that wait, the first of them, as they are in the lane, and how often each came back.
+        Takes none. Raises OSError (failing disk)."""
+        found: list[tuple[bytes, int]] = []
+        for chunk, index, returns in self.backlog.waiting(most):
+            start, end = chunk.record_start(index), chunk.ends[index]
+            bytes_max -= end - start
+            if bytes_max < 0:
+                break
+            if not self.drops.expired(chunk, index, now):
+                found.append((bytes(chunk.read(start, end)), returns))
+        return found
+
     def room_for(self, run: Run, now: float) -> int:
         """Returns how many records of the run a queue with a length limit accepts."""
         size = (run.ends[-1] - run.bodies[-1]) or 1

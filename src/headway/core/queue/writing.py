@@ -18,7 +18,6 @@ from headway.core.delivery import (
     cut_of,
     exactly_once_position,
     holds_back,
-    note_exhausted,
     record_at,
     take_ids,
     write,
@@ -49,7 +48,7 @@ def has_room(member: Subscription, now: float) -> bool:
         return False  # it still works on deliveries that timed out and were requeued
     if not member.counts_credit or member.credit_left > 0:
         return True
-    note_exhausted(member, now)
+    member.note_exhausted(now)
     member.channel.in_flight_bytes.wait()
     return False
 
@@ -108,7 +107,7 @@ def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Send
 def send_batch(
     registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, now: float, *, redelivered: int
 ) -> SendResult:
-    """Offers records ``first`` … ``last - 1`` to the member's outlet."""
+    """Offers records ``first`` … ``last - 1`` to the member's outlet. ``redelivered``: how often they came back."""
     outlet, envelope, channel = member.session.outlet, member.request.envelope, member.channel
     assert envelope is not None
     try:
@@ -146,7 +145,7 @@ def resend(member: Subscription, delivery_id: int, now: float) -> bool:
         data = chunk.read(chunk.record_start(index), chunk.ends[index])
     except OSError:
         return False
-    cut = envelope.cut(data, [len(data)], redelivered=True)
+    cut = envelope.cut(data, [len(data)], redelivered=1)
     channel.remove(delivery_id)
     again = take_ids(member, cut, 1)
     channel.add(again, delivery)

@@ -25,7 +25,7 @@ from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.protocols import QUEUES
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.dialect import Amqp1Dialect
-from headway.wire.amqp1.envelope import Amqp1Envelope
+from headway.wire.amqp1.envelope import Amqp1Envelope, Cut
 from headway.wire.amqp1.items import Transfers
 from headway.wire.amqp1.performatives import Attach, Flow, Source, words
 
@@ -40,7 +40,7 @@ TURNS_MAX = 64
 
 
 class ConsumingLink:
-    __slots__ = ("_grant", "_own", "_session", "attach", "consumer", "draining", "handle", "settled")
+    __slots__ = ("_envelope", "_grant", "_own", "_session", "attach", "consumer", "draining", "handle", "settled")
 
     def __init__(self, session: SessionSide, attach: Attach) -> None:
         self._session = session
@@ -48,7 +48,8 @@ class ConsumingLink:
         self.handle = attach.handle
         self.settled = attach.snd_settle_mode == SETTLED
         self.draining = False
-        self._grant = Grant()
+        self._grant = Grant(self._sent)
+        self._envelope: Amqp1Envelope
         self._own: Queue | None = None
         """The queue that ends with this link, if it is closed."""
         self.consumer: Subscription
@@ -141,8 +142,9 @@ class ConsumingLink:
         session = self._session
         envelope = Amqp1Envelope(
             session.number, self.handle, session.peer.frame_bytes_max, settled=self.settled,
-            decode=QUEUES.dialect.decode if of_queue else None, sent=session.frames_sent,
+            decode=QUEUES.dialect.decode if of_queue else None,
         )  # fmt: skip
+        self._envelope = envelope
         dialect = QUEUES.dialect if of_queue else Amqp1Dialect(offsets=options.offsets)
         return SubscribeRequest(
             filter, dialect, qos=int(of_queue and not self.settled), no_local=no_local, send_retained="never",
@@ -169,6 +171,9 @@ class ConsumingLink:
             self._session.session, self._session.core, request, self._session.now(), self._grant
         )
         peer.budget.left -= SUBSCRIBE_WORK
+
+    def _sent(self, cut: Cut, count: int) -> None:
+        self._session.frames_sent(self._envelope.frames_of(cut, count))
 
     # -- credit -------------------------------------------------------------------------------------------------------
 
@@ -219,7 +224,7 @@ class ConsumingLink:
             if grant.credit > 0 and (outlet.blocked or outlet.out or self._has_more(queue, now)):
                 return False
         self.draining = False
-        grant.spend(max(0, grant.credit))
+        grant.use_up()
         self._session.say_flow((self.handle, grant.spent & 0xFFFF_FFFF, 0), available=0, drain=True)
         return True
 

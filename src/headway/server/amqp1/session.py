@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from headway.core.base import HeadwayError, ProtocolError, Refused
 from headway.core.consumer import GrantedChannel, Session, Subscription
+from headway.core.queue import Queue
+from headway.server.amqp1.browsing import BrowsingLink
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.coordinator import CoordinatorLink
 from headway.server.amqp1.faults import LinkFault, SessionFault, link_fault
 from headway.server.amqp1.publishing import PublishingLink, place_for
+from headway.server.amqp1.terminus import Node, place_of
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Lost, Transfers
@@ -57,7 +60,7 @@ PORTION = 256
 LOOKED_UP_MAX = 4096
 """Longer ranges of a disposition are looked up among what is in flight, and not number by number."""
 _MASK = 0xFFFF_FFFF
-Link = ConsumingLink | PublishingLink | CoordinatorLink
+Link = BrowsingLink | ConsumingLink | PublishingLink | CoordinatorLink
 
 
 class Amqp1Session:
@@ -111,7 +114,7 @@ class Amqp1Session:
         if had <= 0 < self.core.frames_left:
             self.core.exhausted_since_s = None
             for one in self.links.values():
-                if isinstance(one, ConsumingLink):
+                if isinstance(one, BrowsingLink | ConsumingLink):
                     one.let_on()
             self.peer.budget.left -= len(self.links) // 8
         if flow.handle is None:
@@ -163,10 +166,21 @@ class Amqp1Session:
         return error(fault.condition, str(fault), self.peer.frame_bytes_max - 128)
 
     def _attach_consumer(self, attach: Attach) -> None:
-        link = ConsumingLink(self, attach)
-        answer = link.begin()
+        source = attach.source
+        link: Link
+        if isinstance(source, Source) and source.distribution_mode == "copy" and (queue := self._queue_of(source)):
+            browser = link = BrowsingLink(self, attach)
+            answer = browser.begin(queue, source)
+        else:
+            consumer = link = ConsumingLink(self, attach)
+            answer = consumer.begin()
         self.links[attach.handle] = link
         self.peer.write(write_attach(self.number, _answered(answer)))
+
+    def _queue_of(self, source: Source) -> Queue | None:
+        """Returns the queue that a client wants to browse; None: it means topics, of which each gets a copy anyway."""
+        place = place_of(self.peer.engine, source.address, source.capabilities, filter=True)
+        return self.peer.queues.named(place.name) if place.node is Node.QUEUE else None
 
     def _attach_publisher(self, attach: Attach) -> None:
         target: Any = attach.target

@@ -19,7 +19,7 @@ from headway.core.clients import Queues, check_binding, check_queue, is_own, pub
 from headway.core.consumer import QueueTerms
 from headway.core.message import TOPICS, Run
 from headway.core.permission import Operation
-from headway.core.queue import Queue
+from headway.core.queue import Queue, queue_of
 from headway.core.routing import Binding, Destination
 from headway.server.protocols import QUEUES
 
@@ -52,6 +52,11 @@ class NamedQueues:
     def knows(self, name: str) -> bool:
         return name in self._engine.broker.registry.router.queues
 
+    def found(self, name: str) -> Queue | None:
+        """Returns the queue of this name; None: there is none."""
+        queue = self._engine.broker.registry.router.queues.get(name)
+        return None if queue is None else queue_of(queue)
+
     def named(self, name: str, terms: QueueTerms = DURABLE) -> Queue:
         """Returns the queue of this name, and makes it if there is none. Raises :class:`Refused`."""
         if self.knows(name) or is_temporary(name):
@@ -64,12 +69,12 @@ class NamedQueues:
         """Makes a temporary queue. Raises :class:`Refused`."""
         return self._fresh(TEMPORARY)
 
-    def subscribed(self, key: str) -> Queue:
-        """Makes a queue of the client's own, which ends with its consumer, and binds it to topics by this key. Raises
+    def subscribed(self, key: str, exchange: str = TOPICS) -> Queue:
+        """Makes a queue of the client's own, which ends with its consumer, and binds it by this key. Raises
         :class:`Refused`."""
         queue = self._fresh(SUBSCRIBED)
         try:
-            self.bind(queue, key)
+            self.bind(queue, key, exchange)
         except Exception:
             self.queues.delete(queue, self._engine.now())
             raise
@@ -87,6 +92,13 @@ class NamedQueues:
             check_binding(self._session.rights, binding, self.queues.exchange(exchange), own=own)
         self.queues.bind(self._session, binding, self._engine.now())
         return self.queues.outlives(binding)
+
+    def delete(self, name: str) -> None:
+        """Deletes a queue, if there is one. Raises :class:`Refused`."""
+        if self._session.rights is not None:
+            self._session.rights.check(Operation.DECLARE, queue_object(name))
+        if self.knows(name):
+            self.queues.delete(self.queues.queue(self._session, name), self._engine.now(), by=self._session)
 
     def check_read(self, queue: Queue) -> None:
         """Raises :class:`Refused` unless the client may consume from the queue."""

@@ -17,11 +17,19 @@ from functools import lru_cache
 
 from headway.core.message import NO_PROPERTIES, Properties, routing_key_of, topic_of
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short, write_table
-from headway.wire.amqp.properties import CORRELATION_HEADER, PERSISTENT, joined, property_values, read
+from headway.wire.amqp.properties import (
+    CORRELATION_HEADER,
+    PERSISTENT,
+    REPLY_TOPIC,
+    joined,
+    property_values,
+    read,
+    reply_topic,
+    user_texts,
+)
 from headway.wire.common import NO_COMMON, Address, CommonProperties
 
 TIMESTAMP_MS = "timestamp_in_ms"
-REPLY_TOPIC = "x-headway-reply-topic"
 _TEXTS = {
     "content-type": "content_type", "content-encoding": "content_encoding", "correlation-id": "correlation_id",
     "message-id": "message_id", "type": "type", "user-id": "user_id", "app-id": "app_id",
@@ -55,7 +63,17 @@ def write_common(common: CommonProperties) -> Properties:
         values["delivery-mode"] = bytes((PERSISTENT,))
     if headers:
         values["headers"] = write_table(headers)
-    return read(joined(values)).properties if values else NO_PROPERTIES
+    if not values:
+        return NO_PROPERTIES
+    reply_to, priority = values.get("reply-to"), values.get("priority")
+    correlation, content_type = values.get("correlation-id"), values.get("content-type")
+    return Properties(  # what reading these values would give, for less
+        content_type=None if content_type is None or 0 in content_type[1:] else content_type[1:].decode(),
+        response_topic=None if reply_to is None else reply_topic(reply_to[1:].decode()),
+        correlation_data=None if correlation is None else correlation[1:],
+        user=user_texts(headers, None if priority is None else priority[0]),
+        native=joined(values),
+    )
 
 
 def _write_reply_to(address: Address, values: dict[str, bytes], headers: dict[str, object]) -> None:

@@ -84,8 +84,6 @@ class AmqpEnvelope:
         data, flag = bytes(data), b"\x01" if redelivered else b"\x00"
         return _cut_even(data, ends, self._content, flag) or _cut_each(data, ends, self._content, flag)
 
-    def sent(self, cut: Cut, count: int) -> None: ...
-
     # -- for each consumer ------------------------------------------------------------------------------------------
 
     def write(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:

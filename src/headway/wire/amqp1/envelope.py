@@ -62,17 +62,16 @@ class Cut:
 
 class Amqp1Envelope:
     """Writes the deliveries for one link. ``decode`` reads the records of a queue's lane; None: the lane has messages.
-    ``frame_bytes_max``: the largest frame that the client takes. ``sent``: is told of the frames that were written."""
+    ``frame_bytes_max``: the largest frame that the client takes."""
 
-    __slots__ = ("_between", "_decode", "_own", "_room", "_sent", "_settled", "_tail", "frame_bytes_max", "shape")
+    __slots__ = ("_between", "_decode", "_own", "_room", "_settled", "_tail", "frame_bytes_max", "shape")
 
     def __init__(self, channel: int, handle: int, frame_bytes_max: int, *, settled: bool,
-                 decode: Callable[[bytes], Record] | None, sent: Callable[[int], None]) -> None:
+                 decode: Callable[[bytes], Record] | None) -> None:
         self.shape: tuple[object, ...] = ("1.0", decode is None)
         self.frame_bytes_max = frame_bytes_max
         self._decode = decode
         self._settled = settled
-        self._sent = sent
         fields = uint(handle)
         tag_bytes = len(_NO_TAG) if settled else len(_TAG) + 4
         list_bytes = 1 + len(fields) + 5 + tag_bytes + 2
@@ -112,8 +111,11 @@ class Amqp1Envelope:
             cut.last = whom, frames
         return frames
 
-    def sent(self, cut: Cut, count: int) -> None:
-        self._sent(count if cut.size and cut.size <= self._room else self._frames(cut, 0, count))
+    def frames_of(self, cut: Cut, count: int) -> int:
+        """Returns how many frames the first ``count`` deliveries of a cut have."""
+        if cut.size and cut.size <= self._room:
+            return count
+        return sum(self._count(len(piece)) for piece in cut.pieces[:count])
 
     def ends(self, cut: Cut, start: int, stop: int) -> list[int]:
         before, room = self._before_bytes, self._room
@@ -133,9 +135,6 @@ class Amqp1Envelope:
             return 1
         left, room = size - (self._room - 1), self.frame_bytes_max - len(self._next_lead(0, more=False))
         return 1 + -(-left // room)
-
-    def _frames(self, cut: Cut, start: int, stop: int) -> int:
-        return sum(self._count(len(piece)) for piece in cut.pieces[start:stop])
 
     def _fill_in(self, cut: Cut, start: int, stop: int, first: int) -> bytes:
         """Joins messages of one size, and fills in the ids."""

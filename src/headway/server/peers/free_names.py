@@ -1,4 +1,4 @@
-"""Free names: how operators know clients that call themselves the same."""
+"""Free names: the names of clients that may be called like others, whose connection is their session."""
 
 from __future__ import annotations
 

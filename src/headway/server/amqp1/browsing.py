@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headway.core.queue import Queue
 from headway.server.amqp1.faults import LinkFault
-from headway.server.amqp1.terminus import wishes_of
+from headway.server.amqp1.terminus import Node, place_of, wishes_of
 from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.protocols import QUEUES
 from headway.wire.amqp1.codes import Condition
@@ -90,3 +90,11 @@ class BrowsingLink:
         raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")
 
 
+def queue_to_browse(session: SessionSide, source: Source) -> Queue | None:
+    """Returns the queue that a client wants to browse; None: it wants none, or means topics, of which each gets its own
+    copy anyway. Raises LinkFault, Refused."""
+    if source.distribution_mode != "copy" or source.dynamic:
+        return None
+    peer = session.peer
+    place = place_of(peer.engine, source.address, source.capabilities, filter=True)
+    return peer.queues.named(place.name) if place.node is Node.QUEUE else None

@@ -34,13 +34,15 @@ if TYPE_CHECKING:
 
 SETTLED = 1
 """The mode of a sender that settles what it sends at once."""
-DURABLE_PREFIX = "durable-subscription."
+DURABLE_PREFIX = "durable."
 TURNS_MAX = 64
 """Rounds of one drain; a round sends all that one turn may."""
 
 
 class ConsumingLink:
-    __slots__ = ("_envelope", "_grant", "_own", "_session", "attach", "consumer", "draining", "handle", "settled")
+    __slots__ = (
+        "_envelope", "_grant", "_own", "_session", "attach", "consumer", "draining", "durable", "handle", "settled",
+    )  # fmt: skip
 
     def __init__(self, session: SessionSide, attach: Attach) -> None:
         self._session = session
@@ -48,6 +50,8 @@ class ConsumingLink:
         self.handle = attach.handle
         self.settled = attach.snd_settle_mode == SETTLED
         self.draining = False
+        self.durable = False
+        """Whether it reads a durable subscription."""
         self._grant = Grant(self._sent)
         self._envelope: Amqp1Envelope
         self._own: Queue | None = None
@@ -89,6 +93,7 @@ class ConsumingLink:
         queue = self._session.peer.engine.broker.registry.router.queues.get(name)
         if queue is None:
             raise LinkFault(Condition.NOT_FOUND, f"there is no durable subscription '{self.name}' of this container")
+        self.durable = True
         return Source(f"queue://{name}", durable=2, expiry_policy="never")
 
     def _answer(self, source: Source) -> Attach:
@@ -121,6 +126,7 @@ class ConsumingLink:
                 queues.queues.delete(old, self._session.now(), if_unused=True, by=self._session.session)
         queue = queues.named(name)
         queues.bind(queue, wanted, exchange)
+        self.durable = True
         self._consume(queue, wishes, exclusive="shared" not in words(source.capabilities))
 
     def _begin_dynamic(self, source: Source, wishes: Wishes) -> Attach:
@@ -245,10 +251,9 @@ class ConsumingLink:
             if queue is not None:
                 session.requeue(consumer)
             queues.cancel(consumer, session.now())
-        durable = queue is not None and queue.name.startswith(DURABLE_PREFIX)
-        if queue is not None and not queue.ended and ((closed and durable) or self._own is queue):
+        if queue is not None and not queue.ended and ((closed and self.durable) or self._own is queue):
             with suppress(Refused):  # others may share the subscription
-                queues.delete(queue, session.now(), if_unused=durable, by=session.session)
+                queues.delete(queue, session.now(), if_unused=self.durable, by=session.session)
         session.peer.budget.left -= SUBSCRIBE_WORK
         del self._session
 

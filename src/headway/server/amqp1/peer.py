@@ -18,6 +18,7 @@ from headway.core.consumer import Channel, CloseChannel, ConnectRequest, Session
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.faults import LinkFault, SessionFault, connection_fault, end_condition, link_fault
 from headway.server.amqp1.greeting import Greeting
+from headway.server.amqp1.pending_attaches import PendingAttaches
 from headway.server.amqp1.publishing import PublishingLink
 from headway.server.amqp1.session import Amqp1Session
 from headway.server.connections import Connection
@@ -53,8 +54,8 @@ CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS")
 class Amqp1Peer(BasePeer[Item]):
     __slots__ = (
         "_beats", "_doing", "_draining", "_final", "_greeting", "_heartbeat_s", "_leaving", "_said_s", "_taken_bytes",
-        "channel_max", "container", "frame_bytes_max", "message_bytes_max", "queues", "sessions", "transactions",
-        "username",
+        "channel_max", "container", "frame_bytes_max", "message_bytes_max", "pending_attaches", "queues", "sessions",
+        "transactions", "username",
     )  # fmt: skip
 
     decoder: Amqp1Decoder
@@ -71,6 +72,7 @@ class Amqp1Peer(BasePeer[Item]):
         self.username = self.container = ""
         self.transactions: dict[bytes, Transaction] = {}
         self.queues: NamedQueues
+        self.pending_attaches = PendingAttaches(connection, engine.journal)
         self._greeting = Greeting(self)
         self._leaving: set[int] = set()
         """Channels of sessions that the broker has ended, and the client has not yet."""

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from headway.wire.amqp1.performatives import Attach, Flow
 
 
+class AttachReplies(Protocol):
+    """Attaches that wait for the journal."""
+
+    def attach(self, frame: bytes, link: Beginning, channel: int) -> None: ...
+    def drop_channel(self, channel: int) -> None: ...
+
+
 class ClientSide(LoginSide, Protocol):
     """The peer, as its greeting, its sessions and its links know it."""
 
@@ -38,10 +45,20 @@ class ClientSide(LoginSide, Protocol):
     transactions: dict[bytes, Transaction]
 
     @property
+    def pending_attaches(self) -> AttachReplies: ...
+    @property
     def must_wait(self) -> bool: ...
     def write(self, frame: bytes) -> None: ...
     def pace(self, lanes: int) -> None: ...
     def end_with(self, word: bytes, reason: Reason, text: str) -> None: ...
+
+
+class Beginning(Protocol):
+    """A link whose attach is not sent yet."""
+
+    consumer: Subscription
+
+    def let_on(self) -> None: ...
 
 
 class SessionSide(Protocol):

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from headway.core.base import HeadwayError, ProtocolError, Refused
 from headway.core.consumer import GrantedChannel, Session, Subscription
-from headway.core.queue import Queue
-from headway.server.amqp1.browsing import BrowsingLink
+from headway.server.amqp1.answers import answered
+from headway.server.amqp1.browsing import BrowsingLink, queue_to_browse
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.coordinator import CoordinatorLink
 from headway.server.amqp1.faults import LinkFault, SessionFault, link_fault
 from headway.server.amqp1.publishing import PublishingLink, place_for
-from headway.server.amqp1.terminus import Node, place_of
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Lost, Transfers
@@ -156,7 +155,7 @@ class Amqp1Session:
 
     def _refuse(self, attach: Attach, fault: LinkFault) -> None:
         """Attaches without a terminus, and detaches with the reason (2.6.3)."""
-        answer = _answered(attach)._replace(properties=None)
+        answer = answered(attach)._replace(properties=None)
         answer = answer._replace(source=None) if attach.role else answer._replace(target=None)
         self.peer.write(write_attach(self.number, answer))
         self.peer.write(write_detach(self.number, attach.handle, closed=True, failure=self._error(fault)))
@@ -168,19 +167,18 @@ class Amqp1Session:
     def _attach_consumer(self, attach: Attach) -> None:
         source = attach.source
         link: Link
-        if isinstance(source, Source) and source.distribution_mode == "copy" and (queue := self._queue_of(source)):
+        if isinstance(source, Source) and (queue := queue_to_browse(self, source)):
             browser = link = BrowsingLink(self, attach)
             answer = browser.begin(queue, source)
         else:
             consumer = link = ConsumingLink(self, attach)
             answer = consumer.begin()
         self.links[attach.handle] = link
-        self.peer.write(write_attach(self.number, _answered(answer)))
-
-    def _queue_of(self, source: Source) -> Queue | None:
-        """Returns the queue that a client wants to browse; None: it means topics, of which each gets a copy anyway."""
-        place = place_of(self.peer.engine, source.address, source.capabilities, filter=True)
-        return self.peer.queues.named(place.name) if place.node is Node.QUEUE else None
+        frame = write_attach(self.number, answered(answer))
+        if isinstance(link, ConsumingLink) and link.durable:
+            self.peer.pending_attaches.attach(frame, link, self.number)
+        else:
+            self.peer.write(frame)
 
     def _attach_publisher(self, attach: Attach) -> None:
         target: Any = attach.target
@@ -200,7 +198,7 @@ class Amqp1Session:
         else:
             link = PublishingLink(self, attach, place_for(self, target))
         self.links[attach.handle] = link
-        answer = _answered(attach)._replace(target=target, max_message_size=self.peer.message_bytes_max)
+        answer = answered(attach)._replace(target=target, max_message_size=self.peer.message_bytes_max)
         self.peer.write(write_attach(self.number, answer))
         link.give_credit()
 
@@ -375,22 +373,9 @@ class Amqp1Session:
             return
         self.ended = True
         self.peer.pending_replies.drop_channel(self.number)
+        self.peer.pending_attaches.drop_channel(self.number)
         for link in self.links.values():
             if isinstance(link, ConsumingLink):
                 link.leave()
         self.links.clear()
         self.peer.engine.broker.queues.close_channel(self.session, self.core, self.now())
-
-
-def _answered(attach: Attach) -> Attach:
-    """Returns an attach as the broker answers it."""
-    source, target = attach.source, attach.target
-    return attach._replace(
-        role=not attach.role, snd_settle_mode=attach.snd_settle_mode, rcv_settle_mode=attach.rcv_settle_mode,
-        source=source if isinstance(source, Source) else None,
-        target=target if isinstance(target, Target | Coordinator) else None, unsettled=None, max_message_size=None,
-        initial_delivery_count=None if not attach.role else attach.initial_delivery_count,
-        properties=attach.properties if attach.role else None,
-    )  # fmt: skip
-
-

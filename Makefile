@@ -10,6 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.headway-ready
 SPARK_STAMP := $(VENV)/.headway-spark-ready
+PROTON_STAMP := $(VENV)/.headway-proton-ready
 UV_VERSION := 0.13.9
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
 # The first of these that is new enough; `make setup PYTHON=...` overrides.
@@ -59,7 +60,7 @@ test: style mosquitto browser java jms
 # (tests/conftest.py). JOBS=0: one after the other.
 # Compiled first: hundreds of processes are started, and where PYTHONDONTWRITEBYTECODE is set each would compile it all.
 # pytest compiles what it runs in its own way, in each worker; it may keep that for the next time.
-suite: $(SPARK_STAMP)
+suite: $(SPARK_STAMP) $(PROTON_STAMP)
 	@$(BIN)/python -m compileall -q src tests bench demo
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(or $(JOBS),4) --dist loadfile $(ARGS)
 
@@ -109,6 +110,22 @@ $(SPARK_STAMP): $(STAMP) requirements-spark.lock
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-build-isolation --use-pep517 \
 		-r requirements-spark.lock
 	@touch $(SPARK_STAMP)
+
+# AMQP 1.0 is tested with Qpid Proton, which comes as source: it is compiled here, against what the first lock brought.
+$(PROTON_STAMP): $(STAMP) requirements-proton.lock
+	@if ! command -v g++ >/dev/null || ! command -v pkg-config >/dev/null || \
+		! $(BIN)/python -c 'import os, sysconfig as s; sys_h = s.get_path("include") + "/Python.h"; \
+			raise SystemExit(not os.path.exists(sys_h))'; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+				g++ python3-dev libssl-dev pkg-config >/dev/null; \
+		else \
+			echo "The tests need a compiler: sudo apt-get install -y g++ python3-dev libssl-dev pkg-config" >&2; exit 1; \
+		fi; fi
+	@echo "Building Qpid Proton into $(VENV) ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-build-isolation --use-pep517 \
+		-r requirements-proton.lock
+	@touch $(PROTON_STAMP)
 
 # Spark runs on Java 17 or newer. What is missing, and what brings it here, headway itself knows.
 java: $(STAMP)
@@ -166,3 +183,4 @@ lock:
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
 	$(LOCK) --extra demo --extra dev --extra telemetry --extra bench -o requirements.lock pyproject.toml
 	$(LOCK) --extra spark --extra notebook -c requirements.lock -o requirements-spark.lock pyproject.toml
+	$(LOCK) --extra proton -c requirements.lock -o requirements-proton.lock pyproject.toml

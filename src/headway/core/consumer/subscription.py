@@ -222,24 +222,39 @@ class Subscription:
     # -- credit -----------------------------------------------------------------------------------------------------
 
     @property
+    def counts_credit(self) -> bool:
+        """Tells whether it gets no more than its client permits."""
+        return self.request.qos > 0 or self.window.grants
+
+    @property
     def credit_left(self) -> int:
         return min(self.window.left, self.channel.left, self.channel.whole.left)
 
     @property
     def room(self) -> int:
-        """Returns for how many more records of its lane there is room, if it acknowledges them by their number."""
+        """Returns for how many more records of its lane there is room, if it acknowledges them by their number, or its
+        client grants so many."""
+        if self.window.grants:
+            return self.credit_left
         if self.counted is None:
             return NO_LIMIT
         self.note_sent()
         return self.counted.left
 
     def out_of_room(self, now: float) -> bool:
-        """Tells whether there is none; notes since when."""
-        if self.counted is None or self.room > 0:
+        """Tells whether there is none; notes since when. Without a grant it is sent nothing until it is let on."""
+        if self.room > 0:
             return False
-        if self.counted.exhausted_since_s is None:
-            self.counted.exhausted_since_s = now
+        self.note_exhausted(now)
+        if self.window.grants:
+            self.session.pause(self)
         return True
+
+    def note_exhausted(self, now: float) -> None:
+        """Notes since when records wait because the client permits no more."""
+        for window in (self.window, self.channel, self.channel.whole):
+            if window.left <= 0 and window.exhausted_since_s is None:
+                window.exhausted_since_s = now
 
     def note_sent(self) -> None:
         """Has its counted window know how many records it was sent."""
@@ -260,7 +275,7 @@ class Subscription:
     @property
     def prefetch(self) -> int:
         """Returns how many deliveries its client permits to be in flight; 0 if it acknowledges none."""
-        acknowledges = self.request.qos or self.counted is not None
+        acknowledges = self.counts_credit or self.counted is not None
         return min(self.window.limit, self.channel.limit, self.channel.whole.limit) if acknowledges else 0
 
     @property

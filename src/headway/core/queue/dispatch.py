@@ -163,9 +163,9 @@ class Dispatch:
             return given
         cursor, chunk, first = backlog.fresh()
         last = min(first + portion, cursor.end_number - chunk.first_number)
-        if member.request.qos:
+        if member.counts_credit:
             last = min(last, first + member.credit_left)
-            if member.channel.in_flight_bytes.allowance is not None:
+            if member.request.qos and member.channel.in_flight_bytes.allowance is not None:
                 last = member.channel.in_flight_bytes.permits(chunk.ends, first, last)
         last = min(last, max(first + 1, bisect_right(chunk.ends, chunk.record_start(first) + BATCH_BYTES)))
         if self._skips or chunk.soonest_s <= now or drops.expired(chunk, first, now):

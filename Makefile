@@ -10,17 +10,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.headway-ready
 SPARK_STAMP := $(VENV)/.headway-spark-ready
+PROTON_STAMP := $(VENV)/.headway-proton-ready
 UV_VERSION := 0.13.9
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
 # The first of these that is new enough; `make setup PYTHON=...` overrides.
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
-.PHONY: help setup serve demo test suite bench judge crash soak mutants lint style types lock clean mosquitto browser java
+.PHONY: help setup serve demo test suite bench judge crash soak mutants lint style types lock clean mosquitto browser \
+	java jms
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
-	@echo "make serve   a broker on mqtt://127.0.0.1:1883 and amqp://127.0.0.1:5672"
+	@echo "make serve   a broker on mqtt://127.0.0.1:1883, and for AMQP on :5672, STOMP on :61613, OpenWire (JMS) on :61616"
 	@echo "make test    lint, types and every test (eight minutes on two cores)"
 	@echo "make soak    what takes longer: canaries beside every kind of trouble, hundreds of seeds (a quarter of an hour)"
 	@echo "make crash   kills the broker fifty times under load; nothing confirmed may be lost (two minutes)"
@@ -51,14 +53,14 @@ types: $(SPARK_STAMP)
 	$(BIN)/mypy
 
 # mypy keeps one core busy for a while where it has no cache yet, so it runs beside the tests.
-test: style mosquitto browser java
+test: style mosquitto browser java jms
 	@$(MAKE) -j 2 suite types
 
 # Four workers on two cores, as each waits for others now and then; one has all that shares a Spark session
 # (tests/conftest.py). JOBS=0: one after the other.
 # Compiled first: hundreds of processes are started, and where PYTHONDONTWRITEBYTECODE is set each would compile it all.
 # pytest compiles what it runs in its own way, in each worker; it may keep that for the next time.
-suite: $(SPARK_STAMP)
+suite: $(SPARK_STAMP) $(PROTON_STAMP)
 	@$(BIN)/python -m compileall -q src tests bench demo
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(or $(JOBS),4) --dist loadfile $(ARGS)
 
@@ -109,6 +111,22 @@ $(SPARK_STAMP): $(STAMP) requirements-spark.lock
 		-r requirements-spark.lock
 	@touch $(SPARK_STAMP)
 
+# AMQP 1.0 is tested with Qpid Proton, which comes as source: it is compiled here, against what the first lock brought.
+$(PROTON_STAMP): $(STAMP) requirements-proton.lock
+	@if ! command -v g++ >/dev/null || ! command -v pkg-config >/dev/null || \
+		! $(BIN)/python -c 'import os, sysconfig as s; sys_h = s.get_path("include") + "/Python.h"; \
+			raise SystemExit(not os.path.exists(sys_h))'; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+				g++ python3-dev libssl-dev pkg-config >/dev/null; \
+		else \
+			echo "The tests need a compiler: sudo apt-get install -y g++ python3-dev libssl-dev pkg-config" >&2; exit 1; \
+		fi; fi
+	@echo "Building Qpid Proton into $(VENV) ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-build-isolation --use-pep517 \
+		-r requirements-proton.lock
+	@touch $(PROTON_STAMP)
+
 # Spark runs on Java 17 or newer. What is missing, and what brings it here, headway itself knows.
 java: $(STAMP)
 	@$(BIN)/python -c 'from headway.pipeline.java import *; check_java()' 2>/dev/null || { \
@@ -128,6 +146,18 @@ mosquitto:
 			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mosquitto-clients >/dev/null; \
 		else \
 			echo "The tests need mosquitto_pub: sudo apt-get install -y --no-install-recommends mosquitto-clients" >&2; exit 1; \
+		fi; fi
+
+# OpenWire is tested with ActiveMQ's JMS client. Where it cannot be had, those tests are skipped.
+JMS := libactivemq-java openjdk-17-jdk-headless
+jms:
+	@if [ ! -e /usr/share/java/activemq-client.jar ] || ! command -v javac >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && \
+			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(JMS) >/dev/null || \
+			echo "$(JMS) cannot be installed: the tests of JMS are skipped" >&2; \
+		else \
+			echo "The tests of JMS are skipped without: sudo apt-get install -y --no-install-recommends $(JMS)" >&2; \
 		fi; fi
 
 # MQTT over WebSocket is tested with mqtt.js, in node and in a page in Chromium. Where they cannot be had, those tests
@@ -153,3 +183,4 @@ lock:
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
 	$(LOCK) --extra demo --extra dev --extra telemetry --extra bench -o requirements.lock pyproject.toml
 	$(LOCK) --extra spark --extra notebook -c requirements.lock -o requirements-spark.lock pyproject.toml
+	$(LOCK) --extra proton -c requirements.lock -o requirements-proton.lock pyproject.toml

@@ -192,7 +192,7 @@ def test_properties_of_mqtt_in_amqp(headway: BrokerProcess, mqtt: int, client: P
     first, second = client.take(queue), client.take(queue)
     found = first.properties
     assert (found.content_type, found.correlation_id, found.reply_to) == ("text/plain", "corr-1", "answers")
-    assert first.headers == {"a": "1", "ä": "€"}
+    assert first.headers == {"a": "1", "ä": "€", "x-headway-reply-topic": True}
     assert (second.properties.content_type, second.properties.correlation_id) == (None, None)
     assert (second.properties.reply_to, second.body) == (None, b"plain")
 

@@ -11,11 +11,10 @@ from msgspec.structs import asdict
 from pamqp.commands import Queue
 from tests.server.amqp_stage import Client, House
 
+from headway.core.base import Reason, Refused
 from headway.core.consumer.options import QueueTerms
 from headway.core.routing.bindings import frozen
-from headway.server.amqp.arguments import read_alternate, read_terms
-from headway.server.amqp.faults import ChannelFault
-from headway.wire.amqp.codes import ReplyCode
+from headway.server.peers.queue_arguments import read_alternate, read_terms
 
 DLX, DLK = "x-dead-letter-exchange", "x-dead-letter-routing-key"
 LONG_MAX = 0xFFFF_FFFF
@@ -107,10 +106,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("arguments", "words"), BAD, ids=[str(row[0]) for row in BAD])
 def test_what_makes_no_sense(arguments: dict[str, Any], words: str) -> None:
     """It is refused for what it is, whatever else is fine."""
-    with pytest.raises(ChannelFault) as caught:
+    with pytest.raises(Refused) as caught:
         terms({"x-max-length": 1, "own": 1, **arguments})
     name = next(iter(reversed(arguments)))
-    assert caught.value.code is ReplyCode.PRECONDITION_FAILED
+    assert caught.value.reason is Reason.PRECONDITION_FAILED
     assert str(caught.value).startswith(f"invalid arg '{name}': ")
     assert words in str(caught.value)
 
@@ -139,7 +138,7 @@ def test_alternates(arguments: dict[str, Any], expected: str | None) -> None:
 
 @pytest.mark.parametrize("value", NO_TEXTS, ids=str)
 def test_alternates_that_are_none(value: Any) -> None:
-    with pytest.raises(ChannelFault, match="invalid arg 'alternate-exchange': a text, not"):
+    with pytest.raises(Refused, match="invalid arg 'alternate-exchange': a text, not"):
         read_alternate({"alternate-exchange": value})
 
 

@@ -37,13 +37,20 @@ def without_text(settings: Settings) -> Settings:
     return dataclasses.replace(settings, text="")
 
 
+@pytest.fixture(autouse=True)
+def many_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_limits, "open_files_max", lambda: 1_000_000)
+
+
 # -- what is left out --------------------------------------------------------------------------------------------------
 
 
 def test_the_default_file_says_what_the_tables_default_to() -> None:
     default = without_text(load_settings())
     assert without_text(parse_settings("")) == default
-    assert without_text(parse_settings(MQTT + '[listeners.amqp]\nurl = "amqp://127.0.0.1:5672"\n')) == default
+    others = '[listeners.amqp]\nurl = "amqp://127.0.0.1:5672"\n[listeners.stomp]\nurl = "stomp://127.0.0.1:61613"\n'
+    others += '[listeners.openwire]\nurl = "openwire://127.0.0.1:61616"\n'
+    assert without_text(parse_settings(MQTT + others)) == default
 
 
 def test_the_default_file_names_every_key_there_is() -> None:
@@ -100,7 +107,8 @@ def test_the_default_says_who_is_slow_and_cuts_who_is_beyond_doubt() -> None:
     assert settings.source is None
     assert settings.server.admin == Url("http", "127.0.0.1", 9883)
     assert {name: str(one.url) for name, one in settings.listeners.items()} == {
-        "mqtt": "mqtt://127.0.0.1:1883", "amqp": "amqp://127.0.0.1:5672",
+        "mqtt": "mqtt://127.0.0.1:1883", "amqp": "amqp://127.0.0.1:5672", "stomp": "stomp://127.0.0.1:61613",
+        "openwire": "openwire://127.0.0.1:61616",
     }  # fmt: skip
     (policy,) = settings.policies
     assert policy.topics == ("#",)
@@ -359,8 +367,9 @@ def test_a_websocket_listener() -> None:
     settings = parse_settings(text)
     web, app = settings.listeners["web"], settings.listeners["app"]
     assert str(web.url) == "ws://127.0.0.1:8083"
-    assert (web.paths, web.origins) == (("/mqtt", "/"), None)
+    assert (web.paths, web.origins) == (("/mqtt", "/stomp", "/ws", "/"), None)
     assert (app.paths, len(app.origins or ())) == (("/live",), 5)
-    assert (web.packet_bytes_max, web.in_flight_max) == (1_000_000, 1024)
+    of_mqtt = web.speaking("mqtt")
+    assert (of_mqtt.packet_bytes_max, of_mqtt.in_flight_max) == (1_000_000, 1024), "whatever else is spoken there"
     assert "path /mqtt, pages of this host" in describe(settings)
     assert "path /live, pages of https://*.example.com, null" in describe(settings)

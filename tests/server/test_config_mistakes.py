@@ -84,7 +84,7 @@ MISTAKES = [
     ("[listeners.a]\nurl = 'ws://127.0.0.1'\norigins = ['app.example']", '"app.example" is not an origin'),
     ("[listeners.a]\nurl = 'ws://127.0.0.1'\norigins = ['https://a/']", '"https://a/" is not an origin'),
     ("[listeners.a]\nurl = 'ws://127.0.0.1'\norigins = '*'", "listeners.a.origins: "),
-    ("[listeners.a]\nurl = 'stomp://127.0.0.1'", "unknown protocol 'stomp' (known: mqtt, amqp"),
+    ("[listeners.a]\nurl = 'gopher://127.0.0.1'", "unknown protocol 'gopher' (known: mqtt, amqp"),
     (MQTT + "allow_anonymous = 'yes'", 'listeners.mqtt.allow_anonymous: expected true or false, not "yes"'),
     (MQTT + "allow_anonymous = false", "listeners.mqtt.allow_anonymous: false, and there are no [auth.users]"),
     ("[[limit]]\nuser = 'a'", "limit[1]: it limits nothing: add one of connections, subscriptions, publish_rate, "),

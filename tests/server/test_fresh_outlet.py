@@ -24,6 +24,7 @@ from headway.core.log import Pool
 from headway.server.connections.peer_progress import PieceBudget
 from headway.server.connections.reading import Glances
 from headway.server.connections.socket_outlet import SocketOutlet
+from headway.server.protocols import PROTOCOLS
 from headway.server.transport import ByteStream, Handshakes, PlainStream, TlsHandshake, TlsStream
 from headway.server.websocket import Rules, WebSocketStream
 
@@ -159,7 +160,7 @@ def in_websocket(near: socket.socket, far: socket.socket, _folder: Path) -> Byte
     far.sendall(request("/mqtt", "localhost", "mqtt")[0])
     loop: Any = SimpleNamespace(add_reader=lambda _, call: call(), remove_reader=lambda *_: None)
     near.setblocking(True)  # for the request
-    stream = WebSocketStream(PlainStream(near), Rules(("/mqtt",), None, {"mqtt": "mqtt"}), b"\xd0\x00", loop,
+    stream = WebSocketStream(PlainStream(near), Rules(("/mqtt",), None, {"mqtt": "mqtt"}), PROTOCOLS, loop,
                              Pool("", 1 << 30, 0))  # fmt: skip
     stream.open(Told())
     near.setblocking(False)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.server.websocket_stage import FILLER, House, Kernel, Loop
 
 from headway.core.log import Pool
+from headway.server.protocols import PROTOCOLS
 from headway.server.websocket import CompressedStream, Rules, SharedDeflate
 from headway.server.websocket.decoder import INFLATED_BYTES_MAX, FrameDecoder
 from headway.server.websocket.deflate import BURST_BYTES, BYTES_PER_S, KEPT_BYTES, PIECE_BYTES, Inflater, accepts
@@ -37,7 +38,7 @@ def shared(memory: int = 1 << 30) -> tuple[SharedDeflate, Pool, Clock]:
 def opened(with_: SharedDeflate, offer: str = "permessage-deflate; client_max_window_bits",
            room: int = 1 << 40) -> tuple[CompressedStream, Kernel, str]:  # fmt: skip
     kernel, loop, house = Kernel(), Loop(), House()
-    stream = CompressedStream(kernel, RULES, FILLER, loop, Pool("", 1 << 30, 0), with_)  # type: ignore[arg-type]
+    stream = CompressedStream(kernel, RULES, PROTOCOLS, loop, Pool("", 1 << 30, 0), with_)  # type: ignore[arg-type]
     stream.open(house)
     kernel.incoming = [request("/mqtt", "localhost", "mqtt", f"Sec-WebSocket-Extensions: {offer}")[0]]
     loop.reader()

@@ -13,6 +13,7 @@ from tests.server.websocket_stage import FILLER, RULES, House, Kernel, Loop, fra
 
 from headway.core.base import Reason
 from headway.core.log import Pool
+from headway.server.protocols import PROTOCOLS
 from headway.server.transport import Buffer, StreamError
 from headway.server.websocket import WebSocketStream
 from headway.server.websocket.decoder import FRAMES_MAX
@@ -266,7 +267,7 @@ def test_a_client_that_breaks_the_protocol_can_be_told() -> None:
 
 def opening(*reads: bytes) -> tuple[WebSocketStream, Kernel, House, Pool]:
     kernel, loop, house, pool = Kernel(), Loop(), House(), Pool("", 1 << 30, 0)
-    stream = WebSocketStream(kernel, RULES, FILLER, loop, pool)  # type: ignore[arg-type]
+    stream = WebSocketStream(kernel, RULES, PROTOCOLS, loop, pool)  # type: ignore[arg-type]
     stream.open(house)
     for data in reads:
         kernel.incoming = [data]
@@ -310,7 +311,7 @@ def test_a_client_that_leaves_during_the_handshake_is_on_record() -> None:
 
 def test_an_answer_for_which_there_is_no_room_waits_for_the_socket() -> None:
     kernel, loop, house = Kernel(10), Loop(), House()
-    stream = WebSocketStream(kernel, RULES, FILLER, loop, Pool("", 1 << 30, 0))  # type: ignore[arg-type]
+    stream = WebSocketStream(kernel, RULES, PROTOCOLS, loop, Pool("", 1 << 30, 0))  # type: ignore[arg-type]
     stream.open(house)
     kernel.incoming = [request("/mqtt", "localhost", "mqtt")[0]]
     loop.reader()

@@ -10,6 +10,7 @@ from bench.wires.websocket import Frames, request
 
 from headway.core.base import Reason
 from headway.core.log import Pool
+from headway.server.protocols import PROTOCOLS
 from headway.server.transport import Buffer, PlainStream
 from headway.server.websocket import Rules, WebSocketStream
 
@@ -88,7 +89,7 @@ class Loop:
 def opened(room: int = 1 << 40, behind: bytes = b"") -> tuple[WebSocketStream, Kernel, Pool]:
     """A stream after its handshake, whose answer is not on the wire any more."""
     kernel, loop, house, pool = Kernel(), Loop(), House(), Pool("", 1 << 30, 0)
-    stream = WebSocketStream(kernel, RULES, FILLER, loop, pool)  # type: ignore[arg-type]
+    stream = WebSocketStream(kernel, RULES, PROTOCOLS, loop, pool)  # type: ignore[arg-type]
     stream.open(house)
     kernel.incoming = [request("/mqtt", "localhost", "mqtt")[0] + behind]
     loop.reader()

@@ -16,6 +16,7 @@ from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.primitives import AmqpReader, write_table
 from headway.wire.amqp.properties import (
     NONE,
+    REPLY_TOPIC,
     BadExpiration,
     Facts,
     read,
@@ -237,8 +238,8 @@ def test_what_is_malformed_is_not_altered(data: bytes) -> None:
 def test_written_anew() -> None:
     properties = Properties(1, "text/plain", "reply/to.me", b"corr", (("a", "1"), ("b", "2"), ("a", "again")))
     assert seen(write(properties, 1)) == {
-        "content_type": "text/plain", "headers": {"a": "1", "b": "2"}, "delivery_mode": 2, "correlation_id": "corr",
-        "reply_to": "reply.to/me",
+        "content_type": "text/plain", "headers": {"a": "1", "b": "2", REPLY_TOPIC: True}, "delivery_mode": 2,
+        "correlation_id": "corr", "reply_to": "reply.to/me",
     }  # fmt: skip
     assert seen(write(NO_PROPERTIES, 2)) == {"delivery_mode": 2}
     assert write(NO_PROPERTIES, 0) == write(Properties(), 0) == NONE
@@ -249,7 +250,7 @@ def test_written_and_read_again() -> None:
     data = write(properties, 1)
     assert read(data) == Facts(
         Properties(None, "text/plain", "reply/to.me", b"corr", (("a", "1"), ("b", "2")), data),
-        {"a": "1", "b": "2"}, 2, 0, None, "reply.to/me",
+        {"a": "1", "b": "2", REPLY_TOPIC: True}, 2, 0, None, "reply.to/me",
     )  # fmt: skip
 
 

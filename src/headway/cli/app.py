@@ -81,7 +81,7 @@ def headway(
 
     \b
     Run it:
-      headway serve                     MQTT on 127.0.0.1:1883, nothing to configure
+      headway serve                     MQTT, AMQP and STOMP on their ports of 127.0.0.1, nothing to configure
       headway serve --print-config >headway.toml
       headway check headway.toml        find every mistake, before it is needed
       headway import activemq.xml       start from another broker's configuration
@@ -121,8 +121,8 @@ def serve(
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C; SIGHUP reads the config again.
 
-    Without a config: MQTT 3.1.1 and 5 on 127.0.0.1:1883, the admin API on 127.0.0.1:9883, and a policy that loses
-    nothing and says who does not read.
+    Without a config: MQTT on 127.0.0.1:1883, AMQP on 5672, STOMP on 61613, the admin API on 9883, and a policy that
+    loses nothing and says who does not read.
 
     \b
     Examples:

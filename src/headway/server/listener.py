@@ -10,6 +10,7 @@ from headway.core.log import Pool
 from headway.server.config import ListenerTable, TlsContext
 from headway.server.connections import Announcement, Connection, Peer, is_trusted
 from headway.server.engine import Engine
+from headway.server.peers import Choice, Undecided
 from headway.server.protocols import PROTOCOLS, SUBPROTOCOLS, peer_of
 from headway.server.transport import Acceptor, ByteStream, PlainStream, TlsHandshake, TlsStream, bound
 from headway.server.websocket import CompressedStream, Rules, SharedDeflate, WebSocketStream
@@ -28,6 +29,9 @@ class Listener:
         self.name = name
         self.table = table
         self._scheme = table.url.kind
+        self._tables = {name: table.speaking(name) for name in self._scheme.protocols}
+        codecs = {name: PROTOCOLS[name] for name in self._scheme.protocols}
+        self._choice = Choice(codecs, self._scheme.owner, self._speaking)
         origins = None if table.origins is None else tuple(table.origins)
         self._rules = Rules(
             table.paths, origins, SUBPROTOCOLS, name, tls is not None, table.compression,
@@ -74,7 +78,15 @@ class Listener:
         connection = Connection(engine, self._stream(sock, pool), address, self.name, pool, engine.now())
         engine.connections.add(connection, connection.opened_s + self.table.connect_timeout_s)
         announcement = Announcement(sock, engine.loop) if self.table.proxy_protocol else None
-        connection.start(PEERS[self._scheme.protocol](engine, connection, self.table), announcement)
+        connection.start(self._peer(connection), announcement)
+
+    def _peer(self, connection: Connection) -> Peer:
+        if len(self._tables) > 1:
+            return Undecided(self.engine, connection, self._choice)
+        return self._speaking(self._scheme.protocols[0], connection)
+
+    def _speaking(self, protocol: str, connection: Connection) -> Peer:
+        return PEERS[protocol](self.engine, connection, self._tables[protocol])
 
     def _stream(self, sock: socket.socket, pool: Pool) -> ByteStream:
         stream: ByteStream = PlainStream(sock)
@@ -82,10 +94,9 @@ class Listener:
             limit, most = f"listeners.{self.name}.handshakes_max", self.table.handshakes_max
             stream = TlsStream(TlsHandshake(sock, self.tls, self.engine.handshakes, limit, most, self.url))
         if self._scheme.websocket:
-            filler = PROTOCOLS[self._scheme.protocol].filler
             loop, shared = self.engine.loop, self._shared
             if shared is not None:
-                stream = CompressedStream(stream, self._rules, filler, loop, pool, shared)
+                stream = CompressedStream(stream, self._rules, PROTOCOLS, loop, pool, shared)
             else:
-                stream = WebSocketStream(stream, self._rules, filler, loop, pool)
+                stream = WebSocketStream(stream, self._rules, PROTOCOLS, loop, pool)
         return stream

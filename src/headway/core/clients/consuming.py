@@ -11,6 +11,8 @@ from headway.core.clients.subscribing import Subscribing
 from headway.core.consumer import (
     NO_LIMIT,
     Channel,
+    CountedWindow,
+    Grant,
     Session,
     SubscribeRequest,
     Subscription,
@@ -33,10 +35,10 @@ class Consuming(Acks, ABC):
         """Deletes auto-delete queues whose last consumer has ended."""
 
     def consume(
-        self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float, *,
-        exclusive: bool = False,
+        self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int | Window,
+        now: float, *, exclusive: bool = False,
     ) -> Subscription:  # fmt: skip
-        """Adds a consumer to the queue. It may have ``prefetch`` deliveries in flight."""
+        """Adds a consumer to the queue. It may have ``prefetch`` deliveries in flight, or as its own window says."""
         if request.key in session.subscriptions:
             raise Refused(Reason.NOT_ALLOWED, "there is a consumer of that tag on this channel")
         limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
@@ -53,7 +55,8 @@ class Consuming(Acks, ABC):
         return subscription
 
     def _join(
-        self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int, now: float
+        self, session: Session, channel: Channel, queue: Queue, request: SubscribeRequest, prefetch: int | Window,
+        now: float,
     ) -> Subscription:
         policy = self._subscribing.asked_for(request)
         if policy is None:
@@ -65,14 +68,20 @@ class Consuming(Acks, ABC):
         queue.used_s = now
         return subscription
 
-    def consume_topics(self, session: Session, channel: Channel, request: SubscribeRequest, now: float) -> Subscription:
-        """Adds a consumer that reads topics for itself and acknowledges nothing; the same request again renews it."""
+    def consume_topics(
+        self, session: Session, channel: Channel, request: SubscribeRequest, now: float,
+        window: CountedWindow | Grant | None = None,
+    ) -> Subscription:  # fmt: skip
+        """Adds a consumer that reads topics for itself; the same request again renews it. It acknowledges nothing, or
+        by their number the records that its ``window`` has room for, or its client grants so many."""
         known = session.subscriptions.get(request.key)
         if known is not None and (known.filter, known.request.options) != (request.filter, request.options):
             raise Refused(Reason.NOT_ALLOWED, "there is a consumer of that tag on this channel")
         subscription = self._subscribing.subscribe(session, request, now)
         if subscription is not known:
-            _put_on(channel, subscription, NO_LIMIT)
+            _put_on(channel, subscription, NO_LIMIT if window is None else window)
+            if isinstance(window, CountedWindow):
+                subscription.counted = window
         return subscription
 
     def cancel(self, subscription: Subscription, now: float) -> None:
@@ -116,8 +125,8 @@ class Consuming(Acks, ABC):
         self.tidy(deferred.now)
 
 
-def _put_on(channel: Channel, subscription: Subscription, prefetch: int) -> None:
+def _put_on(channel: Channel, subscription: Subscription, prefetch: int | Window) -> None:
     subscription.channel = channel
-    subscription.window = Window(prefetch)
+    subscription.window = Window(prefetch) if isinstance(prefetch, int) else prefetch
     channel.members = channel.members or {}
     channel.members[subscription] = None

@@ -1,6 +1,6 @@
 """One client: its session, its subscriptions, and what is in flight to it."""
 
-from headway.core.consumer.channel import NO_LIMIT, Channel, Delivery, Window
+from headway.core.consumer.channel import NO_LIMIT, Channel, CountedWindow, Delivery, Grant, GrantedChannel, Window
 from headway.core.consumer.conflation import EVERY_RECORD, RESTING, Conflation, Mode
 from headway.core.consumer.effects import (
     Cancelled,
@@ -38,8 +38,9 @@ from headway.core.consumer.subscription import Due, Subscription
 
 __all__ = [
     "ArchiveIndex", "ArchiveLag", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation",
-    "ConnectionlessOutlet", "ConnectRequest", "DeadLetter", "Delivery", "Disconnect", "Due", "Effect", "ENDED",
-    "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "known_names", "Life", "LiveSource", "LiveTerms", "Mode",
+    "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery", "Disconnect", "Due", "Effect",
+    "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "Grant", "GrantedChannel", "known_names", "Life",
+    "LiveSource", "LiveTerms", "Mode",
     "NO_LIMIT", "NO_OPTIONS", "Observer", "OPTIONS", "Outlet", "Pace", "parse_options", "Pause", "PAUSED",
     "PeerState", "PluginFailed", "Poll", "Predicate", "PREFIX", "QueueMember", "QueueTerms", "read_options",
     "Reader", "REPLACED", "RESTING", "Resume", "Revoked", "RightsSource", "Session", "SessionLife", "SharedReader",

@@ -8,8 +8,9 @@ delivery needs room in all windows that apply to it.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headway.core.allowance import NOT_COUNTED, InFlightBytes
 from headway.core.base import moved
@@ -67,6 +68,8 @@ class Window:
     """A limit on how many deliveries may be in flight at once."""
 
     __slots__ = ("exhausted_since_s", "limit", "timeouts", "used")
+    grants = False
+    """Whether its client says how many deliveries follow, and not how many may be unsettled (``Grant``)."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -80,6 +83,68 @@ class Window:
     @property
     def left(self) -> int:
         return self.limit - self.used
+
+    def spend(self, cut: object, count: int) -> None:
+        """Notes that the first ``count`` deliveries of a cut were sent, settled or not."""
+
+
+class Grant(Window):
+    """The credit of a consumer whose client says how many deliveries may follow, whether it settles those that it has
+    or not (link credit of AMQP 1.0). ``used`` counts its unsettled deliveries, as in any window."""
+
+    __slots__ = ("_on_sent", "credit", "spent")
+    grants = True
+
+    def __init__(self, on_sent: Callable[[Any, int], None]) -> None:
+        """``on_sent``: is told of the deliveries of a cut that were sent."""
+        super().__init__(0)
+        self._on_sent = on_sent
+        self.credit = 0
+        self.spent = 0
+        """The deliveries that were sent since the consumer began, and the credit that was used up without any."""
+
+    @property
+    def left(self) -> int:
+        return self.credit
+
+    def spend(self, cut: object, count: int) -> None:
+        self.credit -= count
+        self.spent += count
+        self._on_sent(cut, count)
+
+    def use_up(self) -> None:
+        """Uses the credit up without a delivery."""
+        self.spent += max(0, self.credit)
+        self.credit = 0
+
+    def give(self, credit: int) -> None:
+        """The client permits so many further deliveries. ``limit`` becomes the most that it has permitted at once."""
+        self.credit = credit
+        self.limit = max(self.limit, credit)
+        if credit > 0:
+            self.exhausted_since_s = None
+
+
+class CountedWindow(Window):
+    """The window of a consumer of topics that says how many records it has done with, and not which. What it was sent
+    (``Reader.delivered``) minus these is in flight, so nothing is done per record."""
+
+    __slots__ = ("settled",)
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.settled = 0
+
+    def sent(self, records: int) -> None:
+        """Notes how many records were sent in all."""
+        self.used = records - self.settled
+
+    def settle(self, records: int) -> int:
+        """Settles so many of the oldest records in flight, or as many as there are. Returns how many."""
+        done = min(records, self.used)
+        self.settled += done
+        self.used -= done
+        return done
 
 
 NOTHING: dict[int, Delivery] = {}
@@ -302,6 +367,20 @@ class Channel(Window):
             self.remove(delivery_id)
         self.timed_out = NOTHING
         self.replay.clear()
+
+
+class GrantedChannel(Channel):
+    """A channel whose client permits so many further frames, of which a large record takes several."""
+
+    __slots__ = ("frames_left",)
+
+    def __init__(self, number: int, owner: int, in_flight_bytes: InFlightBytes = NOT_COUNTED) -> None:
+        super().__init__(NO_LIMIT, NO_LIMIT, number, owner, in_flight_bytes)
+        self.frames_left = 0
+
+    @property
+    def left(self) -> int:
+        return min(super().left, self.frames_left)
 
 
 def _size_of(delivery: Delivery) -> int:

@@ -125,6 +125,8 @@ class SubscribeRequest(msgspec.Struct, frozen=True):
     """How records of a queue are written for the consumer in batches; None: one by one, in ``dialect``."""
     polling: bool = False
     """The consumer gets a record only when it asks for one, from a queue (AMQP basic.get) or from the archive."""
+    alone: bool = False
+    """While there is such a consumer, the first of them gets all records of the queue, and the others stand by."""
 
     @property
     def key(self) -> object:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.base import Reason, Timer, moved, stop
-from headway.core.consumer.channel import Channel, Delivery, Window
+from headway.core.consumer.channel import NO_LIMIT, Channel, CountedWindow, Delivery, Window
 from headway.core.consumer.conflation import EVERY_RECORD, Conflation
 from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
 from headway.core.consumer.options import SubscribeRequest
@@ -41,34 +41,9 @@ class Subscription:
     """One consumer."""
 
     __slots__ = (
-        "_feed",
-        "astray",
-        "backfills",
-        "case",
-        "channel",
-        "clock",
-        "conflation",
-        "counters",
-        "current_s",
-        "cursor",
-        "dialect",
-        "filter",
-        "gap",
-        "job_patience",
-        "lease",
-        "life",
-        "metadata_number",
-        "number",
-        "reader",
-        "renewals",
-        "request",
-        "session",
-        "skips",
-        "start_sequence",
-        "stop_number",
-        "tab_bytes",
-        "view",
-        "window",
+        "_feed", "astray", "backfills", "case", "channel", "clock", "conflation", "counted", "counters", "current_s",
+        "cursor", "dialect", "filter", "gap", "job_patience", "lease", "life", "metadata_number", "number", "reader",
+        "renewals", "request", "session", "skips", "start_sequence", "stop_number", "tab_bytes", "view", "window",
     )  # fmt: skip
 
     def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case) -> None:
@@ -87,6 +62,8 @@ class Subscription:
         """The channel in which its deliveries are numbered and acknowledged."""
         self.window: Window = session.channel
         """The limit of its own deliveries in flight; often the window of its channel."""
+        self.counted: CountedWindow | None = None
+        """The window of a consumer that acknowledges its lane's records by their number."""
         self.cursor = Cursor(feed.lane, self)
         self.counters = Counters(feed.lane.count, feed.lane.end)
         self.stop_number: int | None = None
@@ -154,6 +131,8 @@ class Subscription:
     def special(self) -> bool:
         """Tells whether records cannot go from the lane to the outlet as they are."""
         if self.backfills or self.skips or self.gap is not None or self.conflation.mode is not EVERY_RECORD:
+            return True
+        if self.counted is not None and self.cursor.lane.count - self.cursor.number > self.room:
             return True
         return self.astray or self.session.max_packet_bytes < self.cursor.lane.largest
 
@@ -243,8 +222,44 @@ class Subscription:
     # -- credit -----------------------------------------------------------------------------------------------------
 
     @property
+    def counts_credit(self) -> bool:
+        """Tells whether it gets no more than its client permits."""
+        return self.request.qos > 0 or self.window.grants
+
+    @property
     def credit_left(self) -> int:
         return min(self.window.left, self.channel.left, self.channel.whole.left)
+
+    @property
+    def room(self) -> int:
+        """Returns for how many more records of its lane there is room, if it acknowledges them by their number, or its
+        client grants so many."""
+        if self.window.grants:
+            return self.credit_left
+        if self.counted is None:
+            return NO_LIMIT
+        self.note_sent()
+        return self.counted.left
+
+    def out_of_room(self, now: float) -> bool:
+        """Tells whether there is none; notes since when. Without a grant it is sent nothing until it is let on."""
+        if self.room > 0:
+            return False
+        self.note_exhausted(now)
+        if self.window.grants:
+            self.session.pause(self)
+        return True
+
+    def note_exhausted(self, now: float) -> None:
+        """Notes since when records wait because the client permits no more."""
+        for window in (self.window, self.channel, self.channel.whole):
+            if window.left <= 0 and window.exhausted_since_s is None:
+                window.exhausted_since_s = now
+
+    def note_sent(self) -> None:
+        """Has its counted window know how many records it was sent."""
+        assert self.counted is not None
+        self.counted.sent(self.reader.delivered(self).records)
 
     @property
     def credit_exhausted_since_s(self) -> float | None:
@@ -260,7 +275,8 @@ class Subscription:
     @property
     def prefetch(self) -> int:
         """Returns how many deliveries its client permits to be in flight; 0 if it acknowledges none."""
-        return min(self.window.limit, self.channel.limit, self.channel.whole.limit) if self.request.qos else 0
+        acknowledges = self.counts_credit or self.counted is not None
+        return min(self.window.limit, self.channel.limit, self.channel.whole.limit) if acknowledges else 0
 
     @property
     def patience_s(self) -> float:

@@ -1,6 +1,6 @@
 """From the log to the socket."""
 
-from headway.core.delivery.addressing import Cuts, cut_of
+from headway.core.delivery.addressing import Cuts, cut_of, take_ids
 from headway.core.delivery.conflating import conflate_once, start_conflating
 from headway.core.delivery.exactly_once import (
     EXACTLY_ONCE,
@@ -21,5 +21,5 @@ __all__ = [
     "conflate_once", "cut_of", "Cuts", "delivery_record", "drop_reason", "durable_record", "EXACTLY_ONCE",
     "exactly_once_position", "Fanout", "finish_half_sent", "free_cursor", "go_back", "Handover", "holds_back",
     "last_of_half_sent", "ListedRecords", "lose", "Losses", "marked", "MarkedSnapshot", "note_in_flight", "PUMP_BYTES",
-    "QueriedRecords", "record_at", "start_conflating", "write", "write_frame",
+    "QueriedRecords", "record_at", "start_conflating", "take_ids", "write", "write_frame",
 ]

@@ -18,7 +18,7 @@ Cuts = dict[tuple[object, ...], object]
 
 def cut_of(
     cuts: Cuts, subscription: Subscription, chunk: Chunk, first: int, last: int, *, shared: bool,
-    redelivered: bool = False,
+    redelivered: int = 0,
 ) -> Any:  # fmt: skip
     """Returns records ``first`` … ``last - 1`` as cut by the consumer's envelope. Consumers with the same envelope
     shape share the result, if it may be ``shared``. Raises OSError if the records are on a disk that fails."""
@@ -36,12 +36,18 @@ def cut_of(
     return cut
 
 
+def take_ids(consumer: Subscription, cut: object, count: int) -> int:
+    """Takes the ids of the first ``count`` deliveries of a cut, which are sent now, and returns the first id."""
+    consumer.window.spend(cut, count)
+    return consumer.channel.take_ids(count)
+
+
 def address_each(cuts: Cuts, subscription: Subscription, chunk: Chunk, first: int, last: int) -> bytes:
     """Returns records ``first`` … ``last - 1`` as deliveries for the consumer. Raises OSError, as ``cut_of``."""
     envelope = subscription.request.envelope
     assert envelope is not None
     cut = cut_of(cuts, subscription, chunk, first, last, shared=len(subscription.feed.subscriptions) > 1)
-    return envelope.write(cut, 0, last - first, subscription.channel.take_ids(last - first))
+    return envelope.write(cut, 0, last - first, take_ids(subscription, cut, last - first))
 
 
 def address(subscription: Subscription, frame: bytes) -> bytes:
@@ -50,4 +56,5 @@ def address(subscription: Subscription, frame: bytes) -> bytes:
     if envelope is None:
         return frame
     ends: Sequence[int] = [len(frame)]
-    return envelope.write(envelope.cut(frame, ends), 0, 1, subscription.channel.take_ids(1))
+    cut = envelope.cut(frame, ends)
+    return envelope.write(cut, 0, 1, take_ids(subscription, cut, 1))

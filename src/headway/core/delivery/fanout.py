@@ -174,6 +174,24 @@ class Fanout:
             subscription.session.fell_behind(subscription)
             self._on_lag(subscription, now)
 
+    def settled(self, subscription: Subscription, records: int) -> None:
+        """Gives credit back to a consumer that has done with so many records of its lane."""
+        assert subscription.counted is not None
+        subscription.note_sent()
+        subscription.counted.settle(records)
+        self.has_credit(subscription)
+
+    def has_credit(self, subscription: Subscription) -> None:
+        """Goes on with a consumer that acknowledges by number and has more credit."""
+        assert subscription.counted is not None
+        session = subscription.session
+        subscription.counted.exhausted_since_s = None
+        if subscription in session.starved:
+            del session.starved[subscription]
+            session.ready[subscription] = None
+        if subscription in session.lagging:
+            self.again[session] = None
+
     # -- one session ------------------------------------------------------------------------------------------------
 
     def pump(self, session: Session, now: float) -> None:

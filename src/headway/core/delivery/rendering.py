@@ -18,7 +18,7 @@ from math import ceil
 import msgspec
 
 from headway.core.base import Reason
-from headway.core.consumer import EVERY_RECORD, Delivery, Predicate, Session, Skip, Subscription
+from headway.core.consumer import EVERY_RECORD, Delivery, Predicate, Session, Subscription
 from headway.core.delivery.addressing import Cuts, address, address_each
 from headway.core.delivery.exactly_once import exactly_once_position, holds_back, lose, note_in_flight, write
 from headway.core.log import HELD_BACK_BYTES, NOT_DURABLE, Chunk, DurablePosition
@@ -99,7 +99,7 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> in
     while records < BATCH_RECORDS:
         if len(out) >= BATCH_BYTES or held_back.size >= HELD_BACK_BYTES:
             break
-        if subscription.request.qos and _out_of_credit(session, now):
+        if (subscription.request.qos and _out_of_credit(session, now)) or subscription.out_of_room(now):
             return _written_steps(subscription, records) if out else 0
         try:
             record = next(backfill.records)
@@ -197,17 +197,13 @@ def drop_reason(subscription: Subscription, chunk: Chunk, index: int) -> Reason 
     while skips and skips[0].stop is not None and skips[0].stop <= number:
         skips.pop(0)
     for skip in skips:
-        test = skip.predicate
-        if _covers(skip, number) and (test is None or marked(subscription, chunk, test, index)[index]):
+        test, covers = skip.predicate, skip.first <= number and (skip.stop is None or number < skip.stop)
+        if covers and (test is None or marked(subscription, chunk, test, index)[index]):
             return skip.reason
     size = chunk.ends[index] - chunk.record_start(index)
     if size > subscription.session.max_packet_bytes:
         return Reason.TOO_LARGE_FOR_CLIENT
     return None
-
-
-def _covers(skip: Skip, number: int) -> bool:
-    return skip.first <= number and (skip.stop is None or number < skip.stop)
 
 
 def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cuts) -> int:
@@ -223,6 +219,9 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cut
         last = max(first + 1, _as_credit_allows(session, chunk.holes, first, last))
         if session.channel.in_flight_bytes.allowance is not None:
             last = session.channel.in_flight_bytes.permits(chunk.ends, first, last)
+    if subscription.out_of_room(now):
+        return 0
+    last = min(last, first + subscription.room)
     picky = bool(subscription.skips) or chunk.soonest_s <= now or chunk.largest > session.max_packet_bytes
     if picky:
         reason = _why_left_out(subscription, chunk, first, now)

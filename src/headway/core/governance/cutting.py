@@ -34,7 +34,8 @@ class Cutter:
         """Closes the consumer's channel if its client has consumers on other channels, else the connection."""
         session, channel = subscription.session, subscription.channel
         self.cuts_left -= 1
-        if channel is session.channel or all(other.channel is channel for other in session.subscriptions.values()):
+        own = (channel, session.channel)  # outside of its channels a client has only what its library follows
+        if channel is session.channel or all(other.channel in own for other in session.subscriptions.values()):
             self.disconnect(session, reason, text, now)
             return
         self._flap.strike(session.client, now)

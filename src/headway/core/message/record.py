@@ -259,8 +259,9 @@ class Envelope(Protocol):
     def shape(self) -> Hashable:
         """Consumers with equal shapes share the result of ``cut``."""
 
-    def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: bool = False) -> Any:
-        """Splits whole records of a lane; ``ends`` has the end of each, counted from the start of ``data``."""
+    def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: int = 0) -> Any:
+        """Splits whole records of a lane; ``ends`` has the end of each, counted from the start of ``data``.
+        ``redelivered``: how often they were handed out before."""
 
     def write(self, cut: Any, start: int, stop: int, first_id: int) -> bytes:
         """Returns the deliveries of records ``start`` … ``stop - 1`` of the cut, with ids from ``first_id`` on."""

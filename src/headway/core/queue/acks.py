@@ -35,8 +35,11 @@ class Acks:
             queue.settled(delivery.cursor)
         self._credit_is_back(channel)
 
-    def refuse(self, channel: Channel, delivery_ids: Sequence[int], *, requeue: bool) -> None:
-        """Takes back deliveries that the client refuses. They are requeued (``requeue``) or dropped."""
+    def refuse(
+        self, channel: Channel, delivery_ids: Sequence[int], *, requeue: bool, failed: bool = True
+    ) -> None:
+        """Takes back deliveries that the client refuses. They are requeued (``requeue``) or dropped. Not ``failed``:
+        the client never tried them."""
         for delivery_id in delivery_ids:
             delivery = channel.remove(delivery_id)
             if delivery is None:
@@ -44,7 +47,7 @@ class Acks:
                 continue
             queue = queue_of(delivery.subscription.reader.queue)
             if requeue:
-                queue.unsettled.requeue(delivery)
+                queue.unsettled.requeue(delivery, failed=failed)
             else:
                 queue.unsettled.reject(delivery)
             delivery.subscription.window.exhausted_since_s = None

@@ -11,7 +11,8 @@ records are handed out before fresh ones from the lane.
 from __future__ import annotations
 
 from collections import Counter
-from heapq import heappop, heappush
+from collections.abc import Iterator
+from heapq import heappop, heappush, nsmallest
 from typing import NamedTuple, cast
 
 from headway.core.consumer import Feed
@@ -271,6 +272,27 @@ class Backlog:
         if self._requeued:
             return self._requeued[0].chunk, self._requeued[0].at
         return self.fresh()[1:] if self.has_fresh() else None
+
+    def waiting(self, most: int) -> Iterator[tuple[Chunk, int, int]]:
+        """Yields the records that wait, in the order in which they are handed out, ``most`` at most: chunk, index
+        there, and how often it came back. Nothing may be handed out meanwhile."""
+        returned = [one for one in nsmallest(most + len(self._withdrawn), self._requeued)
+                    if one.key not in self._withdrawn]  # fmt: skip
+        for one in returned[:most]:
+            yield one.chunk, one.at, one.returns
+        most -= len(returned)
+        for cursor in self.cursors:
+            if most <= 0 or cursor.position == cursor.end_position:
+                continue
+            cursor.step()
+            chunk, number = cursor.chunk, cursor.number
+            while chunk is not None and most > 0 and number < cursor.end_number:
+                first, last = number - chunk.first_number, min(len(chunk), cursor.end_number - chunk.first_number)
+                for index in range(first, min(last, first + most)):
+                    yield chunk, index, 0
+                most -= last - first
+                number = chunk.first_number + len(chunk)
+                chunk = chunk.next
 
     def requeue(self, cursor: QueueCursor, chunk: Chunk, index: int, *, returns: int, late: bool = False) -> None:
         """Puts a record that is out of its lane's order onto the heap."""

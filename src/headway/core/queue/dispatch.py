@@ -127,7 +127,7 @@ class Dispatch:
     def _after_answers(self) -> None:
         """Marks the queue as ready again if unsent answers to a member's commands are in the way. There is no event
         when they are sent."""
-        for member in self._members.eligible if self._terms.single_active else self._members.ring:
+        for member in self._members.eligible if self._members.single else self._members.ring:
             outlet = member.session.outlet
             if outlet.out and not outlet.blocked:
                 self._fanout.again[member.session] = None
@@ -163,9 +163,9 @@ class Dispatch:
             return given
         cursor, chunk, first = backlog.fresh()
         last = min(first + portion, cursor.end_number - chunk.first_number)
-        if member.request.qos:
+        if member.counts_credit:
             last = min(last, first + member.credit_left)
-            if member.channel.in_flight_bytes.allowance is not None:
+            if member.request.qos and member.channel.in_flight_bytes.allowance is not None:
                 last = member.channel.in_flight_bytes.permits(chunk.ends, first, last)
         last = min(last, max(first + 1, bisect_right(chunk.ends, chunk.record_start(first) + BATCH_BYTES)))
         if self._skips or chunk.soonest_s <= now or drops.expired(chunk, first, now):
@@ -200,7 +200,7 @@ class Dispatch:
         if member.request.envelope is None:
             sent = send_one(member, chunk, first, now)
         else:
-            again = requeued is not None and requeued.redelivered
+            again = requeued.returns if requeued is not None else 0
             sent = send_batch(self._registry, member, chunk, first, last, now, redelivered=again)
         if not sent.records:
             return 0

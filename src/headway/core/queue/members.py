@@ -14,7 +14,9 @@ WATCHED_AT_ONCE = 64
 
 
 class Members(dict[Subscription, None]):
-    __slots__ = ("_of_session", "_pushed", "_slow", "_terms", "_there", "departed", "exclusive", "ring", "unwatched")
+    __slots__ = (
+        "_alone", "_of_session", "_pushed", "_slow", "_terms", "_there", "departed", "exclusive", "ring", "unwatched",
+    )  # fmt: skip
 
     def __init__(self, terms: QueueTerms) -> None:
         super().__init__()
@@ -27,6 +29,8 @@ class Members(dict[Subscription, None]):
         clients do something; they are in their sessions' ``aside``."""
         self.unwatched: dict[Subscription, None] = {}
         """The members that the governor may not look at. It looks at all others (``Registry.watched``)."""
+        self._alone: dict[Subscription, None] = {}
+        """The members that are to get all records."""
         self._terms = terms
         self._of_session: Counter[Session] = Counter()
         """The number of members of each session."""
@@ -37,7 +41,14 @@ class Members(dict[Subscription, None]):
         self._slow = {True: 0, False: 0}
         """The numbers of slow members that ask for each record (True), and that records are pushed to."""
 
+    @property
+    def single(self) -> bool:
+        """Tells whether one consumer gets all records: the queue, or a consumer, was declared so."""
+        return self._terms.single_active or bool(self._alone)
+
     def add(self, member: Subscription) -> None:
+        if member.request.alone:
+            self._alone[member] = None
         self[member] = self.ring[member] = self.unwatched[member] = self._there[member] = None
         self._of_session[member.session] += 1
         self._pushed += not member.request.polling
@@ -45,7 +56,7 @@ class Members(dict[Subscription, None]):
     def remove(self, member: Subscription) -> bool:
         """Removes a member. Returns whether its session has no other members."""
         session = member.session
-        for table in (self.ring, self.unwatched, self._there, session.aside):
+        for table in (self.ring, self.unwatched, self._there, self._alone, session.aside):
             table.pop(member, None)
         if self.pop(member, self) is None:
             self._of_session[session] -= 1
@@ -74,15 +85,15 @@ class Members(dict[Subscription, None]):
     def eligible(self) -> list[Subscription]:
         """The members that could get the waiting records. Standby consumers are not among them. Members that ask for
         each record are among them only if there are no others."""
-        if self._terms.single_active:
-            members = (member for member in self if not member.request.polling and not member.gone)
+        if self.single:
+            members = (member for member in self._alone or self if not member.request.polling and not member.gone)
             return list(islice(members, 1)) or list(islice(self, 1))
         return self.consumers or list(self)
 
     @property
     def all_slow(self) -> bool:
         """Tells whether every eligible member is slow. One that is not slow can serve the queue."""
-        if self._terms.single_active:
+        if self.single:
             return all(member.case.slow for member in self.eligible)
         return self._slow[False] == self._pushed if self._pushed else self._slow[True] == len(self)
 
@@ -98,7 +109,7 @@ class Members(dict[Subscription, None]):
 
     def all_gate(self, gates: Container[Subscription]) -> bool:
         """Tells whether every eligible member is among the gates. Looks first at those that had their turn last."""
-        if not self._terms.single_active and any(
+        if not self.single and any(
             member not in gates and not member.request.polling and not member.gone for member in reversed(self)
         ):
             return False
@@ -112,7 +123,7 @@ class Members(dict[Subscription, None]):
     def ready(self, now: float, most: int) -> list[Subscription]:
         """Returns the eligible consumers that have room and credit, those that come next: ``most`` at most, which is
         at least one. Those before them that wait for their clients are set aside."""
-        if self._terms.single_active:
+        if self.single:
             return [member for member in self.eligible if not member.request.polling and has_room(member, now)]
         ready, stuck = [], []
         for member in self.ring:
@@ -130,11 +141,11 @@ class Members(dict[Subscription, None]):
     def watch(self, on_lag: Callable[[Subscription, float], None], now: float) -> bool:
         """Has the governor look at the members that could get the waiting records: ``WATCHED_AT_ONCE`` more of them.
         Returns whether these were all."""
-        some = self.eligible if self._terms.single_active else list(islice(self.unwatched, WATCHED_AT_ONCE))
+        some = self.eligible if self.single else list(islice(self.unwatched, WATCHED_AT_ONCE))
         for member in some:
             on_lag(member, now)
             self.unwatched.pop(member, None)
-        return self._terms.single_active or not self.unwatched
+        return self.single or not self.unwatched
 
     def not_watched(self, member: Subscription) -> None:
         """Notes that the governor looks at the member no more."""
@@ -167,7 +178,7 @@ class Members(dict[Subscription, None]):
 
     def to_the_back(self, member: Subscription) -> None:
         """Moves a member that had its turn behind the others."""
-        if len(self) > 1 and not self._terms.single_active:
+        if len(self) > 1 and not self.single:
             for table in (self, self.ring):
                 if table.pop(member, self) is None:
                     table[member] = None

@@ -267,7 +267,7 @@ class Queue:
         records of the chunk, sent before ``late_s``."""
         self.members.forget_settled()
         if self.members and self.backlog.wants(chunk):
-            holders = self.members.eligible if self.terms.single_active else list(self.members)
+            holders = self.members.eligible if self.members.single else list(self.members)
             return [] if self.members.anybody_moves(late_s, self.used_s) else holders
         return [
             member for member in [*self.members, *self.members.departed]
@@ -310,6 +310,19 @@ class Queue:
         credit. Raises OSError (failing disk)."""
         self.used_s = now
         return self._dispatch.get(member, now)
+
+    def waiting(self, most: int, bytes_max: int, now: float) -> list[tuple[bytes, int]]:
+        """Returns the records that wait, the first of them, as they are in the lane, and how often each came back.
+        Takes none. Raises OSError (failing disk)."""
+        found: list[tuple[bytes, int]] = []
+        for chunk, index, returns in self.backlog.waiting(most):
+            start, end = chunk.record_start(index), chunk.ends[index]
+            bytes_max -= end - start
+            if bytes_max < 0:
+                break
+            if not self.drops.expired(chunk, index, now):
+                found.append((bytes(chunk.read(start, end)), returns))
+        return found
 
     def room_for(self, run: Run, now: float) -> int:
         """Returns how many records of the run a queue with a length limit accepts."""

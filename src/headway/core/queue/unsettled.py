@@ -35,15 +35,16 @@ class Unsettled:
         self._returning.clear()
         del self._queue
 
-    def requeue(self, delivery: Delivery, *, late: bool = False) -> None:
+    def requeue(self, delivery: Delivery, *, late: bool = False, failed: bool = True) -> None:
         """Puts a record that was handed out back at its old position, marked as redelivered. Drops it if it has come
-        back too often. ``late`` says that its member may still settle it."""
+        back too often. ``late`` says that its member may still settle it. Not ``failed``: its member never tried it,
+        so it is as before."""
         cursor, chunk = delivery.cursor, delivery.chunk
         if self._ended:
             return
         assert isinstance(cursor, QueueCursor)
         assert chunk is not None
-        returns, limit = delivery.returns + 1, self._terms.returns_max
+        returns, limit = delivery.returns + failed, self._terms.returns_max
         if limit is not None and returns > limit:
             self._drops.give_up(chunk, delivery.index)
             self._backlog.free(cursor, delivery.number)

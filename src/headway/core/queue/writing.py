@@ -14,7 +14,15 @@ import msgspec
 
 from headway.core.base import Reason
 from headway.core.consumer import GIVEN_UP, PAUSED, Delivery, Subscription
-from headway.core.delivery import cut_of, exactly_once_position, holds_back, record_at, write, write_frame
+from headway.core.delivery import (
+    cut_of,
+    exactly_once_position,
+    holds_back,
+    record_at,
+    take_ids,
+    write,
+    write_frame,
+)
 from headway.core.log import NOT_DURABLE, Chunk
 from headway.core.routing import Registry
 
@@ -38,11 +46,9 @@ def has_room(member: Subscription, now: float) -> bool:
         return False
     if member.window.timeouts:
         return False  # it still works on deliveries that timed out and were requeued
-    if not member.request.qos or member.credit_left > 0:
+    if not member.counts_credit or member.credit_left > 0:
         return True
-    for window in (member.window, member.channel, member.channel.whole):
-        if window.left <= 0 and window.exhausted_since_s is None:
-            window.exhausted_since_s = now
+    member.note_exhausted(now)
     member.channel.in_flight_bytes.wait()
     return False
 
@@ -52,7 +58,7 @@ def waits_for_client(member: Subscription) -> bool:
     if member.session.outlet.blocked or member.request.polling or member.life is PAUSED or member.window.timeouts:
         return True
     # Who settles something is told by the windows of which it is noted that they are exhausted (acks.py).
-    return member.request.qos > 0 and member.credit_left <= 0 and member.credit_exhausted_since_s is not None
+    return member.counts_credit and member.credit_left <= 0 and member.credit_exhausted_since_s is not None
 
 
 def moves(member: Subscription, late_s: float) -> bool:
@@ -64,6 +70,9 @@ def moves(member: Subscription, late_s: float) -> bool:
         return outlet.progress_s > late_s
     if member.window.timeouts:
         return False
+    if member.window.grants and member.credit_left <= 0:
+        since = member.credit_exhausted_since_s
+        return since is None or since > late_s
     unsettled = member.oldest_unacknowledged_s()
     return member.request.qos == 0 or member.credit_left > 0 or unsettled is None or unsettled > late_s
 
@@ -96,9 +105,9 @@ def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Send
 
 
 def send_batch(
-    registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, now: float, *, redelivered: bool
+    registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, now: float, *, redelivered: int
 ) -> SendResult:
-    """Offers records ``first`` … ``last - 1`` to the member's outlet."""
+    """Offers records ``first`` … ``last - 1`` to the member's outlet. ``redelivered``: how often they came back."""
     outlet, envelope, channel = member.session.outlet, member.request.envelope, member.channel
     assert envelope is not None
     try:
@@ -116,7 +125,7 @@ def send_batch(
             outlet.out += frames[taken : ends[count]]
             taken = ends[count]
             count += 1
-    first_id = channel.take_ids(count)
+    first_id = take_ids(member, cut, count)
     member.counters.write(count, taken)
     if not member.request.qos:
         return SendResult(count)
@@ -136,9 +145,9 @@ def resend(member: Subscription, delivery_id: int, now: float) -> bool:
         data = chunk.read(chunk.record_start(index), chunk.ends[index])
     except OSError:
         return False
-    cut = envelope.cut(data, [len(data)], redelivered=True)
+    cut = envelope.cut(data, [len(data)], redelivered=1)
     channel.remove(delivery_id)
-    again = channel.take_ids(1)
+    again = take_ids(member, cut, 1)
     channel.add(again, delivery)
     delivery.sent_s = now
     frames = envelope.write(cut, 0, 1, again)

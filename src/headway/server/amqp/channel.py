@@ -32,8 +32,8 @@ from headway.server.amqp.states import (
     TRANSACTIONS,
     ChannelState,
 )
-from headway.server.amqp.transaction import NO_TRANSACTION, NoTransaction, Transaction
 from headway.server.connections import Steps
+from headway.server.peers import NO_TRANSACTION, NoTransaction, Transaction
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.replies import write_method

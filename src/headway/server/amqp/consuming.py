@@ -21,12 +21,12 @@ from headway.core.consumer import (
 )
 from headway.core.message import TOPICS
 from headway.core.queue import Queue
-from headway.server.amqp.arguments import read_terms
 from headway.server.amqp.declaring import DIALECT, queue_name
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.permissions import REPLY_TO, check_read
 from headway.server.amqp.topics import KEY, consume_topics
 from headway.server.connections import SUBSCRIBE_WORK, Steps
+from headway.server.peers import read_terms
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.envelope import AmqpEnvelope
 from headway.wire.amqp.replies import write_get_ok

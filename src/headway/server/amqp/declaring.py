@@ -14,7 +14,6 @@ from headway.core.consumer import NO_OPTIONS, SubscriptionOptions, parse_options
 from headway.core.message import TOPICS
 from headway.core.queue import Queue
 from headway.core.routing import KINDS, Binding, Destination, Exchange, frozen
-from headway.server.amqp.arguments import MATCHES, read_alternate, read_terms
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.permissions import (
     REPLY_TO,
@@ -26,6 +25,7 @@ from headway.server.amqp.permissions import (
     check_read,
 )
 from headway.server.connections import SUBSCRIBE_WORK, Steps
+from headway.server.peers import MATCHES, read_alternate, read_terms
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.replies import write_declare_ok, write_method

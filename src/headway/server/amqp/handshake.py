@@ -6,7 +6,6 @@ nothing that it has sent is handled.
 
 from __future__ import annotations
 
-from collections.abc import Container
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from headway.core.permission import Identity
 from headway.server.amqp.faults import connection_fault
 from headway.server.amqp.states import HANDSHAKE_MOVES, Expected
 from headway.server.logins import SCRAM, Attempt, Refusal, Scram, ScramError
+from headway.server.peers import free_name
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import FRAME_BYTES_MIN
 from headway.wire.amqp.login import EXTERNAL, MECHANISMS, Login, read_login
@@ -238,24 +238,6 @@ class Handshake:
         """Returns the name by which operators know the client: its connection's name, numbered if it is taken."""
         wanted = self._client or f"amqp-{self._peer.connection.address}"
         return free_name(wanted, self._peer.engine.broker.registry.sessions)
-
-
-def free_name(wanted: str, taken: Container[str]) -> str:
-    """Returns a name that is not taken: this one, or with a number. Few are tried, though very many clients have the
-    same: numbers are doubled until one is free, and halfway between a taken and a free one until these are neighbours.
-    """
-    if wanted not in taken:
-        return wanted
-    low, free = 1, 2
-    while f"{wanted}#{free}" in taken:
-        low, free = free, 2 * free
-    while free - low > 1:
-        middle = (low + free) // 2
-        if f"{wanted}#{middle}" in taken:
-            low = middle
-        else:
-            free = middle
-    return f"{wanted}#{free}"
 
 
 def _raw(response: str | bytes | None) -> bytes:

@@ -56,7 +56,7 @@ KIB, MIB = 1024, 1024 * 1024
 DAY_S = 86_400.0
 DISK_BYTES = 1_000_000_000
 MQTT_PACKET_BYTES_MAX = 268_435_460
-WEB_PATHS = ("/mqtt", "/")
+WEB_PATHS = ("/mqtt", "/stomp", "/ws", "/")
 EXPIRY_MAX_S = 4_294_967_294.0
 
 
@@ -131,11 +131,23 @@ class ListenerTable(Table):
 
     @property
     def packet_bytes_max(self) -> int:
-        return self.packet_bytes_given or PROTOCOLS[self.url.kind.protocol].packet_bytes_max
+        return self.packet_bytes_given or max(PROTOCOLS[name].packet_bytes_max for name in self.url.kind.protocols)
 
     @property
     def in_flight_max(self) -> int:
-        return self.in_flight_given or PROTOCOLS[self.url.kind.protocol].in_flight_max
+        return self.in_flight_given or max(PROTOCOLS[name].in_flight_max for name in self.url.kind.protocols)
+
+    def speaking(self, protocol: str) -> ListenerTable:
+        """Returns the table for connections of one of several protocols, with that protocol's own limits where none are
+        given."""
+        if len(self.url.kind.protocols) == 1:
+            return self
+        codec = PROTOCOLS[protocol]
+        limits = {
+            "packet_bytes_given": self.packet_bytes_given or codec.packet_bytes_max,
+            "in_flight_given": self.in_flight_given or codec.in_flight_max,
+        }
+        return self.model_copy(update=limits)
 
     @property
     def logs_in(self) -> bool:

@@ -130,8 +130,9 @@ class Greeting:
         now = peer.engine.now()
         expiry = inf if packet.session_expiry_s == NEVER else float(packet.session_expiry_s)
         request = ConnectRequest(
-            client, peer.connection.listener, packet.clean_start, expiry, packet.receive_max,
-            packet.max_packet_bytes or 2**62, peer.identity.user or packet.username,
+            client, peer.connection.listener, packet.clean_start, expiry,
+            min(packet.receive_max, peer.listener.in_flight_max), packet.max_packet_bytes or 2**62,
+            peer.identity.user or packet.username,
             "mqtt5" if packet.version == 5 else "mqtt3.1.1", _will(packet),
             peer.engine.permissions.rights(peer.identity, client),
             peer.engine.allowances.of(peer.identity),

@@ -1,8 +1,16 @@
 """Peers: the base of every protocol's side of a connection. Each protocol has a room of its own above this."""
 
 from headway.server.peers.base import BasePeer
+from headway.server.peers.destinations import binding_key_of, filter_of, name_of_topic, parts_of, topic_named
+from headway.server.peers.free_names import free_name
+from headway.server.peers.named_queues import DURABLE, NamedQueues, is_temporary
+from headway.server.peers.queue_arguments import MATCHES, read_alternate, read_terms
 from headway.server.peers.states import CLOSING, OPEN, WAITING, ClientState
+from headway.server.peers.transaction import NO_TRANSACTION, NoTransaction, Transaction
+from headway.server.peers.undecided import Choice, Undecided
 
 __all__ = [
-    "BasePeer", "ClientState", "CLOSING", "OPEN", "WAITING",
+    "BasePeer", "binding_key_of", "Choice", "ClientState", "CLOSING", "DURABLE", "filter_of", "free_name",
+    "is_temporary", "MATCHES", "name_of_topic", "NamedQueues", "NO_TRANSACTION", "NoTransaction", "OPEN", "parts_of",
+    "read_alternate", "read_terms", "topic_named", "Transaction", "Undecided", "WAITING",
 ]

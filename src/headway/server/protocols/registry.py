@@ -1,5 +1,6 @@
 """The registry of protocols. Protocols are found, not listed: each is a folder in ``wire`` and one in ``server``. Their
-common name is also the scheme of the protocol's listener URLs. Other schemes carry a protocol in something else.
+common name is also the scheme of the protocol's listener URLs, unless it shares another's (``Codec.scheme``). Other
+schemes carry protocols in something else, or all at one port.
 
 ``wire/NAME/codec.py`` has its ``CODEC``; ``server/NAME`` shows its ``PEER``.
 """
@@ -7,32 +8,30 @@ common name is also the scheme of the protocol's listener URLs. Other schemes ca
 from __future__ import annotations
 
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
-from headway import wire
 from headway.core.message import Dialect
-from headway.wire.codec import Codec
+from headway.wire.codecs import codecs, queue_form
 
 WEBSOCKET_PORT = 8083
 WEBSOCKET_TLS_PORT = 8084
+AUTO_PORT = 61616
+AUTO_TLS_PORT = 61617
 
 
 class Scheme(NamedTuple):
     """The scheme of a listener's URL."""
 
-    protocol: str
+    protocols: tuple[str, ...]
+    """The protocols that are spoken. If there are several, the first bytes of a connection say which one it is
+    (server/peers/undecided.py), or the handshake of its WebSocket."""
     port: int
     """Default port."""
+    owner: str = ""
+    """The protocol that answers first bytes that are nobody's; empty: none does."""
     websocket: bool = False
     """Whether the protocol's bytes are in the frames of a WebSocket."""
     tls: bool = False
-
-
-def _found() -> dict[str, Codec]:
-    names = [module.name for module in iter_modules(wire.__path__) if module.ispkg]
-    codecs: dict[str, Codec] = {name: import_module(f"{wire.__name__}.{name}.codec").CODEC for name in names}
-    return dict(sorted(codecs.items(), key=lambda item: item[1].port))
 
 
 def _by_tag(dialects: list[type[Any]]) -> dict[object, type[Dialect]]:
@@ -41,21 +40,30 @@ def _by_tag(dialects: list[type[Any]]) -> dict[object, type[Dialect]]:
     return tagged
 
 
-PROTOCOLS = _found()
+def _schemes() -> dict[str, Scheme]:
+    hosts = {name: codec for name, codec in PROTOCOLS.items() if not codec.scheme}
+    spoken = {
+        host: (host, *(name for name, codec in PROTOCOLS.items() if codec.scheme == host)) for host in hosts
+    }  # fmt: skip
+    over_websocket = tuple(dict.fromkeys(SUBPROTOCOLS.values()))
+    found = {host: Scheme(spoken[host], codec.port, host) for host, codec in hosts.items()}
+    found["ws"] = Scheme(over_websocket, WEBSOCKET_PORT, websocket=True)
+    found["auto"] = Scheme(tuple(PROTOCOLS), AUTO_PORT)
+    found |= {f"{host}s": Scheme(spoken[host], codec.tls_port, host, tls=True) for host, codec in hosts.items()}
+    found["wss"] = Scheme(over_websocket, WEBSOCKET_TLS_PORT, websocket=True, tls=True)
+    found["autos"] = Scheme(tuple(PROTOCOLS), AUTO_TLS_PORT, tls=True)
+    return found
+
+
+PROTOCOLS = codecs()
 """Codecs by name, in the order of their ports."""
 DIALECTS = _by_tag([dialect for codec in PROTOCOLS.values() for dialect in codec.dialects])
 """Dialects that the journal keeps, by tag."""
-(QUEUES,) = [codec.queues for codec in PROTOCOLS.values() if codec.queues is not None]
+QUEUES = queue_form()
 """The form in which queues keep records."""
-
 SUBPROTOCOLS = {word: name for name, codec in PROTOCOLS.items() for word in codec.subprotocols}
 """Protocols by their names in the handshake of a WebSocket."""
-(_OVER_WEBSOCKET,) = set(SUBPROTOCOLS.values())
-SCHEMES = {name: Scheme(name, codec.port) for name, codec in PROTOCOLS.items()} | {
-    "ws": Scheme(_OVER_WEBSOCKET, WEBSOCKET_PORT, websocket=True)
-}
-SCHEMES |= {f"{name}s": Scheme(name, codec.tls_port, tls=True) for name, codec in PROTOCOLS.items()}
-SCHEMES["wss"] = Scheme(_OVER_WEBSOCKET, WEBSOCKET_TLS_PORT, websocket=True, tls=True)
+SCHEMES = _schemes()
 
 
 def peer_of(name: str) -> Any:

@@ -61,6 +61,8 @@ class ByteStream(ABC):
     user: str
     """The user whose certificate the client has shown; empty: none."""
 
+    protocol: str = ""
+    """The protocol that the handshake agreed on; empty: it did not say."""
     unsent: int
     """Bytes for the wire that the kernel has not taken yet; True: there are some."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headway.core.log import Pool
 from headway.server.transport import Buffer, ByteStream
@@ -11,6 +11,7 @@ from headway.server.websocket.decoder import FrameDecoder
 from headway.server.websocket.deflate import PIECE_BYTES, PIECE_BYTES_MIN, Inflater, SharedDeflate
 from headway.server.websocket.handshake import Accepted, Rules
 from headway.server.websocket.stream import WebSocketStream
+from headway.wire.codec import Codec
 
 SEND_BYTES = 256 * 1024
 """Bytes that one call looks at."""
@@ -23,10 +24,10 @@ class CompressedStream(WebSocketStream):
     __slots__ = ("_agreed", "_shared")
 
     def __init__(
-        self, below: ByteStream, rules: Rules, filler: bytes, loop: asyncio.AbstractEventLoop, pool: Pool,
+        self, below: ByteStream, rules: Rules, codecs: Mapping[str, Codec], loop: asyncio.AbstractEventLoop, pool: Pool,
         shared: SharedDeflate,
     ) -> None:  # fmt: skip
-        super().__init__(below, rules, filler, loop, pool)
+        super().__init__(below, rules, codecs, loop, pool)
         self._shared = shared
         self._agreed = False
         """Whether the client takes compressed messages."""
@@ -35,7 +36,7 @@ class CompressedStream(WebSocketStream):
         super()._accepted(accepted)
         if accepted.compression:
             self._agreed = True
-            self._decoder = FrameDecoder(Inflater())
+            self._decoder = FrameDecoder(Inflater(), texts=self._codecs[self.protocol].texts)
 
     def send(self, views: Sequence[Buffer]) -> int:
         return self._send(_joined(views), 0) if self._agreed else super().send(views)

@@ -1,7 +1,7 @@
 """Decoder of the frames that a WebSocket client sends (RFC 6455), without I/O.
 
 Rules:
-- Payload of binary messages is returned as it comes, whatever its frames are: it is a stream of bytes to the protocol
+- Payload of messages is returned as it comes, whatever its frames are: it is a stream of bytes to the protocol
   above (MQTT 5, 6.0: packets need not be aligned with frames). So no frame is ever held, whatever its size.
 - Only a header and the payload of a control frame wait until they are whole: 139 bytes at most.
 - One call handles ``FRAMES_MAX`` frames. If more have come, ``more`` is true and they are handled by the next calls.
@@ -53,9 +53,11 @@ class Over(NamedTuple):
 
 
 class FrameDecoder:
-    __slots__ = ("_fragmented", "_inflated", "_inflater", "_left", "_mask", "_rest", "more", "over", "ping")
+    __slots__ = ("_fragmented", "_inflated", "_inflater", "_left", "_mask", "_rest", "_texts", "more", "over", "ping")
 
-    def __init__(self, inflater: Inflater | None = None) -> None:
+    def __init__(self, inflater: Inflater | None = None, *, texts: bool = False) -> None:
+        self._texts = texts
+        """Whether text messages are taken, as if they were binary ones."""
         self._inflater = inflater
         """None: messages may not be compressed."""
         self._inflated = False
@@ -130,7 +132,7 @@ class FrameDecoder:
         left = len(data) - at
         first = data[at]
         opcode = first & 0x0F
-        compressed = first & _RESERVED == COMPRESSED and opcode == BINARY and self._inflater is not None
+        compressed = first & _RESERVED == COMPRESSED and opcode in (TEXT, BINARY) and self._inflater is not None
         if first & _RESERVED and not compressed:
             return self._fail("a reserved bit is set and no extension was agreed on")
         if opcode not in _OPCODES:
@@ -163,13 +165,13 @@ class FrameDecoder:
             unmask(mask, payload)
             self._control(opcode, bytes(payload))
             return begin - at + size
-        if opcode == TEXT:
+        if opcode == TEXT and not self._texts:
             return self._fail("a text message came, and only binary ones are taken", UNSUPPORTED)
         if (opcode == CONTINUATION) != self._fragmented:
             text = "the message before is not complete" if self._fragmented else "there is no message to continue"
             return self._fail(text)
         self._fragmented = not first & FINAL
-        if opcode == BINARY:
+        if opcode != CONTINUATION:
             self._inflated = compressed
         self._left, self._mask = size, mask
         return begin - at

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from headway.core.base import Reason
 from headway.core.log import Pool, SpillHandle
@@ -31,6 +31,7 @@ from headway.server.transport import Buffer, ByteStream, Opening, StreamError
 from headway.server.websocket.decoder import FrameDecoder, Over
 from headway.server.websocket.frames import close, code_of, header, pong
 from headway.server.websocket.handshake import Accepted, Refusal, Request, RequestReader, Rules, answer
+from headway.wire.codec import Codec
 
 FRAME_BYTES = 64 * 1024
 SLOW_FRAME_BYTES = 16 * 1024
@@ -58,17 +59,18 @@ class _Below:
 
 class WebSocketStream(ByteStream):
     __slots__ = (
-        "_below", "_came", "_counted_bytes", "_decoder", "_filler", "_frame_bytes", "_loop", "_opening",
+        "_below", "_came", "_codecs", "_counted_bytes", "_decoder", "_filler", "_frame_bytes", "_loop", "_opening",
         "_overhead_bytes", "_owed", "_own", "_pong", "_pool", "_reader", "_refusal", "_room_bytes", "_rules", "_why",
-        "pending", "ready", "sock", "unsent",
+        "pending", "protocol", "ready", "sock", "unsent",
     )  # fmt: skip
 
     def __init__(
-        self, below: ByteStream, rules: Rules, filler: bytes, loop: asyncio.AbstractEventLoop, pool: Pool
+        self, below: ByteStream, rules: Rules, codecs: Mapping[str, Codec], loop: asyncio.AbstractEventLoop, pool: Pool
     ) -> None:
         self._below = below
         self._rules = rules
-        self._filler = filler
+        self._codecs = codecs
+        self._filler, self.protocol = b"", ""
         self._loop = loop
         self._pool = pool
         self.sock = below.sock
@@ -159,6 +161,8 @@ class WebSocketStream(ByteStream):
 
     def _accepted(self, accepted: Accepted) -> None:
         self._own = accepted.answer
+        self.protocol, codec = accepted.protocol, self._codecs[accepted.protocol]
+        self._filler, self._decoder = codec.filler, FrameDecoder(texts=codec.texts)
 
     def _note_client(self, request: Request, opening: Opening) -> None:
         """Takes the client's address from the proxies that are trusted."""

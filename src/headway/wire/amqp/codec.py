@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from headway.wire.amqp.dialect import AmqpDialect
+from headway.wire.amqp.common import read_common, write_common
+from headway.wire.amqp.dialect import AmqpDialect, lead_bytes
 from headway.wire.amqp.primitives import read_bare_table, write_table
 from headway.wire.amqp.properties import read
+from headway.wire.amqp.versions import OFFERED
 from headway.wire.codec import Codec, QueueForm
+from headway.wire.opening import begins
+
+OLDER = b"AMQP\x01"
+"""The start of the header of 0-8 and 0-9."""
 
 QUEUES = QueueForm(
-    AmqpDialect(), write_table, lambda table: read_bare_table(table[4:], "arguments"), lambda raw: read(raw).headers
+    AmqpDialect(), lambda offsets: AmqpDialect(topics=True, offsets=offsets), lead_bytes, write_table,
+    lambda table: read_bare_table(table[4:], "arguments"), lambda raw: read(raw).headers, write_common, read_common,
 )
-CODEC = Codec(port=5672, tls_port=5671, packet_bytes_max=16_000_000, in_flight_max=65_535, queues=QUEUES)
+CODEC = Codec(
+    port=5672, tls_port=5671, packet_bytes_max=16_000_000, in_flight_max=65_535,
+    opens=lambda data: begins(data, OFFERED, OLDER), queues=QUEUES,
+)  # fmt: skip

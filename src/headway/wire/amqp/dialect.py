@@ -62,6 +62,12 @@ def split_record(record: bytes) -> RecordParts:
     return RecordParts(record[2:address_end], record[header_at:header_end], record[header_end:])
 
 
+def lead_bytes(data: bytes, start: int) -> int:
+    """Returns the size of the lead of the record at ``start``."""
+    header_at = start + 6 + int.from_bytes(data[start : start + 2], "big")
+    return header_at - start + int.from_bytes(data[header_at - 4 : header_at], "big")
+
+
 def read_message(record: bytes) -> Message:
     address, header, body = split_record(record)
     key_at = 1 + address[0]

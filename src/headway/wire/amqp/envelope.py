@@ -80,7 +80,7 @@ class AmqpEnvelope:
 
     # -- for all consumers ------------------------------------------------------------------------------------------
 
-    def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: bool = False) -> Cut:
+    def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: int = 0) -> Cut:
         data, flag = bytes(data), b"\x01" if redelivered else b"\x00"
         return _cut_even(data, ends, self._content, flag) or _cut_each(data, ends, self._content, flag)
 

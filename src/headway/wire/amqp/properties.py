@@ -50,6 +50,8 @@ TEXT_BYTES_MAX = 65_535
 """Longest text that fits into MQTT."""
 CORRELATION_HEADER = "x-correlation-id"
 """Header for MQTT correlation data that is no text, or longer than a short string."""
+REPLY_TOPIC = "x-headway-reply-topic"
+"""Header that says that the reply address is a topic. AMQP's is a routing key, and mostly a queue's name."""
 
 
 class BadExpiration(ProtocolError):
@@ -118,16 +120,13 @@ def read(raw: bytes) -> Facts:
     numbers = {name: int.from_bytes(raw[slice(*places[name])], "big") for name in _NUMBERS if name in places}
     priority = numbers.get("priority")
     reply_to = _text(short.get("reply-to"))
-    user = tuple((name, text) for name, value in headers.items() if (text := _user_text(name, value)) is not None)
-    if priority is not None and "priority" not in headers:
-        user += (("priority", str(priority)),)
     content_type = _text(short.get("content-type"))
     return Facts(
         Properties(
             content_type=None if content_type is None or "\0" in content_type else content_type,
-            response_topic=_topic(reply_to),
+            response_topic=reply_topic(reply_to),
             correlation_data=short.get("correlation-id"),
-            user=user,
+            user=user_texts(headers, priority),
             native=raw,
         ),
         headers,
@@ -148,7 +147,7 @@ def _text(raw: bytes | None) -> str | None:
         return None
 
 
-def _topic(key: str | None) -> str | None:
+def reply_topic(key: str | None) -> str | None:
     """Returns the topic of a routing key; None: there is no valid one."""
     if key is None:
         return None
@@ -164,6 +163,15 @@ def _milliseconds(raw: bytes | None) -> int | None:
     if not raw.isdigit() or int(raw) > EXPIRATION_MS_MAX:
         raise BadExpiration(raw)
     return int(raw)
+
+
+def user_texts(headers: Mapping[str, object], priority: int | None) -> tuple[tuple[str, str], ...]:
+    """Returns headers, and the priority, as MQTT's user properties."""
+    user = tuple(
+        (name, text) for name, value in headers.items()
+        if name != REPLY_TOPIC and (text := _user_text(name, value)) is not None
+    )  # fmt: skip
+    return user if priority is None or "priority" in headers else (*user, ("priority", str(priority)))
 
 
 def _user_text(name: str, value: object) -> str | None:
@@ -201,11 +209,12 @@ def write(properties: Properties, qos: int) -> bytes:
         headers.setdefault(CORRELATION_HEADER, correlation)
     if _fits(properties.response_topic):
         values["reply-to"] = write_short(routing_key_of(properties.response_topic or ""))
+        headers[REPLY_TOPIC] = True
     if headers:
         values["headers"] = write_table(headers)
     if qos:
         values["delivery-mode"] = PERSISTENT.to_bytes(1, "big")
-    return _joined(values)
+    return joined(values)
 
 
 def _fits(text: str | None) -> bool:
@@ -226,23 +235,29 @@ def with_headers(raw: bytes, headers: Mapping[str, object]) -> bytes:
         else:
             entries[name] = write_value(value)
     values["headers"] = write_entries(entries)
-    return _joined(values)
+    return joined(values)
 
 
 def with_reply_to(raw: bytes, text: str) -> bytes:
-    return _joined({**_values(raw, _places(raw)), "reply-to": write_short(text)})
+    return joined({**property_values(raw), "reply-to": write_short(text)})
 
 
 def without_expiration(raw: bytes) -> bytes:
-    values = _values(raw, _places(raw))
+    values = property_values(raw)
     values.pop("expiration", None)
-    return _joined(values)
+    return joined(values)
+
+
+def property_values(raw: bytes) -> dict[str, bytes]:
+    """Returns the encoded value of each property."""
+    return _values(raw, _places(raw))
 
 
 def _values(raw: bytes, places: dict[str, _Span]) -> dict[str, bytes]:
     return {name: raw[start:end] for name, (start, end) in places.items()}
 
 
-def _joined(values: dict[str, bytes]) -> bytes:
+def joined(values: dict[str, bytes]) -> bytes:
+    """Returns properties from the encoded value of each."""
     flags = sum(_FLAGS[name] for name in values)
     return flags.to_bytes(2, "big") + b"".join([values[name] for name in NAMES if name in values])

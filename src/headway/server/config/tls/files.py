@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from headway.core.base import ConfigError
@@ -18,15 +18,15 @@ def tls_of(listener: str) -> str:
     return f"listeners.{listener}.tls"
 
 
-def tls_tables(settings: Settings) -> Iterator[tuple[str, TlsTable, str]]:
-    """Yields the table's name, the table, and the name for ALPN, of each table that is used."""
+def tls_tables(settings: Settings) -> Iterator[tuple[str, TlsTable, Sequence[str]]]:
+    """Yields the table's name, the table, and the names for ALPN, of each table that is used."""
     admin = settings.server
     if admin.admin is not None and admin.tls is not None:
-        yield ADMIN_TLS, admin.tls, HTTP
+        yield ADMIN_TLS, admin.tls, (HTTP,)
     for name, listener in settings.listeners.items():
         if listener.tls is not None:
             kind = listener.url.kind
-            yield tls_of(name), listener.tls, HTTP if kind.websocket else kind.protocol
+            yield tls_of(name), listener.tls, (HTTP,) if kind.websocket else kind.protocols
 
 
 def with_tls_of(fresh: Settings, running: Settings) -> Settings:
@@ -44,15 +44,15 @@ def with_tls_of(fresh: Settings, running: Settings) -> Settings:
 
 def load_all_tls(settings: Settings) -> dict[str, TlsContext]:
     """Reads all certificates. Returns what was read, by table. Raises ConfigError."""
-    return {where: load_tls(table, where, [protocol]) for where, table, protocol in tls_tables(settings)}
+    return {where: load_tls(table, where, protocols) for where, table, protocols in tls_tables(settings)}
 
 
 def bad_certificates(settings: Settings) -> list[str]:
     """Returns what is wrong with the files, one line for each table."""
     found: list[str] = []
-    for where, table, protocol in tls_tables(settings):
+    for where, table, protocols in tls_tables(settings):
         try:
-            load_tls(table, where, [protocol])
+            load_tls(table, where, protocols)
         except ConfigError as error:
             found.append(str(error))
     return found

@@ -1,7 +1,7 @@
-"""Argument tables of ``queue.declare``, ``exchange.declare`` and bindings.
+"""Arguments of queues, exchanges and bindings, as clients give them: in AMQP's tables, or as headers.
 
 Names are RabbitMQ's. Unknown arguments are ignored, as RabbitMQ does. Known arguments with values that make no sense
-are refused (406), so that nobody relies on a limit that is not in force.
+are refused, so that nobody relies on a limit that is not in force.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from headway.core.base import Reason, Refused
 from headway.core.consumer import QueueTerms
-from headway.server.amqp.faults import ChannelFault
-from headway.wire.amqp.codes import ReplyCode
 
 Table = Mapping[str, object]
 T = TypeVar("T")
@@ -25,7 +24,7 @@ _QUEUE_TYPES = {"classic", "quorum"}
 
 
 def read_terms(arguments: Table, *, durable: bool, exclusive: bool, auto_delete: bool) -> QueueTerms:
-    """Reads the terms of a queue. Raises :class:`ChannelFault`."""
+    """Reads the terms of a queue. Raises :class:`Refused`."""
     _one_of(arguments, "x-queue-type", _QUEUE_TYPES)
     overflow = _one_of(arguments, "x-overflow", _OVERFLOW) or "drop-head"
     exchange = _read(arguments, "x-dead-letter-exchange", _text)
@@ -58,7 +57,7 @@ def read_terms(arguments: Table, *, durable: bool, exclusive: bool, auto_delete:
 
 
 def read_alternate(arguments: Table) -> str | None:
-    """Reads the name of an exchange's alternate exchange. Raises :class:`ChannelFault`."""
+    """Reads the name of an exchange's alternate exchange. Raises :class:`Refused`."""
     return _read(arguments, "alternate-exchange", _text)
 
 
@@ -102,5 +101,5 @@ def _one_of(arguments: Table, name: str, known: set[str]) -> str | None:
     return value
 
 
-def _bad(name: str, text: str) -> ChannelFault:
-    return ChannelFault(ReplyCode.PRECONDITION_FAILED, f"invalid arg '{name}': {text}")
+def _bad(name: str, text: str) -> Refused:
+    return Refused(Reason.PRECONDITION_FAILED, f"invalid arg '{name}': {text}")

@@ -1,0 +1,100 @@
+"""Links that browse a queue (distribution mode ``copy``): a client looks at the messages that wait, and takes none.
+
+It sees those that wait when it begins, the first ``MESSAGES_MAX`` of them and ``BYTES_MAX`` bytes, as far as it gives
+credit. It settles nothing: what it says of them is ignored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headway.core.queue import Queue
+from headway.server.amqp1.faults import LinkFault
+from headway.server.amqp1.terminus import Node, place_of, wishes_of
+from headway.server.connections import SUBSCRIBE_WORK
+from headway.server.protocols import QUEUES
+from headway.wire.amqp1.codes import Condition
+from headway.wire.amqp1.envelope import Amqp1Envelope
+from headway.wire.amqp1.items import Transfers
+from headway.wire.amqp1.performatives import Attach, Flow, Source
+
+if TYPE_CHECKING:
+    from headway.server.amqp1.ports import SessionSide
+
+MESSAGES_MAX = 400
+BYTES_MAX = 4 * 1024 * 1024
+
+
+class BrowsingLink:
+    __slots__ = ("_credit", "_envelope", "_sent", "_session", "_waiting", "attach", "handle")
+
+    def __init__(self, session: SessionSide, attach: Attach) -> None:
+        self._session = session
+        self.attach = attach
+        self.handle = attach.handle
+        self._envelope = Amqp1Envelope(
+            session.number, attach.handle, session.peer.frame_bytes_max, settled=attach.snd_settle_mode == 1,
+            decode=QUEUES.dialect.decode,
+        )  # fmt: skip
+        self._waiting: list[tuple[bytes, int]] = []
+        self._credit = self._sent = 0
+
+    @property
+    def name(self) -> str:
+        return self.attach.name
+
+    def begin(self, queue: Queue, source: Source) -> Attach:
+        """Looks at what waits. Returns the attach as it is in force. Raises LinkFault, Refused."""
+        peer = self._session.peer
+        if wishes_of(source, self.attach.properties).options:
+            raise LinkFault(Condition.NOT_IMPLEMENTED, "a browser of a queue sees all of it: it takes no filter")
+        peer.queues.check_read(queue)
+        self._waiting = queue.waiting(MESSAGES_MAX, BYTES_MAX, self._session.now())[::-1]
+        peer.budget.left -= SUBSCRIBE_WORK + len(self._waiting)
+        return self.attach._replace(source=source._replace(filter=None), initial_delivery_count=0, properties=None)
+
+    def flow(self, flow: Flow) -> None:
+        if flow.link_credit is not None:
+            credit = ((flow.delivery_count or 0) + flow.link_credit - self._sent) & 0xFFFF_FFFF
+            self._credit = credit if credit < 1 << 31 else 0
+            self.let_on()
+            if flow.drain:
+                self._sent, self._credit = self._sent + self._credit, 0
+                self._session.say_flow((self.handle, self._sent & 0xFFFF_FFFF, 0), available=0, drain=True)
+        if flow.echo:
+            place = (self.handle, self._sent & 0xFFFF_FFFF, self._credit)
+            self._session.say_flow(place, available=len(self._waiting))
+
+    def let_on(self) -> None:
+        """Sends as many messages as the client permits."""
+        session, envelope = self._session, self._envelope
+        while self._waiting and self._credit > 0 and session.core.frames_left > 0:
+            frame, returns = self._waiting.pop()
+            cut = envelope.cut(frame, [len(frame)], redelivered=returns)
+            session.peer.write(envelope.write(cut, 0, 1, session.core.take_ids(1)))
+            session.frames_sent(envelope.frames_of(cut, 1))
+            self._credit -= 1
+            self._sent += 1
+            session.peer.budget.left -= 1
+
+    def end(self, *, closed: bool) -> None:
+        del self._session
+
+    def leave(self) -> None:
+        """Does nothing: nothing is kept for a browser."""
+
+    def publish(self, item: Transfers) -> None:
+        raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")
+
+    def lost(self, first_id: int, condition: Condition, text: str) -> None:
+        raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")
+
+
+def queue_to_browse(session: SessionSide, source: Source) -> Queue | None:
+    """Returns the queue that a client wants to browse; None: it wants none, or means topics, of which each gets its own
+    copy anyway. Raises LinkFault, Refused."""
+    if source.distribution_mode != "copy" or source.dynamic:
+        return None
+    peer = session.peer
+    place = place_of(peer.engine, source.address, source.capabilities, filter=True)
+    return peer.queues.named(place.name) if place.node is Node.QUEUE else None

@@ -1,0 +1,279 @@
+"""Links on which a client receives: consumers of queues and of topics.
+
+Rules:
+- Records are sent only as far as the client gives credit. How long it gives none while records wait is what shows that
+  it is slow.
+- A consumer of topics reads them for itself. It may settle what it gets, as its library does, but for the broker a
+  record is settled once it is sent: its cursor is its position. A durable one has a queue of its own that is bound to
+  the topics, and there settling counts.
+- What is unsettled when a link ends goes back to its queue.
+- ``drain``: what the client's credit allows is sent, and what is left of the credit is used up.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from headway.core.base import Refused
+from headway.core.consumer import Grant, SubscribeRequest, Subscription, SubscriptionOptions, Use, parse_options
+from headway.core.message import TOPICS, routing_key_of
+from headway.core.queue import Queue, filter_of, queue_behind
+from headway.server.amqp1.faults import LinkFault
+from headway.server.amqp1.terminus import Node, Place, Wishes, filter_under, place_of, wishes_of
+from headway.server.connections import SUBSCRIBE_WORK
+from headway.server.protocols import QUEUES
+from headway.wire.amqp1.codes import Condition
+from headway.wire.amqp1.dialect import Amqp1Dialect
+from headway.wire.amqp1.envelope import Amqp1Envelope, Cut
+from headway.wire.amqp1.items import Transfers
+from headway.wire.amqp1.performatives import Attach, Flow, Source, words
+
+if TYPE_CHECKING:
+    from headway.server.amqp1.ports import SessionSide
+
+SETTLED = 1
+"""The mode of a sender that settles what it sends at once."""
+DURABLE_PREFIX = "durable."
+TURNS_MAX = 64
+"""Rounds of one drain; a round sends all that one turn may."""
+
+
+class ConsumingLink:
+    __slots__ = (
+        "_envelope", "_grant", "_own", "_session", "attach", "consumer", "draining", "durable", "handle", "settled",
+    )  # fmt: skip
+
+    def __init__(self, session: SessionSide, attach: Attach) -> None:
+        self._session = session
+        self.attach = attach
+        self.handle = attach.handle
+        self.settled = attach.snd_settle_mode == SETTLED
+        self.draining = False
+        self.durable = False
+        """Whether it reads a durable subscription."""
+        self._grant = Grant(self._sent)
+        self._envelope: Amqp1Envelope
+        self._own: Queue | None = None
+        """The queue that ends with this link, if it is closed."""
+        self.consumer: Subscription
+
+    @property
+    def name(self) -> str:
+        return self.attach.name
+
+    # -- the beginning ------------------------------------------------------------------------------------------------
+
+    def begin(self) -> Attach:
+        """Begins to consume. Returns the attach with the source as it is in force. Raises LinkFault, Refused."""
+        peer, source = self._session.peer, self.attach.source
+        if not isinstance(source, Source):
+            source = self._known_source()
+        wishes = wishes_of(source, self.attach.properties)
+        if source.dynamic:
+            return self._begin_dynamic(source, wishes)
+        place = place_of(peer.engine, source.address, source.capabilities, filter=True)
+        if place.node is Node.QUEUE:
+            self._consume(peer.queues.named(place.name), wishes)
+        elif self._is_durable(source):
+            self._consume_durably(place, source, wishes)
+        elif place.node is Node.TOPIC:
+            self._read(place.name, wishes)
+        elif place.name == TOPICS:
+            self._read(filter_under(place, wishes.binding or place.key), wishes)
+        else:
+            self._own = peer.queues.temporary()
+            peer.queues.bind(self._own, wishes.binding or place.key or "", place.name)
+            self._consume(self._own, wishes)
+        return self._answer(source._replace(filter=wishes.known or None, default_outcome=None))
+
+    def _known_source(self) -> Source:
+        """Returns the source of a durable subscription whose client asks only for its name."""
+        name = self._durable_name()
+        queue = self._session.peer.engine.broker.registry.router.queues.get(name)
+        if queue is None:
+            raise LinkFault(Condition.NOT_FOUND, f"there is no durable subscription '{self.name}' of this container")
+        self.durable = True
+        return Source(f"queue://{name}", durable=2, expiry_policy="never")
+
+    def _answer(self, source: Source) -> Attach:
+        consumer = self.consumer
+        mode = SETTLED if self.settled else 0
+        told = {"x-opt-headway-policy": consumer.case.policy.name}
+        return self.attach._replace(
+            snd_settle_mode=mode, source=source, initial_delivery_count=0, unsettled=None, properties=told
+        )
+
+    @staticmethod
+    def _is_durable(source: Source) -> bool:
+        return bool(source.durable) or source.expiry_policy == "never"
+
+    def _durable_name(self) -> str:
+        """Returns the name of the queue of a durable subscription. Behind a ``|`` stands what tells the links of a
+        shared one apart."""
+        shared = "shared" in words(getattr(self.attach.source, "capabilities", None))
+        name = self.name.partition("|")[0] if shared else self.name
+        return f"{DURABLE_PREFIX}{self._session.peer.container}.{name}"
+
+    def _consume_durably(self, place: Place, source: Source, wishes: Wishes) -> None:
+        queues, name = self._session.peer.queues, self._durable_name()
+        key = place.key if place.node is Node.EXCHANGE else binding_of(place.name)
+        exchange = place.name if place.node is Node.EXCHANGE else TOPICS
+        wanted = wishes.binding or key or "#"
+        if exchange == TOPICS and queues.knows(name):
+            old = queues.queues.queue(self._session.session, name)
+            if filter_of(wanted) not in old.filters:  # the same name with another topic is another subscription
+                queues.queues.delete(old, self._session.now(), if_unused=True, by=self._session.session)
+        queue = queues.named(name)
+        queues.bind(queue, wanted, exchange)
+        self.durable = True
+        self._consume(queue, wishes, exclusive="shared" not in words(source.capabilities))
+
+    def _begin_dynamic(self, source: Source, wishes: Wishes) -> Attach:
+        """Begins to consume from a node that is made for this link: a temporary queue, or a topic."""
+        peer = self._session.peer
+        if "temporary-topic" in words(source.capabilities):
+            topic = f"temporary/{peer.engine.broker.registry.sequence}-{peer.connection.address}-{self.handle}"
+            self._read(topic, wishes)
+            address = f"topic://{topic}"
+        else:
+            self._own = peer.queues.temporary()
+            self._consume(self._own, wishes)
+            address = self._own.name
+        return self._answer(source._replace(address=address, filter=wishes.known or None, default_outcome=None))
+
+    def _request(
+        self, filter: str, options: SubscriptionOptions, *, of_queue: bool, no_local: bool = False
+    ) -> SubscribeRequest:
+        session = self._session
+        envelope = Amqp1Envelope(
+            session.number, self.handle, session.peer.frame_bytes_max, settled=self.settled,
+            decode=QUEUES.dialect.decode if of_queue else None,
+        )  # fmt: skip
+        self._envelope = envelope
+        dialect = QUEUES.dialect if of_queue else Amqp1Dialect(offsets=options.offsets)
+        return SubscribeRequest(
+            filter, dialect, qos=int(of_queue and not self.settled), no_local=no_local, send_retained="never",
+            options=options, name=(session.number, self.name), envelope=envelope,
+        )  # fmt: skip
+
+    def _consume(self, queue: Queue, wishes: Wishes, *, exclusive: bool = False) -> None:
+        peer = self._session.peer
+        peer.queues.check_read(queue)
+        options = parse_options(wishes.options, Use.QUEUE)
+        request = self._request(f"$queue/{queue.name}", options, of_queue=True)
+        self.consumer = peer.queues.queues.consume(
+            self._session.session, self._session.core, queue, request, self._grant, self._session.now(),
+            exclusive=exclusive,
+        )
+        peer.budget.left -= SUBSCRIBE_WORK
+
+    def _read(self, filter: str, wishes: Wishes) -> None:
+        """Reads topics."""
+        peer = self._session.peer
+        options = parse_options(wishes.options, Use.SUBSCRIPTION)
+        request = self._request(filter, options, of_queue=False, no_local=wishes.no_local)
+        self.consumer = peer.queues.queues.consume_topics(
+            self._session.session, self._session.core, request, self._session.now(), self._grant
+        )
+        peer.budget.left -= SUBSCRIBE_WORK
+
+    def _sent(self, cut: Cut, count: int) -> None:
+        self._session.frames_sent(self._envelope.frames_of(cut, count))
+
+    # -- credit -------------------------------------------------------------------------------------------------------
+
+    def flow(self, flow: Flow) -> None:
+        grant = self._grant
+        if flow.link_credit is not None:
+            count = flow.delivery_count or 0
+            credit = (count + flow.link_credit - grant.spent) & 0xFFFF_FFFF
+            grant.give(credit if credit < 1 << 31 else 0)
+            self.draining = bool(flow.drain)
+            self.let_on()
+        if self.draining and not self.drain():
+            self._session.peer.engine.look_at(self._session.peer.connection)
+        if flow.echo:
+            self.tell()
+
+    def let_on(self) -> None:
+        """Sends more, because the client permits it."""
+        consumer, registry = self.consumer, self._session.peer.engine.broker.registry
+        if consumer.ended or self._grant.credit <= 0:
+            return
+        queue = queue_behind(consumer)
+        if queue is not None:
+            queue.look_again(consumer)
+        else:
+            consumer.session.let_on(consumer)
+        registry.wake(consumer.session)
+        self._session.peer.engine.broker.fanout.again[consumer.session] = None
+
+    def tell(self) -> None:
+        lag = 0 if self.consumer.ended else min(self.consumer.lag_records, 0xFFFF_FFFF)
+        self._session.say_flow((self.handle, self._grant.spent & 0xFFFF_FFFF, max(0, self._grant.credit)),
+                               available=lag)  # fmt: skip
+
+    def drain(self) -> bool:
+        """Sends what there is, and then uses up the credit. Returns False while the client has to read first."""
+        consumer, grant = self.consumer, self._grant
+        now, fanout = self._session.now(), self._session.peer.engine.broker.fanout
+        if not consumer.ended:
+            queue, outlet = queue_behind(consumer), consumer.session.outlet
+            for _ in range(TURNS_MAX):
+                before = grant.credit
+                fanout.pump(consumer.session, now)
+                if queue is not None and not queue.is_behind(now):
+                    queue.dispatch(now)
+                if grant.credit <= 0 or outlet.blocked or (grant.credit == before and not outlet.out):
+                    break
+            if grant.credit > 0 and (outlet.blocked or outlet.out or self._has_more(queue, now)):
+                return False
+        self.draining = False
+        grant.use_up()
+        self._session.say_flow((self.handle, grant.spent & 0xFFFF_FFFF, 0), available=0, drain=True)
+        return True
+
+    def _has_more(self, queue: Queue | None, now: float) -> bool:
+        """Tells whether a record is on its way to this consumer."""
+        if queue is None:
+            return self.consumer.has_more
+        return queue.is_behind(now) or (queue.backlog.has_more and bool(queue.members.ready(now, 1)))
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def end(self, *, closed: bool) -> None:
+        """Ends the link. ``closed``: for good, so its durable subscription and its temporary queue end, too."""
+        session = self._session
+        consumer, queues = self.consumer, session.peer.queues.queues
+        queue = queue_behind(consumer)
+        if not consumer.ended and not consumer.gone:
+            if queue is not None:
+                session.requeue(consumer)
+            queues.cancel(consumer, session.now())
+        if queue is not None and not queue.ended and ((closed and self.durable) or self._own is queue):
+            with suppress(Refused):  # others may share the subscription
+                queues.delete(queue, session.now(), if_unused=self.durable, by=session.session)
+        session.peer.budget.left -= SUBSCRIBE_WORK
+        del self._session
+
+    def leave(self) -> None:
+        """Ends with the session, which requeues what is unsettled and ends the consumer."""
+        if self._own is not None and not self._own.ended:
+            queues = self._session.peer.queues.queues
+            queues.delete(self._own, self._session.now(), by=self._session.session)
+
+    def give_credit(self) -> None:
+        """Does nothing: here the client gives credit."""
+
+    def publish(self, item: Transfers) -> None:
+        raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")
+
+    def lost(self, first_id: int, condition: Condition, text: str) -> None:
+        raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")
+
+
+def binding_of(filter: str) -> str:
+    """Returns the key that binds a queue to the topics of a filter."""
+    return routing_key_of(filter).replace("+", "*")
+

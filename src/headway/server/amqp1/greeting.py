@@ -1,0 +1,162 @@
+"""The greeting: protocol headers, the login by SASL, and the open. Its end is the beginning of the session of the core.
+
+While the client's password is being checked (in a thread, because that is slow on purpose) nothing is read from it, and
+nothing that it has sent is handled.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headway.core.base import Reason
+from headway.core.permission import Identity
+from headway.server.amqp1.faults import connection_fault
+from headway.server.logins import SCRAM, Refusal, Scram, ScramError
+from headway.wire.amqp1.codes import Condition
+from headway.wire.amqp1.items import Layer
+from headway.wire.amqp1.login import ANONYMOUS, EXTERNAL, PLAIN, Login, read_plain
+from headway.wire.amqp1.performatives import SaslInit, SaslResponse
+from headway.wire.amqp1.replies import HEADERS, sasl_challenge, sasl_mechanisms, sasl_outcome
+
+if TYPE_CHECKING:
+    from headway.server.amqp1.ports import ClientSide
+    from headway.server.connections import Connection
+
+GUEST = Login("guest", b"guest")
+"""The default login of many clients: it means no user, unless there is one of that name."""
+REFUSED = 1
+
+
+class Greeting:
+    __slots__ = ("_done", "_offered", "_peer", "_scram")
+
+    def __init__(self, peer: ClientSide) -> None:
+        self._peer = peer
+        self._done = False
+        """Whether it is known who the client is, or that it need not be."""
+        self._offered: tuple[str, ...] = ()
+        """Mechanisms; none: SASL has not begun."""
+        self._scram: Scram | None = None
+
+    def over(self) -> None:
+        """Drops the peer when the connection has ended."""
+        del self._peer
+
+    def begin(self, layer: Layer) -> None:
+        peer = self._peer
+        certified = peer.connection.stream.user
+        if layer is Layer.AMQP and not self._done and not self._offered and (certified or self._anonymous):
+            if certified:
+                peer.username = peer.connection.username = certified
+                peer.identity = Identity(certified, elsewhere=True)
+            self._done = True
+        if layer is Layer.AMQP and self._done:
+            peer.write(HEADERS[Layer.AMQP])
+        elif layer is Layer.SASL and not self._offered:
+            self._offered = self._mechanisms()
+            peer.write(HEADERS[Layer.SASL] + sasl_mechanisms(self._offered))
+        else:
+            wanted = Layer.SASL if layer is Layer.AMQP else Layer.AMQP
+            text = "asked for AMQP without SASL" if layer is Layer.AMQP else "asked for a layer that is not spoken here"
+            fault = connection_fault(Condition.NOT_ALLOWED, text)
+            peer.engine.protocol_error(peer.connection, fault)
+            peer.end_with(HEADERS[wanted], Reason.PROTOCOL_ERROR, str(fault))
+
+    @property
+    def _anonymous(self) -> bool:
+        return self._peer.listener.allows_anonymous(self._peer.engine.logins.ask)
+
+    def _mechanisms(self) -> tuple[str, ...]:
+        peer = self._peer
+        if peer.connection.stream.user:
+            return EXTERNAL, PLAIN, ANONYMOUS
+        scram = [SCRAM] if peer.engine.logins.scram() is not None else []
+        return (*scram, PLAIN, *([ANONYMOUS] if self._anonymous else []))
+
+    # -- SASL ---------------------------------------------------------------------------------------------------------
+
+    def handle(self, performative: Any) -> None:
+        if self._done or not self._offered:
+            raise connection_fault(Condition.NOT_ALLOWED, "a login is not expected now")
+        match performative:
+            case SaslInit(mechanism, response) if self._scram is None:
+                self._start(str(mechanism), response or b"")
+            case SaslResponse(response) if self._scram is not None:
+                self._prove(response)
+            case _:
+                raise connection_fault(Condition.NOT_ALLOWED, "that is not what a login goes on with")
+
+    def _start(self, mechanism: str, response: bytes) -> None:
+        peer = self._peer
+        if mechanism not in self._offered:
+            self._refuse(f"mechanism {mechanism!r} is not offered here")
+            return
+        certified = peer.connection.stream.user
+        if mechanism == SCRAM:
+            self._converse(response)
+            return
+        login = read_plain(response) if mechanism == PLAIN else GUEST
+        peer.username = peer.connection.username = certified or ("" if mechanism == ANONYMOUS else login.user)
+        if certified:
+            if login != GUEST and login.user != certified:
+                self._refuse("the user name is not that of the client's certificate")
+            else:
+                peer.identity = Identity(certified, elsewhere=True)
+                self._welcome()
+            return
+        logins = peer.engine.logins
+        says_who = logins.ask and mechanism == PLAIN and (login != GUEST or logins.has(GUEST.user))
+        if not says_who and self._anonymous:
+            self._welcome()  # no users are configured, or no user is named: the name is only a label
+        else:
+            peer.check_password(login.user, login.password, self._checked)
+
+    def _checked(self, refusal: Refusal | None) -> None:
+        if refusal is None:
+            self._welcome()
+        else:
+            self._refuse(refusal.text)
+
+    def _welcome(self, message: bytes | None = None) -> None:
+        self._done = True
+        self._peer.write(sasl_outcome(0, message))
+
+    def _refuse(self, text: str) -> None:
+        peer = self._peer
+        peer.engine.refused(peer.connection, text)
+        peer.end_with(sasl_outcome(REFUSED), Reason.NOT_AUTHORIZED, text)
+
+    def _converse(self, message: bytes) -> None:
+        """Answers the first message of SCRAM."""
+        peer = self._peer
+        scram = peer.engine.logins.scram()
+        assert scram is not None
+        try:
+            answer = scram.first(message)
+        except ScramError as error:
+            self._refuse(str(error))
+            return
+        peer.username = peer.connection.username = scram.name
+        self._scram = scram
+        peer.write(sasl_challenge(answer))
+
+    def _prove(self, message: bytes) -> None:
+        """Checks the last message of SCRAM. The answer, which goes along with the outcome, shows that the server knows
+        the password, too."""
+        peer, scram = self._peer, self._scram
+        assert scram is not None
+        proof = peer.engine.logins.check_proof(scram, message, peer.host, partial(_is_open, peer.connection))
+        peer.wait_for(proof, self._proved)
+
+    def _proved(self, proof: tuple[Identity | Refusal, bytes]) -> None:
+        found, answer = proof
+        refusal = self._peer.take(found)
+        if refusal is not None:
+            self._refuse(refusal.text)
+        else:
+            self._welcome(answer)
+
+
+def _is_open(connection: Connection) -> bool:
+    return connection.open

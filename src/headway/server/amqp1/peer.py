@@ -1,0 +1,368 @@
+"""AMQP 1.0's side of a connection: it hands each item to its session.
+
+Rules:
+- A fault of a link ends the link, one of a session ends the session, and breaking the protocol ends the connection. The
+  client is told why, with an error condition. Everything before the fault still counts.
+- The session of the core is the connection: it begins with ``open`` and ends with the socket. Queues outlive it, and so
+  do durable subscriptions, which are queues.
+- After the broker has ended a link or a session, what comes for it is ignored until the client has confirmed that.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
+from headway.core.consumer import Channel, CloseChannel, ConnectRequest, Session, Subscription
+from headway.server.amqp1.consuming import ConsumingLink
+from headway.server.amqp1.faults import LinkFault, SessionFault, connection_fault, end_condition, link_fault
+from headway.server.amqp1.greeting import Greeting
+from headway.server.amqp1.pending_attaches import PendingAttaches
+from headway.server.amqp1.publishing import PublishingLink
+from headway.server.amqp1.session import Amqp1Session
+from headway.server.connections import Connection
+from headway.server.loop import Repeating
+from headway.server.peers import CLOSING, OPEN, BasePeer, NamedQueues, Transaction, free_name
+from headway.wire.amqp1.codes import Condition
+from headway.wire.amqp1.decoder import FRAME_BYTES_MIN, Amqp1Decoder
+from headway.wire.amqp1.items import Empty, Frame, Item, Lost, Opening, SaslFrame, Transfers
+from headway.wire.amqp1.performatives import Attach, Begin, Close, Detach, Disposition, End, Flow, Open
+from headway.wire.amqp1.replies import EMPTY, error, write_close, write_open
+
+if TYPE_CHECKING:
+    from headway.server.config import ListenerTable
+    from headway.server.engine import Engine
+
+CHANNEL_MAX = 255
+FRAME_BYTES_MAX = 131_072
+GREETING_BYTES_MAX = 64 * 1024
+"""Limit of a client's bytes before its login is known."""
+PARTS_MAX = 2
+"""Limit of partial messages on all links of a connection together, in messages of the largest size."""
+IDLE_MS = 60_000
+SILENCE = 2 / 1.5
+"""Factor for the keep-alive: a client may be silent for twice what it was told, and the engine allows one and a half
+times."""
+NAME_CHARS_MAX = 200
+FAST_S = 6.0
+"""Idle time-outs that are shorter have a timer of their own, for supervision looks once a second."""
+BEAT_S = 0.05
+CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS")
+
+
+class Amqp1Peer(BasePeer[Item]):
+    __slots__ = (
+        "_beats", "_doing", "_draining", "_final", "_greeting", "_heartbeat_s", "_leaving", "_said_s", "_taken_bytes",
+        "channel_max", "container", "frame_bytes_max", "message_bytes_max", "pending_attaches", "queues", "sessions",
+        "transactions", "username",
+    )  # fmt: skip
+
+    decoder: Amqp1Decoder
+    publishes = frozenset({Transfers})
+    faults = (LinkFault, ProtocolError, Refused)
+
+    def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
+        super().__init__(engine, connection, listener, Amqp1Decoder(GREETING_BYTES_MAX, GREETING_BYTES_MAX))
+        self.sessions: dict[int, Amqp1Session] = {}
+        """Sessions by their channel, which is the same for both sides."""
+        self.channel_max = CHANNEL_MAX
+        self.frame_bytes_max = FRAME_BYTES_MIN
+        self.message_bytes_max = listener.packet_bytes_max
+        self.username = self.container = ""
+        self.transactions: dict[bytes, Transaction] = {}
+        self.queues: NamedQueues
+        self.pending_attaches = PendingAttaches(connection, engine.journal)
+        self._greeting = Greeting(self)
+        self._leaving: set[int] = set()
+        """Channels of sessions that the broker has ended, and the client has not yet."""
+        self._final = b""
+        """The last word to the client, once it is chosen."""
+        self._doing: Item = Empty()
+        self._draining = False
+        self._beats: Repeating | None = None
+        self._heartbeat_s = 0.0
+        self._said_s = 0.0
+        self._taken_bytes = 0
+
+    # -- items --------------------------------------------------------------------------------------------------------
+
+    @property
+    def broken(self) -> ProtocolError | None:
+        if self.decoder.buffered_bytes > PARTS_MAX * self.decoder.message_bytes_max + GREETING_BYTES_MAX:
+            text = "parts of too many messages on too many links"
+            return connection_fault(Condition.RESOURCE_LIMIT_EXCEEDED, text)
+        return self.decoder.error
+
+    def blame(self, fault: HeadwayError) -> None:
+        if isinstance(fault, Refused):
+            self.note_limit(fault)
+        if isinstance(fault, ProtocolError):
+            self.break_off(fault)
+            return
+        fault, item = link_fault(fault), self._doing
+        channel: int = getattr(item, "channel", -1)
+        session = self.sessions.get(channel)
+        performative = item.performative if isinstance(item, Frame) else item
+        handle = getattr(performative, "handle", None)
+        if session is None:
+            self.break_off(connection_fault(fault.condition, str(fault)))
+        elif isinstance(fault, SessionFault) or handle not in session.links:
+            self._end_session(session, fault)
+        else:
+            session.end_link(handle, fault.condition, str(fault))
+            self.decoder.forget(channel, handle)
+
+    def _end_session(self, session: Amqp1Session, fault: LinkFault) -> None:
+        del self.sessions[session.number]
+        self._leaving.add(session.number)
+        self.decoder.forget(session.number)
+        session.end(fault)
+
+    def one(self, item: Item) -> None:
+        self._doing = item
+        if type(item) is Transfers:
+            session = self._session(item.channel)
+            if session is not None:
+                session.on_transfers(item)
+            return
+        match item:
+            case Frame(channel, performative):
+                self._performative(channel, performative)
+            case Lost(channel):
+                session = self._session(channel)
+                if session is not None:
+                    session.on_lost(item)
+            case Opening(layer):
+                self._greeting.begin(layer)
+            case SaslFrame(performative):
+                self._greeting.handle(performative)
+            case Empty():
+                return
+
+    def _performative(self, channel: int, performative: Any) -> None:
+        if isinstance(performative, Disposition):  # the most frequent
+            session = self._session(channel)
+            if session is not None:
+                session.on_disposition(performative)
+            return
+        match performative:
+            case Open():
+                self._open(performative)
+            case Close(failure):
+                said = f": {failure.condition} {failure.description or ''}".rstrip() if failure else ""
+                self.end_with(write_close(), Reason.NORMAL, f"the client said goodbye{said}")
+            case Begin():
+                self._begin(channel, performative)
+            case _:
+                session = self._session(channel)
+                if session is None:
+                    if isinstance(performative, End):
+                        self._leaving.remove(channel)
+                    return
+                match performative:
+                    case Attach():
+                        session.on_attach(performative)
+                    case Flow():
+                        session.on_flow(performative)
+                    case Detach():
+                        session.on_detach(performative)
+                    case End():
+                        del self.sessions[channel]
+                        session.end()
+
+    def _session(self, channel: int) -> Amqp1Session | None:
+        """Returns a session; None: the broker has ended it, and the client did not know yet. Raises ProtocolError."""
+        session = self.sessions.get(channel)
+        if session is None and channel not in self._leaving:
+            if self.state is not OPEN:
+                raise connection_fault(Condition.NOT_ALLOWED, "the connection is not open yet")
+            raise connection_fault(Condition.NOT_ALLOWED, f"there is no session on channel {channel}")
+        return session
+
+    def _no_room(self, session: Session, item: Any) -> bool:
+        own = self.sessions.get(item.channel)
+        return own is not None and own.direct(item) and super()._no_room(session, item)
+
+    # -- the connection -----------------------------------------------------------------------------------------------
+
+    def _open(self, said: Open) -> None:
+        """Begins the session at the end of the greeting. Raises ProtocolError."""
+        if self.session is not None:
+            raise connection_fault(Condition.NOT_ALLOWED, "the connection is open already")
+        frame_bytes_max = said.max_frame_size if said.max_frame_size is not None else 0xFFFF_FFFF
+        if frame_bytes_max < FRAME_BYTES_MIN:
+            text = f"max-frame-size {frame_bytes_max} (at least {FRAME_BYTES_MIN})"
+            raise connection_fault(Condition.INVALID_FIELD, text)
+        self.frame_bytes_max = min(frame_bytes_max, 2 * self.listener.packet_bytes_max + FRAME_BYTES_MAX)
+        self.channel_max = min(CHANNEL_MAX, said.channel_max if said.channel_max is not None else CHANNEL_MAX)
+        self.container = said.container_id[:NAME_CHARS_MAX]
+        self._heartbeat_s = (said.idle_time_out or 0) / 1000
+        self.keep_alive_s = IDLE_MS / 1000 * SILENCE
+        printable = self.container if self.container.isprintable() else ""
+        name = free_name(printable or f"amqp-{self.connection.address}", self.engine.broker.registry.sessions)
+        self.connection.client = name
+        self._greet()
+        request = ConnectRequest(
+            name, self.connection.listener, credit=self.listener.in_flight_max,
+            username=self.identity.user or self.username, protocol="amqp-1.0",
+            rights=self.engine.permissions.rights(self.identity, name),
+            allowance=self.engine.allowances.of(self.identity),
+        )  # fmt: skip
+        try:
+            self.session = self.engine.broker.connect(request, self.connection, self.engine.now())
+        except Refused as refused:
+            self.engine.refused(self.connection, str(refused))
+            fault = link_fault(refused)
+            self.end_with(write_close(error(fault.condition, str(fault))), refused.reason, str(refused))
+            return
+        pool = self.session.pool
+        self.message_bytes_max = min(self.listener.packet_bytes_max, int(pool.memory_limit * pool.client_share))
+        self.decoder.message_bytes_max, self.decoder.frame_bytes_max = self.message_bytes_max, FRAME_BYTES_MAX
+        self.queues = NamedQueues(self.engine, self.session)
+        if 0 < self._heartbeat_s < FAST_S:
+            beats = Repeating(self.engine.loop, max(BEAT_S, self._heartbeat_s / 4), self._beat_now)
+            self._beats = beats
+            beats.start()
+        self.become(OPEN)
+        self.engine.connected(self.connection)
+
+    def _greet(self) -> None:
+        """Answers an open. Clients for JMS put the prefixes before the names of their queues and topics."""
+        properties = {"product": "Headway", "queue-prefix": "queue://", "topic-prefix": "topic://"}
+        container = f"headway-{self.engine.life}"
+        self.write(write_open(container, FRAME_BYTES_MAX, CHANNEL_MAX, IDLE_MS, properties, CAPABILITIES))
+
+    def _begin(self, channel: int, said: Begin) -> None:
+        if self.session is None:
+            raise connection_fault(Condition.NOT_ALLOWED, "the connection is not open yet")
+        if channel > self.channel_max:
+            raise connection_fault(Condition.NOT_ALLOWED, f"channel {channel} (at most {self.channel_max})")
+        if channel in self.sessions or channel in self._leaving:
+            raise connection_fault(Condition.NOT_ALLOWED, f"channel {channel} has a session already")
+        self.sessions[channel] = Amqp1Session(self, self.session, channel, said)
+
+    # -- requests of the broker ---------------------------------------------------------------------------------------
+
+    def _of(self, core: Channel) -> Amqp1Session | None:
+        """Returns the session that belongs to a channel of the core; None: it has ended."""
+        session = self.sessions.get(core.number)
+        return session if session is not None and session.core is core else None
+
+    def close_channel(self, effect: CloseChannel) -> None:
+        session = self._of(effect.channel)
+        if session is not None:
+            self._end_session(session, SessionFault(end_condition(effect.reason), effect.text))
+            self.after()
+
+    def close_consumer(self, subscription: Subscription, text: str) -> None:
+        self._end_consumer(subscription, Condition.RESOURCE_LIMIT_EXCEEDED, text)
+
+    def revoked(self, subscription: Subscription, text: str) -> None:
+        self._end_consumer(subscription, Condition.UNAUTHORIZED_ACCESS, text)
+
+    def cancelled(self, subscription: Subscription) -> None:
+        self._end_consumer(subscription, Condition.RESOURCE_DELETED, "the queue was deleted")
+
+    def _end_consumer(self, subscription: Subscription, condition: Condition, text: str) -> None:
+        session = self._of(subscription.channel)
+        link = None if session is None else session.link_of(subscription)
+        if session is not None and link is not None:
+            session.end_link(link.handle, condition, text)
+            self.after()
+
+    def paused(self, why: str) -> None:
+        """Takes the credit of a client that has to wait, or gives it back."""
+        if self.state is OPEN:
+            for session in self.sessions.values():
+                for link in session.links.values():
+                    if isinstance(link, PublishingLink):
+                        link.give_credit(why)
+            self.after()
+
+    def heartbeat(self, now: float) -> float:
+        """Sends an empty frame if nothing else was sent for half the client's idle time-out, and goes on with links
+        that are being drained. Returns when to be called again."""
+        if self.state is not OPEN:
+            return inf
+        if self._drain():
+            self.after()
+            self.engine.turn_soon()
+        if not self._heartbeat_s or self._draining:
+            return now if self._draining else inf
+        return self._beat(now)
+
+    def _beat(self, now: float) -> float:
+        """Sends an empty frame if it is time. Returns when to look again."""
+        if self.connection.taken_bytes != self._taken_bytes:
+            self._taken_bytes, self._said_s = self.connection.taken_bytes, now
+        elif now - self._said_s >= self._heartbeat_s / 2 and not self.connection.out and not self.connection.blocked:
+            self._said_s = now
+            self.write(EMPTY)
+            self.after()
+            self.engine.turn_soon()
+            return now  # look again soon: these bytes have to be counted, or they would put off the next one
+        return min(now + self._heartbeat_s / 8, self._said_s + self._heartbeat_s / 2)
+
+    def _drain(self) -> bool:
+        """Goes on with links that are being drained. Returns whether one of them is done."""
+        waiting = [
+            link for session in self.sessions.values() for link in session.links.values()
+            if isinstance(link, ConsumingLink) and link.draining
+        ]  # fmt: skip
+        done = [link.drain() for link in waiting]
+        self._draining = not all(done)
+        return any(done)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def break_off(self, fault: ProtocolError) -> None:
+        self.engine.protocol_error(self.connection, fault)
+        condition = Condition(fault.code) if fault.code else Condition.DECODE_ERROR
+        if self.state is not OPEN and self.decoder.layer is not None and self.session is None and self._may_greet:
+            self._greet()  # a close stands behind an open
+        word = write_close(error(condition, str(fault), self.frame_bytes_max - 128)) if self._may_close else b""
+        self.end_with(word, fault.reason, str(fault))
+
+    @property
+    def _may_greet(self) -> bool:
+        return self._may_close
+
+    @property
+    def _may_close(self) -> bool:
+        """Whether the layer of AMQP has begun, in which there is a close."""
+        return self.decoder.layer is not None and self.decoder.layer.value == 0
+
+    def end_with(self, word: bytes, reason: Reason, text: str) -> None:
+        """Ends the connection with this last word; ``text`` goes on record."""
+        if self.connection.open:
+            self.become(CLOSING)
+            self._final = word
+            self.connection.close_gracefully(reason, text)
+
+    def last_word(self, reason: Reason, text: str) -> bytes:
+        if self.state is not OPEN:
+            return self._final
+        return write_close(error(end_condition(reason), text, self.frame_bytes_max - 128))
+
+    def _beat_now(self) -> None:
+        if self.state is OPEN:
+            self._beat(self.engine.now())
+
+    def over(self) -> None:
+        self._greeting.over()
+        if self._beats is not None:
+            self._beats.stop()
+            self._beats = None
+
+    def leave(self, session: Session, reason: Reason) -> None:
+        for one in self.sessions.values():
+            one.close()
+        self.sessions.clear()
+        for transaction in self.transactions.values():
+            transaction.forget()
+        self.transactions.clear()
+        running, self.budget.running = self.budget.running, None
+        if running is not None:  # it is finished without the client, so that nothing is left half done
+            self.engine.broker.registry.deferred.begin(running, self.engine.now(), client=session)
+        super().leave(session, reason)

@@ -1,0 +1,44 @@
+"""Pending attaches: a durable subscription is confirmed once the journal has it. Until then its link is sent nothing,
+for a client knows no link before it is attached."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headway.server.connections import PendingReplies
+
+if TYPE_CHECKING:
+    from headway.server.amqp1.ports import Beginning
+    from headway.server.connections import Connection
+    from headway.server.journal import JournalWriter
+
+
+class PendingAttaches(PendingReplies):
+    __slots__ = ("_links",)
+
+    def __init__(self, connection: Connection, journal: JournalWriter | None) -> None:
+        super().__init__(connection, journal)
+        self._links: list[Beginning] = []
+
+    def attach(self, frame: bytes, link: Beginning, channel: int) -> None:
+        """Sends an attach once the journal has what was said to it so far."""
+        link.consumer.let_flow(False)
+        self._links.append(link)
+        self.send(frame, kept=True, channel=channel)
+        self._go_on()
+
+    def drop_channel(self, channel: int) -> None:
+        super().drop_channel(channel)
+        self._go_on()
+
+    def on_commit(self, number: int) -> None:
+        super().on_commit(number)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if not self.waiting:
+            links, self._links = self._links, []
+            for link in links:
+                if not link.consumer.ended:
+                    link.consumer.let_flow(True)
+                    link.let_on()

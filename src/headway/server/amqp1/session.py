@@ -1,0 +1,381 @@
+"""One session: its links, its windows, and the settling of what its links have sent.
+
+A session is a channel of the core, which numbers deliveries from 1 on. A delivery id of AMQP 1.0 is that number less
+one, in 32 bits. Ids of settled deliveries are unknown to the broker, and are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headway.core.base import HeadwayError, ProtocolError, Refused
+from headway.core.consumer import GrantedChannel, Session, Subscription
+from headway.server.amqp1.answers import answered
+from headway.server.amqp1.browsing import BrowsingLink, queue_to_browse
+from headway.server.amqp1.consuming import ConsumingLink
+from headway.server.amqp1.coordinator import CoordinatorLink
+from headway.server.amqp1.faults import LinkFault, SessionFault, link_fault
+from headway.server.amqp1.publishing import PublishingLink, place_for
+from headway.server.connections import SUBSCRIBE_WORK, Steps
+from headway.wire.amqp1.codes import Condition
+from headway.wire.amqp1.items import Lost, Transfers
+from headway.wire.amqp1.performatives import (
+    Accepted,
+    Attach,
+    Begin,
+    Coordinator,
+    Detach,
+    Disposition,
+    Flow,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+    Source,
+    Target,
+    TransactionalState,
+)
+from headway.wire.amqp1.replies import (
+    ACCEPTED,
+    error,
+    write_attach,
+    write_begin,
+    write_detach,
+    write_disposition,
+    write_end,
+    write_flow,
+)
+
+if TYPE_CHECKING:
+    from headway.server.amqp1.ports import ClientSide
+
+WINDOW = 0x7FFF_FFFF
+"""Frames that the broker takes and sends: reading less is how it slows a client down."""
+HANDLE_MAX = 4095
+PORTION = 256
+"""Deliveries that are settled in one step."""
+LOOKED_UP_MAX = 4096
+"""Longer ranges of a disposition are looked up among what is in flight, and not number by number."""
+_MASK = 0xFFFF_FFFF
+Link = BrowsingLink | ConsumingLink | PublishingLink | CoordinatorLink
+
+
+class Amqp1Session:
+    __slots__ = (
+        "_next_incoming", "_next_outgoing", "core", "ended", "leaving", "links", "number", "peer", "session",
+    )  # fmt: skip
+
+    def __init__(self, peer: ClientSide, session: Session, number: int, begin: Begin) -> None:
+        self.peer = peer
+        self.session = session
+        self.number = number
+        self.core = GrantedChannel(number, session.number, session.channel.in_flight_bytes)
+        self.core.whole = session.channel
+        self.core.frames_left = begin.incoming_window
+        self.links: dict[int, Link] = {}
+        """By the client's handle, which is the broker's, too."""
+        self.leaving: set[int] = set()
+        """Handles of links that the broker has ended, and the client has not yet."""
+        self.ended = False
+        self._next_incoming = begin.next_outgoing_id
+        self._next_outgoing = 0
+        peer.write(write_begin(number, number, 0, WINDOW, WINDOW, HANDLE_MAX))
+
+    @property
+    def gone(self) -> bool:
+        return self.ended
+
+    def now(self) -> float:
+        return self.peer.engine.now()
+
+    # -- windows ------------------------------------------------------------------------------------------------------
+
+    def frames_sent(self, count: int) -> None:
+        self._next_outgoing = self._next_outgoing + count & _MASK
+        self.core.frames_left = max(0, self.core.frames_left - count)
+
+    def frames_came(self, count: int) -> None:
+        self._next_incoming = self._next_incoming + count & _MASK
+
+    def say_flow(self, link: tuple[int, int, int] | None = None, *, available: int | None = None, drain: bool = False,
+                 properties: dict[str, object] | None = None) -> None:  # fmt: skip
+        windows = (self._next_incoming, WINDOW, self._next_outgoing, WINDOW)
+        self.peer.write(write_flow(
+            self.number, windows, link or (), available=available, drain=drain, properties=properties
+        ))  # fmt: skip
+
+    def on_flow(self, flow: Flow) -> None:
+        had = self.core.frames_left
+        room = (flow.next_incoming_id or 0) + flow.incoming_window - self._next_outgoing & _MASK
+        self.core.frames_left = room if room < 1 << 31 else 0
+        if had <= 0 < self.core.frames_left:
+            self.core.exhausted_since_s = None
+            for one in self.links.values():
+                if isinstance(one, BrowsingLink | ConsumingLink):
+                    one.let_on()
+            self.peer.budget.left -= len(self.links) // 8
+        if flow.handle is None:
+            if flow.echo:
+                self.say_flow()
+            return
+        link = self._link(flow.handle)
+        if link is not None:
+            link.flow(flow)
+
+    # -- links --------------------------------------------------------------------------------------------------------
+
+    def _link(self, handle: int) -> Link | None:
+        """Returns a link; None: the broker has ended it, and the client did not know yet. Raises SessionFault."""
+        link = self.links.get(handle)
+        if link is None and handle not in self.leaving:
+            raise SessionFault(Condition.UNATTACHED_HANDLE, f"there is no link of the handle {handle}")
+        return link
+
+    def on_attach(self, attach: Attach) -> None:
+        if attach.handle in self.links or attach.handle in self.leaving:
+            raise SessionFault(Condition.HANDLE_IN_USE, f"the handle {attach.handle} is in use")
+        if attach.handle > HANDLE_MAX:
+            text = f"the handle {attach.handle} (at most {HANDLE_MAX})"
+            raise SessionFault(Condition.RESOURCE_LIMIT_EXCEEDED, text)
+        for link in [link for link in self.links.values() if link.name == attach.name]:
+            if link.attach.role == attach.role:
+                self.end_link(link.handle, Condition.STOLEN, "the link was attached again")
+        self.peer.budget.left -= SUBSCRIBE_WORK
+        try:
+            if attach.role:
+                self._attach_consumer(attach)
+            else:
+                self._attach_publisher(attach)
+        except (LinkFault, Refused, ProtocolError) as fault:
+            if isinstance(fault, SessionFault):
+                raise
+            self._refuse(attach, link_fault(fault))
+
+    def _refuse(self, attach: Attach, fault: LinkFault) -> None:
+        """Attaches without a terminus, and detaches with the reason (2.6.3)."""
+        answer = answered(attach)._replace(properties=None)
+        answer = answer._replace(source=None) if attach.role else answer._replace(target=None)
+        self.peer.write(write_attach(self.number, answer))
+        self.peer.write(write_detach(self.number, attach.handle, closed=True, failure=self._error(fault)))
+        self.leaving.add(attach.handle)
+
+    def _error(self, fault: LinkFault) -> bytes:
+        return error(fault.condition, str(fault), self.peer.frame_bytes_max - 128)
+
+    def _attach_consumer(self, attach: Attach) -> None:
+        source = attach.source
+        link: Link
+        if isinstance(source, Source) and (queue := queue_to_browse(self, source)):
+            browser = link = BrowsingLink(self, attach)
+            answer = browser.begin(queue, source)
+        else:
+            consumer = link = ConsumingLink(self, attach)
+            answer = consumer.begin()
+        self.links[attach.handle] = link
+        frame = write_attach(self.number, answered(answer))
+        if isinstance(link, ConsumingLink) and link.durable:
+            self.peer.pending_attaches.attach(frame, link, self.number)
+        else:
+            self.peer.write(frame)
+
+    def _attach_publisher(self, attach: Attach) -> None:
+        target: Any = attach.target
+        link: Link
+        if isinstance(target, Coordinator):
+            link = CoordinatorLink(self, attach)
+        elif not isinstance(target, Target):
+            if target is not None:
+                raise LinkFault(Condition.NOT_IMPLEMENTED, "the target of the link is of an unknown kind")
+            raise LinkFault(Condition.INVALID_FIELD, "the link has no target")
+        elif target.dynamic:
+            queue = self.peer.queues.temporary()
+            target = target._replace(address=queue.name)
+            link = PublishingLink(self, attach, place_for(self, target))
+        elif target.address is None:
+            link = PublishingLink(self, attach, None)
+        else:
+            link = PublishingLink(self, attach, place_for(self, target))
+        self.links[attach.handle] = link
+        answer = answered(attach)._replace(target=target, max_message_size=self.peer.message_bytes_max)
+        self.peer.write(write_attach(self.number, answer))
+        link.give_credit()
+
+    def on_detach(self, detach: Detach) -> None:
+        handle = detach.handle
+        if handle in self.leaving:
+            self.leaving.remove(handle)
+            return
+        link = self._link(handle)
+        if link is not None:
+            del self.links[handle]
+            link.end(closed=bool(detach.closed))
+            self.peer.write(write_detach(self.number, handle, closed=bool(detach.closed)))
+
+    def end_link(self, handle: int, condition: Condition, text: str, *, closed: bool = False) -> None:
+        """Ends a link from the broker's side; with its durable subscription only if it is ``closed`` so."""
+        link = self.links.pop(handle)
+        link.end(closed=closed)
+        self.leaving.add(handle)
+        failure = self._error(LinkFault(condition, text))
+        self.peer.write(write_detach(self.number, handle, closed=True, failure=failure))
+
+    def link_of(self, consumer: Subscription) -> ConsumingLink | None:
+        for link in self.links.values():
+            if isinstance(link, ConsumingLink) and link.consumer is consumer:
+                return link
+        return None
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def on_transfers(self, item: Transfers) -> None:
+        self.frames_came(item.frames)
+        link = self._link(item.handle)
+        if link is not None:
+            link.publish(item)
+
+    def direct(self, item: Transfers) -> bool:
+        """Puts down where messages go, if that can be told. Returns whether it can."""
+        link = self.links.get(item.handle)
+        if not isinstance(link, PublishingLink):
+            return False
+        try:
+            link.direct(item)
+        except HeadwayError:
+            return False  # it is told when the messages are published
+        return True
+
+    def on_lost(self, item: Lost) -> None:
+        self.frames_came(item.frames)
+        link = self._link(item.handle)
+        if link is None:
+            return
+        if item.aborted:
+            if isinstance(link, PublishingLink):
+                link.skip()
+        elif item.settled:
+            raise LinkFault(Condition.MESSAGE_SIZE_EXCEEDED, item.text)
+        else:
+            large = "bytes or more" in item.text or "at most" in item.text
+            link.lost(item.delivery_id, Condition.MESSAGE_SIZE_EXCEEDED if large else Condition.DECODE_ERROR, item.text)
+
+    def settle(self, first: int, last: int, state: bytes, *, kept: bool = False) -> None:
+        """Tells the client what became of its messages; if ``kept``, once the journal has them."""
+        frame = write_disposition(self.number, True, first & _MASK, last & _MASK, state)
+        self.peer.pending_replies.send(frame, kept=kept, channel=self.number)
+
+    def commit(self, steps: Steps) -> None:
+        self.peer.budget.begin(steps)
+
+    # -- deliveries ---------------------------------------------------------------------------------------------------
+
+    def on_disposition(self, said: Disposition) -> None:
+        if not said.role:
+            return  # the client settles what it has sent; the broker has done so already
+        last = said.first if said.last is None else said.last
+        ids = self._ids(said.first, last)
+        if isinstance(said.state, TransactionalState):
+            self._put_off(said, last, ids, said.state)
+            return
+        do = self._outcome(said.state, settled=bool(said.settled))
+        if do is None:
+            return
+        if not said.settled:
+            answer = write_disposition(self.number, False, said.first, last, ACCEPTED)
+        else:
+            answer = b""
+        if len(ids) <= PORTION:
+            self.peer.budget.left -= self._done(ids, do)
+            self.peer.write(answer)
+        else:
+            self.peer.budget.begin(self._settle(ids, do, answer))
+
+    def _ids(self, first: int, last: int) -> Sequence[int]:
+        """Returns the core's numbers of the unsettled deliveries in a range of ids."""
+        begin, count = self._number(first), (last - first & _MASK) + 1
+        core = self.core
+        if count <= LOOKED_UP_MAX:
+            return [one for one in range(begin, begin + count) if self._holds(one)]
+        return [one for one in core.upto(begin + count - 1) if one >= begin] if begin + count > 1 else []
+
+    def _number(self, delivery_id: int) -> int:
+        """Returns the core's number of a delivery id: that which is nearest to the last one."""
+        last = self.core.last_id
+        back = (last - 1 - delivery_id) & _MASK
+        return last - back if back < 1 << 31 else last + (1 << 32) - back
+
+    def _holds(self, number: int) -> bool:
+        return number in self.core.in_flight or number in self.core.timed_out
+
+    def _outcome(self, state: Any, *, settled: bool) -> Callable[[Sequence[int]], None] | None:
+        """Returns what a state does to deliveries; None: nothing yet."""
+        queues, core = self.peer.engine.broker.queues, self.core
+        match state:
+            case Accepted():
+                return partial(queues.acknowledge, core)
+            case Rejected():
+                return partial(queues.refuse, core, requeue=False)
+            case Released():
+                return partial(queues.refuse, core, requeue=True, failed=False)
+            case Modified(failed, here, _):
+                return partial(queues.refuse, core, requeue=not here, failed=bool(failed))
+            case None if settled:
+                return partial(queues.acknowledge, core)
+            case None | Received():
+                return None
+        raise SessionFault(Condition.NOT_IMPLEMENTED, "a disposition has an unknown state")
+
+    def _done(self, ids: Sequence[int], do: Callable[[Sequence[int]], None]) -> int:
+        """Settles deliveries and returns the work; dead letters among them count extra."""
+        overdue = self.peer.engine.broker.registry.overdue
+        before = overdue.left
+        if ids:
+            do(ids)
+        return max(1, len(ids)) + before - overdue.left
+
+    def _settle(self, ids: Sequence[int], do: Callable[[Sequence[int]], None], answer: bytes = b"") -> Steps:
+        """Settles deliveries in steps; those gone meanwhile are skipped."""
+        for at in range(0, len(ids), PORTION):
+            if self.ended:
+                return
+            yield self._done([one for one in ids[at : at + PORTION] if self._holds(one)], do)
+        if answer and not self.ended:
+            self.peer.write(answer)
+
+    def _put_off(self, said: Disposition, last: int, ids: Sequence[int], state: TransactionalState) -> None:
+        transaction = self.peer.transactions.get(state.txn_id)
+        if transaction is None:
+            raise LinkFault(Condition.UNKNOWN_ID, "there is no such transaction")
+        do = self._outcome(state.outcome, settled=True)
+        assert do is not None
+        ids = [one for one in ids if one not in transaction.named]
+        transaction.settle(self._settle(ids, do), ids)
+        if not said.settled:
+            self.peer.write(write_disposition(self.number, False, said.first, last, ACCEPTED))
+
+    def requeue(self, consumer: Subscription) -> None:
+        """Gives a consumer's unsettled deliveries back to its queue."""
+        ids = list(self.core.ids_of(consumer))
+        if ids:
+            self.peer.budget.left -= self._done(ids, partial(self.peer.engine.broker.queues.refuse, self.core,
+                                                             requeue=True))  # fmt: skip
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def end(self, failure: LinkFault | None = None) -> None:
+        """Ends the session, and says so. What is unsettled goes back to its queues."""
+        self.close()
+        self.peer.write(write_end(self.number) if failure is None else write_end(self.number, self._error(failure)))
+
+    def close(self) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        self.peer.pending_replies.drop_channel(self.number)
+        self.peer.pending_attaches.drop_channel(self.number)
+        for link in self.links.values():
+            if isinstance(link, ConsumingLink):
+                link.leave()
+        self.links.clear()
+        self.peer.engine.broker.queues.close_channel(self.session, self.core, self.now())

@@ -1,0 +1,351 @@
+"""Consumers: how they begin and end, and what they ask for.
+
+A consumer of topics reads their lanes for itself, and loses what it was sent when it ends. A consumer of queues is a
+member of each. A durable subscription is a queue of its own that is bound to its topic (``durable_queue``): so its
+records are kept while its client is away, and are settled one by one.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headway.core.base import Reason, Refused
+from headway.core.clients import Queues
+from headway.core.consumer import (
+    NO_LIMIT,
+    CountedWindow,
+    SubscribeRequest,
+    Subscription,
+    SubscriptionOptions,
+    Use,
+)
+from headway.core.queue import Queue, queue_of
+from headway.server.connections import SUBSCRIBE_WORK, Steps
+from headway.server.openwire.browsing import browse
+from headway.server.openwire.consumer import Consumer
+from headway.server.openwire.destinations import each_of, has_wildcards
+from headway.server.openwire.faults import JmsFault
+from headway.server.openwire.options import about_destination, options_of
+from headway.server.peers import DURABLE, binding_key_of, filter_of
+from headway.server.protocols import QUEUES
+from headway.wire.openwire.advisory import FOLLOWED, own_filter
+from headway.wire.openwire.commands import ConsumerInfo, MessagePull
+from headway.wire.openwire.dialect import OpenWireDialect
+from headway.wire.openwire.envelope import OpenWireEnvelope
+from headway.wire.openwire.marshalling import (
+    ConsumerId,
+    Destination,
+    SessionId,
+    write_cached,
+    write_number,
+    write_numbered,
+)
+from headway.wire.openwire.replies import STATE_ERROR, write_close_consumer, write_nothing, write_numbering
+
+if TYPE_CHECKING:
+    from headway.server.openwire.ports import ClientSide
+
+CONSUMERS_MAX = 16_000
+"""More have no number in the client's cache."""
+SHORTEST_WAIT_S = 0.02
+"""A client that does not want to wait at all is told that there is nothing after this time: until then the turn is over
+in which its queue would have given it a message."""
+DURABLE_QUEUES = "durable."
+"""The prefix of the queues of durable subscriptions, of every protocol that has names for these."""
+
+
+class Consuming:
+    __slots__ = ("_peer", "_slots", "_top", "by_id", "by_slot")
+
+    def __init__(self, peer: ClientSide) -> None:
+        self._peer = peer
+        self.by_id: dict[ConsumerId, Consumer] = {}
+        self.by_slot: dict[int, Consumer] = {}
+        self._slots: list[int] = []
+        """Numbers that are free again."""
+        self._top = 0
+
+    def over(self) -> None:
+        """Drops the peer when the connection has ended."""
+        for consumer in self.by_id.values():
+            consumer.stop_waiting()
+        self.by_id.clear()
+        self.by_slot.clear()
+        del self._peer
+
+    @property
+    def _queues(self) -> Queues:
+        return self._peer.queues.queues
+
+    # -- begin ------------------------------------------------------------------------------------------------------
+
+    def add(self, info: ConsumerInfo) -> None:
+        """Begins a consumer. Raises :class:`Refused`, :class:`JmsFault`; then there is none."""
+        peer = self._peer
+        if info.consumer in self.by_id:
+            raise JmsFault(f"there is a consumer {info.consumer} already", STATE_ERROR)
+        if len(self.by_id) >= CONSUMERS_MAX:
+            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a connection may have {CONSUMERS_MAX} consumers")
+        parts = each_of(info.destination)
+        slot = self._take_slot()
+        written = self._written(info.consumer, slot)
+        consumer = Consumer(info, slot, written, peer.granted)
+        self.by_id[info.consumer] = self.by_slot[slot] = consumer
+        try:
+            self._begin(consumer, parts)
+        except Exception:
+            self._end(consumer)
+            raise
+        peer.budget.left -= SUBSCRIBE_WORK * len(consumer.subscriptions)
+
+    def _take_slot(self) -> int:
+        if self._slots:
+            return self._slots.pop()
+        self._top += 1
+        return self._top
+
+    def _written(self, consumer: ConsumerId, slot: int) -> bytes:
+        """Returns the consumer's id as it is written from now on. A client that keeps objects is told its number."""
+        peer = self._peer
+        if not peer.wire.cached:
+            return write_cached(consumer, peer.wire)
+        peer.write(write_numbering(write_numbered(consumer, slot)))
+        return write_number(slot)
+
+    def _begin(self, consumer: Consumer, parts: list[Destination]) -> None:
+        info = consumer.info
+        options = options_of(info)
+        if info.subscription is not None:
+            self._begin_durable(consumer, parts, options)
+            return
+        if info.browses:
+            self._browse(consumer, parts, options)
+            return
+        if all(part.name in FOLLOWED and part.is_topic for part in parts):
+            self._follow(consumer, parts)
+            return
+        for number, part in enumerate(parts):
+            if part.is_topic:
+                self._begin_topic(consumer, part, number, options)
+            elif has_wildcards(part.name):
+                for queue in self._matching(part.name):
+                    self._consume(consumer, queue, f"{number}/{queue.name}")
+            else:
+                self._peer.temporaries.check_owner(part)
+                self._consume(consumer, self._peer.queues.named(part.name), str(number))
+
+    def _browse(self, consumer: Consumer, parts: list[Destination], options: SubscriptionOptions) -> None:
+        peer = self._peer
+        queues = []
+        for part in parts:
+            if part.is_topic:
+                raise JmsFault("a topic cannot be browsed")
+            peer.temporaries.check_owner(part)
+            queues += self._matching(part.name) if has_wildcards(part.name) else [peer.queues.named(part.name)]
+        for queue in queues:
+            peer.queues.check_read(queue)
+        peer.budget.begin(browse(peer, consumer, queues, options.selector))
+
+    def _follow(self, consumer: Consumer, parts: list[Destination]) -> None:
+        """Subscribes a client's library to what temporary destinations there are. That is no consumer of the client's
+        application: it has no window, and stands on no channel."""
+        peer = self._peer
+        dialect = OpenWireDialect(consumer.written, peer.wire)
+        filters = [filter_of(part.name) for part in parts]
+        for filter in filters:
+            request = SubscribeRequest(filter, dialect, send_retained="never")
+            with suppress(Refused):  # then it sends to no temporary destination of others; else nobody was let in
+                consumer.subscriptions.append(peer.engine.broker.subscribe(peer.granted, request, peer.engine.now()))
+        peer.budget.begin(self._tell_known(dialect, filters))
+
+    def _tell_known(self, dialect: OpenWireDialect, topics: list[str]) -> Steps:
+        for topic in topics:
+            for record in self._peer.temporaries.known(topic):
+                self._peer.write(dialect.encode_record(record, 0, now=0.0))
+                yield 1
+
+    def _matching(self, pattern: str) -> list[Queue]:
+        """Returns the queues whose names match."""
+        words = pattern.split(".")
+        queues = self._peer.engine.broker.registry.router.queues
+        found = [name for name, queue in queues.items() if queue.owner is None and _matches(words, name.split("."))]
+        return [queue_of(queues[name]) for name in found]
+
+    def _begin_topic(self, consumer: Consumer, part: Destination, number: int, options: SubscriptionOptions) -> None:
+        info, peer = consumer.info, self._peer
+        own = own_filter(part.name)
+        filter, about = (filter_of(part.name), ">") if own is None else own
+        if about != ">":
+            options = msgspec.structs.replace(options, selector=about_destination(about))
+        shown_as = "" if own is None else part.name.removesuffix(".>")
+        dialect = OpenWireDialect(consumer.written, peer.wire, options.offsets, shown_as)
+        request = SubscribeRequest(
+            filter, dialect, no_local=info.no_local,
+            send_retained="always" if info.retroactive else "never", options=options, name=(consumer.slot, str(number)),
+        )  # fmt: skip
+        window = CountedWindow(consumer.limit)
+        subscription = self._queues.consume_topics(
+            peer.granted, consumer.channel, request, peer.engine.now(), window
+        )
+        consumer.subscriptions.append(subscription)
+        consumer.windows.append(window)
+
+    def _consume(self, consumer: Consumer, queue: Queue, name: str) -> None:
+        peer, info = self._peer, consumer.info
+        peer.queues.check_read(queue)
+        if options_of(info).selector is not None:
+            what = "durable subscriptions" if info.subscription is not None else "consumers of queues"
+            raise JmsFault(f"{what} have no selectors here: a message that none selects would wait for ever")
+        envelope = OpenWireEnvelope(consumer.written, f"{peer.granted.number}-{consumer.slot}", peer.wire)
+        request = SubscribeRequest(
+            f"$queue/{queue.name}", QUEUES.dialect, qos=1, name=(consumer.slot, name), envelope=envelope,
+            options=options_of(info, Use.QUEUE), alone=info.exclusive,
+        )  # fmt: skip
+        subscription = self._queues.consume(
+            peer.granted, consumer.channel, queue, request, NO_LIMIT, peer.engine.now()
+        )
+        consumer.subscriptions.append(subscription)
+
+    # -- durable subscriptions --------------------------------------------------------------------------------------
+
+    def _begin_durable(self, consumer: Consumer, parts: list[Destination], options: SubscriptionOptions) -> None:
+        peer, info = self._peer, consumer.info
+        if len(parts) != 1 or not parts[0].is_topic:
+            raise JmsFault("a durable subscription is to one topic")
+        if info.no_local:
+            raise JmsFault("a durable subscription gets its own client's messages, too: noLocal is for others")
+        name = durable_queue(peer.granted.client, info.subscription or "")
+        key = binding_key_of(parts[0].name)
+        known = self._peer.queues.found(name)
+        if known is not None and known.members.any_consumer:
+            raise JmsFault(f"the durable subscription {info.subscription!r} is in use", STATE_ERROR)
+        if known is not None and filter_of(parts[0].name) not in known.filters:
+            self._queues.delete(known, peer.engine.now())  # JMS: another topic makes it another subscription
+        queue = peer.queues.named(name, DURABLE)
+        peer.queues.bind(queue, key)
+        self._consume(consumer, queue, "durable")
+
+    def remove_subscription(self, name: str) -> None:
+        """Ends a durable subscription. Raises :class:`JmsFault`."""
+        peer = self._peer
+        queue = peer.queues.found(durable_queue(peer.granted.client, name))
+        if queue is None:
+            raise JmsFault(f"there is no durable subscription {name!r}", "javax.jms.InvalidDestinationException")
+        if queue.members.any_consumer:
+            raise JmsFault(f"the durable subscription {name!r} is in use")
+        self._queues.delete(queue, peer.engine.now(), by=peer.granted)
+
+    # -- end --------------------------------------------------------------------------------------------------------
+
+    def remove(self, known: ConsumerId | SessionId | None, last_delivered: int) -> None:
+        """Ends a consumer, or those of a session, or all. The application has seen their messages up to this one."""
+        if isinstance(known, ConsumerId):
+            found = self.by_id.get(known)
+            some = [found] if found is not None else []
+        else:
+            some = [one for one in self.by_id.values() if known is None or _is_of(one.id, known)]
+        for consumer in some:
+            _never_seen(consumer, last_delivered)
+            self._end(consumer)
+            self._peer.budget.left -= SUBSCRIBE_WORK
+
+    def _end(self, consumer: Consumer) -> None:
+        consumer.stop_waiting()
+        self.by_id.pop(consumer.id, None)
+        if self.by_slot.pop(consumer.slot, None) is not None:
+            self._slots.append(consumer.slot)
+        peer = self._peer
+        for subscription in consumer.subscriptions:
+            if not subscription.has_channel and not subscription.ended:
+                peer.engine.broker.unsubscribe(peer.granted, subscription.filter, peer.engine.now())
+        self._queues.close_channel(peer.granted, consumer.channel, peer.engine.now())
+
+    def lost(self, subscription: Subscription) -> Consumer | None:
+        """Forgets a subscription that the broker has ended; returns its consumer if that has no other."""
+        consumer = self.of(subscription)
+        if consumer is not None and subscription in consumer.subscriptions:
+            consumer.subscriptions.remove(subscription)
+            if not consumer.subscriptions:
+                return consumer
+        return None
+
+    def of(self, subscription: Subscription) -> Consumer | None:
+        consumer = self.by_slot.get(subscription.channel.number)
+        return consumer if consumer is not None and consumer.channel is subscription.channel else None
+
+    def close(self, consumer: Consumer) -> None:
+        """Ends a consumer, and asks the client to close it."""
+        self._end(consumer)
+        self._peer.write(write_close_consumer(consumer.id))
+
+    # -- credit -----------------------------------------------------------------------------------------------------
+
+    def set_prefetch(self, known: ConsumerId, prefetch: int) -> None:
+        consumer = self.by_id.get(known)
+        if consumer is not None:
+            consumer.info = consumer.info._replace(prefetch=max(0, prefetch))
+            self.open_window(consumer, consumer.limit)
+
+    def open_window(self, consumer: Consumer, limit: int) -> None:
+        """Sets how many deliveries there may be, and goes on with what waited for that."""
+        peer = self._peer
+        consumer.channel.limit = limit
+        for subscription in consumer.subscriptions:
+            if subscription.counted is not None:
+                subscription.counted.limit = limit
+                peer.engine.broker.fanout.has_credit(subscription)
+        consumer.channel.exhausted_since_s = None
+        peer.engine.broker.registry.wake(peer.granted)
+
+    def pull(self, asked: MessagePull) -> None:
+        """Lets one message come, for as long as the client waits for it."""
+        consumer = self.by_id.get(asked.consumer)
+        if consumer is None or consumer.prefetch:
+            return
+        consumer.stop_waiting()
+        consumer.pulled = True
+        self.open_window(consumer, consumer.in_flight + 1)
+        if asked.timeout_ms:
+            wait_s = max(SHORTEST_WAIT_S, asked.timeout_ms / 1000)
+            consumer.pull = self._peer.engine.loop.call_later(wait_s, self._none_came, consumer)
+
+    def _none_came(self, consumer: Consumer) -> None:
+        """Tells the client that no message has come in time."""
+        consumer.pull = None
+        peer = self._peer
+        if consumer.in_flight >= consumer.channel.limit or peer.gone:
+            return
+        consumer.stop_waiting()
+        self.open_window(consumer, consumer.in_flight)
+        peer.write(write_nothing(consumer.written, peer.wire))
+        peer.answer_now()
+
+
+def durable_queue(client: str, name: str) -> str:
+    """Returns the name of the queue of a durable subscription."""
+    return f"{DURABLE_QUEUES}{client}.{name}"
+
+
+def _matches(pattern: list[str], words: list[str]) -> bool:
+    for number, word in enumerate(pattern):
+        if word == ">":
+            return True
+        if number >= len(words) or word not in ("*", words[number]):
+            return False
+    return len(pattern) == len(words)
+
+
+def _is_of(consumer: ConsumerId, session: SessionId) -> bool:
+    return (consumer.connection, consumer.session) == (session.connection, session.value)
+
+
+def _never_seen(consumer: Consumer, last_delivered: int) -> None:
+    """Has messages that the application has not seen go back as if they were never sent."""
+    for number in reversed(consumer.channel.in_flight):
+        if number <= last_delivered:
+            break
+        consumer.channel.in_flight[number].returns -= 1
+

@@ -1,0 +1,122 @@
+"""The greeting of a client of JMS: WireFormatInfo, then ConnectionInfo with its client id and login.
+
+The client id is the client's name, as operators know it. Two connections with one client id are refused, as JMS wants
+it; a client of the failover transport that is back takes the place of its old connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headway.core.base import ProtocolError, Reason, Refused
+from headway.core.consumer import ConnectRequest
+from headway.core.permission import Identity
+from headway.server.logins import Refusal
+from headway.server.openwire.faults import class_of
+from headway.server.peers import OPEN
+from headway.wire.openwire.commands import ConnectionInfo
+from headway.wire.openwire.decoder import Request, WireFormat
+from headway.wire.openwire.replies import (
+    CLIENT_ID_ERROR,
+    JMS_ERROR,
+    SECURITY_ERROR,
+    write_broker_info,
+    write_refusal,
+    write_response,
+    write_wire_format,
+)
+
+if TYPE_CHECKING:
+    from headway.server.openwire.ports import Greeted
+
+IDLE_MS = 30_000
+"""After so long without a word each side takes the connection for dead; a client may want less."""
+CLIENT_ID_CHARS_MAX = 1000
+NAME = "headway"
+
+
+class Greeting:
+    __slots__ = ("_peer",)
+
+    def __init__(self, peer: Greeted) -> None:
+        self._peer = peer
+
+    def over(self) -> None:
+        """Drops the peer when the connection has ended."""
+        del self._peer
+
+    def agree(self, asked: WireFormat) -> None:
+        """Answers WireFormatInfo. From then on both sides write in the form that both can."""
+        peer = self._peer
+        peer.wire = asked.form
+        idle_ms = min(asked.idle_ms, IDLE_MS)
+        peer.set_idle(idle_ms / 1000)
+        peer.write(write_wire_format(asked.form, idle_ms, peer.decoder.packet_bytes_max))
+        peer.write(write_broker_info(NAME, peer.connection.listener, asked.form))
+
+    def connect(self, request: Request, info: ConnectionInfo) -> None:
+        peer = self._peer
+        if peer.session is not None:
+            raise ProtocolError("ConnectionInfo comes twice", reason=Reason.PROTOCOL_ERROR)
+        certified = peer.connection.stream.user
+        username = certified or info.username or ""
+        client = info.client_id or info.connection.value
+        peer.connection.client, peer.connection.username = client[:CLIENT_ID_CHARS_MAX], username
+        if info.is_bridge:
+            self._deny(request, JMS_ERROR, "networks of brokers are not spoken here")
+        elif len(client) > CLIENT_ID_CHARS_MAX or not client.isprintable():
+            text = f"a client id has {CLIENT_ID_CHARS_MAX} characters at most, and none that cannot be printed"
+            self._deny(request, CLIENT_ID_ERROR, text)
+        elif certified and info.username not in (None, "", certified):
+            self._deny(request, SECURITY_ERROR, "the user name is not that of the client's certificate")
+        elif certified:
+            peer.identity = Identity(certified, elsewhere=True)
+            self._admit(request, info, client)
+        elif not info.username and not peer.engine.logins.is_token((info.password or "").encode()):
+            if self._anonymous:
+                self._admit(request, info, client)
+            else:
+                self._deny(request, SECURITY_ERROR, "this listener wants a user name and a password")
+        elif not peer.engine.logins.ask and self._anonymous:
+            self._admit(request, info, client)  # no users are configured, so the name is only a label
+        else:
+            password = (info.password or "").encode()
+            peer.check_password(username, password, lambda refusal: self._checked(refusal, request, info, client))
+
+    @property
+    def _anonymous(self) -> bool:
+        return self._peer.listener.allows_anonymous(self._peer.engine.logins.ask)
+
+    def _checked(self, refusal: Refusal | None, request: Request, info: ConnectionInfo, client: str) -> None:
+        if refusal is None:
+            self._admit(request, info, client)
+        else:
+            self._deny(request, SECURITY_ERROR, refusal.text)
+
+    def _deny(self, request: Request, java_class: str, text: str, reason: Reason = Reason.NOT_AUTHORIZED) -> None:
+        peer = self._peer
+        peer.engine.refused(peer.connection, text)
+        peer.end_with(write_refusal(request.number, java_class, text), reason, text)
+
+    def _admit(self, request: Request, info: ConnectionInfo, client: str) -> None:
+        peer = self._peer
+        engine = peer.engine
+        known = engine.broker.registry.sessions.get(client)
+        if known is not None and known.connected and not info.reconnects:
+            text = f"a client with the id {client!r} is connected already"
+            self._deny(request, CLIENT_ID_ERROR, text, Reason.NOT_ALLOWED)
+            return
+        connect = ConnectRequest(
+            client, peer.connection.listener, credit=peer.listener.in_flight_max,
+            username=peer.identity.user or info.username, protocol=f"openwire-{peer.wire.version}",
+            rights=engine.permissions.rights(peer.identity, client), allowance=engine.allowances.of(peer.identity),
+        )  # fmt: skip
+        try:
+            session = engine.broker.connect(connect, peer.connection, engine.now())
+        except Refused as error:
+            self._deny(request, class_of(error), str(error), error.reason)
+            return
+        peer.opened(session)
+        peer.become(OPEN)
+        peer.write(write_response(request.number))
+        engine.connected(peer.connection)

@@ -1,0 +1,69 @@
+"""Options of a consumer, from what a client of JMS can say: its selector, and hints in front of it.
+
+JMS has no room for options, and the client sends only those of its own from a destination's ``?consumer.…``. But it
+hands on a selector as it is, and SQL has hints: a comment that begins with a plus sign. So
+
+    session.createConsumer(topic, "/*+ conflate=500ms snapshot=true */ delay > 30")
+
+has the options of the house (core/consumer/option_table.py) before the condition. Without a condition one writes TRUE,
+because the client wants one. Names of JMS's header fields stand for what they are called here.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from headway.core.consumer import SubscriptionOptions, Use, parse_options
+from headway.core.message import topic_of
+from headway.core.selector import BadSelector, compile_selector
+from headway.server.openwire.faults import JmsFault
+from headway.wire.openwire.commands import ConsumerInfo
+from headway.wire.openwire.replies import SELECTOR_ERROR
+
+_HINT = re.compile(r"\s*/\*\+(.*?)\*/", re.DOTALL)
+_TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|/\*.*?\*/|[A-Za-z_$][\w$]*", re.DOTALL)
+_NAMES = {"JMSPriority": "priority", "JMSXGroupID": "JMSXGroupID"}
+
+
+def options_of(info: ConsumerInfo, use: Use = Use.SUBSCRIPTION) -> SubscriptionOptions:
+    """Returns the options of a consumer. Raises :class:`JmsFault`, :class:`Refused`."""
+    hints, condition = split(info.selector or "")
+    options = parse_options([_pair(hint) for hint in hints], use)
+    return options if condition is None else msgspec.structs.replace(options, selector=condition)
+
+
+def _pair(hint: str) -> tuple[str, str]:
+    name, _, value = hint.partition("=")
+    return name, value or "true"
+
+
+def split(selector: str) -> tuple[list[str], str | None]:
+    """Returns the hints of a selector, and its condition in the broker's names; None: there is none. Raises
+    :class:`JmsFault`."""
+    hints: list[str] = []
+    while (found := _HINT.match(selector)) is not None:
+        hints += found[1].split()
+        selector = selector[found.end() :]
+    condition = _TOKEN.sub(_renamed, selector).strip()
+    if not condition or condition.upper() == "TRUE":
+        return hints, None
+    try:
+        compile_selector(condition)
+    except BadSelector as error:
+        raise JmsFault(f"the selector {selector[:200]!r}: {error}", SELECTOR_ERROR) from None
+    return hints, condition
+
+
+def about_destination(name: str) -> str:
+    """Returns a condition on the broker's advisories: that they are about consumers of this queue or topic."""
+    quoted = name.replace("'", "''")
+    return f"filter IN ('{quoted}', '{topic_of(quoted)}', '$queue/{quoted}')"
+
+
+def _renamed(token: re.Match[str]) -> str:
+    text = token[0]
+    return " " if text.startswith("/*") else _NAMES.get(text, text)
+
+

@@ -1,0 +1,311 @@
+"""OpenWire's side of a connection: it hands each command of a client of JMS to the part that it is for.
+
+Rules:
+- A command that is refused gets an exception as its response, and the connection goes on. If no response is wanted, the
+  connection's ExceptionListener is told (ConnectionError).
+- Breaking the protocol ends the connection. The client is told why.
+- The session is the connection. Durable subscriptions, and queues that are not temporary, outlive it.
+- A consumer that is to be closed is asked (ConsumerControl), and the ExceptionListener is told why. The broker sends it
+  nothing more at once.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
+from headway.core.consumer import CloseChannel, Session, Subscription
+from headway.server.connections import Connection, Steps
+from headway.server.openwire.consuming import Consuming
+from headway.server.openwire.faults import JmsFault, class_of, class_of_reason
+from headway.server.openwire.greeting import Greeting
+from headway.server.openwire.publishing import Publishing
+from headway.server.openwire.settling import Settling
+from headway.server.openwire.temporaries import Temporaries
+from headway.server.openwire.transactions import Transactions
+from headway.server.peers import CLOSING, OPEN, BasePeer, NamedQueues
+from headway.wire.openwire import commands
+from headway.wire.openwire.codes import Form, Type
+from headway.wire.openwire.decoder import Item, OpenWireDecoder, Request, Sent, WireFormat
+from headway.wire.openwire.marshalling import (
+    ConnectionId,
+    ConsumerId,
+    Destination,
+    LocalTransactionId,
+    ProducerId,
+    SessionId,
+)
+from headway.wire.openwire.replies import JMS_ERROR, KEEP_ALIVE, write_error, write_refusal, write_response
+
+if TYPE_CHECKING:
+    from headway.server.config import ListenerTable
+    from headway.server.engine import Engine
+
+OBJECTS = "numbered_objects"
+"""The kind of memory that the objects take up that a client has numbered."""
+SILENCE = 1 / 1.5
+"""Factor for the keep-alive: the client's own limit is the one that counts, and the engine allows one and a half."""
+
+
+class OpenWirePeer(BasePeer[Item]):
+    __slots__ = (
+        "_cache_bytes", "_consuming", "_doing", "_final", "_greeting", "_idle_s", "_publishing", "_said_s", "_settling",
+        "_taken_bytes", "_temporaries", "_transactions", "connection_id", "queues", "wire",
+    )  # fmt: skip
+
+    decoder: OpenWireDecoder
+    publishes = frozenset({Sent})
+    faults = (ProtocolError, Refused, JmsFault)
+
+    def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
+        super().__init__(engine, connection, listener, OpenWireDecoder(listener.packet_bytes_max))
+        self.wire = Form()
+        self.connection_id = ""
+        self.queues: NamedQueues
+        """Set when the client is let in."""
+        self._greeting = Greeting(self)
+        self._publishing = Publishing(self)
+        self._consuming = Consuming(self)
+        self._settling = Settling(self, self._consuming)
+        self._transactions = Transactions(self, self._publishing, self._consuming, self._settling)
+        self._temporaries = Temporaries(self)
+        self._doing: Item | None = None
+        self._final = b""
+        self._idle_s = self._said_s = 0.0
+        self._taken_bytes = self._cache_bytes = 0
+
+    # -- items --------------------------------------------------------------------------------------------------------
+
+    def one(self, item: Item) -> None:
+        self._doing = item
+        if type(item) is Sent:
+            self._sent(item)
+        elif type(item) is WireFormat:
+            self._greeting.agree(item)
+        else:
+            assert type(item) is Request
+            self._request(item, item.command)
+
+    def received(self, data: bytes) -> bool:
+        more = super().received(data)
+        if self.session is not None and self.decoder.cache_bytes != self._cache_bytes:
+            self._cache_bytes = self.decoder.cache_bytes
+            self.session.tab.put(OBJECTS, self._cache_bytes)
+        return more
+
+    def _sent(self, item: Sent) -> None:
+        assert self.granted
+        if item.message.transaction is None:
+            self._publishing.publish(item)
+        else:
+            self._transactions.send(item.message)
+            self._publishing.answer(item, kept=False)
+
+    def _request(self, request: Request, command: commands.Command) -> None:
+        if type(command) is commands.MessageAck:
+            assert self.granted
+            if command.transaction is None:
+                self._settling.settle(command)
+            else:
+                self._transactions.settle(command)
+            self._respond(request, kept=True)
+            return
+        if isinstance(command, commands.ConnectionInfo):
+            self.connection_id = self.connection_id or command.connection.value
+            self._greeting.connect(request, command)
+            return
+        if isinstance(command, commands.KeepAliveInfo):
+            if request.wants_response:
+                self.write(KEEP_ALIVE)
+            return
+        if isinstance(command, commands.ShutdownInfo):
+            self.end_with(b"", Reason.NORMAL, "the client said goodbye")
+            return
+        if isinstance(command, commands.Notice):
+            self._respond(request, kept=False)
+            return
+        assert self.granted
+        match command:
+            case commands.TransactionInfo():
+                self._transactions.carry_out(request.number, command, wants_response=request.wants_response)
+                return
+            case commands.MessagePull():
+                self._consuming.pull(command)
+            case commands.ConsumerInfo():
+                self._consuming.add(command)
+            case commands.ProducerInfo():
+                self._add_producer(command)
+            case commands.RemoveInfo():
+                self._remove(command)
+            case commands.DestinationInfo():
+                self._temporaries.carry_out(command)
+            case commands.RemoveSubscriptionInfo():
+                self._consuming.remove_subscription(command.subscription)
+            case commands.ConsumerControl():
+                if command.consumer is not None:
+                    self._consuming.set_prefetch(command.consumer, command.prefetch)
+        self._respond(request, kept=type(command) in _KEPT)
+
+    def _respond(self, request: Request, *, kept: bool) -> None:
+        if request.wants_response:
+            self.pending_replies.send(write_response(request.number), kept=kept)
+
+    def _add_producer(self, info: commands.ProducerInfo) -> None:
+        destination = info.destination
+        if destination is not None and not destination.is_topic and not destination.is_temporary:
+            self._publishing.check_destination(destination)
+        self._publishing.add_producer(info.producer, info.window_bytes)
+
+    def _remove(self, info: commands.RemoveInfo) -> None:
+        known = info.object
+        if isinstance(known, ProducerId):
+            self._publishing.remove_producer(known)
+        elif isinstance(known, ConsumerId | SessionId):
+            self._consuming.remove(known, info.last_delivered)
+        elif isinstance(known, ConnectionId):
+            self._consuming.remove(None, info.last_delivered)
+
+    def make_queue(self, destination: Destination) -> None:
+        if destination.kind is Type.TEMP_QUEUE:
+            self._temporaries.check_there(destination)
+        else:
+            self.queues.named(destination.name)
+
+    @property
+    def temporaries(self) -> Temporaries:
+        return self._temporaries
+
+    def opened(self, session: Session) -> None:
+        self.session = session
+        self.queues = NamedQueues(self.engine, session)
+        self._publishing.session = session
+        share_bytes = int(session.pool.memory_limit * session.pool.client_share)
+        self.decoder.packet_bytes_max = min(self.listener.packet_bytes_max, share_bytes)
+
+    # -- faults -------------------------------------------------------------------------------------------------------
+
+    def blame(self, fault: HeadwayError) -> None:
+        """Refuses what the client asked for. Breaking the protocol ends the connection."""
+        if isinstance(fault, ProtocolError):
+            self.break_off(fault)
+            return
+        if isinstance(fault, Refused):
+            self.note_limit(fault)
+        item = self._doing
+        self._transactions.spoil(_transaction_of(item), str(fault))
+        if isinstance(item, Request | Sent) and item.wants_response:
+            self.pending_replies.send(write_refusal(item.number, class_of(fault), str(fault)), kept=False)
+        else:
+            self.write(write_error(class_of(fault), str(fault)))
+
+    def break_off(self, error: ProtocolError) -> None:
+        self.engine.protocol_error(self.connection, error)
+        self.end_with(write_error(JMS_ERROR, str(error)), error.reason, str(error))
+
+    # -- requests of the broker ---------------------------------------------------------------------------------------
+
+    def close_channel(self, effect: CloseChannel) -> None:
+        consumer = self._consuming.by_slot.get(effect.channel.number)
+        if consumer is not None and consumer.channel is effect.channel:
+            self.write(write_error(class_of_reason(effect.reason), effect.text))
+            self._consuming.close(consumer)
+            self.answer_now()
+
+    def close_consumer(self, subscription: Subscription, text: str) -> None:
+        self._close_consumer(subscription, Reason.NORMAL, text)
+
+    def revoked(self, subscription: Subscription, text: str) -> None:
+        self._close_consumer(subscription, Reason.NOT_AUTHORIZED, text)
+
+    def _close_consumer(self, subscription: Subscription, reason: Reason, text: str) -> None:
+        consumer = self._consuming.of(subscription)
+        if consumer is not None:
+            self.write(write_error(class_of_reason(reason), text))
+            self._consuming.close(consumer)
+            self.answer_now()
+
+    def cancelled(self, subscription: Subscription) -> None:
+        """Closes a consumer whose last queue is gone."""
+        consumer = self._consuming.lost(subscription)
+        if consumer is not None:
+            self.write(write_error(JMS_ERROR, f"{subscription.filter} was deleted"))
+            self._consuming.close(consumer)
+            self.answer_now()
+
+    def answer_now(self) -> None:
+        """Has replies sent that came up outside of the client's own commands."""
+        self.after()
+        self.engine.turn_soon()
+
+    def set_idle(self, idle_s: float) -> None:
+        self._idle_s = idle_s
+        self.keep_alive_s = idle_s * SILENCE or inf
+
+    def heartbeat(self, now: float) -> float:
+        """Sends a KeepAliveInfo if nothing else was sent for a third of the time that the client waits for a word.
+        Returns when to be called again."""
+        if not self._idle_s or self.gone:
+            return inf
+        pause_s = self._idle_s / 3
+        if self.connection.taken_bytes != self._taken_bytes:
+            self._taken_bytes, self._said_s = self.connection.taken_bytes, now
+        elif now - self._said_s >= pause_s and not self.connection.out and not self.connection.blocked:
+            self._said_s = now
+            self.write(KEEP_ALIVE)
+            self.answer_now()
+            return now  # look again soon: these bytes have to be counted, or they would put off the next one
+        return min(now + pause_s / 4, self._said_s + pause_s)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    @property
+    def gone(self) -> bool:
+        return self.session is None or not self.connection.open or self.state is CLOSING
+
+    def end_with(self, word: bytes, reason: Reason, text: str) -> None:
+        """Ends the connection with this last word; ``text`` goes on record."""
+        if self.connection.open:
+            self.become(CLOSING)
+            self._final = word
+            self.connection.close_gracefully(reason, text)
+
+    def last_word(self, reason: Reason, text: str) -> bytes:
+        if self.state is not OPEN:
+            return self._final
+        return write_error(class_of_reason(reason), text)
+
+    def over(self) -> None:
+        self._greeting.over()
+        self._temporaries.over()
+        self._consuming.over()
+        if self.budget.running is None:
+            self._parts_over()
+
+    def _parts_over(self) -> None:
+        self._transactions.over()
+        self._settling.over()
+        self._publishing.over()
+
+    def leave(self, session: Session, reason: Reason) -> None:
+        running, self.budget.running = self.budget.running, None
+        if running is not None:  # a commit that has begun is finished without the client
+            self.engine.broker.registry.deferred.begin(self._finish(running), self.engine.now(), client=session)
+        super().leave(session, reason)
+
+    def _finish(self, running: Steps) -> Steps:
+        yield from running
+        self._parts_over()
+
+
+def _transaction_of(item: Item | None) -> LocalTransactionId | None:
+    """Returns the transaction that a message or an acknowledgement belongs to."""
+    if isinstance(item, Sent):
+        return item.message.transaction
+    if isinstance(item, Request) and isinstance(item.command, commands.MessageAck):
+        return item.command.transaction
+    return None
+
+
+_KEPT = {commands.ConsumerInfo, commands.RemoveSubscriptionInfo, commands.DestinationInfo}
+"""Commands whose responses wait for the journal."""

@@ -1,0 +1,133 @@
+"""Publishing: a message of JMS becomes a record for each destination that it names.
+
+Rules:
+- A queue that is sent to is made if there is none. Topics are not made.
+- The response to a message that the journal keeps is sent when the journal has it.
+- A message in a transaction is published with its commit.
+- A producer with a window is told how many of its bytes were taken (ProducerAck), one message at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headway.core.base import Reason, Refused
+from headway.core.message import Run
+from headway.server.connections import Steps
+from headway.server.openwire.destinations import each_of
+from headway.server.peers import topic_named
+from headway.wire.codecs import queue_form
+from headway.wire.common import Address, run_to
+from headway.wire.openwire.decoder import Sent
+from headway.wire.openwire.marshalling import Destination, ProducerId
+from headway.wire.openwire.messages import RECENT, Message
+from headway.wire.openwire.replies import write_producer_ack, write_response
+
+if TYPE_CHECKING:
+    from headway.core.consumer import Session
+    from headway.server.openwire.ports import ClientSide
+
+RETAIN = "ActiveMQ.Retain"
+"""The property by which a publisher asks for its message to be retained."""
+PRODUCERS_MAX = 65_536
+MESSAGE_WORK = 8
+"""Work of reading a message and writing its properties, besides its way to its lanes."""
+
+
+class Publishing:
+    __slots__ = ("_peer", "_windows", "session")
+
+    def __init__(self, peer: ClientSide) -> None:
+        self._peer = peer
+        self.session: Session
+        """Set when the client is let in."""
+        self._windows: dict[ProducerId, int] = {}
+        """Producers that have windows, and the bytes of each."""
+
+    def over(self) -> None:
+        """Drops the peer when the connection has ended."""
+        del self._peer
+
+    def add_producer(self, producer: ProducerId, window_bytes: int) -> None:
+        """Notes a producer. Raises :class:`Refused`."""
+        if window_bytes <= 0:
+            return
+        if len(self._windows) >= PRODUCERS_MAX:
+            raise Refused(Reason.CLIENT_MEMORY, f"a connection may have {PRODUCERS_MAX} producers with windows")
+        self._windows[producer] = window_bytes
+
+    def remove_producer(self, producer: ProducerId) -> None:
+        self._windows.pop(producer, None)
+
+    def check_destination(self, destination: Destination) -> None:
+        """Raises :class:`Refused` if a producer of a queue could not send to it."""
+        for part in each_of(destination):
+            if not part.is_topic:
+                self._peer.make_queue(part)
+
+    def runs_of(self, message: Message) -> list[Run]:
+        """Returns a run for each destination. Makes queues that there are not. Raises :class:`Refused`."""
+        peer = self._peer
+        properties = queue_form().write_common(message.common)
+        RECENT.remember(properties, message.common)
+        runs = [self._run_to(part, message) for part in each_of(message.destination)]
+        for run in runs:
+            run.properties, run.qos = properties, int(message.common.persistent)
+            run.headers = dict(message.common.headers) or None
+            run.retain = message.common.headers.get(RETAIN) is True
+            if message.expires_ms > 0:
+                now = peer.engine.now()
+                run.expires_s = message.expires_ms / 1000 - peer.engine.broker.registry.wall_offset_s
+                run.expires_s = max(run.expires_s, now)
+            if not (message.destination.is_temporary and message.destination.name.startswith("ID:")):
+                peer.queues.check_publish(run)
+        return runs
+
+    def _run_to(self, destination: Destination, message: Message) -> Run:
+        if destination.is_topic:
+            address = Address(topic_named(destination.name), is_topic=True)
+            if address.name.startswith("$"):
+                raise Refused(Reason.NOT_AUTHORIZED, "topics that start with $ are the broker's own")
+        else:
+            address = Address(destination.name)
+            self._peer.make_queue(destination)
+        payload = message.payload
+        return run_to(address, payload, [len(payload)], [0])
+
+    def publish(self, sent: Sent) -> None:
+        """Publishes a message outside of a transaction, and responds. Raises :class:`Refused`."""
+        kept = False
+        self._peer.budget.left -= MESSAGE_WORK
+        for run in self.runs_of(sent.message):
+            run.confirmed = sent.wants_response
+            kept = self.publish_run(run) or kept
+        self.answer(sent, kept=kept)
+
+    def publish_run(self, run: Run) -> bool:
+        """Publishes a run of one record. Returns whether the journal keeps it. Raises :class:`Refused`."""
+        peer = self._peer
+        broker, now = peer.engine.broker, peer.engine.now()
+        done, taken, accepted, work, _, refused = broker.intake.publish_slice(self.session, run, now)
+        peer.budget.left -= work - 1
+        if refused is not None:
+            raise refused
+        if not accepted:
+            raise Refused(Reason.QUEUE_LENGTH, "the queue is full, and refuses what comes")
+        if taken:
+            peer.pace(taken)
+        return done.journaled or run.retain
+
+    def steps(self, runs: list[Run]) -> Steps:
+        """Publishes the runs of a transaction's message, one in each step, and waits while the client has to."""
+        for run in runs:
+            while self._peer.must_wait and not self._peer.gone:
+                yield 0
+            self.publish_run(run)
+            yield 1
+
+    def answer(self, sent: Sent, *, kept: bool) -> None:
+        peer, message = self._peer, sent.message
+        if sent.wants_response:
+            peer.pending_replies.send(write_response(sent.number), kept=kept)
+        elif message.producer is not None and message.producer in self._windows:
+            peer.pending_replies.send(write_producer_ack(message.producer, message.size), kept=kept)

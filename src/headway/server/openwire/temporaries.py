@@ -1,0 +1,109 @@
+"""Temporary queues and topics of JMS. The client names them, below its connection's id; they end with the connection,
+and only it may consume from them. Whoever knows the name may send to it, for only its owner told it.
+
+Every client of JMS follows two advisory topics, by which it knows which temporary destinations there are: it sends to
+no other. So it is told of those that there are when it begins to follow, and of changes from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from headway.core.base import Reason, Refused
+from headway.core.consumer import QueueTerms
+from headway.core.message import Record, topic_of
+from headway.server.openwire.faults import JmsFault
+from headway.server.protocols import QUEUES
+from headway.wire.openwire.advisory import advisory_of, advisory_topic
+from headway.wire.openwire.codes import Type
+from headway.wire.openwire.commands import DestinationInfo
+from headway.wire.openwire.marshalling import Destination
+from headway.wire.openwire.replies import DESTINATION_ERROR
+
+if TYPE_CHECKING:
+    from headway.server.engine import Engine
+    from headway.server.openwire.ports import ClientSide
+
+TERMS = QueueTerms(exclusive=True)
+TEMPORARIES_MAX = 4096
+"""Those of one connection."""
+_ALL: WeakKeyDictionary[Engine, dict[Destination, None]] = WeakKeyDictionary()
+
+
+class Temporaries:
+    """The temporary destinations of one connection, and a view of all there are."""
+
+    __slots__ = ("_all", "_own", "_peer")
+
+    def __init__(self, peer: ClientSide) -> None:
+        self._peer = peer
+        self._all = _ALL.setdefault(peer.engine, {})
+        self._own: dict[Destination, None] = {}
+
+    def over(self) -> None:
+        """Ends the temporary destinations, because the connection has ended."""
+        for destination in list(self._own):
+            self._forget(destination)
+        del self._peer
+
+    def carry_out(self, asked: DestinationInfo) -> None:
+        """Makes or ends a destination. Raises :class:`JmsFault`, :class:`Refused`."""
+        destination = asked.destination
+        if not destination.is_temporary:
+            if asked.removes:
+                raise JmsFault("queues and topics are deleted by operators, not by clients of JMS")
+            if not destination.is_topic:
+                self._peer.queues.named(destination.name)
+        elif asked.removes:
+            self._remove(destination)
+        else:
+            self._add(destination)
+
+    def _add(self, destination: Destination) -> None:
+        peer = self._peer
+        if len(self._own) >= TEMPORARIES_MAX:
+            raise Refused(Reason.TOO_MANY_QUEUES, f"a connection may have {TEMPORARIES_MAX} temporary destinations")
+        if not destination.name.startswith(f"{peer.connection_id}:"):
+            raise JmsFault(f"{destination} is not named after its connection", DESTINATION_ERROR)
+        if destination.kind is Type.TEMP_QUEUE:
+            session = peer.granted
+            peer.queues.queues.declare(session, destination.name, TERMS, QUEUES.dialect, peer.engine.now())
+        self._own[destination] = self._all[destination] = None
+        self._tell(destination, removed=False)
+
+    def _remove(self, destination: Destination) -> None:
+        if destination not in self._own:
+            return
+        self._forget(destination)
+        peer = self._peer
+        queue = peer.queues.found(destination.name)
+        if destination.kind is Type.TEMP_QUEUE and queue is not None:
+            peer.queues.queues.delete(queue, peer.engine.now(), by=peer.granted)
+
+    def _forget(self, destination: Destination) -> None:
+        self._own.pop(destination, None)
+        if self._all.pop(destination, self) is None:
+            self._tell(destination, removed=True)
+
+    def check_owner(self, destination: Destination) -> None:
+        """Raises :class:`JmsFault` if the client may not consume from a temporary destination."""
+        if destination.is_temporary and destination not in self._own:
+            raise JmsFault(f"{destination} is of another connection, or has ended", DESTINATION_ERROR)
+
+    def check_there(self, destination: Destination) -> None:
+        """Raises :class:`JmsFault` if a temporary queue has ended."""
+        if destination not in self._all:
+            raise JmsFault(f"{destination} has ended", DESTINATION_ERROR)
+
+    def _tell(self, destination: Destination, *, removed: bool) -> None:
+        engine = self._peer.engine
+        run = advisory_of(destination, removed=removed).run()
+        engine.broker.intake.publish_to(None, run, engine.now())
+
+    def known(self, topic: str) -> Iterator[Record]:
+        """Yields what a client that begins to follow one of the advisory topics has to know."""
+        for destination in list(self._all):
+            if topic_of(advisory_topic(destination)) == topic and destination in self._all:
+                yield advisory_of(destination, removed=False)

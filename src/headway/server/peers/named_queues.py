@@ -1,0 +1,113 @@
+"""Queues by name, for clients whose protocols do not declare: a queue is made when it is first named.
+
+Rules:
+- A queue that is there is taken as it is, whoever declared it and on whatever terms. One that is not is made durable.
+- Permissions are those of AMQP's commands: to make a queue needs ``declare``, to consume ``subscribe``, to send
+  ``publish``. A denial raises :class:`Refused`.
+- A temporary queue is exclusive, named by the broker, and ends with its client's connection. Whoever knows its name may
+  send to it, for only its owner told it.
+- A subscription to topics that has acknowledgements, or that outlives its connection, is a queue that is bound to them.
+  Queues with the same topics read the same lane, so a hundred of them take no more memory than one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from headway.core.clients import Queues, check_binding, check_queue, is_own, published_to, queue_object
+from headway.core.consumer import QueueTerms
+from headway.core.message import TOPICS, Run
+from headway.core.permission import Operation
+from headway.core.queue import Queue, queue_of
+from headway.core.routing import Binding, Destination
+from headway.server.protocols import QUEUES
+
+if TYPE_CHECKING:
+    from headway.core.consumer import Session
+    from headway.server.engine import Engine
+
+DURABLE = QueueTerms(durable=True)
+TEMPORARY = QueueTerms(exclusive=True)
+SUBSCRIBED = QueueTerms(exclusive=True, auto_delete=True)
+"""The terms of a subscription's queue that ends with it."""
+TEMPORARY_NAMES = "amq.temp-"
+"""The prefix of the names of temporary queues. No client can declare such a name."""
+
+
+def is_temporary(name: str) -> bool:
+    return name.startswith(TEMPORARY_NAMES)
+
+
+class NamedQueues:
+    """The queues of the broker, as one client may use them."""
+
+    __slots__ = ("_engine", "_session", "queues")
+
+    def __init__(self, engine: Engine, session: Session) -> None:
+        self._engine = engine
+        self._session = session
+        self.queues: Queues = engine.broker.queues
+
+    def knows(self, name: str) -> bool:
+        return name in self._engine.broker.registry.router.queues
+
+    def found(self, name: str) -> Queue | None:
+        """Returns the queue of this name; None: there is none."""
+        queue = self._engine.broker.registry.router.queues.get(name)
+        return None if queue is None else queue_of(queue)
+
+    def named(self, name: str, terms: QueueTerms = DURABLE) -> Queue:
+        """Returns the queue of this name, and makes it if there is none. Raises :class:`Refused`."""
+        if self.knows(name) or is_temporary(name):
+            return self.queues.queue(self._session, name)
+        if self._session.rights is not None:
+            check_queue(self._session.rights, name, terms, own=False)
+        return self.queues.declare(self._session, name, terms, QUEUES.dialect, self._engine.now())
+
+    def temporary(self) -> Queue:
+        """Makes a temporary queue. Raises :class:`Refused`."""
+        return self._fresh(TEMPORARY)
+
+    def subscribed(self, key: str, exchange: str = TOPICS) -> Queue:
+        """Makes a queue of the client's own, which ends with its consumer, and binds it by this key. Raises
+        :class:`Refused`."""
+        queue = self._fresh(SUBSCRIBED)
+        try:
+            self.bind(queue, key, exchange)
+        except Exception:
+            self.queues.delete(queue, self._engine.now())
+            raise
+        return queue
+
+    def _fresh(self, terms: QueueTerms) -> Queue:
+        name = f"{TEMPORARY_NAMES}{secrets.token_urlsafe(16)}"
+        return self.queues.declare(self._session, name, terms, QUEUES.dialect, self._engine.now())
+
+    def bind(self, queue: Queue, key: str, exchange: str = TOPICS) -> bool:
+        """Binds a queue. Returns whether the journal keeps that. Raises :class:`Refused`."""
+        binding = Binding(exchange, Destination("queue", queue.name), key)
+        if self._session.rights is not None:
+            own = is_own(queue.name, queue.terms) and queue.owner is self._session
+            check_binding(self._session.rights, binding, self.queues.exchange(exchange), own=own)
+        self.queues.bind(self._session, binding, self._engine.now())
+        return self.queues.outlives(binding)
+
+    def delete(self, name: str) -> None:
+        """Deletes a queue, if there is one. Raises :class:`Refused`."""
+        if self._session.rights is not None:
+            self._session.rights.check(Operation.DECLARE, queue_object(name))
+        if self.knows(name):
+            self.queues.delete(self.queues.queue(self._session, name), self._engine.now(), by=self._session)
+
+    def check_read(self, queue: Queue) -> None:
+        """Raises :class:`Refused` unless the client may consume from the queue."""
+        own = is_own(queue.name, queue.terms) and queue.owner is self._session
+        if self._session.rights is not None and not own:
+            self._session.rights.check(Operation.SUBSCRIBE, queue_object(queue.name))
+
+    def check_publish(self, run: Run) -> None:
+        """Raises :class:`Refused` unless the client may publish the run."""
+        name = published_to(run.exchange, run.topic)
+        if self._session.rights is not None and not name.startswith(queue_object(TEMPORARY_NAMES)):
+            self._session.rights.check_publish(name, len(run.ends))

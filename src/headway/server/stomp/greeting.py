@@ -1,0 +1,111 @@
+"""The greeting of a STOMP client: its CONNECT, its login, and CONNECTED.
+
+A client that gives no login comes in where the listener lets anonymous clients in. Two clients may have the same
+``client-id``: neither is thrown out, and the second one is numbered. A durable subscription has one consumer at a time.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+from headway import __version__
+from headway.core.base import Reason, Refused
+from headway.core.consumer import ConnectRequest
+from headway.core.permission import Identity
+from headway.server.logins import Refusal
+from headway.server.peers import OPEN, free_name
+from headway.wire.stomp.items import Connect, Headers
+from headway.wire.stomp.replies import connected
+from headway.wire.stomp.versions import OFFERED
+
+if TYPE_CHECKING:
+    from headway.server.stomp.ports import Greeted
+
+NAME_CHARS_MAX = 200
+BEAT_MS_MIN = 1000
+"""The broker sends and expects heart-beats no more often."""
+BEAT_MS_MAX = 86_400_000
+
+
+class Greeting:
+    __slots__ = ("_peer",)
+
+    def __init__(self, peer: Greeted) -> None:
+        self._peer = peer
+
+    def over(self) -> None:
+        """Drops the peer when the connection has ended."""
+        del self._peer
+
+    def begin(self, item: Connect) -> None:
+        peer, headers = self._peer, item.headers
+        if item.version is None:
+            peer.end_with(f"Supported versions are {OFFERED}", Reason.PROTOCOL_ERROR, "Version mismatch", agreed=False)
+            return
+        peer.version = item.version
+        certified, login = peer.connection.stream.user, headers.get("login")
+        name = headers.get("client-id", "")
+        peer.client_id = name[:NAME_CHARS_MAX] if name.isprintable() else ""
+        peer.username = peer.connection.username = certified or login or ""
+        peer.connection.client = peer.client_id
+        password = headers.get("passcode", "").encode()
+        logins = peer.engine.logins
+        if certified and login not in (None, "", certified):
+            self._deny("the user name is not that of the client's certificate")
+        elif certified:
+            peer.identity = Identity(certified, elsewhere=True)
+            self._admit(headers)
+        elif not login and not logins.is_token(password):
+            if peer.listener.allows_anonymous(logins.ask):
+                self._admit(headers)
+            else:
+                self._deny("this listener wants a login and a passcode")
+        elif not logins.ask and peer.listener.allows_anonymous(logins.ask):
+            self._admit(headers)  # no users are configured, so the name is only a label
+        else:
+            peer.check_password(login or "", password, partial(self._checked, headers))
+
+    def _checked(self, headers: Headers, refusal: Refusal | None) -> None:
+        if refusal is None:
+            self._admit(headers)
+        else:
+            self._deny(refusal.text)
+
+    def _deny(self, text: str, reason: Reason = Reason.NOT_AUTHORIZED) -> None:
+        peer = self._peer
+        peer.engine.refused(peer.connection, text)
+        peer.end_with(text, reason, "Bad CONNECT")
+
+    def _admit(self, headers: Headers) -> None:
+        peer = self._peer
+        engine, connection = peer.engine, peer.connection
+        wanted = peer.client_id or f"stomp-{connection.address}"
+        name = connection.client = free_name(wanted, engine.broker.registry.sessions)
+        request = ConnectRequest(
+            name, connection.listener, credit=peer.listener.in_flight_max,
+            username=peer.identity.user or peer.username, protocol=f"stomp-{peer.version}",
+            rights=engine.permissions.rights(peer.identity, name), allowance=engine.allowances.of(peer.identity),
+        )  # fmt: skip
+        try:
+            session = engine.broker.connect(request, connection, engine.now())
+        except Refused as error:
+            self._deny(str(error), error.reason)
+            return
+        every_ms, wanted_ms = _beats(headers.get("heart-beat", "0,0"))
+        sends = max(wanted_ms, BEAT_MS_MIN) if wanted_ms else 0
+        hears = max(every_ms, BEAT_MS_MIN) if every_ms else 0
+        peer.become(OPEN)
+        peer.opened(session, sends / 1000, hears / 1000 if hears else inf)
+        peer.write(connected(peer.version, name, f"Headway/{__version__}", (sends, hears)))
+        engine.connected(connection)
+
+
+def _beats(text: str) -> tuple[int, int]:
+    """Returns how often the client can send something, and how often it wants to hear something, in milliseconds; 0:
+    not at all."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(part.isascii() and part.isdecimal() and len(part) <= 9 for part in parts):
+        return 0, 0
+    return min(int(parts[0]), BEAT_MS_MAX), min(int(parts[1]), BEAT_MS_MAX)

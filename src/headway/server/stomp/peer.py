@@ -1,0 +1,290 @@
+"""STOMP's side of a connection: frames become commands to the broker, and its answers become frames.
+
+Rules:
+- The session is the connection: it begins with CONNECT and ends with the socket. Queues, and durable subscriptions,
+  outlive it.
+- STOMP has one answer to all that goes wrong: an ERROR frame with the reason, and the end of the connection. Everything
+  before the fault still counts. So the broker's own wishes, to end one consumer or to end all, end the connection, too.
+- A receipt is sent once everything that its frame asked for is done, and is in the journal where it is to be kept.
+- Deliveries are numbered per connection; an ACK names such a number.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
+from headway.core.consumer import NO_LIMIT, Channel, CloseChannel, Session, Subscription
+from headway.server.connections import Connection, Steps
+from headway.server.peers import CLOSING, OPEN, BasePeer, NamedQueues, Transaction
+from headway.server.stomp.greeting import Greeting
+from headway.server.stomp.publisher import Publisher
+from headway.server.stomp.subscribing import Subscriber
+from headway.server.stomp.temporaries import Temporaries
+from headway.wire.stomp.decoder import StompDecoder
+from headway.wire.stomp.faults import StompFault
+from headway.wire.stomp.items import Connect, Frame, Headers, Item, Sent
+from headway.wire.stomp.replies import HEARTBEAT, error, receipt
+from headway.wire.stomp.versions import V1_0, Version
+
+if TYPE_CHECKING:
+    from headway.server.config import ListenerTable
+    from headway.server.engine import Engine
+
+TRANSACTIONS_MAX = 100
+PORTION = 256
+"""Deliveries that are settled in one step."""
+SILENCE = 2 / 1.5
+"""Factor for the keep-alive: a client may miss a heart-beat, and the engine allows one and a half intervals."""
+_QUIET = frozenset({Reason.NORMAL, Reason.CLIENT_GONE})
+
+
+class StompPeer(BasePeer[Item]):
+    __slots__ = (
+        "_beat_s", "_committing", "_doing", "_final", "_greeting", "_publisher", "_said_s", "_subscriber",
+        "_taken_bytes", "_transactions", "channel", "client_id", "named", "temporaries", "username", "version",
+    )  # fmt: skip
+
+    decoder: StompDecoder
+    publishes = frozenset({Sent})
+    faults = (ProtocolError, Refused)
+
+    def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
+        super().__init__(engine, connection, listener, StompDecoder(listener.packet_bytes_max))
+        self.version: Version = V1_0
+        self.username = self.client_id = ""
+        self.named: NamedQueues
+        self.channel: Channel
+        self.temporaries: Temporaries
+        self._subscriber: Subscriber
+        self._publisher: Publisher
+        self._greeting = Greeting(self)
+        self._transactions: dict[str, Transaction] = {}
+        self._committing: Transaction | None = None
+        """The transaction whose commit has begun and is not done."""
+        self._doing: Headers = {}
+        """Headers of the frame that is being handled."""
+        self._final = b""
+        """The last word to the client, once it is chosen."""
+        self._beat_s = self._said_s = 0.0
+        self._taken_bytes = 0
+
+    def opened(self, session: Session, send_s: float, hear_s: float) -> None:
+        """Begins the session. ``send_s``: how often something is sent (0: when there is something); ``hear_s``: how
+        often the client is."""
+        self.session = session
+        self._beat_s, self.keep_alive_s = send_s, hear_s * SILENCE
+        self.named = NamedQueues(self.engine, session)
+        self.temporaries = Temporaries(self.named)
+        self.channel = Channel(NO_LIMIT, NO_LIMIT, 1, session.number, session.channel.in_flight_bytes)
+        self.channel.whole = session.channel
+        self._subscriber = Subscriber(self)
+        self._publisher = Publisher(self, session, self._subscriber)
+        share_bytes = int(session.pool.memory_limit * session.pool.client_share)
+        self.decoder.packet_bytes_max = min(self.listener.packet_bytes_max, share_bytes)
+
+    # -- frames -------------------------------------------------------------------------------------------------------
+
+    @property
+    def gone(self) -> bool:
+        """Whether the connection has ended; a commit goes on without it."""
+        return self.session is None
+
+    def one(self, item: Item) -> None:
+        if type(item) is Connect:
+            self._greeting.begin(item)
+            return
+        self._doing = headers = item.headers
+        self.granted  # noqa: B018  raises
+        if type(item) is Sent:
+            self._publisher.send(item)
+            return
+        assert type(item) is Frame
+        match item.command:
+            case "SUBSCRIBE":
+                self.done(headers, kept=self._subscriber.subscribe(headers))
+            case "UNSUBSCRIBE":
+                self.done(headers, kept=self._subscriber.unsubscribe(headers))
+            case "ACK":
+                self._settle(headers, "ACK")
+            case "NACK":
+                self._settle(headers, "NACK")
+            case "BEGIN":
+                self._begin(headers)
+            case "COMMIT":
+                self._commit(headers)
+            case "ABORT":
+                self._take(headers, "ABORT").forget()
+                self.done(headers)
+            case "DISCONNECT":
+                self._disconnect(headers)
+
+    def done(self, headers: Headers, *, kept: bool = False) -> None:
+        asked = headers.get("receipt")
+        if asked is not None and not self.gone:
+            self.pending_replies.send(receipt(asked, self.version), kept=kept)
+
+    def _disconnect(self, headers: Headers) -> None:
+        """Says goodbye once everything before has its receipts."""
+        self.done(headers)
+        self.budget.begin(self._leave_when_said())
+
+    def _leave_when_said(self) -> Steps:
+        while self.pending_replies.waiting:
+            yield 0
+        self._final = b""
+        self.become(CLOSING)
+        self.connection.close_gracefully(Reason.NORMAL, "the client said goodbye")
+
+    # -- acknowledgements and transactions ----------------------------------------------------------------------------
+
+    def _settle(self, headers: Headers, command: str) -> None:
+        transaction = self.transaction(headers)
+        ids = self._subscriber.acknowledged(headers, command)
+        refuses = command == "NACK"
+        requeue = headers.get("requeue", "true").lower() != "false"
+        if transaction is not None:
+            taken = {one for other in self._transactions.values() for one in other.named}
+            ids = [one for one in ids if one not in taken]
+            transaction.settle(self._settled(ids, refuses=refuses, requeue=requeue), ids)
+            self.done(headers)
+            return
+        self.budget.begin(self._settled(ids, refuses=refuses, requeue=requeue, headers=headers))
+
+    def _settled(self, ids: list[int], *, refuses: bool, requeue: bool, headers: Headers | None = None) -> Steps:
+        """Settles deliveries in steps; those that are gone meanwhile are skipped."""
+        queues, channel = self.engine.broker.queues, self.channel
+        overdue = self.engine.broker.registry.overdue
+        for at in range(0, len(ids), PORTION):
+            some = [one for one in ids[at : at + PORTION] if one in channel.in_flight or one in channel.timed_out]
+            before = overdue.left
+            if refuses:
+                queues.refuse(channel, some, requeue=requeue)
+            else:
+                queues.acknowledge(channel, some)
+            yield max(1, len(some)) + before - overdue.left
+        if headers is not None:
+            self.done(headers, kept=True)
+
+    def transaction(self, headers: Headers) -> Transaction | None:
+        name = headers.get("transaction")
+        return None if name is None else self._known(name)
+
+    def _known(self, name: str) -> Transaction:
+        found = self._transactions.get(name)
+        if found is None:
+            raise ProtocolError(f"there is no transaction {name[:60]!r}", reason=Reason.PROTOCOL_ERROR)
+        return found
+
+    def _begin(self, headers: Headers) -> None:
+        name = _transaction(headers, "BEGIN")
+        if name in self._transactions:
+            raise ProtocolError(f"transaction {name[:60]!r} has begun already", reason=Reason.PROTOCOL_ERROR)
+        if len(self._transactions) >= TRANSACTIONS_MAX:
+            raise Refused(Reason.CLIENT_MEMORY, f"a connection may have {TRANSACTIONS_MAX} transactions at a time")
+        self._transactions[name] = Transaction(self.granted)
+        self.done(headers)
+
+    def _take(self, headers: Headers, command: str) -> Transaction:
+        name = _transaction(headers, command)
+        transaction = self._known(name)
+        del self._transactions[name]
+        return transaction
+
+    def _commit(self, headers: Headers) -> None:
+        transaction = self._take(headers, "COMMIT")
+        try:
+            transaction.check()
+        except Refused:
+            transaction.forget()
+            raise
+        self._committing = transaction
+        transaction.commit = self._committed(transaction, headers)
+        self.budget.begin(transaction.commit)
+
+    def _committed(self, transaction: Transaction, headers: Headers) -> Steps:
+        yield from transaction.done()
+        self._committing = None
+        self.done(headers, kept=True)
+
+    # -- requests of the broker ---------------------------------------------------------------------------------------
+
+    def close_channel(self, effect: CloseChannel) -> None:
+        self.end_with(effect.text, effect.reason)
+
+    def close_consumer(self, subscription: Subscription, text: str) -> None:
+        self.end_with(text, Reason.ADMIN)
+
+    def revoked(self, subscription: Subscription, text: str) -> None:
+        self.end_with(text, Reason.NOT_AUTHORIZED)
+
+    def cancelled(self, subscription: Subscription) -> None:
+        self.end_with(f"the queue of {subscription.filter} was deleted", Reason.SUBSCRIPTION_ENDED)
+
+    def heartbeat(self, now: float) -> float:
+        """Sends a heart-beat if nothing else was sent for half its interval. Returns when to be called again."""
+        if not self._beat_s or self.state is not OPEN:
+            return inf
+        if self.connection.taken_bytes != self._taken_bytes:
+            self._taken_bytes, self._said_s = self.connection.taken_bytes, now
+        elif now - self._said_s >= self._beat_s / 2 and not self.connection.out and not self.connection.blocked:
+            self._said_s = now
+            self.write(HEARTBEAT)
+            self.after()
+            self.engine.turn_soon()
+            return now  # look again soon: these bytes have to be counted, or they would put off the next heart-beat
+        return min(now + self._beat_s / 8, self._said_s + self._beat_s / 2)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def blame(self, fault: HeadwayError) -> None:
+        if isinstance(fault, Refused):
+            self.note_limit(fault)
+            self.engine.refused(self.connection, str(fault))
+            self.end_with(str(fault), fault.reason, str(fault.reason))
+        else:
+            assert isinstance(fault, ProtocolError)
+            self.break_off(fault)
+
+    def break_off(self, error: ProtocolError) -> None:
+        self.engine.protocol_error(self.connection, error)
+        heading = error.heading if isinstance(error, StompFault) else ""
+        self.end_with(str(error), error.reason, heading)
+
+    def end_with(self, text: str, reason: Reason, heading: str = "", *, agreed: bool = True) -> None:
+        """Ends the connection with an ERROR frame. ``agreed``: on a version."""
+        if self.connection.open and self.state is not CLOSING:
+            self.become(CLOSING)
+            self._final = error(text, self.version if agreed else None, self._doing.get("receipt"), heading)
+            self.connection.close_gracefully(reason, text)
+
+    def last_word(self, reason: Reason, text: str) -> bytes:
+        if self.state is CLOSING or reason in _QUIET:
+            return self._final
+        return error(text or str(reason), self.version)
+
+    def over(self) -> None:
+        self._greeting.over()
+        self._doing = {}
+
+    def leave(self, session: Session, reason: Reason) -> None:
+        for transaction in self._transactions.values():
+            transaction.forget()
+        self._transactions.clear()
+        running, self.budget.running = self.budget.running, None
+        if running is not None and self._committing is not None:  # it is done without the client
+            self._committing.forget()
+            self.engine.broker.registry.deferred.begin(running, self.engine.now(), client=session)
+        self.named.queues.close_channel(session, self.channel, self.engine.now())
+        self._subscriber.over()
+        if self._committing is None:
+            self._publisher.over()
+        super().leave(session, reason)
+
+
+def _transaction(headers: Headers, command: str) -> str:
+    name = headers.get("transaction")
+    if not name:
+        raise ProtocolError(f"{command} names no transaction", reason=Reason.PROTOCOL_ERROR)
+    return name

@@ -1,0 +1,218 @@
+"""Publishing: a SEND becomes a run for each part of its destination.
+
+Rules:
+- A receipt is a confirm: it is sent once the journal has what is to be kept; within a transaction, after its commit.
+- A record that cannot be published ends the connection, for STOMP has no smaller answer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headway.core.base import ConfigError, Reason, Refused
+from headway.core.message import (
+    JOB_PATIENCE,
+    MERGE,
+    TOPICS,
+    Properties,
+    Run,
+    parse_patience,
+    receipt_request,
+    says_merge,
+    topic_of,
+)
+from headway.core.routing import part_of
+from headway.server.connections import Steps
+from headway.server.peers import topic_named
+from headway.server.stomp.subscribing import terms_of
+from headway.wire.codecs import queue_form
+from headway.wire.common import Address, run_to
+from headway.wire.stomp.destinations import Destination, Kind, destinations_of
+from headway.wire.stomp.items import Headers, Sent
+from headway.wire.stomp.message import OWN, common_of
+
+if TYPE_CHECKING:
+    from headway.core.consumer import Session
+    from headway.server.stomp.ports import ClientSide
+    from headway.server.stomp.subscribing import Subscriber
+
+RECEIPT = "x-headway-receipt"
+"""The header that asks what became of a record."""
+KNOWN_MAX = 256
+_TEMPORARY = (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
+
+About = tuple[Properties, dict[str, object] | None, int, int | None]
+"""Properties, headers that an exchange may route by, QoS, lifetime in milliseconds."""
+
+
+class Publisher:
+    __slots__ = ("_known", "_peer", "_session", "_subscriber")
+
+    def __init__(self, peer: ClientSide, session: Session, subscriber: Subscriber) -> None:
+        self._peer = peer
+        self._session = session
+        self._subscriber = subscriber
+        self._known: dict[tuple[tuple[str, str], ...], About] = {}
+        """Messages' properties by their headers."""
+
+    def over(self) -> None:
+        del self._peer, self._subscriber
+
+    def send(self, item: Sent) -> None:
+        """Publishes, or puts it off until the commit. Raises :class:`Refused`, ProtocolError."""
+        peer, headers = self._peer, item.headers
+        runs = self._runs(item)
+        transaction = peer.transaction(headers)
+        if transaction is not None:
+            if any(says_merge(run.properties) for run in runs):
+                raise _bad("not in a transaction, whose commit could not refuse a single patch", MERGE)
+            size = sum(len(run.data) + run.properties.size for run in runs)
+            transaction.publish(self._publish(runs, headers), size)
+            transaction.check_at_commit(partial(self._check, runs))
+            return
+        peer.budget.begin(self._publish(runs, headers))
+
+    def _check(self, runs: list[Run]) -> None:
+        for run in runs:
+            self._peer.named.check_publish(run)
+
+    def _publish(self, runs: list[Run], headers: Headers) -> Steps:
+        """Publishes runs in steps, and waits while the client has to. Those of a commit go on without the client."""
+        peer, session = self._peer, self._session
+        broker, kept = peer.engine.broker, False
+        for run in runs:
+            run.confirmed = "receipt" in headers
+            start, merges = 0, says_merge(run.properties)
+            while start < len(run.ends):
+                if peer.must_wait and not peer.gone:
+                    yield 0
+                    continue
+                whole = part_of(run, start, start + 1) if merges and len(run) > 1 else run
+                at = 0 if whole is not run else start
+                part, taken, accepted, work, stop, refused = broker.intake.publish_slice(
+                    session, whole, peer.engine.now(), at
+                )
+                start += stop - at
+                kept = kept or part.journaled
+                if refused is not None:
+                    raise Refused(refused.reason, f"the header {MERGE}: {refused}")
+                if accepted < len(part):
+                    raise Refused(Reason.QUEUE_LENGTH, "a queue is full, and refuses what is sent to it")
+                if taken:
+                    peer.pace(taken)
+                yield work
+        peer.done(headers, kept=kept)
+
+    # -- what is sent, and where to -----------------------------------------------------------------------------------
+
+    def _runs(self, item: Sent) -> list[Run]:
+        headers, first = item.headers, item.run
+        about = self._about(headers)
+        runs: list[Run] = []
+        for destination in destinations_of(headers["destination"]):
+            run = self._run(destination, first, headers)
+            run.properties, run.headers, run.qos, lifetime_ms = about
+            if lifetime_ms is not None:
+                run.expires_s = self._peer.engine.now() + lifetime_ms / 1000
+            self._peer.named.check_publish(run)
+            if says_merge(run.properties):
+                self._check_patch(run, headers)
+            if RECEIPT in headers:
+                self._ask(run, headers)
+            runs.append(run)
+        return runs
+
+    def _run(self, destination: Destination, first: Run, headers: Headers) -> Run:
+        """Returns the run for a destination. Raises :class:`Refused`."""
+        peer, (kind, name, key) = self._peer, destination
+        data, ends, bodies = first.data, first.ends, first.bodies
+        if kind in _TEMPORARY:
+            return run_to(peer.temporaries.address(destination), data, ends, bodies)
+        if kind is Kind.EXCHANGE:
+            exchange = peer.named.queues.exchange(name)
+            if exchange.internal:
+                raise Refused(Reason.NOT_AUTHORIZED, f"exchange '{name}' is internal: bind another one to it")
+            if name == TOPICS:
+                _check_topic(topic_of(key))
+            return Run(topic_of(key), data, ends, bodies, exchange=name)
+        if kind in (Kind.TOPIC, Kind.REPLY_TOPIC):
+            return run_to(Address(_check_topic(topic_named(name)), is_topic=True), data, ends, bodies)
+        if kind is Kind.QUEUE and not peer.named.knows(name):
+            peer.named.named(name, terms_of(headers))
+        return run_to(Address(name), data, ends, bodies)
+
+    def _about(self, headers: Headers) -> About:
+        """Returns what the broker knows of a message with these headers. Equal ones are read once."""
+        key = tuple((name, value) for name, value in headers.items() if name not in OWN)
+        known = self._known.get(key)
+        if known is None:
+            known = self._read(headers)
+            if "expires" not in headers:  # that is another lifetime each time
+                if len(self._known) >= KNOWN_MAX:
+                    self._known.clear()
+                self._known[key] = known
+        return known
+
+    def _read(self, headers: Headers) -> About:
+        user = headers.get("user-id")
+        if user is not None and user != self._peer.username:
+            text = f"user-id is '{user[:100]}', and the connection is that of '{self._peer.username}'"
+            raise Refused(Reason.PRECONDITION_FAILED, text)
+        if JOB_PATIENCE in headers:
+            try:
+                parse_patience(headers[JOB_PATIENCE])
+            except ConfigError as error:
+                raise _bad(str(error), JOB_PATIENCE) from None
+        wall_ms = int((self._peer.engine.now() + self._peer.engine.broker.registry.wall_offset_s) * 1000)
+        common = common_of(headers, self._reply_to(headers.get("reply-to")), wall_ms)
+        properties = queue_form().write_common(common)
+        return properties, dict(common.headers) or None, int(common.persistent), common.expiration_ms
+
+    def _reply_to(self, text: str | None) -> Address | None:
+        """Returns a reply address; a temporary queue that nobody reads yet is subscribed to, as RabbitMQ does."""
+        if text is None:
+            return None
+        if not text.startswith("/"):
+            return Address(text)
+        destination = destinations_of(text)[0]
+        if destination.kind is Kind.TEMP_QUEUE:
+            self._subscriber.await_replies(text, destination)
+        if destination.kind in _TEMPORARY:
+            return self._peer.temporaries.address(destination)
+        if destination.kind in (Kind.TOPIC, Kind.REPLY_TOPIC):
+            return Address(topic_of(destination.name), is_topic=True)
+        return Address(destination.name)
+
+    def _check_patch(self, run: Run, headers: Headers) -> None:
+        """Takes the header ``merge`` away from a patch for a keyed topic, because its consumers get a merged record."""
+        router = self._peer.engine.broker.registry.router
+        if router.route_from(run.exchange, run.topic, run.headers).merges is None:
+            return
+        without = {name: value for name, value in headers.items() if name != MERGE}
+        plain, run.headers, _, _ = self._about(without)
+        run.properties = Properties(
+            run.properties.payload_format, run.properties.content_type, run.properties.response_topic,
+            run.properties.correlation_data, run.properties.user, plain.native,
+        )  # fmt: skip
+
+    def _ask(self, run: Run, headers: Headers) -> None:
+        """Asks for a receipt of the record: what became of it."""
+        reply_to = self._reply_to(headers.get("reply-to"))
+        correlation = headers.get("correlation-id")
+        is_queue = reply_to is not None and not reply_to.is_topic
+        topic = "" if reply_to is None else topic_of(reply_to.name) if is_queue else reply_to.name
+        run.receipt = receipt_request(
+            headers[RECEIPT], reply_to=topic, exchange="" if is_queue else None,
+            correlation=None if correlation is None else correlation.encode(),
+        )  # fmt: skip
+
+
+def _check_topic(topic: str) -> str:
+    if topic.startswith("$"):
+        raise Refused(Reason.NOT_AUTHORIZED, "topics that start with $ are the broker's own")
+    return topic
+
+
+def _bad(text: str, header: str) -> Refused:
+    return Refused(Reason.PRECONDITION_FAILED, f"the header {header}: {text}")

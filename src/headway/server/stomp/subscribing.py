@@ -1,0 +1,319 @@
+"""Subscriptions of one connection.
+
+Rules:
+- A subscription to topics with ``ack:auto`` reads their lane, and has all options. With acknowledgements it is a queue
+  of its own that is bound to the topics, and a durable one is such a queue that stays.
+- A durable subscription is known by ``client-id`` and its name (ActiveMQ's ``activemq.subscriptionName``), or, where
+  ``durable:true`` or ``persistent:true`` asks for one, by its id and destination (RabbitMQ). The first has one consumer
+  at a time. Unsubscribing with the same header ends it; without, or by leaving, it stays.
+- Headway's options are headers of SUBSCRIBE; ``x-headway-`` may stand before their names.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from headway.core.base import Reason, Refused, format_duration
+from headway.core.consumer import (
+    NO_LIMIT,
+    PREFIX,
+    QueueTerms,
+    SubscribeRequest,
+    Subscription,
+    SubscriptionOptions,
+    Use,
+    parse_options,
+)
+from headway.core.message import TOPICS
+from headway.core.queue import Queue
+from headway.server.connections import SUBSCRIBE_WORK
+from headway.server.peers import DURABLE, binding_key_of, filter_of, name_of_topic, read_terms
+from headway.server.protocols import QUEUES
+from headway.wire.stomp.destinations import Destination, Kind, destinations_of
+from headway.wire.stomp.envelope import StompEnvelope
+from headway.wire.stomp.faults import BAD_HEADER, NO_DESTINATION, NO_HEADER, StompFault
+from headway.wire.stomp.items import Headers
+from headway.wire.stomp.versions import V1_2
+
+if TYPE_CHECKING:
+    from headway.server.stomp.ports import ClientSide
+
+log = logging.getLogger("headway")
+
+ACKS = ("auto", "client", "client-individual")
+PREFETCHES = ("activemq.prefetchSize", "prefetch-count")
+NAMES = ("activemq.subscriptionName", "durable-subscription-name")
+_OWN = frozenset({
+    "id", "ack", "destination", "receipt", "transaction", "durable", "auto-delete", "exclusive", "prefetch-count",
+    "content-length", "content-type", "no-local", "persistent", "browser",
+}) | frozenset(NAMES)  # fmt: skip
+"""Headers of SUBSCRIBE that are not options."""
+
+
+_TERMS = ("durable", "auto-delete")
+
+
+class Held(NamedTuple):
+    """One SUBSCRIBE: a subscription for each part of its destination."""
+
+    ack: str
+    subscriptions: list[Subscription]
+    implicit: bool = False
+    """The broker began it, for replies."""
+
+
+class Subscriber:
+    __slots__ = ("_held", "_peer")
+
+    def __init__(self, peer: ClientSide) -> None:
+        self._peer = peer
+        self._held: dict[str, Held] = {}
+
+    def over(self) -> None:
+        self._held.clear()
+        del self._peer
+
+    def subscribe(self, headers: Headers) -> bool:
+        """Returns whether the journal keeps it. Raises :class:`Refused`, ProtocolError."""
+        peer, text = self._peer, headers.get("destination")
+        if not text:
+            raise StompFault(NO_DESTINATION, "SUBSCRIBE has no destination")
+        if peer.version and "id" not in headers:
+            raise StompFault(NO_HEADER, "SUBSCRIBE has no id")
+        name, ack = headers.get("id", text), headers.get("ack", "auto")
+        if ack not in ACKS:
+            raise StompFault(BAD_HEADER, f"ack:{ack[:40]} (known: {', '.join(ACKS)})")
+        found = destinations_of(text)
+        known = self._held.get(text)
+        if known is not None and known.implicit:
+            self._end(text)
+        if name in self._held and not self._renews(name, ack, found):
+            text = f"A subscription identified by '{name[:100]}' already exists."
+            raise StompFault("Duplicated subscription identifier", text)
+        kept, begun = False, Held(ack, [])
+        for number, destination in enumerate(found):
+            envelope = StompEnvelope(headers.get("id"), peer.version, acks=ack != "auto")
+            tag = (peer.channel.number, name) if len(found) == 1 else (peer.channel.number, name, number)
+            try:
+                subscription = self._begin(destination, headers, ack, envelope, tag)
+            except Exception:
+                for one in begun.subscriptions:
+                    peer.named.queues.cancel(one, peer.engine.now())
+                raise
+            begun.subscriptions.append(subscription)
+            kept = kept or subscription.durable
+            peer.budget.left -= SUBSCRIBE_WORK
+        self._held[name] = begun
+        return kept
+
+    def _renews(self, name: str, ack: str, found: tuple[Destination, ...]) -> bool:
+        """Returns whether this may be a subscription to topics again, on the same terms, which renews it."""
+        held = self._held[name]
+        return ack == held.ack == "auto" and len(found) == 1 and held.subscriptions[0].reader.queue is None
+
+    def await_replies(self, text: str, destination: Destination) -> None:
+        """Subscribes to a temporary queue that is a reply address, unless the client has done so."""
+        if text in self._held or any(self._reads(held, destination) for held in self._held.values()):
+            return
+        envelope = StompEnvelope(text, self._peer.version, acks=False)
+        tag = (self._peer.channel.number, text)
+        self._held[text] = Held("auto", [self._begin(destination, {}, "auto", envelope, tag)], implicit=True)
+
+    def _reads(self, held: Held, destination: Destination) -> bool:
+        name = self._peer.temporaries.address(destination).name
+        queues = (one.reader.queue for one in held.subscriptions)
+        return any(queue is not None and queue.name == name for queue in queues)
+
+    # -- to begin -----------------------------------------------------------------------------------------------------
+
+    def _begin(
+        self, destination: Destination, headers: Headers, ack: str, envelope: StompEnvelope, tag: tuple[object, ...]
+    ) -> Subscription:
+        peer, (kind, name, key) = self._peer, destination
+        named = peer.named
+        if kind is Kind.TEMP_TOPIC:
+            kind, name = Kind.TOPIC, name_of_topic(peer.temporaries.address(destination).name)
+        durable = self._durable_name(headers, destination)
+        exclusive = any(name in headers for name in NAMES) or headers.get("exclusive") == "true"
+        match kind:
+            case Kind.TOPIC | Kind.REPLY_TOPIC if durable is None and ack == "auto":
+                return self._topics(name, headers, tag)
+            case Kind.TOPIC | Kind.REPLY_TOPIC | Kind.EXCHANGE:
+                options = _options(headers, Use.QUEUE)
+                exchange = TOPICS if kind is not Kind.EXCHANGE else name
+                bound = key if kind is Kind.EXCHANGE else binding_key_of(name)
+                if durable is None:
+                    queue = named.subscribed(bound, exchange)
+                else:
+                    queue = self._bound(named.named(durable, _kept_terms(headers)), bound, exchange)
+            case Kind.TEMP_QUEUE:
+                options = _options(headers, Use.QUEUE)
+                queue = named.queues.queue(peer.granted, peer.temporaries.address(destination).name)
+            case Kind.QUEUE:
+                options = _options(headers, Use.QUEUE)
+                queue = named.named(_plain(name), terms_of(headers))
+            case _:
+                options = _options(headers, Use.QUEUE)
+                queue = named.queues.queue(peer.granted, name)
+        named.check_read(queue)
+        request = SubscribeRequest(
+            f"$queue/{queue.name}", QUEUES.dialect, qos=int(ack != "auto"), name=tag, envelope=envelope,
+            options=options,
+        )  # fmt: skip
+        prefetch = NO_LIMIT if ack == "auto" else _prefetch(headers)
+        subscription = named.queues.consume(
+            peer.granted, peer.channel, queue, request, prefetch, peer.engine.now(), exclusive=exclusive
+        )
+        _log_patience(subscription)
+        return subscription
+
+    def _topics(self, name: str, headers: Headers, tag: tuple[object, ...]) -> Subscription:
+        peer, options = self._peer, _options(headers, Use.SUBSCRIPTION)
+        envelope = StompEnvelope(headers.get("id"), peer.version, acks=False, queue=False)
+        no_local = "true" in (headers.get("no-local"), headers.get("activemq.noLocal"))
+        request = SubscribeRequest(
+            filter_of(name), QUEUES.topics(options.offsets), no_local=no_local, send_retained="never", options=options,
+            name=tag, envelope=envelope,
+        )  # fmt: skip
+        return peer.named.queues.consume_topics(peer.granted, peer.channel, request, peer.engine.now())
+
+    def _durable_name(self, headers: Headers, destination: Destination) -> str | None:
+        """Returns the name of a durable subscription's queue; None: the subscription is not durable."""
+        if destination.kind not in (Kind.TOPIC, Kind.EXCHANGE):
+            return None
+        name = next((headers[one] for one in NAMES if headers.get(one)), None)
+        if name is not None:
+            if not self._peer.client_id:
+                text = "a durable subscription needs a client-id in CONNECT, by which it is found again"
+                raise Refused(Reason.PRECONDITION_FAILED, text)
+            return f"durable.{self._peer.client_id}.{name}"
+        if not _is_durable(headers):
+            return headers.get("x-queue-name")
+        if "id" not in headers:
+            raise StompFault(NO_HEADER, "a durable subscription has no id, by which it is found again")
+        whose = f"{self._peer.client_id}." if self._peer.client_id else ""
+        of = destination.name if destination.kind is Kind.TOPIC else f"{destination.name}/{destination.key}"
+        return headers.get("x-queue-name") or f"durable.{whose}{headers['id']}.{of}"
+
+    def _bound(self, queue: Queue, key: str, exchange: str) -> Queue:
+        """Binds a durable subscription's queue to its topics, and to no others."""
+        peer, queues = self._peer, self._peer.named.queues
+        for binding in queues.feeds.bindings_of(queue):
+            if binding.source and (binding.source, binding.key) != (exchange, key):
+                peer.budget.left -= queues.unbind(peer.granted, binding)
+        peer.named.bind(queue, key, exchange)
+        return queue
+
+    # -- to end -------------------------------------------------------------------------------------------------------
+
+    def unsubscribe(self, headers: Headers) -> bool:
+        """Returns whether the journal has to keep that. Raises :class:`Refused`, ProtocolError."""
+        peer, queues = self._peer, self._peer.named.queues
+        named = next((headers[one] for one in NAMES if headers.get(one)), None)
+        ends = named is not None or _is_durable(headers)
+        name = headers.get("id", headers.get("destination", ""))
+        held = self._end(name) if name in self._held else None
+        if held is None and named is None:
+            raise StompFault("Subscription not found", f"there is no subscription {name[:60]!r}")
+        if not ends:
+            return False
+        found = [one.reader.queue.name for one in held.subscriptions if one.reader.queue is not None] if held else []
+        if named is not None and not found:
+            found = [f"durable.{peer.client_id}.{named}"]
+        for queue_name in found:
+            peer.named.delete(queue_name)
+            peer.budget.left -= SUBSCRIBE_WORK
+        return bool(found and queues)
+
+    def _end(self, name: str) -> Held:
+        peer, held = self._peer, self._held.pop(name)
+        for subscription in held.subscriptions:
+            if not subscription.ended:
+                peer.named.queues.cancel(subscription, peer.engine.now())
+                peer.budget.left -= SUBSCRIBE_WORK
+        return held
+
+    # -- acknowledgements ---------------------------------------------------------------------------------------------
+
+    def acknowledged(self, headers: Headers, command: str) -> list[int]:
+        """Returns the deliveries that an ACK or NACK is about: all up to it, where the subscription is ``client``.
+        Raises ProtocolError."""
+        header = "id" if self._peer.version is V1_2 else "message-id"
+        text = headers.get(header)
+        if text is None:
+            raise StompFault(NO_HEADER, f"{command} has no {header}")
+        channel = self._peer.channel
+        delivery_id = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else 0
+        delivery = channel.in_flight.get(delivery_id) or channel.timed_out.get(delivery_id)
+        if delivery is None:
+            raise StompFault("Unknown delivery", f"{command} of {text[:40]!r}, which is no delivery that waits for it")
+        held = next((one for one in self._held.values() if delivery.subscription in one.subscriptions), None)
+        if held is None or held.ack != "client":
+            return [delivery_id]
+        ids = sorted({one for member in held.subscriptions for one in channel.ids_of(member)} | {delivery_id})
+        return [one for one in ids if one <= delivery_id]
+
+
+def _is_durable(headers: Headers) -> bool:
+    return "true" in (headers.get("durable", "").lower(), headers.get("persistent", "").lower())
+
+
+def terms_of(headers: Headers) -> QueueTerms:
+    """Returns the terms of a queue that a frame makes: durable and staying, unless it says something else. RabbitMQ's
+    arguments of queues are headers. Raises :class:`Refused`."""
+    if not any(name in _TERMS or name.startswith("x-") for name in headers):
+        return DURABLE
+    arguments = {name: _value(text) for name, text in headers.items() if name.startswith("x-")}
+    durable, auto_delete = headers.get("durable", "true") == "true", headers.get("auto-delete") == "true"
+    return read_terms(arguments, durable=durable, exclusive=False, auto_delete=auto_delete)
+
+
+def _kept_terms(headers: Headers) -> QueueTerms:
+    """Returns the terms of a named subscription to topics: one that is not durable ends with its last consumer."""
+    if _is_durable(headers) or any(name in headers for name in NAMES):
+        return terms_of(headers)
+    return msgspec.structs.replace(terms_of(headers), durable=False, auto_delete=True)
+
+
+def _value(text: str) -> object:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 18 else text
+
+
+def _plain(name: str) -> str:
+    if name.endswith((".>", ".*")) or ".*." in name or name == ">":
+        raise Refused(Reason.PROTOCOL_ERROR, f"queue {name[:100]!r}: wildcards are for topics")
+    return name
+
+
+def _options(headers: Headers, use: Use) -> SubscriptionOptions:
+    """Reads a subscription's options. Raises :class:`Refused`."""
+    pairs = [
+        (name, value) for name, value in headers.items()
+        if name not in _OWN and not name.startswith("activemq.")
+        and (name.startswith(PREFIX) or not name.startswith("x-"))
+    ]  # fmt: skip
+    return parse_options(pairs, use)
+
+
+def _prefetch(headers: Headers) -> int:
+    for name in PREFETCHES:
+        text = headers.get(name, "")
+        if text.isascii() and text.isdecimal() and len(text) < 10 and int(text):
+            return int(text)
+    return NO_LIMIT
+
+
+def _log_patience(subscription: Subscription) -> None:
+    """Logs that a consumer may not hold its jobs for as long as it asked for. A receipt has no room to say so."""
+    asked_s = subscription.request.options.patience_s
+    if asked_s and asked_s != subscription.patience_s:
+        log.warning(
+            "%s on %s: asked for patience of %s and was granted %s, by policy %r", subscription.session.client,
+            subscription.filter, format_duration(asked_s), format_duration(subscription.patience_s),
+            subscription.case.policy.name,
+        )  # fmt: skip

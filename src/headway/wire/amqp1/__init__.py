@@ -1,0 +1,1 @@
+"""AMQP 1.0: bytes to performatives and runs, records to transfers."""

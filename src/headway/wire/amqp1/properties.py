@@ -1,0 +1,331 @@
+"""Properties of a message: AMQP 1.0's sections to common properties (wire/common.py), and back.
+
+Rules:
+- Consumers of AMQP 1.0 get a publisher's sections as they came: annotations, properties and application properties.
+  For that the bare lead goes along in one header, ``KEPT``, whose first byte is the kind of the body. Consumers of
+  other protocols get what has a counterpart with them; types that they lack are texts.
+- A message of another protocol has its sections made here, once for equal properties.
+- What the broker says of a record (its topic, offset, gap) is in message annotations, ``x-opt-headway-…``, in front
+  of those of the publisher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from headway.core.message import BadTopic, Properties, topic_of, validate_topic
+from headway.wire.amqp1 import writing
+from headway.wire.amqp1.addresses import Kind, read_address
+from headway.wire.amqp1.items import Content
+from headway.wire.amqp1.sections import (
+    APPLICATION_PROPERTIES,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    Body,
+)
+from headway.wire.amqp1.values import Described, Raw, Symbol, Uuid, malformed, read
+from headway.wire.codecs import queue_form
+from headway.wire.common import Address, CommonProperties
+
+KEPT = "x-amqp-1.0-sections"
+OPTION = "x-opt-headway-"
+TOPIC, OFFSET = f"{OPTION}topic", f"{OPTION}offset"
+TOLD = "headway-"
+"""The prefix of names with which the broker says what a record is."""
+GROUP, GROUP_SEQUENCE = "JMSXGroupID", "JMSXGroupSeq"
+MS_MAX = 0xFFFF_FFFF
+REMEMBERED_BYTES_MAX = 1024
+"""Contents up to this size are cached when they are read or written."""
+_HEADER, _ANNOTATIONS, _PROPERTIES = b"\0\x53\x70", b"\0\x53\x72", b"\0\x53\x73"
+
+
+class Facts(NamedTuple):
+    """The properties of a message that the broker itself uses. ``headers``: those that exchanges route by."""
+
+    properties: Properties
+    headers: dict[str, object]
+    persistent: bool
+    ttl_ms: int | None
+    to: str | None
+    subject: str | None
+    user_id: str | None
+
+
+class Lead(NamedTuple):
+    """The bytes that stand before a body on the wire, and the kind of the body."""
+
+    header: bytes
+    sections: bytes
+    body: Body
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def _section(lead: bytes, number: int) -> Any:
+    """Returns the value of a section in a bare lead; None: it is not there."""
+    pos, end = 0, len(lead)
+    while pos < end:
+        section, pos = read(lead, pos, end)
+        assert isinstance(section, Described)
+        known = section.descriptor
+        if known == number or known == _WORDS[number]:
+            return section.value
+    return None
+
+
+_WORDS = {
+    MESSAGE_ANNOTATIONS: "amqp:message-annotations:map", PROPERTIES: "amqp:properties:list",
+    APPLICATION_PROPERTIES: "amqp:application-properties:map",
+}  # fmt: skip
+_FIELDS = 13
+
+
+def _list(value: Any, size: int, what: str) -> list[Any]:
+    if value is not None and not isinstance(value, list):
+        raise malformed(f"has {what} that are no list")
+    found = list(value or ())
+    if len(found) > size:
+        raise malformed(f"has {what} with {len(found)} fields (at most {size})")
+    return found + [None] * (size - len(found))
+
+
+def _map(value: Any, what: str) -> dict[Any, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise malformed(f"has {what} that are no map")
+    return value or {}
+
+
+def _text(value: Any) -> str | None:
+    match value:
+        case None:
+            return None
+        case Uuid():
+            return value.text
+        case bytes():
+            return value.decode("latin-1")
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value in a type that headers have; ``_plain`` itself: there is none."""
+    match value:
+        case Uuid():
+            return value.text
+        case Raw() | Described():
+            return _plain
+        case Symbol():
+            return str(value)
+        case int() if not -(1 << 63) <= value < 1 << 63:
+            return str(value)
+        case list():
+            return [one for one in map(_plain, value) if one is not _plain]
+        case dict():
+            return {str(name): one for name, inner in value.items() if (one := _plain(inner)) is not _plain}
+    return value
+
+
+def _headers(values: Mapping[Any, Any]) -> dict[str, object]:
+    return {str(name): one for name, value in values.items() if (one := _plain(value)) is not _plain}
+
+
+def reply_address(text: str | None) -> Address | None:
+    """Returns where replies go, as far as the form of the address tells: a plain one means a queue."""
+    if not text:
+        return None
+    kind, name, key = read_address(text)
+    if kind is Kind.TOPIC:
+        try:
+            return Address(validate_topic(name if "/" in name else topic_of(name)), is_topic=True)
+        except BadTopic:
+            return None
+    if kind is Kind.EXCHANGE:
+        return Address(topic_of(key), is_topic=True) if name == "amq.topic" else Address(key) if not name else None
+    return Address(name)
+
+
+def read_content(content: Content) -> Facts:
+    """Reads what a message says beside its body. Equal contents are read once. Raises ProtocolError."""
+    return _read_lately(content) if len(content.lead) <= REMEMBERED_BYTES_MAX else _read(content)
+
+
+def _read(content: Content) -> Facts:
+    durable, priority, ttl, *_ = _list(read(content.header, 0, len(content.header))[0] if content.header else None, 5,
+                                       "a header")  # fmt: skip
+    lead = content.lead
+    annotations = _map(_section(lead, MESSAGE_ANNOTATIONS), "message annotations")
+    fields = _list(_section(lead, PROPERTIES), _FIELDS, "properties")
+    message_id, user_id, to, subject, reply_to, correlation_id, kind, encoding, _, created, group, number, _ = fields
+    headers = _headers(_map(_section(lead, APPLICATION_PROPERTIES), "application properties"))
+    for name, value in annotations.items():
+        if isinstance(name, str) and name.startswith(OPTION) and (one := _plain(value)) is not _plain:
+            headers.setdefault(f"x-headway-{name.removeprefix(OPTION)}", one)
+    if group is not None:
+        headers.setdefault(GROUP, str(group))
+        headers.setdefault(GROUP_SEQUENCE, number if isinstance(number, int) else 0)
+    routed = dict(headers)
+    if lead or content.body is not Body.DATA:
+        headers[KEPT] = bytearray((content.body,)) + lead
+    common = CommonProperties(
+        content_type=_text(kind), content_encoding=_text(encoding), correlation_id=_text(correlation_id),
+        reply_to=reply_address(_text(reply_to)), message_id=_text(message_id),
+        timestamp_ms=int(created.timestamp() * 1000) if isinstance(created, datetime) else None,
+        type=_text(subject), priority=priority if type(priority) is int else None,
+        expiration_ms=ttl if type(ttl) is int else None, user_id=_text(user_id), persistent=durable is True,
+        headers=headers,
+    )  # fmt: skip
+    return Facts(
+        queue_form().write_common(common), routed, durable is True, common.expiration_ms, _text(to), _text(subject),
+        common.user_id,
+    )
+
+
+_read_lately = lru_cache(1024)(_read)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def lead_of(properties: Properties, qos: int) -> Lead:
+    """Returns what stands before the body of a message with these properties. Equal ones are written once."""
+    told = tuple((name, text) for name, text in properties.user if name.startswith(TOLD))
+    native = properties.native
+    write = _lead_lately if native is None or len(native) <= REMEMBERED_BYTES_MAX else _lead_of
+    return write(properties, bool(qos), told)
+
+
+def _lead_of(properties: Properties, durable: bool, told: tuple[tuple[str, str], ...]) -> Lead:
+    common = queue_form().read_common(properties)
+    header = _write_header(common, durable or common.persistent)
+    kept = common.headers.get(KEPT)
+    if isinstance(kept, bytes | bytearray) and kept and kept[0] <= Body.SECTIONS:
+        lead = Lead(header, bytes(kept[1:]), Body(kept[0]))
+    else:
+        lead = Lead(header, _write_sections(common), Body.DATA)
+    if told:
+        lead = lead._replace(sections=annotated(lead.sections, {f"x-opt-{name}": text for name, text in told}))
+    return lead
+
+
+_lead_lately = lru_cache(1024)(_lead_of)
+
+
+def _write_header(common: CommonProperties, durable: bool) -> bytes:
+    """Returns the fields of a header but for its counts."""
+    parts = [
+        writing.TRUE if durable else writing.NULL,
+        writing.NULL if common.priority is None else writing.ubyte(common.priority),
+        writing.NULL if common.expiration_ms is None else writing.uint(min(common.expiration_ms, MS_MAX)),
+    ]
+    return b"".join(parts) if parts != [writing.NULL] * 3 else b""
+
+
+_BLANK = writing.NULL * 3
+
+
+def header_section(fields: bytes, returns: int = 0) -> bytes:
+    """Returns a header section; ``returns``: how often delivering the message has failed before."""
+    if not returns:
+        return _HEADER + bytes((0xC0, len(fields) + 1, 3)) + fields if fields else b""
+    fields = (fields or _BLANK) + writing.NULL + writing.uint(returns)
+    return _HEADER + bytes((0xC0, len(fields) + 1, 5)) + fields
+
+
+def address_text(address: Address) -> str:
+    if address.is_topic:
+        return f"topic://{address.name}"
+    return address.name if read_address(address.name).kind is Kind.PLAIN else f"queue://{address.name}"
+
+
+def _write_sections(common: CommonProperties) -> bytes:
+    """Writes properties and application properties of a message of another protocol."""
+    nothing, headers = writing.NULL, dict(common.headers)
+    group, number = headers.pop(GROUP, None), headers.pop(GROUP_SEQUENCE, None)
+    fields = [
+        _optional(common.message_id, writing.string),
+        _optional(common.user_id, lambda text: writing.binary(text.encode())),
+        nothing,
+        _optional(common.type, writing.string),
+        _optional(common.reply_to, lambda to: writing.string(address_text(to))),
+        _optional(common.correlation_id, writing.string),
+        _optional(common.content_type, writing.symbol),
+        _optional(common.content_encoding, writing.symbol),
+        nothing,
+        nothing if common.timestamp_ms is None else b"\x83" + common.timestamp_ms.to_bytes(8, "big", signed=True),
+        writing.string(group) if isinstance(group, str) else nothing,
+        writing.uint(number) if type(number) is int and 0 <= number <= MS_MAX and group is not None else nothing,
+    ]
+    if common.app_id is not None:
+        headers.setdefault("app-id", common.app_id)
+    found = b""
+    if fields != [nothing] * len(fields):
+        found = _PROPERTIES + writing.list_of(fields)
+    pairs = [
+        (writing.string(name), writing.value(value)) for name, value in headers.items()
+        if not name.startswith(TOLD) and not isinstance(value, list | tuple | Mapping)
+    ]  # fmt: skip
+    if pairs:
+        found += b"\0\x53\x74" + writing.map_of(pairs)
+    return found
+
+
+def _optional(value: Any, write: Any) -> bytes:
+    return writing.NULL if value is None else write(value)
+
+
+def annotated(sections: bytes, values: Mapping[str, object]) -> bytes:
+    """Returns a bare lead with these message annotations in front of its own."""
+    parts = [part for name, value in values.items() for part in (writing.symbol(name), _annotation(value))]
+    count, own, rest = len(parts), b"", sections
+    if sections.startswith(_ANNOTATIONS):
+        own_count, own, rest = _map_items(sections, len(_ANNOTATIONS))
+        count += own_count
+    body = b"".join(parts) + own
+    if len(body) < 255 and count < 256:
+        head = bytes((0xC1, len(body) + 1, count))
+    else:
+        head = b"\xd1" + (len(body) + 4).to_bytes(4, "big") + count.to_bytes(4, "big")
+    return _ANNOTATIONS + head + body + rest
+
+
+def _annotation(value: object) -> bytes:
+    return b"\x81" + value.to_bytes(8, "big") if type(value) is int else writing.value(value)
+
+
+def _map_items(sections: bytes, at: int) -> tuple[int, bytes, bytes]:
+    """Returns the number of items of the map at ``at``, their bytes, and what is behind it."""
+    size = 4 if sections[at] & 0x10 else 1
+    begin = at + 1 + size
+    stop = begin + int.from_bytes(sections[at + 1 : begin], "big")
+    return int.from_bytes(sections[begin : begin + size], "big"), sections[begin + size : stop], sections[stop:]
+
+
+def told_by_broker(sections: bytes) -> tuple[dict[str, object], bytes]:
+    """Returns what the broker has said in the annotations of a lead, and the lead without that."""
+    if not sections.startswith(_ANNOTATIONS):
+        return {}, sections
+    count, raw, rest = _map_items(sections, len(_ANNOTATIONS))
+    told: dict[str, object] = {}
+    pos = taken = 0
+    while pos < len(raw):
+        name, at = read(raw, pos, len(raw))
+        if not (isinstance(name, Symbol) and _is_told(name)) or name in told:
+            break
+        told[str(name)], pos = read(raw, at, len(raw))
+        taken += 2
+    if taken == count:
+        return told, rest
+    left = raw[pos:]
+    head = b"\xd1" + (len(left) + 4).to_bytes(4, "big") + (count - taken).to_bytes(4, "big")
+    return told, _ANNOTATIONS + head + left + rest
+
+
+def _is_told(name: str) -> bool:
+    return name in (TOPIC, OFFSET) or name.startswith(f"{OPTION}gap-")
+
+
+def annotation_pairs(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+    return {f"{OPTION}{name}": value for name, value in pairs}

@@ -1,0 +1,157 @@
+"""From a client's bytes to items: commands and messages.
+
+A frame is a length of four bytes, a type, and fields. The first frame has to be WireFormatInfo. It says what the client
+can do; what both sides can (``Form``) decides how the next frames are written. Headway keeps objects if the client
+does, and writes nothing tightly.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from headway.core.base import ProtocolError, Reason
+from headway.core.message import Run, topic_of
+from headway.wire.common import Address, run_to
+from headway.wire.decoder import ALL, Decoder
+from headway.wire.openwire.codes import MAGIC, VERSION_MAX, VERSION_MIN, Form, Type
+from headway.wire.openwire.commands import READERS, Command
+from headway.wire.openwire.maps import read_properties
+from headway.wire.openwire.marshalling import FrameReader, ObjectCache
+from headway.wire.openwire.messages import Message, read_message
+from headway.wire.openwire.primitives import malformed
+
+_LENGTH_AND_TYPE = Struct(">iB")
+LENGTH_AND_TYPE = 5
+HEAD_BYTES = 10
+"""Length, type, the command's number, and whether a response is wanted."""
+HANDSHAKE_BYTES_MAX = 64 * 1024
+ITEMS_AT_ONCE = 128
+
+
+class WireFormat(NamedTuple):
+    """The client's first frame. ``form``: how both sides write from now on."""
+
+    form: Form
+    idle_ms: int
+    """The client's connection is over after so long without a word; 0: it waits for ever."""
+
+
+class Request(NamedTuple):
+    """A command. ``number`` is repeated in the response, if one is wanted."""
+
+    number: int
+    wants_response: bool
+    command: Command
+
+
+class Sent(NamedTuple):
+    """A message."""
+
+    number: int
+    wants_response: bool
+    message: Message
+
+    @property
+    def run(self) -> Run:
+        """A run to where the message goes first: whether there is room for that decides when it is handled."""
+        destination, payload = self.message.destination, self.message.payload
+        name = destination.name.partition(",")[0].rpartition("://")[2]
+        return run_to(Address(topic_of(name) if destination.is_topic else name, destination.is_topic), payload,
+                      [len(payload)], [0])  # fmt: skip
+
+
+Item = WireFormat | Request | Sent
+
+
+class OpenWireDecoder(Decoder[Item]):
+    """``packet_bytes_max`` is the limit of a frame."""
+
+    __slots__ = ("_cache", "_greeted", "_tails", "form", "packet_bytes_max")
+
+    def __init__(self, packet_bytes_max: int) -> None:
+        super().__init__()
+        self.packet_bytes_max = packet_bytes_max
+        self.form = Form()
+        self._greeted = False
+        self._cache: ObjectCache | None = None
+        self._tails: dict[bytes, tuple[bool, str | None]] = {}
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the objects that the client has numbered."""
+        return 0 if self._cache is None else self._cache.size
+
+    def feed(self, data: bytes | bytearray | memoryview, items_max: int = ALL) -> list[Item]:
+        """Returns no more than a turn has time for, if there is a limit at all: an item here is a whole message."""
+        return super().feed(data, items_max if items_max == ALL else min(items_max, ITEMS_AT_ONCE))
+
+    def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
+        n = len(data)
+        try:
+            while n - pos >= LENGTH_AND_TYPE and len(items) < items_max:
+                size, kind = _LENGTH_AND_TYPE.unpack_from(data, pos)
+                if not self._greeted:
+                    self._check_first(data, pos, size, kind)
+                if not 1 <= size <= self.packet_bytes_max:
+                    self._refuse_size(size)
+                end = pos + 4 + size
+                if end > n:
+                    self.tail.need_bytes = end - pos
+                    return pos
+                items.append(self._frame(data, pos, end, kind) if self._greeted else self._wire_format(data, pos, end))
+                self.packets += 1
+                pos = end
+        except ProtocolError as error:
+            self.error = ProtocolError(f"{_name(data[pos + 4])} {error}", reason=error.reason)
+            return n
+        self.tail.need_bytes = LENGTH_AND_TYPE
+        return pos
+
+    def _check_first(self, data: bytes, pos: int, size: int, kind: int) -> None:
+        if kind != Type.WIRE_FORMAT_INFO or not MAGIC.startswith(data[pos + 5 : pos + 13]):
+            raise malformed("is the first frame, which has to be WireFormatInfo")
+        if size > HANDSHAKE_BYTES_MAX:
+            raise malformed(f"has {size} bytes (at most {HANDSHAKE_BYTES_MAX})")
+
+    def _refuse_size(self, size: int) -> None:
+        if size < 1:
+            raise malformed(f"has a length of {size}")
+        text = f"has {size} bytes (at most {self.packet_bytes_max})"
+        raise ProtocolError(text, reason=Reason.PACKET_TOO_LARGE)
+
+    def _wire_format(self, data: bytes, pos: int, end: int) -> WireFormat:
+        r = FrameReader(data, pos + 13, end, VERSION_MAX, None)
+        version = r.i32("version")
+        if version < VERSION_MIN:
+            raise malformed(f"wants version {version}, and the oldest that is spoken here is {VERSION_MIN}")
+        known = read_properties(r.binary("properties"))
+
+        def number(name: str) -> int:
+            value = known.get(name)
+            return value if type(value) is int else 0
+
+        self._greeted = True
+        self.form = Form(min(version, VERSION_MAX), known.get("CacheEnabled") is True)
+        if self.form.cached:
+            self._cache = ObjectCache()
+        return WireFormat(self.form, max(0, number("MaxInactivityDuration")))
+
+    def _frame(self, data: bytes, pos: int, end: int, kind: int) -> Item:
+        if end - pos < HEAD_BYTES:
+            raise malformed("ends before its fields")
+        number, wants_response = int.from_bytes(data[pos + 5 : pos + 9], "big"), data[pos + 9] != 0
+        r = FrameReader(data, pos + HEAD_BYTES, end, self.form.version, self._cache, self._tails)
+        if Type.MESSAGE <= kind <= Type.TEXT_MESSAGE:
+            return Sent(number, wants_response, read_message(r, kind, self.packet_bytes_max))
+        read = READERS.get(kind)  # type: ignore[call-overload]
+        if read is None:
+            raise malformed("is nothing for a client to send here")
+        return Request(number, wants_response, read(r))
+
+
+def _name(kind: int) -> str:
+    try:
+        return f"{Type(kind).name.title().replace('_', '')} ({kind})"
+    except ValueError:
+        return f"a frame of the unknown type {kind}"

@@ -1,0 +1,155 @@
+"""The form in which consumers of topics get records: MessageDispatch, whole and ready to be sent.
+
+    length | 21 | command | consumer | destination | message: lead, sequence, rest | redelivery counter
+
+A consumer's id is different on each connection, but its *number* is the same for the first consumer of each (and the
+second, …), where the client keeps objects (marshalling.py). So a hundred connections with one consumer each are sent
+the same bytes. A consumer whose client keeps nothing has a lane of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate, repeat
+from typing import NamedTuple
+
+import msgspec
+
+from headway.core.message import TOPICS, EncodedRun, Gap, Properties, Record, Run, routing_key_of, topic_of
+from headway.wire.codecs import queue_form
+from headway.wire.common import CommonProperties, address_of
+from headway.wire.openwire.advisory import FOLLOWED, write_structure
+from headway.wire.openwire.codes import Form, Type
+from headway.wire.openwire.marshalling import Destination, FrameReader, MessageId, ObjectCache, ProducerId, write_cached
+from headway.wire.openwire.messages import OWN_ID, RECENT, read_message, write_message
+from headway.wire.openwire.primitives import ABSENT, i32, i64
+
+OWN_PRODUCER = ProducerId(OWN_ID, 0, 0)
+OFFSET = "x-headway-offset"
+RETAINED = "ActiveMQ.Retained"
+_HEAD = bytes((Type.MESSAGE_DISPATCH,)) + b"\0\0\0\0\0"
+_BODY_BYTES_MAX = 2**31 - 1
+
+
+class _Parts(NamedTuple):
+    """A frame of the dialect, taken apart."""
+
+    destination: Destination
+    common: CommonProperties
+    payload: bytes
+    sequence: int
+
+
+class OpenWireDialect(msgspec.Struct, frozen=True):
+    """``consumer``: the consumer's id, or its number, as it is written. ``wire``: the connection's form."""
+
+    consumer: bytes
+    wire: Form = Form()
+    offsets: bool = False
+    shown_as: str = ""
+    """The topic that all records seem to be of; empty: each is of its own."""
+
+    @property
+    def form(self) -> object:
+        return None
+
+    @property
+    def id_bytes(self) -> int:
+        return 0
+
+    @property
+    def bare(self) -> bool:
+        return False
+
+    def encode(self, run: Run, first_sequence: int) -> EncodedRun:
+        common, destination = RECENT.of(run.properties), destination_of(run)
+        sequences = range(first_sequence, first_sequence + len(run)) if first_sequence else repeat(0, len(run))
+        frames = [
+            self._frame(destination, common, run.properties, run.payload(index), sequence)
+            for index, sequence in enumerate(sequences)
+        ]
+        return EncodedRun(b"".join(frames), list(accumulate(map(len, frames))))
+
+    def _frame(
+        self, destination: Destination, common: CommonProperties, properties: Properties, payload: bytes,
+        sequence: int, told: Mapping[str, object] | None = None, again: int = 0,
+    ) -> bytes:  # fmt: skip
+        if self.shown_as:
+            destination = Destination(Type.TOPIC, self.shown_as)
+        if self.offsets and sequence:
+            told = {OFFSET: sequence, **(told or {})}
+        if told:
+            common = msgspec.structs.replace(common, headers={**common.headers, **told})
+        own_id, structure = MessageId(None, OWN_PRODUCER, sequence), ABSENT
+        if destination.name in FOLLOWED and destination.kind is Type.TOPIC:
+            structure = write_structure(payload, self.wire)
+        lead, rest = write_message(destination, common, properties, payload, own_id, self.wire, structure)
+        body = b"".join((
+            _HEAD, self.consumer, write_cached(destination, self.wire), lead, i64(sequence), rest, i32(again),
+        ))  # fmt: skip
+        return i32(len(body)) + body
+
+    def decode(self, frame: bytes) -> Record:
+        destination, common, payload, _ = self._parts(frame)
+        properties = queue_form().write_common(common)
+        topic, exchange = topic_of(destination.name), TOPICS if destination.is_topic else ""
+        return Record(topic, payload, properties, int(common.persistent), exchange=exchange)
+
+    def _parts(self, frame: bytes) -> _Parts:
+        cache = ObjectCache() if self.wire.cached else None
+        r = FrameReader(frame, 4 + len(_HEAD) + len(self.consumer), len(frame), self.wire.version, cache)
+        r.cached("destination")
+        r.u8("message")
+        kind = r.u8("message")
+        r.take(5, "message")
+        message = read_message(r, kind, _BODY_BYTES_MAX)
+        common, sequence = message.common, 0 if message.id is None else message.id.delivery
+        if message.id is not None and message.id.text is None and message.id.producer == OWN_PRODUCER:
+            common = msgspec.structs.replace(common, message_id=None)
+        told = {name for name in common.headers if name in (OFFSET, RETAINED)}
+        if told:
+            left = {name: value for name, value in common.headers.items() if name not in told}
+            common = msgspec.structs.replace(common, headers=left)
+        return _Parts(message.destination, common, message.payload, sequence)
+
+    def encode_record(
+        self,
+        record: Record,
+        delivery_id: int,
+        *,
+        now: float,
+        retain: bool = False,
+        redelivered: bool = False,
+        gap: Gap | None = None,
+    ) -> bytes:
+        told: dict[str, object] = {RETAINED: True} if retain else {}
+        if gap is not None:
+            told |= gap_headers(gap)
+        common = queue_form().read_common(record.properties)
+        return self._frame(
+            destination_of(record), common, record.properties, record.payload, record.sequence, told, int(redelivered)
+        )
+
+    def with_gap(self, frame: bytes, gap: Gap) -> bytes:
+        destination, common, payload, sequence = self._parts(frame)
+        properties = queue_form().write_common(common)
+        return self._frame(destination, common, properties, payload, sequence, gap_headers(gap))
+
+    def redelivered(self, frame: bytes) -> bytes:
+        return frame[:-4] + i32(1)
+
+
+def destination_of(record: Run | Record) -> Destination:
+    """Returns what JMS's consumers see as the destination; that of an exchange of AMQP is a topic of its key."""
+    address = address_of(record)
+    if address is None or address.is_topic:
+        return Destination(Type.TOPIC, routing_key_of(record.topic))
+    return Destination(Type.QUEUE, address.name)
+
+
+def gap_headers(gap: Gap) -> dict[str, object]:
+    """Returns the properties by which a consumer is told of skipped records."""
+    return {
+        "x-headway-gap-records": gap.records, "x-headway-gap-reason": str(gap.reason),
+        "x-headway-gap-first": gap.first_sequence, "x-headway-gap-last": gap.last_sequence,
+    }  # fmt: skip

@@ -1,0 +1,232 @@
+"""Objects in frames: destinations and ids, and the cache that both sides may keep of them.
+
+    not cached: present? | type | fields
+    cached:     new? | number | present? | type | fields      the first time
+                not new  | number                             from then on
+
+The number -1 keeps nothing. The client chooses the numbers of what it writes, and Headway those of what it writes, so
+they are two tables. Headway remembers a client's objects in an :class:`ObjectCache`, whose bytes are limited; and it
+gives a number to a consumer's id alone (server/openwire/consumer.py), for that is what differs between the deliveries
+for two consumers.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from headway.wire.openwire.codes import Form, Type
+from headway.wire.openwire.primitives import ABSENT, OpenWireReader, i64, malformed, optional_text
+
+CACHE_ENTRIES_MAX = 16_384
+CACHE_BYTES_MAX = 4 * 1024 * 1024
+"""The most that the objects of one client may take up; more than any JMS client uses."""
+ENTRY_BYTES = 200
+NOT_KEPT = b"\1\xff\xff"
+"""The bytes before an object of which nothing is to be kept."""
+
+
+class Destination(NamedTuple):
+    """A queue or topic as clients name it. ``name`` may have several names with commas."""
+
+    kind: Type
+    name: str
+
+    @property
+    def is_topic(self) -> bool:
+        return self.kind is Type.TOPIC or self.kind is Type.TEMP_TOPIC
+
+    @property
+    def is_temporary(self) -> bool:
+        return self.kind is Type.TEMP_QUEUE or self.kind is Type.TEMP_TOPIC
+
+    def __str__(self) -> str:
+        return f"{self.kind.name.lower().replace('_', '-')}://{self.name}"
+
+
+class ConnectionId(NamedTuple):
+    value: str
+
+
+class SessionId(NamedTuple):
+    connection: str
+    value: int
+
+
+class ConsumerId(NamedTuple):
+    connection: str
+    session: int
+    value: int
+
+    def __str__(self) -> str:
+        return f"{self.connection}:{self.session}:{self.value}"
+
+
+class ProducerId(NamedTuple):
+    connection: str
+    session: int
+    value: int
+
+    def __str__(self) -> str:
+        return f"{self.connection}:{self.session}:{self.value}"
+
+
+class BrokerId(NamedTuple):
+    value: str
+
+
+class LocalTransactionId(NamedTuple):
+    value: int
+    connection: ConnectionId | None
+
+
+class XaTransactionId(NamedTuple):
+    pass
+
+
+class MessageId(NamedTuple):
+    """``sequence`` is the producer's; ``delivery`` is the broker's number, which comes back in acknowledgements."""
+
+    text: str | None
+    producer: ProducerId
+    sequence: int
+    delivery: int = 0
+
+    def __str__(self) -> str:
+        if self.text is not None:
+            return self.text if self.text.startswith("ID:") else f"ID:{self.text}"
+        return f"{self.producer}:{self.sequence}"
+
+
+Object = (
+    Destination | ConnectionId | SessionId | ConsumerId | ProducerId | BrokerId | LocalTransactionId | XaTransactionId
+    | MessageId
+)  # fmt: skip
+
+
+class ObjectCache:
+    """The objects that a client has numbered."""
+
+    __slots__ = ("_known", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Bytes that the objects take up, about."""
+        self._known: dict[int, tuple[Object | None, int]] = {}
+
+    def get(self, number: int) -> Object | None:
+        try:
+            return self._known[number][0]
+        except KeyError:
+            raise malformed(f"names object {number}, which was never sent") from None
+
+    def put(self, number: int, known: Object | None, size: int) -> None:
+        if number >= CACHE_ENTRIES_MAX:
+            raise malformed(f"numbers an object as {number} (at most {CACHE_ENTRIES_MAX - 1})")
+        old = self._known.get(number)
+        self.size += ENTRY_BYTES + size - (0 if old is None else ENTRY_BYTES + old[1])
+        if self.size > CACHE_BYTES_MAX:
+            raise malformed(f"has objects of more than {CACHE_BYTES_MAX} bytes remembered")
+        self._known[number] = known, size
+
+
+class FrameReader(OpenWireReader):
+    """Reads one frame, with the objects in it. ``cache`` None: the client has no cache."""
+
+    __slots__ = ("cache", "tails", "version")
+
+    def __init__(self, data: bytes, pos: int, end: int, version: int, cache: ObjectCache | None,
+                 tails: dict[bytes, tuple[bool, str | None]] | None = None) -> None:  # fmt: skip
+        super().__init__(data, pos, end)
+        self.version = version
+        self.cache = cache
+        self.tails: dict[bytes, tuple[bool, str | None]] = {} if tails is None else tails
+        """Ends of messages that were read lately (messages.py)."""
+
+    def cached(self, what: str) -> Object | None:
+        if self.cache is None:
+            return self.nested(what)
+        data, pos = self.data, self.take(3, what)
+        number, at = data[pos + 1] << 8 | data[pos + 2], self.pos
+        if not data[pos]:
+            return self.cache.get(number)
+        found = self.nested(what)
+        if number != 0xFFFF:
+            self.cache.put(number, found, self.pos - at)
+        return found
+
+    def nested(self, what: str) -> Object | None:
+        if not self.data[self.take(1, what)]:
+            return None
+        kind = self.u8(what)
+        if kind == Type.MESSAGE_ID:
+            return self._message_id(what)
+        if Type.QUEUE <= kind <= Type.TEMP_TOPIC:
+            return Destination(Type(kind), self.text(what) or "")
+        match kind:
+            case Type.CONSUMER_ID:
+                return ConsumerId(self.text(what) or "", self.i64(what), self.i64(what))
+            case Type.PRODUCER_ID:
+                connection, value = self.text(what) or "", self.i64(what)
+                return ProducerId(connection, self.i64(what), value)
+            case Type.SESSION_ID:
+                return SessionId(self.text(what) or "", self.i64(what))
+            case Type.CONNECTION_ID:
+                return ConnectionId(self.text(what) or "")
+            case Type.BROKER_ID:
+                return BrokerId(self.text(what) or "")
+            case Type.LOCAL_TRANSACTION_ID:
+                value, of = self.i64(what), self.cached(what)
+                return LocalTransactionId(value, of if isinstance(of, ConnectionId) else None)
+            case Type.XA_TRANSACTION_ID:
+                self.i32(what)
+                self.binary(what)
+                self.binary(what)
+                return XaTransactionId()
+        raise malformed(f"has an object of the unknown type {kind} as its {what}")
+
+    def _message_id(self, what: str) -> MessageId:
+        text = self.text(what) if self.version >= 10 else None
+        producer = self.cached(what)
+        if not isinstance(producer, ProducerId):
+            raise malformed(f"has no producer in its {what}")
+        return MessageId(text, producer, self.i64(what), self.i64(what))
+
+    def objects(self, what: str) -> None:
+        """Reads an optional array of objects, which only other brokers send, and forgets it."""
+        if self.flag(what):
+            for _ in range(self.u16(what)):
+                self.nested(what)
+
+
+def write_object(known: Object) -> bytes:
+    """Writes an object that has no cached objects within: all but ids of transactions and messages."""
+    match known:
+        case Destination(kind, name):
+            return bytes((1, kind)) + optional_text(name)
+        case ConsumerId(connection, session, value):
+            return bytes((1, Type.CONSUMER_ID)) + optional_text(connection) + i64(session) + i64(value)
+        case ProducerId(connection, session, value):
+            return bytes((1, Type.PRODUCER_ID)) + optional_text(connection) + i64(value) + i64(session)
+        case ConnectionId(text):
+            return bytes((1, Type.CONNECTION_ID)) + optional_text(text)
+        case BrokerId(text):
+            return bytes((1, Type.BROKER_ID)) + optional_text(text)
+    raise AssertionError(f"the broker sends no {known!r}")
+
+
+@lru_cache(2048, typed=True)
+def write_cached(known: Object | None, form: Form) -> bytes:
+    """Writes an object where a cached one may stand, whole and to be kept by nobody."""
+    raw = ABSENT if known is None else write_object(known)
+    return NOT_KEPT + raw if form.cached else raw
+
+
+def write_numbered(known: Object, number: int) -> bytes:
+    """Writes an object that the client is to keep under this number."""
+    return b"\1" + number.to_bytes(2, "big") + write_object(known)
+
+
+def write_number(number: int) -> bytes:
+    """Writes an object that the client has kept."""
+    return b"\0" + number.to_bytes(2, "big")

@@ -1,0 +1,183 @@
+"""Deliveries to one consumer of STOMP, from the bytes of a lane, which is in the form of queues (``QueueForm``).
+
+    MESSAGE, subscription | id | headers, empty line | body | NUL
+    `------- own -------'  own  `--------- equal for all consumers --------'
+
+The id is the number of the delivery, as ``message-id``. It has ``ID_DIGITS`` digits, zeros in front, so all deliveries
+of records of one size have one size. Where the consumer acknowledges, and by 1.2, the same number is ``ack``, too.
+
+Theory of operation. ``cut`` writes the part that is equal, once for all consumers of one version: the head of each
+distinct lead is written once and remembered. ``write`` does what is left per consumer.
+
+- If all records of a cut have one size, ``write`` joins their bodies with the bytes between two of them as the
+  separator, and fills in the ids by columns: the last digit of all ids is one slice with the frame's size as its step,
+  and so is each other digit that changes. So a delivery costs a copy and a few bytes.
+- Otherwise three parts per delivery are joined: the last three digits of an id are one of a thousand constants.
+- Consumers of one subscription id at one position get the same bytes: the last bytes written are kept in the cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from io import BytesIO
+from itertools import accumulate
+
+from headway.wire.codecs import queue_form
+from headway.wire.columns import equal_pairs
+from headway.wire.stomp.message import head_of
+from headway.wire.stomp.versions import V1_2, Version, header_line
+
+ID_DIGITS = 15
+FEW = 8
+"""Fewer deliveries are joined from parts, for columns take time to set up."""
+_LAST = [b"%03d" % value for value in range(1000)]
+_COLUMN_MAX = 10_000
+_COLUMNS = tuple(
+    bytes(0x30 + value // 10**place % 10 for value in range(2 * _COLUMN_MAX)) for place in range(4)
+)  # fmt: skip
+"""The last digit of n at index n; the last but one; and so on."""
+
+
+class Cut:
+    """Records that were split. ``between``: the bytes between an id and a piece; a piece is a body if all records have
+    one lead, else the rest of a delivery. ``size``: the bytes of a delivery after its id, if all have one; else 0."""
+
+    __slots__ = ("between", "ends", "last", "pieces", "size")
+
+    def __init__(self, pieces: Sequence[bytes], between: bytes = b"", size: int = 0) -> None:
+        self.pieces = pieces
+        self.between = between
+        self.size = size
+        self.ends: list[int] | None = None
+        """Ends of the pieces, computed when needed."""
+        self.last: tuple[Hashable, bytes] | None = None
+        """The last bytes written, and the arguments that they were written for."""
+
+
+@lru_cache(4096)
+def _rest(lead: bytes, body_bytes: int, version: Version, redelivered: bool | None) -> bytes:
+    """Returns the bytes between an id and the body, for records with this lead."""
+    record = queue_form().dialect.decode(lead)
+    return b"\n" + head_of(record, body_bytes, version, redelivered)
+
+
+class StompEnvelope:
+    """Writes the deliveries for one consumer; ``acks``: it acknowledges. ``queue``: it reads a queue, whose records may
+    come a second time."""
+
+    __slots__ = ("_acks", "_front", "_queue", "_version", "shape")
+
+    def __init__(self, subscription: str | None, version: Version, *, acks: bool, queue: bool = True) -> None:
+        named = "" if subscription is None else header_line("subscription", subscription, version)
+        self._version = version
+        self._acks = acks and version is V1_2
+        self._front = f"MESSAGE\n{named}message-id:".encode()
+        self._queue = queue
+        self.shape = ("stomp", version, queue)
+
+    # -- for all consumers ------------------------------------------------------------------------------------------
+
+    def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: int = 0) -> Cut:
+        data, again = bytes(data), redelivered > 0 if self._queue else None
+        return self._cut_even(data, ends, again) or self._cut_each(data, ends, again)
+
+    def _cut_even(self, data: bytes, ends: Sequence[int], redelivered: bool | None) -> Cut | None:
+        """Cuts records that all have one lead; None: they do not, or are too few."""
+        count, size = len(ends), ends[0]
+        if count < FEW or ends[-1] != count * size:
+            return None
+        lead_bytes = queue_form().lead_bytes(data, 0)
+        if lead_bytes >= size:
+            return None
+        leads, bodies = equal_pairs(data, (lead_bytes, size - lead_bytes), count)
+        if leads.count(leads[0]) != count:  # a lead says how large its body is
+            return None
+        between = _rest(leads[0], size - lead_bytes, self._version, redelivered)
+        return Cut(bodies, between, len(between) + size - lead_bytes + 1)
+
+    def _cut_each(self, data: bytes, ends: Sequence[int], redelivered: bool | None) -> Cut:
+        lead_bytes, version, start = queue_form().lead_bytes, self._version, 0
+        pieces: list[bytes] = []
+        for end in ends:
+            body_at = start + lead_bytes(data, start)
+            rest = _rest(data[start:body_at], end - body_at, version, redelivered)
+            pieces.append(b"%b%b\0" % (rest, data[body_at:end]))
+            start = end
+        return Cut(pieces)
+
+    # -- for each consumer ------------------------------------------------------------------------------------------
+
+    def write(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
+        whom = (self._front, self._acks, start, stop, first_id)
+        if cut.last is not None and cut.last[0] == whom:
+            return cut.last[1]
+        if self._acks or stop - start < FEW:
+            frames = self._write_each(cut, start, stop, first_id)
+        elif cut.size:
+            frames = self._fill_in(cut, start, stop, first_id)
+        else:
+            frames = self._join(cut, start, stop, first_id)
+        cut.last = whom, frames
+        return frames
+
+    def ends(self, cut: Cut, start: int, stop: int) -> list[int]:
+        own = len(self._own(0))
+        if cut.size:
+            size = own + cut.size
+            return list(range(size, (stop - start) * size + 1, size))
+        if cut.ends is None:
+            cut.ends = list(accumulate(map(len, cut.pieces)))
+        before = cut.ends[start - 1] if start else 0
+        return [end - before + own * number for number, end in enumerate(cut.ends[start:stop], 1)]
+
+    def _own(self, delivery_id: int) -> bytes:
+        """Returns the bytes of a delivery up to the end of its last id."""
+        if self._acks:
+            return b"%b%015d\nack:%015d" % (self._front, delivery_id, delivery_id)
+        return b"%b%015d" % (self._front, delivery_id)
+
+    def _write_each(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
+        own, even = self._own, cut.size > 0
+        parts: list[bytes] = []
+        for delivery_id, piece in enumerate(cut.pieces[start:stop], first_id):
+            parts += (own(delivery_id), cut.between, piece, b"\0") if even else (own(delivery_id), piece)
+        return b"".join(parts)
+
+    def _fill_in(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
+        """Joins records of one size, and fills in the ids."""
+        high, low = divmod(first_id, _COLUMN_MAX)
+        count = stop - start
+        if low + count > _COLUMN_MAX:
+            middle = start + _COLUMN_MAX - low
+            return self._fill_in(cut, start, middle, first_id) + self._fill_in(
+                cut, middle, stop, (high + 1) * _COLUMN_MAX
+            )
+        own = self._own(first_id)
+        lead = own + cut.between
+        pieces = list(cut.pieces[start:stop])
+        pieces[0] = lead + pieces[0]
+        pieces[-1] += b"\0"
+        # BytesIO.getvalue returns the buffer itself, not a copy.
+        frames = BytesIO((b"\0" + lead).join(pieces))
+        size, last = len(own) + cut.size, low + count - 1
+        with frames.getbuffer() as view:
+            for place, column in enumerate(_COLUMNS):
+                if low // 10**place == last // 10**place:
+                    break
+                view[len(own) - 1 - place :: size] = column[low : low + count]
+        return frames.getvalue()
+
+    def _join(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
+        """Joins records of any sizes, three parts each: up to the id's last digits, these, and the rest."""
+        count = stop - start
+        parts = [b""] * (3 * count)
+        parts[2::3] = cut.pieces[start:stop]
+        at = 0
+        while at < count:
+            high, low = divmod(first_id + at, 1000)
+            upto = min(count, at + 1000 - low)
+            parts[3 * at : 3 * upto : 3] = [b"%b%012d" % (self._front, high)] * (upto - at)
+            parts[3 * at + 1 : 3 * upto : 3] = _LAST[low : low + upto - at]
+            at = upto
+        return b"".join(parts)

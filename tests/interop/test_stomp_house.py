@@ -1,0 +1,257 @@
+"""STOMP beside the other protocols, in WebSockets and in TLS; permissions; slow consumers, who are told why."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pytest
+from bench.wires.websocket import BINARY, TEXT, Frames, frame, upgrade
+from tests.interop.amqp_pika import Pika
+from tests.interop.amqp_pika import properties as amqp_properties
+from tests.interop.conftest import BrokerFactory
+from tests.interop.pahos import Paho, properties
+from tests.interop.permitted import ROOT, permission
+from tests.interop.process import BrokerProcess
+from tests.interop.stomps import Client, Raw
+from tests.interop.waiting import PATIENCE_S, until
+
+from headway.server.config.auth import hash_password
+
+CONFIG = f"""
+[listeners.stomp]
+url = "stomp://127.0.0.1:0"
+[listeners.stomps]
+url = "stomps://127.0.0.1:0"
+[listeners.stomps.tls]
+certificate = "FOLDER/server.pem"
+key = "FOLDER/server-key.pem"
+[listeners.web]
+url = "ws://127.0.0.1:0"
+[listeners.mqtt]
+url = "mqtt://127.0.0.1:0"
+[listeners.amqp]
+url = "amqp://127.0.0.1:0"
+[auth.users]
+alice = "{hash_password("secret")}"
+root = "{hash_password("secret")}"
+{ROOT}
+{permission(
+    "alice", publish=["mine/#", "$queue/mine/#"], subscribe=["mine/#", "$queue/mine/#"], declare=["$queue/mine/#"]
+)}
+[[policy]]
+name = "cut"
+topics = ["cut/#"]
+[[policy.rule]]
+when = {{ lag_records = 50 }}
+then = {{ action = "disconnect" }}
+[[policy]]
+name = "drop"
+topics = ["drop/#"]
+[[policy.rule]]
+when = {{ lag_records = 50 }}
+then = {{ action = "discard", which = "oldest", keep_records = 10 }}
+[[policy]]
+name = "acks"
+topics = ["$queue/acks"]
+[[policy.rule]]
+when = {{ ack_age = "100ms" }}
+then = {{ action = "close_consumer" }}
+"""
+LOGIN = {"login": "root", "passcode": "secret"}
+CONNECT = b"CONNECT\naccept-version:1.2\nlogin:root\npasscode:secret\n\n\0"
+
+
+@pytest.fixture(scope="module")
+def house(start: BrokerFactory, certificates: Path) -> Iterator[BrokerProcess]:
+    process = start(CONFIG.replace("FOLDER", str(certificates)), server={"send_buffer": "16KiB"})
+    process.login = "root:secret"
+    yield process
+    process.stop()
+
+
+def joined(house: BrokerProcess, listener: str = "stomp", **more: object) -> Client:
+    return Client(house.ports[listener] or 0, **{**LOGIN, **more})  # type: ignore[arg-type]
+
+
+# -- other protocols ---------------------------------------------------------------------------------------------------
+
+
+def test_a_message_comes_by_any_protocol_with_its_properties(house: BrokerProcess, name: str) -> None:
+    stomp = joined(house)
+    mqtt = Paho(house.ports["mqtt"] or 0, name, user=("root", "secret"))
+    amqp = Pika(house.ports["amqp"] or 0, credentials=pika.PlainCredentials("root", "secret"))
+    stomp.subscribe(f"/topic/{name}.x")
+    mqtt.subscribe(f"{name}/x")
+    queue = amqp.queue()
+    amqp.channel.queue_bind(queue, "amq.topic", f"{name}.x")
+    amqp.consume(queue)
+    sent = {"content-type": "text/plain", "correlation-id": "c1", "own": "value"}
+    stomp.send(f"/topic/{name}.x", "by stomp", **{**sent, "reply-to": "/topic/answers.here"})
+    mqtt.publish(
+        f"{name}/x", b"by mqtt", 1, properties=properties(
+            "PUBLISH", ContentType="text/plain", CorrelationData=b"c1", ResponseTopic="answers/here",
+            UserProperty=[("own", "value")],
+        )
+    )  # fmt: skip
+    amqp.out.basic_publish("amq.topic", f"{name}.x", b"by amqp", amqp_properties(
+        content_type="text/plain", correlation_id="c1", headers={"own": "value", "number": 7}, priority=3,
+        message_id="m",
+    ))  # fmt: skip
+    bodies = {"by stomp", "by mqtt", "by amqp"}
+    assert set(stomp.bodies(3)) == bodies
+    for headers, body in stomp.heard.messages:
+        assert {name: headers[name] for name in sent} == sent, body
+        if body != "by amqp":
+            assert headers["reply-to"] == "/topic/answers.here"
+        else:
+            assert (headers["number"], headers["priority"], headers["amqp-message-id"]) == ("7", "3", "m")
+    until(lambda: len(mqtt.messages) == 3, what="all come by MQTT")
+    for message in mqtt.messages:
+        about = message.properties
+        assert (about.ContentType, about.CorrelationData) == ("text/plain", b"c1")
+        assert dict(about.UserProperty)["own"] == "value"
+    for one in amqp.wait(3):
+        assert (one.properties.content_type, one.properties.correlation_id) == ("text/plain", "c1")
+        assert one.headers["own"] == "value"
+    stomp.leave()
+    amqp.close()
+    mqtt.close()
+
+
+def test_queues_are_shared_with_amqp(house: BrokerProcess, name: str) -> None:
+    stomp = joined(house)
+    amqp = Pika(house.ports["amqp"] or 0, credentials=pika.PlainCredentials("root", "secret"))
+    stomp.send(f"/queue/{name}", "from stomp", persistent="true", priority="4")
+    _, about, body = amqp.channel.basic_get(name, auto_ack=True)
+    assert (body, about.delivery_mode, about.priority) == (b"from stomp", 2, 4)
+    amqp.out.basic_publish("", name, b"from amqp")
+    stomp.subscribe(f"/amq/queue/{name}", ack="client")
+    assert stomp.bodies(1) == ["from amqp"]
+    amqp.channel.queue_delete(name)
+    assert "was deleted" in stomp.error()[1], "its consumer is told"
+    amqp.close()
+
+
+# -- wires -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("subprotocol", ["v12.stomp", "v11.stomp", "v10.stomp"])
+@pytest.mark.parametrize("opcode", [TEXT, BINARY])
+def test_in_a_websocket(house: BrokerProcess, name: str, subprotocol: str, opcode: int) -> None:
+    with socket.create_connection(("127.0.0.1", house.ports["web"] or 0), PATIENCE_S) as sock:
+        answer = upgrade(sock, "/stomp", "127.0.0.1", subprotocol)
+        assert f"Sec-WebSocket-Protocol: {subprotocol}\r\n" in answer
+        frames = Frames(answer)
+        sock.sendall(frame(CONNECT, opcode))
+        send = f"SEND\ndestination:/queue/{name}\n\nhello\0"
+        for text in (f"SUBSCRIBE\nid:1\ndestination:/queue/{name}\n\n\0", send[:20], send[20:]):
+            sock.sendall(frame(text.encode(), opcode))
+        got = b""
+        while b"hello\0" not in got:
+            frames.feed(sock.recv(65536))
+            got += frames.take()
+        assert got.startswith(b"CONNECTED\n")
+
+
+def test_in_tls(house: BrokerProcess, certificates: Path, name: str) -> None:
+    context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+    plain = socket.create_connection(("127.0.0.1", house.ports["stomps"] or 0), PATIENCE_S)
+    with context.wrap_socket(plain, server_hostname="localhost") as sock:
+        sock.sendall(CONNECT + f"SEND\ndestination:/queue/{name}\nreceipt:1\n\nx\0".encode())
+        got = b""
+        while b"receipt-id:1" not in got:
+            got += sock.recv(65536)
+        assert got.startswith(b"CONNECTED\n")
+
+
+# -- permissions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("do", "allowed"),
+    [
+        ("SEND\ndestination:/topic/mine.a\n", True),
+        ("SEND\ndestination:/topic/others.a\n", False),
+        ("SEND\ndestination:/queue/others\n", False),
+        ("SEND\ndestination:/exchange/amq.fanout\n", False),
+        ("SUBSCRIBE\nid:1\ndestination:/topic/mine.>\n", True),
+        ("SUBSCRIBE\nid:1\nack:client\ndestination:/topic/mine.>\n", True),
+        ("SUBSCRIBE\nid:1\ndestination:/topic/>\n", False),
+        ("SUBSCRIBE\nid:1\nack:client\ndestination:/topic/>\n", False),
+        ("SUBSCRIBE\nid:1\ndestination:/queue/others\n", False),
+        ("SUBSCRIBE\nid:1\ndestination:/temp-queue/own\n", True),
+        ("SEND\ndestination:/topic/$SYS.a\n", False),
+    ],
+)
+def test_permissions(house: BrokerProcess, do: str, allowed: bool) -> None:
+    raw = Raw(house.ports["stomp"] or 0, CONNECT.replace(b"root", b"alice"))
+    raw.sock.sendall(f"{do}receipt:1\n\n\0".encode())
+    answer = raw.frame()
+    assert answer.startswith(b"RECEIPT" if allowed else b"ERROR"), answer
+    assert allowed or (b"receipt-id:1" in answer and raw.frame() == b"")
+    raw.close()
+
+
+# -- slow consumers ----------------------------------------------------------------------------------------------------
+
+
+def stuck(house: BrokerProcess, topic: str) -> Raw:
+    """A subscriber with little room, which reads nothing from now on."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect(("127.0.0.1", house.ports["stomp"] or 0))
+    raw = Raw.__new__(Raw)
+    raw.sock, raw.data = sock, b""
+    sock.settimeout(PATIENCE_S)
+    sock.sendall(CONNECT.replace(b"\n\n", b"\nclient-id:slow\n\n") + (
+        f"SUBSCRIBE\nid:1\ndestination:{topic}\nreceipt:1\n\n\0".encode()
+    ))
+    assert raw.frame().startswith(b"CONNECTED")
+    assert raw.frame().startswith(b"RECEIPT")
+    return raw
+
+
+def test_a_slow_consumer_is_cut_with_the_sentence_why(house: BrokerProcess, name: str) -> None:
+    raw, other = stuck(house, f"/topic/cut.{name}"), joined(house)
+    until(lambda: bool(publish(other, f"/topic/cut.{name}") or house.verdicts("slow")), what="a verdict")
+    sentence = house.verdicts("slow")[0]["text"]
+    frames = []
+    while frame := raw.frame():
+        frames.append(frame)
+    assert frames[-1].startswith(b"ERROR\n")
+    assert sentence.encode() in frames[-1], "after whole records, the reason"
+    assert all(frame.startswith(b"MESSAGE\n") for frame in frames[:-1])
+    other.leave()
+    raw.close()
+
+
+def test_a_gap_is_told_on_the_next_record(house: BrokerProcess, name: str) -> None:
+    raw, other = stuck(house, f"/topic/drop.{name}"), joined(house)
+    until(
+        lambda: bool(publish(other, f"/topic/drop.{name}")) or "discard" in str(house.verdicts("slow")[:1]),
+        what="records are dropped",
+    )
+    raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    while b"x-headway-gap-records:" not in (got := raw.frame()):
+        assert got.startswith(b"MESSAGE\n")
+    assert b"x-headway-gap-reason:discarded\n" in got
+    other.leave()
+    raw.close()
+
+
+def publish(client: Client, destination: str) -> None:
+    for _ in range(20):
+        client.conn.send(destination, "x" * 2000)
+    client.send(destination, "x")
+
+
+def test_who_acknowledges_nothing_is_told_so(house: BrokerProcess) -> None:
+    client = joined(house)
+    client.subscribe("/queue/acks", ack="client", prefetch_count="1")
+    client.send("/queue/acks", "a")
+    client.send("/queue/acks", "b")
+    assert "acknowledge" in client.error()[1]

@@ -29,6 +29,11 @@ class QueueForm(NamedTuple):
     """Makes the properties of a message of another protocol. They say the same in the queue's form and in MQTT's."""
     read_common: Callable[[Properties], CommonProperties]
     """Reads any properties, whatever protocol they came by. Equal ones are read once."""
+    find_bytes: Callable[[bytes, str], bytes | None]
+    """Returns the value of a header of bytes, from native properties or the lead of a record, without reading the rest.
+    Whoever asks checks what he gets."""
+    address: Callable[[bytes], tuple[str, str]]
+    """Returns exchange and topic of the record with this lead."""
 
 
 class Codec(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headway.wire.amqp.common import read_common, write_common
-from headway.wire.amqp.dialect import AmqpDialect, lead_bytes
+from headway.wire.amqp.common import find_bytes, read_common, write_common
+from headway.wire.amqp.dialect import AmqpDialect, address_in, lead_bytes
 from headway.wire.amqp.primitives import read_bare_table, write_table
 from headway.wire.amqp.properties import read
 from headway.wire.amqp.versions import OFFERED
@@ -16,6 +16,7 @@ OLDER = b"AMQP\x01"
 QUEUES = QueueForm(
     AmqpDialect(), lambda offsets: AmqpDialect(topics=True, offsets=offsets), lead_bytes, write_table,
     lambda table: read_bare_table(table[4:], "arguments"), lambda raw: read(raw).headers, write_common, read_common,
+    find_bytes, address_in,
 )
 CODEC = Codec(
     port=5672, tls_port=5671, packet_bytes_max=16_000_000, in_flight_max=65_535,

@@ -84,6 +84,21 @@ def _write_reply_to(address: Address, values: dict[str, bytes], headers: dict[st
             headers[REPLY_TOPIC] = True
 
 
+def find_bytes(raw: bytes, name: str) -> bytes | None:
+    """Returns a header of bytes, found by how its name is written."""
+    mark = _mark(name)
+    at = raw.find(mark)
+    if at < 0:
+        return None
+    start = at + len(mark) + 4
+    return raw[start : start + int.from_bytes(raw[start - 4 : start], "big")]
+
+
+@lru_cache(16)
+def _mark(name: str) -> bytes:
+    return write_short(name) + b"x"
+
+
 def read_common(properties: Properties) -> CommonProperties:
     if properties is NO_PROPERTIES:
         return NO_COMMON

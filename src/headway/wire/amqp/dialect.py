@@ -68,6 +68,12 @@ def lead_bytes(data: bytes, start: int) -> int:
     return header_at - start + int.from_bytes(data[header_at - 4 : header_at], "big")
 
 
+def address_in(lead: bytes) -> tuple[str, str]:
+    """Returns exchange and topic of the record with this lead."""
+    end, key_at = 2 + int.from_bytes(lead[:2], "big"), 3 + lead[2]
+    return lead[3:key_at].decode(), topic_of(lead[key_at + 1 : end].decode())
+
+
 def read_message(record: bytes) -> Message:
     address, header, body = split_record(record)
     key_at = 1 + address[0]

@@ -25,9 +25,10 @@ from io import BytesIO
 from itertools import accumulate
 
 from headway.core.message import TOPICS, Record
-from headway.wire.amqp1.properties import TOPIC, annotated, header_section, lead_of
+from headway.wire.amqp1.properties import KEPT, TOPIC, annotated, header_section, kept_lead, lead_of
 from headway.wire.amqp1.sections import body_lead
 from headway.wire.amqp1.writing import uint
+from headway.wire.codecs import queue_form
 from headway.wire.columns import equal_pieces
 
 FEW = 8
@@ -198,25 +199,28 @@ class Amqp1Envelope:
 
 
 def _messages(data: bytes, ends: Sequence[int], decode: Callable[[bytes], Record], returns: int) -> list[bytes]:
-    """Returns the messages of a queue's records. The payload stands at the end of a record; records of one size with
-    equal bytes in front of it have equal properties."""
+    """Returns the messages of a queue's records. Records of one size with an equal lead have equal properties."""
+    lead_bytes = queue_form().lead_bytes
     known: dict[int, tuple[bytes, bytes]] = {}
     found: list[bytes] = []
     start = 0
     for end in ends:
         lead = known.get(end - start)
         if lead is None or not data.startswith(lead[0], start):
-            record = decode(data[start:end])
-            lead = data[start : end - len(record.payload)], _front(record, returns)
-            known[end - start] = lead
+            raw = data[start : start + lead_bytes(data, start)]
+            lead = known[end - start] = raw, _front(raw, end - start - len(raw), decode, returns)
         found.append(lead[1] + data[start + len(lead[0]) : end])
         start = end
     return found
 
 
-def _front(record: Record, returns: int) -> bytes:
-    """Returns everything in front of the payload."""
-    header, sections, kind = lead_of(record.properties, record.qos)
-    if record.exchange == TOPICS:
-        sections = annotated(sections, {TOPIC: record.topic})
-    return header_section(header, returns) + sections + body_lead(kind, len(record.payload))
+def _front(raw: bytes, payload_bytes: int, decode: Callable[[bytes], Record], returns: int) -> bytes:
+    """Returns everything in front of the payload, from the lead of a record. What AMQP 1.0 kept is not read anew."""
+    form = queue_form()
+    lead = kept_lead(form.find_bytes(raw, KEPT))
+    if lead is None:
+        record = decode(raw)
+        lead = lead_of(record.properties, record.qos)
+    exchange, topic = form.address(raw)
+    sections = annotated(lead.sections, {TOPIC: topic}) if exchange == TOPICS else lead.sections
+    return header_section(lead.header, returns) + sections + body_lead(lead.body, payload_bytes)

@@ -2,8 +2,9 @@
 
 Rules:
 - Consumers of AMQP 1.0 get a publisher's sections as they came: annotations, properties and application properties.
-  For that the bare lead goes along in one header, ``KEPT``, whose first byte is the kind of the body. Consumers of
-  other protocols get what has a counterpart with them; types that they lack are texts.
+  For that the bare lead goes along in one header, ``KEPT``: the kind of the body, the size of the header's fields,
+  these, and the lead. Consumers of other protocols get what has a counterpart with them; types that they lack are
+  texts.
 - A message of another protocol has its sections made here, once for equal properties.
 - What the broker says of a record (its topic, offset, gap) is in message annotations, ``x-opt-headway-…``, in front
   of those of the publisher.
@@ -16,6 +17,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from headway.core.base import ProtocolError
 from headway.core.message import BadTopic, Properties, topic_of, validate_topic
 from headway.wire.amqp1 import writing
 from headway.wire.amqp1.addresses import Kind, read_address
@@ -25,8 +27,10 @@ from headway.wire.amqp1.sections import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     Body,
+    Parts,
+    split,
 )
-from headway.wire.amqp1.values import Described, Raw, Symbol, Uuid, malformed, read
+from headway.wire.amqp1.values import Described, Raw, Symbol, Uuid, malformed, read, skip
 from headway.wire.codecs import queue_form
 from headway.wire.common import Address, CommonProperties
 
@@ -65,21 +69,21 @@ class Lead(NamedTuple):
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def _section(lead: bytes, number: int) -> Any:
-    """Returns the value of a section in a bare lead; None: it is not there."""
+def _sections(lead: bytes) -> dict[int, Any]:
+    """Returns the values of the sections in a bare lead."""
     pos, end = 0, len(lead)
+    found: dict[int, Any] = {}
     while pos < end:
         section, pos = read(lead, pos, end)
         assert isinstance(section, Described)
-        known = section.descriptor
-        if known == number or known == _WORDS[number]:
-            return section.value
-    return None
+        said = section.descriptor
+        found[_WORDS.get(said, 0) if isinstance(said, str) else said if isinstance(said, int) else 0] = section.value
+    return found
 
 
 _WORDS = {
-    MESSAGE_ANNOTATIONS: "amqp:message-annotations:map", PROPERTIES: "amqp:properties:list",
-    APPLICATION_PROPERTIES: "amqp:application-properties:map",
+    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS, "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION_PROPERTIES,
 }  # fmt: skip
 _FIELDS = 13
 
@@ -156,10 +160,11 @@ def _read(content: Content) -> Facts:
     durable, priority, ttl, *_ = _list(read(content.header, 0, len(content.header))[0] if content.header else None, 5,
                                        "a header")  # fmt: skip
     lead = content.lead
-    annotations = _map(_section(lead, MESSAGE_ANNOTATIONS), "message annotations")
-    fields = _list(_section(lead, PROPERTIES), _FIELDS, "properties")
+    sections = _sections(lead)
+    annotations = _map(sections.get(MESSAGE_ANNOTATIONS), "message annotations")
+    fields = _list(sections.get(PROPERTIES), _FIELDS, "properties")
     message_id, user_id, to, subject, reply_to, correlation_id, kind, encoding, _, created, group, number, _ = fields
-    headers = _headers(_map(_section(lead, APPLICATION_PROPERTIES), "application properties"))
+    headers = _headers(_map(sections.get(APPLICATION_PROPERTIES), "application properties"))
     for name, value in annotations.items():
         if isinstance(name, str) and name.startswith(OPTION) and (one := _plain(value)) is not _plain:
             headers.setdefault(f"x-headway-{name.removeprefix(OPTION)}", one)
@@ -167,8 +172,6 @@ def _read(content: Content) -> Facts:
         headers.setdefault(GROUP, str(group))
         headers.setdefault(GROUP_SEQUENCE, number if isinstance(number, int) else 0)
     routed = dict(headers)
-    if lead or content.body is not Body.DATA:
-        headers[KEPT] = bytearray((content.body,)) + lead
     common = CommonProperties(
         content_type=_text(kind), content_encoding=_text(encoding), correlation_id=_text(correlation_id),
         reply_to=reply_address(_text(reply_to)), message_id=_text(message_id),
@@ -177,6 +180,9 @@ def _read(content: Content) -> Facts:
         expiration_ms=ttl if type(ttl) is int else None, user_id=_text(user_id), persistent=durable is True,
         headers=headers,
     )  # fmt: skip
+    if lead or content.body is not Body.DATA:
+        fixed = _write_header(common, common.persistent)
+        headers[KEPT] = bytearray((content.body, len(fixed))) + fixed + lead
     return Facts(
         queue_form().write_common(common), routed, durable is True, common.expiration_ms, _text(to), _text(subject),
         common.user_id,
@@ -198,16 +204,41 @@ def lead_of(properties: Properties, qos: int) -> Lead:
 
 
 def _lead_of(properties: Properties, durable: bool, told: tuple[tuple[str, str], ...]) -> Lead:
-    common = queue_form().read_common(properties)
-    header = _write_header(common, durable or common.persistent)
-    kept = common.headers.get(KEPT)
-    if isinstance(kept, bytes | bytearray) and kept and kept[0] <= Body.SECTIONS:
-        lead = Lead(header, bytes(kept[1:]), Body(kept[0]))
-    else:
+    form, native = queue_form(), properties.native
+    lead = None if native is None else kept_lead(form.find_bytes(native, KEPT))
+    if lead is None:
+        common = form.read_common(properties)
+        header = _write_header(common, durable or common.persistent)
         lead = Lead(header, _write_sections(common), Body.DATA)
     if told:
         lead = lead._replace(sections=annotated(lead.sections, {f"x-opt-{name}": text for name, text in told}))
     return lead
+
+
+def kept_lead(kept: bytes | None) -> Lead | None:
+    """Returns what a message of AMQP 1.0 kept; None: nothing, or something that somebody else wrote."""
+    if kept is None or len(kept) < 2 or kept[0] > Body.SECTIONS or len(kept) < 2 + kept[1]:
+        return None
+    header, sections = kept[2 : 2 + kept[1]], kept[2 + kept[1] :]
+    try:
+        if not _is_header(header) or split(sections, 0, len(sections)) != _bare(len(sections)):
+            return None
+    except ProtocolError:
+        return None
+    return Lead(header, sections, Body(kept[0]))
+
+
+def _is_header(fields: bytes) -> bool:
+    """Tells whether these are the three first fields of a header, or none."""
+    pos = 0
+    for _ in range(3 if fields else 0):
+        pos = skip(fields, pos, len(fields))
+    return pos == len(fields)
+
+
+def _bare(end: int) -> Parts:
+    """Returns the parts of a message that is a bare lead of this size and nothing else."""
+    return Parts((0, 0), (0, end), Body.NULL, (end, end))
 
 
 _lead_lately = lru_cache(1024)(_lead_of)
@@ -265,7 +296,7 @@ def _write_sections(common: CommonProperties) -> bytes:
         found = _PROPERTIES + writing.list_of(fields)
     pairs = [
         (writing.string(name), writing.value(value)) for name, value in headers.items()
-        if not name.startswith(TOLD) and not isinstance(value, list | tuple | Mapping)
+        if name != KEPT and not name.startswith(TOLD) and not isinstance(value, list | tuple | Mapping)
     ]  # fmt: skip
     if pairs:
         found += b"\0\x53\x74" + writing.map_of(pairs)

@@ -6,6 +6,7 @@ import base64
 from functools import partial
 
 import pytest
+from tests.interop.conftest import BrokerFactory
 from tests.interop.jms_client import (
     AUTO,
     CLIENT,
@@ -18,7 +19,7 @@ from tests.interop.jms_client import (
     JmsError,
     needs_jms,
 )
-from tests.interop.openwire_fixtures import broker, connection, fresh, jms, url_of
+from tests.interop.openwire_fixtures import LISTENERS, broker, connection, fresh, jms, url_of
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
 
@@ -332,3 +333,25 @@ def test_what_cannot_be_had_is_refused_with_its_reason(jms: Jms, connection: str
     with pytest.raises(JmsError, match="selectors"):
         jms.consumer(session, fresh(), "a = 1")
     assert jms.consumer(session, fresh()), "the connection goes on"
+
+
+def test_a_snapshot_a_conflated_topic_and_a_retained_message(jms: Jms, start: BrokerFactory) -> None:
+    broker = start(f'{LISTENERS}[[topic]]\nfilter = "flights/#"\nkey = "/id"\n')
+    connection = jms.connect(url_of(broker))
+    session = jms.session(connection)
+    producer = jms.producer(session)
+    for number in range(2):
+        jms.send(producer, session, f'{{"id": {number}}}', "topic://flights.a")
+    consumer = jms.consumer(session, "topic://flights.>", "/*+ snapshot=true marks=true conflate=50ms */ TRUE")
+    got = [jms.got(consumer) for _ in range(4)]
+    events = [message.properties.get("headway-event") for message in got]
+    assert events == ["String:snapshot_begin", None, None, "String:snapshot_end"]
+    assert [message.body for message in got[1:3]] == ['{"id": 0}', '{"id": 1}']
+    assert [message.properties["headway-key"] for message in got[1:3]] == ["String:0", "String:1"]
+    jms.send(producer, session, '{"id": 1, "new": true}', "topic://flights.a")
+    assert jms.got(consumer).body == '{"id": 1, "new": true}'
+    jms.send(producer, session, "kept", "topic://kept", properties={"ActiveMQ.Retain": "boolean:true"})
+    retained = jms.got(jms.consumer(session, "topic://kept?consumer.retroactive=true"))
+    assert (retained.body, retained.properties["ActiveMQ.Retained"]) == ("kept", "Boolean:true")
+    jms.do("close", connection)
+    broker.stop()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Refused
-from headway.core.message import Run
+from headway.core.message import TOPICS, Run
 from headway.server.connections import Steps
 from headway.server.openwire.destinations import each_of
 from headway.server.peers import topic_named
@@ -107,6 +107,12 @@ class Publishing:
         """Publishes a run of one record. Returns whether the journal keeps it. Raises :class:`Refused`."""
         peer = self._peer
         broker, now = peer.engine.broker, peer.engine.now()
+        if run.retain and run.exchange == TOPICS:
+            _, taken, work, refused, _ = broker.intake.publish_some(self.session, [run], now, 0)
+            peer.budget.left -= work - 1
+            if refused is not None:
+                raise refused
+            return True
         done, taken, accepted, work, _, refused = broker.intake.publish_slice(self.session, run, now)
         peer.budget.left -= work - 1
         if refused is not None:

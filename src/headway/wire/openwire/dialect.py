@@ -27,6 +27,8 @@ from headway.wire.openwire.primitives import ABSENT, i32, i64
 OWN_PRODUCER = ProducerId(OWN_ID, 0, 0)
 OFFSET = "x-headway-offset"
 RETAINED = "ActiveMQ.Retained"
+TOLD = "headway-"
+"""The prefix of names with which the broker says what a record is."""
 _HEAD = bytes((Type.MESSAGE_DISPATCH,)) + b"\0\0\0\0\0"
 _BODY_BYTES_MAX = 2**31 - 1
 
@@ -78,6 +80,9 @@ class OpenWireDialect(msgspec.Struct, frozen=True):
             destination = Destination(Type.TOPIC, self.shown_as)
         if self.offsets and sequence:
             told = {OFFSET: sequence, **(told or {})}
+        if properties.native is not None and properties.user:  # else they are among the headers
+            said = {name: text for name, text in properties.user if name.startswith(TOLD)}
+            told = {**said, **(told or {})} if said else told
         if told:
             common = msgspec.structs.replace(common, headers={**common.headers, **told})
         own_id, structure = MessageId(None, OWN_PRODUCER, sequence), ABSENT

@@ -22,6 +22,15 @@ CACHE_ENTRIES_MAX = 16_384
 CACHE_BYTES_MAX = 4 * 1024 * 1024
 """The most that the objects of one client may take up; more than any JMS client uses."""
 ENTRY_BYTES = 200
+REMEMBERED_BYTES_MAX = 256
+_MESSAGE_ID = int(Type.MESSAGE_ID)
+_NUMBERS_BEHIND = {
+    int(kind): numbers for kind, numbers in [
+        (Type.QUEUE, 0), (Type.TOPIC, 0), (Type.TEMP_QUEUE, 0), (Type.TEMP_TOPIC, 0), (Type.CONNECTION_ID, 0),
+        (Type.BROKER_ID, 0), (Type.SESSION_ID, 1), (Type.CONSUMER_ID, 2), (Type.PRODUCER_ID, 2),
+    ]
+}  # fmt: skip
+"""How many numbers stand behind an object's text."""
 NOT_KEPT = b"\1\xff\xff"
 """The bytes before an object of which nothing is to be kept."""
 
@@ -159,22 +168,16 @@ class FrameReader(OpenWireReader):
         if not self.data[self.take(1, what)]:
             return None
         kind = self.u8(what)
-        if kind == Type.MESSAGE_ID:
+        if kind == _MESSAGE_ID:
             return self._message_id(what)
-        if Type.QUEUE <= kind <= Type.TEMP_TOPIC:
-            return Destination(Type(kind), self.text(what) or "")
+        numbers = _NUMBERS_BEHIND.get(kind)
+        if numbers is not None:  # a text, and some numbers
+            start = self.pos
+            named = self.data[self.take(1, what)]
+            self.take((self.u16(what) if named else 0) + 8 * numbers, what)
+            raw = self.data[start : self.pos]
+            return _known(kind, raw) if len(raw) <= REMEMBERED_BYTES_MAX else _read_object(kind, raw)
         match kind:
-            case Type.CONSUMER_ID:
-                return ConsumerId(self.text(what) or "", self.i64(what), self.i64(what))
-            case Type.PRODUCER_ID:
-                connection, value = self.text(what) or "", self.i64(what)
-                return ProducerId(connection, self.i64(what), value)
-            case Type.SESSION_ID:
-                return SessionId(self.text(what) or "", self.i64(what))
-            case Type.CONNECTION_ID:
-                return ConnectionId(self.text(what) or "")
-            case Type.BROKER_ID:
-                return BrokerId(self.text(what) or "")
             case Type.LOCAL_TRANSACTION_ID:
                 value, of = self.i64(what), self.cached(what)
                 return LocalTransactionId(value, of if isinstance(of, ConnectionId) else None)
@@ -197,6 +200,28 @@ class FrameReader(OpenWireReader):
         if self.flag(what):
             for _ in range(self.u16(what)):
                 self.nested(what)
+
+
+def _read_object(kind: int, raw: bytes) -> Object:
+    """Reads an object that is a text and some numbers."""
+    r = OpenWireReader(raw)
+    text = r.text("name") or ""
+    match kind:
+        case Type.CONSUMER_ID:
+            return ConsumerId(text, r.i64("number"), r.i64("number"))
+        case Type.PRODUCER_ID:
+            value = r.i64("number")
+            return ProducerId(text, r.i64("number"), value)
+        case Type.SESSION_ID:
+            return SessionId(text, r.i64("number"))
+        case Type.CONNECTION_ID:
+            return ConnectionId(text)
+        case Type.BROKER_ID:
+            return BrokerId(text)
+    return Destination(Type(kind), text)
+
+
+_known = lru_cache(4096)(_read_object)
 
 
 def write_object(known: Object) -> bytes:

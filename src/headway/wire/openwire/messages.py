@@ -225,18 +225,24 @@ def _id_lead(message_id: MessageId, form: Form) -> bytes:
 
 def parse_message_id(text: str, own_id: MessageId) -> MessageId:
     """Returns the id whose text this is, as the sender's client sees it; an id of another kind keeps its text."""
-    connection, *numbers = text.rsplit(":", 3)
-    if len(numbers) == 3 and all(number.isascii() and number.isdigit() and len(number) < 19 for number in numbers):
-        session, value, sequence = map(int, numbers)
-        known = MessageId(None, _producer(connection, session, value), sequence)
-        if str(known) == text:
-            return known
+    of, _, sequence = text.rpartition(":")
+    producer = _producer(of)
+    if producer is not None and _is_number(sequence):
+        return MessageId(None, producer, int(sequence))
     return own_id._replace(text=text)
 
 
+def _is_number(text: str) -> bool:
+    """Tells whether this is how Java writes a number of 64 bits that is not negative."""
+    return text.isascii() and text.isdigit() and len(text) < 19 and (text[0] != "0" or text == "0")
+
+
 @lru_cache(1024)
-def _producer(connection: str, session: int, value: int) -> ProducerId:
-    return ProducerId(connection, session, value)
+def _producer(text: str) -> ProducerId | None:
+    connection, *numbers = text.rsplit(":", 2)
+    if len(numbers) != 2 or not all(map(_is_number, numbers)):
+        return None
+    return ProducerId(connection, int(numbers[0]), int(numbers[1]))
 
 
 def _reply_to(address: Address | None, temporary: bool) -> bytes:

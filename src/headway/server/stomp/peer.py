@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headway.server.engine import Engine
 
 TRANSACTIONS_MAX = 100
+NAME_CHARS_MAX = 255
 PORTION = 256
 """Deliveries that are settled in one step."""
 SILENCE = 2 / 1.5
@@ -181,6 +182,8 @@ class StompPeer(BasePeer[Item]):
         name = _transaction(headers, "BEGIN")
         if name in self._transactions:
             raise ProtocolError(f"transaction {name[:60]!r} has begun already", reason=Reason.PROTOCOL_ERROR)
+        if len(name) > NAME_CHARS_MAX:
+            raise ProtocolError(f"the name of a transaction has {NAME_CHARS_MAX} characters at most")
         if len(self._transactions) >= TRANSACTIONS_MAX:
             raise Refused(Reason.CLIENT_MEMORY, f"a connection may have {TRANSACTIONS_MAX} transactions at a time")
         self._transactions[name] = Transaction(self.granted)

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 RECEIPT = "x-headway-receipt"
 """The header that asks what became of a record."""
-KNOWN_MAX = 256
+KNOWN_MAX = 64
+KNOWN_CHARS_MAX = 512
+"""Headers up to this size are remembered, so many times."""
 _TEMPORARY = (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
 
 About = tuple[Properties, dict[str, object] | None, int, int | None]
@@ -148,7 +150,8 @@ class Publisher:
         known = self._known.get(key)
         if known is None:
             known = self._read(headers)
-            if "expires" not in headers:  # that is another lifetime each time
+            small = sum(len(name) + len(value) for name, value in key) <= KNOWN_CHARS_MAX
+            if small and "expires" not in headers:  # that is another lifetime each time
                 if len(self._known) >= KNOWN_MAX:
                     self._known.clear()
                 self._known[key] = known

@@ -32,7 +32,7 @@ from headway.core.queue import Queue
 from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.peers import DURABLE, binding_key_of, filter_of, name_of_topic, read_terms
 from headway.server.protocols import QUEUES
-from headway.wire.stomp.destinations import Destination, Kind, destinations_of
+from headway.wire.stomp.destinations import NAME_BYTES_MAX, Destination, Kind, destinations_of
 from headway.wire.stomp.envelope import StompEnvelope
 from headway.wire.stomp.faults import BAD_HEADER, NO_DESTINATION, NO_HEADER, StompFault
 from headway.wire.stomp.items import Headers
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headway")
 
+ID_CHARS_MAX = 255
 ACKS = ("auto", "client", "client-individual")
 PREFETCHES = ("activemq.prefetchSize", "prefetch-count")
 NAMES = ("activemq.subscriptionName", "durable-subscription-name")
@@ -84,6 +85,8 @@ class Subscriber:
         if peer.version and "id" not in headers:
             raise StompFault(NO_HEADER, "SUBSCRIBE has no id")
         name, ack = headers.get("id", text), headers.get("ack", "auto")
+        if len(name) > ID_CHARS_MAX and "id" in headers:
+            raise StompFault(BAD_HEADER, f"the id of a subscription has {ID_CHARS_MAX} characters at most")
         if ack not in ACKS:
             raise StompFault(BAD_HEADER, f"ack:{ack[:40]} (known: {', '.join(ACKS)})")
         found = destinations_of(text)
@@ -148,6 +151,8 @@ class Subscriber:
                 if durable is None:
                     queue = named.subscribed(bound, exchange)
                 else:
+                    if len(durable.encode()) > NAME_BYTES_MAX:
+                        raise Refused(Reason.PRECONDITION_FAILED, f"the name {durable[:60]!r}... is too long")
                     queue = self._bound(named.named(durable, _kept_terms(headers)), bound, exchange)
             case Kind.TEMP_QUEUE:
                 options = _options(headers, Use.QUEUE)

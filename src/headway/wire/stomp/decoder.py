@@ -29,8 +29,8 @@ from headway.wire.stomp.versions import V1_0, Version, agreed, unescaped
 CONNECT_BYTES_MAX = 64 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 HEADERS_MAX = 500
-HEADS_MAX = 256
-HEAD_KEPT_BYTES = 1024
+HEADS_MAX = 64
+HEAD_KEPT_BYTES = 512
 """Heads up to this size are remembered, this many."""
 RUN_MAX = 4096
 COMMANDS = frozenset({

@@ -24,7 +24,7 @@ from headway.server.stomp.subscribing import Subscriber
 from headway.server.stomp.temporaries import Temporaries
 from headway.wire.stomp.decoder import StompDecoder
 from headway.wire.stomp.faults import StompFault
-from headway.wire.stomp.items import Connect, Frame, Headers, Item, Sent
+from headway.wire.stomp.items import Acks, Connect, Frame, Headers, Item, Sent
 from headway.wire.stomp.replies import HEARTBEAT, error, receipt
 from headway.wire.stomp.versions import V1_0, Version
 
@@ -96,8 +96,14 @@ class StompPeer(BasePeer[Item]):
         if type(item) is Connect:
             self._greeting.begin(item)
             return
-        self._doing = headers = item.headers
         self.granted  # noqa: B018  raises
+        if type(item) is Acks:
+            self._doing = {}
+            ids = self._subscriber.settled_by(item.ids)
+            self.budget.begin(self._settled(ids, refuses=False, requeue=False))
+            return
+        assert not isinstance(item, Connect | Acks)
+        self._doing = headers = item.headers
         if type(item) is Sent:
             self._publisher.send(item)
             return

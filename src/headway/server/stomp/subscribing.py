@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("headway")
 
 ID_CHARS_MAX = 255
+ID_DIGITS_MAX = 18
 ACKS = ("auto", "client", "client-individual")
 PREFETCHES = ("activemq.prefetchSize", "prefetch-count")
 NAMES = ("activemq.subscriptionName", "durable-subscription-name")
@@ -67,14 +69,17 @@ class Held(NamedTuple):
 
 
 class Subscriber:
-    __slots__ = ("_held", "_peer")
+    __slots__ = ("_held", "_of", "_peer")
 
     def __init__(self, peer: ClientSide) -> None:
         self._peer = peer
         self._held: dict[str, Held] = {}
+        self._of: dict[Subscription, Held] = {}
+        """The SUBSCRIBE of each subscription."""
 
     def over(self) -> None:
         self._held.clear()
+        self._of.clear()
         del self._peer
 
     def subscribe(self, headers: Headers) -> bool:
@@ -109,8 +114,12 @@ class Subscriber:
             begun.subscriptions.append(subscription)
             kept = kept or subscription.durable
             peer.budget.left -= SUBSCRIBE_WORK
-        self._held[name] = begun
+        self._hold(name, begun)
         return kept
+
+    def _hold(self, name: str, begun: Held) -> None:
+        self._held[name] = begun
+        self._of |= dict.fromkeys(begun.subscriptions, begun)
 
     def _renews(self, name: str, ack: str, found: tuple[Destination, ...]) -> bool:
         """Returns whether this may be a subscription to topics again, on the same terms, which renews it."""
@@ -123,7 +132,7 @@ class Subscriber:
             return
         envelope = StompEnvelope(text, self._peer.version, acks=False)
         tag = (self._peer.channel.number, text)
-        self._held[text] = Held("auto", [self._begin(destination, {}, "auto", envelope, tag)], implicit=True)
+        self._hold(text, Held("auto", [self._begin(destination, {}, "auto", envelope, tag)], implicit=True))
 
     def _reads(self, held: Held, destination: Destination) -> bool:
         name = self._peer.temporaries.address(destination).name
@@ -236,6 +245,7 @@ class Subscriber:
     def _end(self, name: str) -> Held:
         peer, held = self._peer, self._held.pop(name)
         for subscription in held.subscriptions:
+            self._of.pop(subscription, None)
             if not subscription.ended:
                 peer.named.queues.cancel(subscription, peer.engine.now())
                 peer.budget.left -= SUBSCRIBE_WORK
@@ -250,16 +260,40 @@ class Subscriber:
         text = headers.get(header)
         if text is None:
             raise StompFault(NO_HEADER, f"{command} has no {header}")
+        if not (text.isascii() and text.isdecimal()) or len(text) > ID_DIGITS_MAX:
+            raise _unknown(text, command)
+        return self.up_to(int(text), command)
+
+    def up_to(self, delivery_id: int, command: str = "ACK") -> list[int]:
+        """Returns the deliveries that are settled with this one."""
         channel = self._peer.channel
-        delivery_id = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else 0
         delivery = channel.in_flight.get(delivery_id) or channel.timed_out.get(delivery_id)
         if delivery is None:
-            raise StompFault("Unknown delivery", f"{command} of {text[:40]!r}, which is no delivery that waits for it")
-        held = next((one for one in self._held.values() if delivery.subscription in one.subscriptions), None)
+            raise _unknown(str(delivery_id), command)
+        held = self._of.get(delivery.subscription)
         if held is None or held.ack != "client":
             return [delivery_id]
         ids = sorted({one for member in held.subscriptions for one in channel.ids_of(member)} | {delivery_id})
         return [one for one in ids if one <= delivery_id]
+
+    def settled_by(self, ids: Sequence[int]) -> list[int]:
+        """Returns the deliveries that ACKs in a row settle. One of ``client`` settles those before it, so of a row only
+        the last one of each subscription matters."""
+        if all(held.ack != "client" for held in self._held.values()):
+            in_flight, timed_out = self._peer.channel.in_flight, self._peer.channel.timed_out
+            for one in ids:
+                if one not in in_flight and one not in timed_out:
+                    raise _unknown(str(one), "ACK")
+            return list(dict.fromkeys(ids))
+        found: dict[int, None] = {}
+        for one in sorted(ids, reverse=True):
+            if one not in found:
+                found.update(dict.fromkeys(self.up_to(one)))
+        return sorted(found)
+
+
+def _unknown(text: str, command: str) -> StompFault:
+    return StompFault("Unknown delivery", f"{command} of {text[:40]!r}, which is no delivery that waits for it")
 
 
 def _is_durable(headers: Headers) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pika
 import pytest
+import stomp
 from bench.wires.websocket import BINARY, TEXT, Frames, frame, upgrade
 from tests.interop.amqp_pika import Pika
 from tests.interop.amqp_pika import properties as amqp_properties
@@ -16,7 +18,7 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import Paho, properties
 from tests.interop.permitted import ROOT, permission
 from tests.interop.process import BrokerProcess
-from tests.interop.stomps import Client, Raw
+from tests.interop.stomps import Client, Heard, Raw
 from tests.interop.waiting import PATIENCE_S, until
 
 from headway.server.config.auth import hash_password
@@ -42,6 +44,9 @@ root = "{hash_password("secret")}"
 {permission(
     "alice", publish=["mine/#", "$queue/mine/#"], subscribe=["mine/#", "$queue/mine/#"], declare=["$queue/mine/#"]
 )}
+[[topic]]
+filter = "keyed/#"
+key = "/id"
 [[policy]]
 name = "cut"
 topics = ["cut/#"]
@@ -62,6 +67,8 @@ when = {{ ack_age = "100ms" }}
 then = {{ action = "close_consumer" }}
 """
 LOGIN = {"login": "root", "passcode": "secret"}
+SUBPROTOCOL = ["Sec-WebSocket-Protocol: v12.stomp"]
+"""stomp.py asks for none by itself."""
 CONNECT = b"CONNECT\naccept-version:1.2\nlogin:root\npasscode:secret\n\n\0"
 
 
@@ -136,6 +143,33 @@ def test_queues_are_shared_with_amqp(house: BrokerProcess, name: str) -> None:
     amqp.close()
 
 
+def test_a_receipt_says_what_became_of_a_record(house: BrokerProcess, name: str) -> None:
+    client = joined(house)
+    client.subscribe(f"/topic/{name}", id="1")
+    client.subscribe("/temp-queue/fates", id="2")
+    client.send(f"/topic/{name}", "x", x_headway_receipt="30s", reply_to="/temp-queue/fates", correlation_id="7")
+    client.bodies(2)
+    ((headers, fate),) = [one for one in client.heard.messages if one[0]["subscription"] == "2"]
+    assert headers["correlation-id"] == "7"
+    assert (json.loads(fate)["owed"], json.loads(fate)["got"]) == (1, 1)
+    client.leave()
+
+
+def test_patches_are_merged(house: BrokerProcess) -> None:
+    client, other = joined(house), joined(house)
+    client.subscribe("/topic/keyed.a")
+    other.send("/topic/keyed.a", '{"id": 1, "price": 2, "name": "n"}')
+    other.send("/topic/keyed.a", '{"id": 1, "price": 3}', merge="true")
+    bodies = [json.loads(body) for body in client.bodies(2)]
+    assert bodies[1] == {"id": 1, "price": 3, "name": "n"}
+    assert "merge" not in client.heard.messages[1][0]
+    other.conn.send("/topic/keyed.a", '{"id": 2, "price": 3}', headers={"merge": "true", "receipt": "r"})
+    headers, text = other.error()
+    assert headers["receipt-id"] == "r"
+    assert "the header merge" in text
+    client.leave()
+
+
 # -- wires -------------------------------------------------------------------------------------------------------------
 
 
@@ -155,6 +189,21 @@ def test_in_a_websocket(house: BrokerProcess, name: str, subprotocol: str, opcod
             frames.feed(sock.recv(65536))
             got += frames.take()
         assert got.startswith(b"CONNECTED\n")
+
+
+def test_stomp_py_in_a_websocket(house: BrokerProcess, name: str) -> None:
+    heard, where = Heard(), [("127.0.0.1", house.ports["web"] or 0)]
+    conn = stomp.WSConnection(where, ws_path="/ws", header=SUBPROTOCOL)
+    conn.set_listener("heard", heard)
+    conn.connect("root", "secret", wait=True)
+    conn.subscribe(f"/topic/{name}", id="1", headers={"receipt": "r"})
+    until(lambda: heard.receipts == ["r"], what="the receipt")
+    for number in range(100):
+        conn.send(f"/topic/{name}", f"{number} " + "x" * 2000)
+    until(lambda: len(heard.messages) == 100, what="all have come")
+    assert [int(body.partition(" ")[0]) for _, body in heard.messages] == list(range(100))
+    conn.disconnect()
+    until(lambda: heard.gone, what="the end")
 
 
 def test_in_tls(house: BrokerProcess, certificates: Path, name: str) -> None:

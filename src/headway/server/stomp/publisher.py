@@ -85,13 +85,15 @@ class Publisher:
         broker, kept = peer.engine.broker, False
         for run in runs:
             run.confirmed = "receipt" in headers
-            start, merges = 0, says_merge(run.properties)
+            start, alone = 0, len(run) > 1 and (run.receipt is not None or says_merge(run.properties))
             while start < len(run.ends):
                 if peer.must_wait and not peer.gone:
                     yield 0
                     continue
-                whole = part_of(run, start, start + 1) if merges and len(run) > 1 else run
-                at = 0 if whole is not run else start
+                whole, at = run, start
+                if alone:  # the fate of each depends on those before it, or it has a receipt of its own
+                    whole, at = part_of(run, start, start + 1), 0
+                    whole.receipt = run.receipt
                 part, taken, accepted, work, stop, refused = broker.intake.publish_slice(
                     session, whole, peer.engine.now(), at
                 )

@@ -31,6 +31,11 @@ url = "stomps://127.0.0.1:0"
 [listeners.stomps.tls]
 certificate = "FOLDER/server.pem"
 key = "FOLDER/server-key.pem"
+[listeners.autos]
+url = "autos://127.0.0.1:0"
+[listeners.autos.tls]
+certificate = "FOLDER/server.pem"
+key = "FOLDER/server-key.pem"
 [listeners.web]
 url = "ws://127.0.0.1:0"
 [listeners.mqtt]
@@ -206,9 +211,10 @@ def test_stomp_py_in_a_websocket(house: BrokerProcess, name: str) -> None:
     until(lambda: heard.gone, what="the end")
 
 
-def test_in_tls(house: BrokerProcess, certificates: Path, name: str) -> None:
+@pytest.mark.parametrize("listener", ["stomps", "autos"])
+def test_in_tls(house: BrokerProcess, certificates: Path, name: str, listener: str) -> None:
     context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
-    plain = socket.create_connection(("127.0.0.1", house.ports["stomps"] or 0), PATIENCE_S)
+    plain = socket.create_connection(("127.0.0.1", house.ports[listener] or 0), PATIENCE_S)
     with context.wrap_socket(plain, server_hostname="localhost") as sock:
         sock.sendall(CONNECT + f"SEND\ndestination:/queue/{name}\nreceipt:1\n\nx\0".encode())
         got = b""

@@ -223,7 +223,7 @@ class StompPeer(BasePeer[Item]):
         self.end_with(effect.text, effect.reason)
 
     def close_consumer(self, subscription: Subscription, text: str) -> None:
-        self.end_with(text, Reason.ADMIN)
+        self.end_with(text, Reason.SUBSCRIPTION_ENDED)
 
     def revoked(self, subscription: Subscription, text: str) -> None:
         self.end_with(text, Reason.NOT_AUTHORIZED)
@@ -250,7 +250,6 @@ class StompPeer(BasePeer[Item]):
     def blame(self, fault: HeadwayError) -> None:
         if isinstance(fault, Refused):
             self.note_limit(fault)
-            self.engine.refused(self.connection, str(fault))
             self.end_with(str(fault), fault.reason, str(fault.reason))
         else:
             assert isinstance(fault, ProtocolError)

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,7 +32,7 @@ from headway.core.consumer import (
 from headway.core.message import TOPICS
 from headway.core.queue import Queue
 from headway.server.connections import SUBSCRIBE_WORK
-from headway.server.peers import DURABLE, binding_key_of, filter_of, name_of_topic, read_terms
+from headway.server.peers import DURABLE, binding_key_of, filter_of, is_temporary, name_of_topic, read_terms
 from headway.server.protocols import QUEUES
 from headway.wire.stomp.destinations import NAME_BYTES_MAX, Destination, Kind, destinations_of
 from headway.wire.stomp.envelope import StompEnvelope
@@ -69,13 +70,17 @@ class Held(NamedTuple):
 
 
 class Subscriber:
-    __slots__ = ("_held", "_of", "_peer")
+    __slots__ = ("_cumulative", "_held", "_of", "_peer", "_temporary")
 
     def __init__(self, peer: ClientSide) -> None:
         self._peer = peer
         self._held: dict[str, Held] = {}
         self._of: dict[Subscription, Held] = {}
         """The SUBSCRIBE of each subscription."""
+        self._cumulative = 0
+        """How many have ``ack:client``."""
+        self._temporary: Counter[str] = Counter()
+        """How often each temporary queue is subscribed to."""
 
     def over(self) -> None:
         self._held.clear()
@@ -120,6 +125,8 @@ class Subscriber:
     def _hold(self, name: str, begun: Held) -> None:
         self._held[name] = begun
         self._of |= dict.fromkeys(begun.subscriptions, begun)
+        self._cumulative += begun.ack == "client"
+        self._temporary.update(_temporaries(begun))
 
     def _renews(self, name: str, ack: str, found: tuple[Destination, ...]) -> bool:
         """Returns whether this may be a subscription to topics again, on the same terms, which renews it."""
@@ -128,16 +135,12 @@ class Subscriber:
 
     def await_replies(self, text: str, destination: Destination) -> None:
         """Subscribes to a temporary queue that is a reply address, unless the client has done so."""
-        if text in self._held or any(self._reads(held, destination) for held in self._held.values()):
+        if text in self._held or self._temporary[self._peer.temporaries.address(destination).name]:
             return
+        self._peer.budget.left -= SUBSCRIBE_WORK
         envelope = StompEnvelope(text, self._peer.version, acks=False)
         tag = (self._peer.channel.number, text)
         self._hold(text, Held("auto", [self._begin(destination, {}, "auto", envelope, tag)], implicit=True))
-
-    def _reads(self, held: Held, destination: Destination) -> bool:
-        name = self._peer.temporaries.address(destination).name
-        queues = (one.reader.queue for one in held.subscriptions)
-        return any(queue is not None and queue.name == name for queue in queues)
 
     # -- to begin -----------------------------------------------------------------------------------------------------
 
@@ -244,6 +247,8 @@ class Subscriber:
 
     def _end(self, name: str) -> Held:
         peer, held = self._peer, self._held.pop(name)
+        self._cumulative -= held.ack == "client"
+        self._temporary -= Counter(_temporaries(held))
         for subscription in held.subscriptions:
             self._of.pop(subscription, None)
             if not subscription.ended:
@@ -279,7 +284,7 @@ class Subscriber:
     def settled_by(self, ids: Sequence[int]) -> list[int]:
         """Returns the deliveries that ACKs in a row settle. One of ``client`` settles those before it, so of a row only
         the last one of each subscription matters."""
-        if all(held.ack != "client" for held in self._held.values()):
+        if not self._cumulative:
             in_flight, timed_out = self._peer.channel.in_flight, self._peer.channel.timed_out
             for one in ids:
                 if one not in in_flight and one not in timed_out:
@@ -290,6 +295,12 @@ class Subscriber:
             if one not in found:
                 found.update(dict.fromkeys(self.up_to(one)))
         return sorted(found)
+
+
+def _temporaries(held: Held) -> list[str]:
+    """Returns the names of the temporary queues that are read."""
+    queues = (one.reader.queue for one in held.subscriptions)
+    return [queue.name for queue in queues if queue is not None and is_temporary(queue.name)]
 
 
 def _unknown(text: str, command: str) -> StompFault:

@@ -16,7 +16,7 @@ from tests.interop.amqp_pika import Pika
 from tests.interop.amqp_pika import properties as amqp_properties
 from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import Paho, properties
-from tests.interop.permitted import ROOT, permission
+from tests.interop.permitted import ROOT, permission, reload
 from tests.interop.process import BrokerProcess
 from tests.interop.stomps import Client, Heard, Raw
 from tests.interop.waiting import PATIENCE_S, until
@@ -69,7 +69,7 @@ name = "acks"
 topics = ["$queue/acks"]
 [[policy.rule]]
 when = {{ ack_age = "100ms" }}
-then = {{ action = "close_consumer" }}
+then = {{ action = "disconnect" }}
 """
 LOGIN = {"login": "root", "passcode": "secret"}
 SUBPROTOCOL = ["Sec-WebSocket-Protocol: v12.stomp"]
@@ -144,7 +144,7 @@ def test_queues_are_shared_with_amqp(house: BrokerProcess, name: str) -> None:
     stomp.subscribe(f"/amq/queue/{name}", ack="client")
     assert stomp.bodies(1) == ["from amqp"]
     amqp.channel.queue_delete(name)
-    assert "was deleted" in stomp.error()[1], "its consumer is told"
+    assert "it was deleted" in stomp.error()[1], "its consumer is told"
     amqp.close()
 
 
@@ -249,6 +249,22 @@ def test_permissions(house: BrokerProcess, do: str, allowed: bool) -> None:
     assert answer.startswith(b"RECEIPT" if allowed else b"ERROR"), answer
     assert allowed or (b"receipt-id:1" in answer and raw.frame() == b"")
     raw.close()
+
+
+@pytest.mark.parametrize("ack", ["auto", "client"])
+def test_a_permission_that_ends_is_told(house: BrokerProcess, certificates: Path, ack: str) -> None:
+    raw = Raw(house.ports["stomp"] or 0, CONNECT.replace(b"root", b"alice"))
+    raw.sock.sendall(f"SUBSCRIBE\nid:1\nack:{ack}\ndestination:/topic/mine.>\nreceipt:1\n\n\0".encode())
+    assert raw.frame().startswith(b"RECEIPT")
+    given = CONFIG.replace("FOLDER", str(certificates))
+    reload(house, given.replace('subscribe = ["mine/#", ', "subscribe = ["))
+    answer = raw.frame()
+    assert answer.startswith(b"ERROR"), answer
+    assert (b"may not be read any more" if ack == "client" else b"mine") in answer
+    assert b"receipt-id" not in answer, "no frame of the client's was at fault"
+    assert raw.frame() == b""
+    raw.close()
+    reload(house, given)
 
 
 # -- slow consumers ----------------------------------------------------------------------------------------------------

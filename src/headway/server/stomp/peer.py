@@ -4,7 +4,8 @@ Rules:
 - The session is the connection: it begins with CONNECT and ends with the socket. Queues, and durable subscriptions,
   outlive it.
 - STOMP has one answer to all that goes wrong: an ERROR frame with the reason, and the end of the connection. Everything
-  before the fault still counts. So the broker's own wishes, to end one consumer or to end all, end the connection, too.
+  before the fault still counts. No single subscription can be ended from our side, so a wish to close a consumer is
+  told by advisory alone; what takes a subscription away (its queue, its permission) ends the connection.
 - A receipt is sent once everything that its frame asked for is done, and is in the journal where it is to be kept.
 - Deliveries are numbered per connection; an ACK names such a number.
 """
@@ -222,14 +223,13 @@ class StompPeer(BasePeer[Item]):
     def close_channel(self, effect: CloseChannel) -> None:
         self.end_with(effect.text, effect.reason)
 
-    def close_consumer(self, subscription: Subscription, text: str) -> None:
-        self.end_with(text, Reason.SUBSCRIPTION_ENDED)
-
     def revoked(self, subscription: Subscription, text: str) -> None:
         self.end_with(text, Reason.NOT_AUTHORIZED)
 
     def cancelled(self, subscription: Subscription) -> None:
-        self.end_with(f"the queue of {subscription.filter} was deleted", Reason.SUBSCRIPTION_ENDED)
+        _, name = subscription.request.label.split("/", 1)
+        text = f"the queue of subscription {name!r} is gone: it was deleted, or may not be read any more"
+        self.end_with(text, Reason.SUBSCRIPTION_ENDED)
 
     def heartbeat(self, now: float) -> float:
         """Sends a heart-beat if nothing else was sent for half its interval. Returns when to be called again."""
@@ -248,23 +248,28 @@ class StompPeer(BasePeer[Item]):
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def blame(self, fault: HeadwayError) -> None:
+        """Ends the connection for the frame that is being handled."""
+        receipt_id = self._doing.get("receipt")
         if isinstance(fault, Refused):
             self.note_limit(fault)
-            self.end_with(str(fault), fault.reason, str(fault.reason))
+            self.end_with(str(fault), fault.reason, str(fault.reason), receipt_id)
         else:
             assert isinstance(fault, ProtocolError)
-            self.break_off(fault)
+            self.break_off(fault, receipt_id)
 
-    def break_off(self, error: ProtocolError) -> None:
+    def break_off(self, error: ProtocolError, receipt_id: str | None = None) -> None:
         self.engine.protocol_error(self.connection, error)
         heading = error.heading if isinstance(error, StompFault) else ""
-        self.end_with(str(error), error.reason, heading)
+        self.end_with(str(error), error.reason, heading, receipt_id)
 
-    def end_with(self, text: str, reason: Reason, heading: str = "", *, agreed: bool = True) -> None:
-        """Ends the connection with an ERROR frame. ``agreed``: on a version."""
+    def end_with(
+        self, text: str, reason: Reason, heading: str = "", receipt_id: str | None = None, *, agreed: bool = True
+    ) -> None:
+        """Ends the connection with an ERROR frame. ``receipt_id``: the receipt that the frame at fault asked for;
+        ``agreed``: on a version."""
         if self.connection.open and self.state is not CLOSING:
             self.become(CLOSING)
-            self._final = error(text, self.version if agreed else None, self._doing.get("receipt"), heading)
+            self._final = error(text, self.version if agreed else None, receipt_id, heading)
             self.connection.close_gracefully(reason, text)
 
     def last_word(self, reason: Reason, text: str) -> bytes:

@@ -13,8 +13,8 @@ from bench.tables import value
 from bench.workloads.every import EVERY as WORKLOADS
 
 COLOURS = {
-    "limit": "#9aa0a6", "headway": "#c2410c", "headway-amqp": "#fb923c", "nats": "#2563eb", "redis": "#dc2626",
-    "mosquitto": "#7c3aed", "rabbitmq": "#ca8a04", "activemq": "#059669",
+    "limit": "#9aa0a6", "headway": "#c2410c", "headway-amqp": "#fb923c", "headway-stomp": "#f59e0b", "nats": "#2563eb",
+    "redis": "#dc2626", "mosquitto": "#7c3aed", "rabbitmq": "#ca8a04", "activemq": "#059669",
 }  # fmt: skip
 
 

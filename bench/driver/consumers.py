@@ -17,15 +17,14 @@ from bench.driver.message import Template
 from bench.driver.publisher import opened as publisher_opened
 from bench.driver.subscribers import BUFFER_BYTES, DRAIN_S, LOOK_S, QUIET_S, opened
 from bench.driver.worker import cpu_s, say
-from bench.wires.amqp import AmqpQueue
-from bench.wires.wire import Levels
+from bench.wires.wire import Levels, QueueWire
 
 AHEAD, STEP = 2_000, 500
 """The most messages that are published and not yet delivered; and how many are published at once."""
 
 
 def work(
-    pipe: Connection, wire: AmqpQueue, port: int, queue: Levels, number: int, payload_bytes: int, frame_bytes: int,
+    pipe: Connection, wire: QueueWire, port: int, queue: Levels, number: int, payload_bytes: int, frame_bytes: int,
     seconds: float, pause_s: float,
 ) -> dict[str, Any]:  # fmt: skip
     """Runs ``number`` consumers that rest for ``pause_s`` before each look, and a publisher for so long; says how that
@@ -101,7 +100,7 @@ class QueuePublisher:
 class Consumers:
     """The queue's consumers. ``delivered`` counts whole deliveries: each of them is acknowledged."""
 
-    def __init__(self, wire: AmqpQueue, socks: dict[int, socket.socket], frame_bytes: int) -> None:
+    def __init__(self, wire: QueueWire, socks: dict[int, socket.socket], frame_bytes: int) -> None:
         self._acknowledgements, self._socks, self._frame_bytes = wire.acknowledgements, socks, frame_bytes
         self._acknowledgements(0, 1)
         self._taken = dict.fromkeys(socks, 0)

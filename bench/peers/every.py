@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.peers.activemq import Activemq
 from bench.peers.headway import Headway
 from bench.peers.headway_amqp import HeadwayAmqp
+from bench.peers.headway_stomp import HeadwayStomp
 from bench.peers.limit import Limit
 from bench.peers.mosquitto import Mosquitto
 from bench.peers.nats import NatsServer
@@ -17,7 +18,7 @@ from bench.peers.with_tls import HeadwayTls, MosquittoTls, NatsTlsServer
 EVERY: dict[str, Peer] = {
     peer.name: peer
     for peer in (
-        Limit(), Headway(), HeadwayAmqp(), NatsServer(), Redis(), Mosquitto(), Rabbitmq(), Activemq(),
+        Limit(), Headway(), HeadwayAmqp(), HeadwayStomp(), NatsServer(), Redis(), Mosquitto(), Rabbitmq(), Activemq(),
         HeadwayWeb(), MosquittoWeb(), NatsServerWeb(), RabbitmqWeb(),
         HeadwayTls(), NatsTlsServer(), MosquittoTls(),
     )

@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 from bench.errors import BenchError, PeerFailed
 from bench.running_process import RunningProcess
-from bench.wires.amqp import AmqpQueue
 from bench.wires.durable import AmqpDurable
-from bench.wires.wire import HOST, Wire
+from bench.wires.wire import HOST, QueueWire, Wire
 
 START_S = 60.0
 END_S = 0.5
@@ -49,7 +48,7 @@ class Peer(ABC):
     wire: Wire
     conflating_wire: Wire | None = None
     """A wire with which a subscriber can ask for the latest record per key."""
-    queue_wire: AmqpQueue | None = None
+    queue_wire: QueueWire | None = None
     """A wire with which consumers can share a queue and acknowledge."""
     durable_wire: AmqpDurable | None = None
     """A wire with which queues and messages can outlive the broker, confirmed to publishers."""

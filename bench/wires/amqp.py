@@ -8,7 +8,7 @@ import struct
 from functools import lru_cache
 
 from bench.errors import PeerFailed
-from bench.wires.wire import Levels, Wire, dial, joined, take
+from bench.wires.wire import Levels, QueueWire, Wire, dial, joined, take
 
 EXCHANGE = "amq.topic"
 FRAME_MAX_BYTES = 131_072
@@ -44,7 +44,7 @@ class Amqp(Wire):
         return publication(EXCHANGE, joined(levels), payload)
 
 
-class AmqpQueue(Amqp):
+class AmqpQueue(Amqp, QueueWire):
     """One queue that consumers share, neither durable nor exclusive, named as the levels are. It is
     published to by its name; each consumer has up to ``PREFETCH`` messages and acknowledges them one by one."""
 
@@ -59,7 +59,6 @@ class AmqpQueue(Amqp):
         return publication("", joined(levels), payload)
 
     def acknowledgements(self, first: int, count: int) -> bytes:
-        """Acknowledges so many deliveries, each by itself. A channel's deliveries are numbered from 1 on."""
         parts = b""
         while count:
             block, at = divmod(first, BLOCK)

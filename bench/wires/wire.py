@@ -60,6 +60,15 @@ class Wire(ABC):
         """Prepares a connection that only publishes from now on."""
 
 
+class QueueWire(Wire):
+    """A wire whose subscribers share a queue, and acknowledge each delivery. Those of a connection are numbered from 1
+    on."""
+
+    @abstractmethod
+    def acknowledgements(self, first: int, count: int) -> bytes:
+        """Returns the bytes that acknowledge so many deliveries, each by itself."""
+
+
 def dial(port: int) -> socket.socket:
     """Opens a plain connection, with a limit on the wait for each answer."""
     sock = socket.create_connection((HOST, port), ANSWER_S)

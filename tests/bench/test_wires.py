@@ -23,7 +23,8 @@ from tests.bench.wired import scripted
 
 INSTALLED = [peer for peer in PEERS.values() if peer.find()]
 ASKED = os.environ.get("HEADWAY_BENCH_PEERS", "").split(",")
-REAL = [peer for peer in INSTALLED if peer.name in ("headway", "headway-amqp", "limit", *ASKED) or ASKED == ["all"]]
+OURS = ("headway", "headway-amqp", "headway-stomp", "limit")
+REAL = [peer for peer in INSTALLED if peer.name in (*OURS, *ASKED) or ASKED == ["all"]]
 
 
 @pytest.mark.parametrize("peer", REAL, ids=lambda peer: peer.name)

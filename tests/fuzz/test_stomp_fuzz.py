@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 from headway.wire.stomp.decoder import StompDecoder
 from headway.wire.stomp.faults import StompFault
-from headway.wire.stomp.items import Item, Sent
+from headway.wire.stomp.items import Acks, Item, Sent
 
 MOST = 100_000
 PIECES = st.sampled_from([
     b"CONNECT\naccept-version:1.2\n\n\0", b"SEND\n", b"SUBSCRIBE\n", b"ACK\n", b"destination:/queue/a\n",
     b"destination:/topic/a,/queue/b\n", b"content-length:3\n", b"content-length:99999999\n", b"receipt:1\n", b"\n",
     b"\0", b"\r\n", b"\\", b":", b"abc", b"id:\\c\n", b"\xff", b"MESSAGE\n\n\0",
+    b"ACK\nid:1\n\n\0", b"ACK\nid:2\nsubscription:a\n\n\0\n",
     b"SEND\ndestination:/queue/a\ncontent-length:3\n\nabc\0", b"SEND\ndestination:/queue/a\n\nabc\0",
 ])  # fmt: skip
 BYTES = st.lists(PIECES | st.binary(max_size=20), max_size=40).map(b"".join)
@@ -26,6 +27,8 @@ def seen(items: list[Item]) -> list[object]:
             assert len(item.run.bodies) == len(item.run.ends) > 0
             assert item.run.ends[-1] == len(item.run.data)
             found += [(item.headers, item.run.payload(number)) for number in range(len(item.run))]
+        elif isinstance(item, Acks):
+            found += item.ids
         else:
             found.append(item)
     return found

@@ -83,6 +83,23 @@ def test_a_queue_in_each_version_and_mode(join: Join, name: str, version: str, a
     assert [headers["redelivered"] for headers, _ in again.heard.messages] == ["true"] * len(left) + ["false"]
 
 
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_acknowledgements_without_receipts_settle_too(join: Join, name: str, ack: str) -> None:
+    client = join()
+    client.subscribe(f"/queue/{name}", id="a", ack=ack)
+    for number in range(30):
+        client.conn.send(f"/queue/{name}", str(number))
+    client.bodies(30)
+    for headers, _ in client.heard.messages[9:20]:
+        client.conn.ack(headers["ack"])
+    client.send(f"/queue/{name}", "end")
+    client.leave()
+    again = join()
+    again.subscribe(f"/queue/{name}", ack="client")
+    left = [*range(0 if ack == "client-individual" else 9, 9), *range(20, 30)]
+    assert again.bodies(len(left) + 1) == [*map(str, left), "end"]
+
+
 def test_a_refused_delivery_comes_again_or_not(join: Join, name: str) -> None:
     client = join()
     client.subscribe(f"/queue/{name}", ack="client-individual", prefetch_count="1")

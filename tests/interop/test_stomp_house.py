@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 from collections.abc import Iterator
@@ -9,14 +10,15 @@ from pathlib import Path
 
 import pika
 import pytest
+import stomp
 from bench.wires.websocket import BINARY, TEXT, Frames, frame, upgrade
 from tests.interop.amqp_pika import Pika
 from tests.interop.amqp_pika import properties as amqp_properties
 from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import Paho, properties
-from tests.interop.permitted import ROOT, permission
+from tests.interop.permitted import ROOT, permission, reload
 from tests.interop.process import BrokerProcess
-from tests.interop.stomps import Client, Raw
+from tests.interop.stomps import Client, Heard, Raw
 from tests.interop.waiting import PATIENCE_S, until
 
 from headway.server.config.auth import hash_password
@@ -27,6 +29,11 @@ url = "stomp://127.0.0.1:0"
 [listeners.stomps]
 url = "stomps://127.0.0.1:0"
 [listeners.stomps.tls]
+certificate = "FOLDER/server.pem"
+key = "FOLDER/server-key.pem"
+[listeners.autos]
+url = "autos://127.0.0.1:0"
+[listeners.autos.tls]
 certificate = "FOLDER/server.pem"
 key = "FOLDER/server-key.pem"
 [listeners.web]
@@ -42,6 +49,9 @@ root = "{hash_password("secret")}"
 {permission(
     "alice", publish=["mine/#", "$queue/mine/#"], subscribe=["mine/#", "$queue/mine/#"], declare=["$queue/mine/#"]
 )}
+[[topic]]
+filter = "keyed/#"
+key = "/id"
 [[policy]]
 name = "cut"
 topics = ["cut/#"]
@@ -59,9 +69,11 @@ name = "acks"
 topics = ["$queue/acks"]
 [[policy.rule]]
 when = {{ ack_age = "100ms" }}
-then = {{ action = "close_consumer" }}
+then = {{ action = "disconnect" }}
 """
 LOGIN = {"login": "root", "passcode": "secret"}
+SUBPROTOCOL = ["Sec-WebSocket-Protocol: v12.stomp"]
+"""stomp.py asks for none by itself."""
 CONNECT = b"CONNECT\naccept-version:1.2\nlogin:root\npasscode:secret\n\n\0"
 
 
@@ -132,8 +144,35 @@ def test_queues_are_shared_with_amqp(house: BrokerProcess, name: str) -> None:
     stomp.subscribe(f"/amq/queue/{name}", ack="client")
     assert stomp.bodies(1) == ["from amqp"]
     amqp.channel.queue_delete(name)
-    assert "was deleted" in stomp.error()[1], "its consumer is told"
+    assert "it was deleted" in stomp.error()[1], "its consumer is told"
     amqp.close()
+
+
+def test_a_receipt_says_what_became_of_a_record(house: BrokerProcess, name: str) -> None:
+    client = joined(house)
+    client.subscribe(f"/topic/{name}", id="1")
+    client.subscribe("/temp-queue/fates", id="2")
+    client.send(f"/topic/{name}", "x", x_headway_receipt="30s", reply_to="/temp-queue/fates", correlation_id="7")
+    client.bodies(2)
+    ((headers, fate),) = [one for one in client.heard.messages if one[0]["subscription"] == "2"]
+    assert headers["correlation-id"] == "7"
+    assert (json.loads(fate)["owed"], json.loads(fate)["got"]) == (1, 1)
+    client.leave()
+
+
+def test_patches_are_merged(house: BrokerProcess) -> None:
+    client, other = joined(house), joined(house)
+    client.subscribe("/topic/keyed.a")
+    other.send("/topic/keyed.a", '{"id": 1, "price": 2, "name": "n"}')
+    other.send("/topic/keyed.a", '{"id": 1, "price": 3}', merge="true")
+    bodies = [json.loads(body) for body in client.bodies(2)]
+    assert bodies[1] == {"id": 1, "price": 3, "name": "n"}
+    assert "merge" not in client.heard.messages[1][0]
+    other.conn.send("/topic/keyed.a", '{"id": 2, "price": 3}', headers={"merge": "true", "receipt": "r"})
+    headers, text = other.error()
+    assert headers["receipt-id"] == "r"
+    assert "the header merge" in text
+    client.leave()
 
 
 # -- wires -------------------------------------------------------------------------------------------------------------
@@ -157,9 +196,25 @@ def test_in_a_websocket(house: BrokerProcess, name: str, subprotocol: str, opcod
         assert got.startswith(b"CONNECTED\n")
 
 
-def test_in_tls(house: BrokerProcess, certificates: Path, name: str) -> None:
+def test_stomp_py_in_a_websocket(house: BrokerProcess, name: str) -> None:
+    heard, where = Heard(), [("127.0.0.1", house.ports["web"] or 0)]
+    conn = stomp.WSConnection(where, ws_path="/ws", header=SUBPROTOCOL)
+    conn.set_listener("heard", heard)
+    conn.connect("root", "secret", wait=True)
+    conn.subscribe(f"/topic/{name}", id="1", headers={"receipt": "r"})
+    until(lambda: heard.receipts == ["r"], what="the receipt")
+    for number in range(100):
+        conn.send(f"/topic/{name}", f"{number} " + "x" * 2000)
+    until(lambda: len(heard.messages) == 100, what="all have come")
+    assert [int(body.partition(" ")[0]) for _, body in heard.messages] == list(range(100))
+    conn.disconnect()
+    until(lambda: heard.gone, what="the end")
+
+
+@pytest.mark.parametrize("listener", ["stomps", "autos"])
+def test_in_tls(house: BrokerProcess, certificates: Path, name: str, listener: str) -> None:
     context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
-    plain = socket.create_connection(("127.0.0.1", house.ports["stomps"] or 0), PATIENCE_S)
+    plain = socket.create_connection(("127.0.0.1", house.ports[listener] or 0), PATIENCE_S)
     with context.wrap_socket(plain, server_hostname="localhost") as sock:
         sock.sendall(CONNECT + f"SEND\ndestination:/queue/{name}\nreceipt:1\n\nx\0".encode())
         got = b""
@@ -194,6 +249,22 @@ def test_permissions(house: BrokerProcess, do: str, allowed: bool) -> None:
     assert answer.startswith(b"RECEIPT" if allowed else b"ERROR"), answer
     assert allowed or (b"receipt-id:1" in answer and raw.frame() == b"")
     raw.close()
+
+
+@pytest.mark.parametrize("ack", ["auto", "client"])
+def test_a_permission_that_ends_is_told(house: BrokerProcess, certificates: Path, ack: str) -> None:
+    raw = Raw(house.ports["stomp"] or 0, CONNECT.replace(b"root", b"alice"))
+    raw.sock.sendall(f"SUBSCRIBE\nid:1\nack:{ack}\ndestination:/topic/mine.>\nreceipt:1\n\n\0".encode())
+    assert raw.frame().startswith(b"RECEIPT")
+    given = CONFIG.replace("FOLDER", str(certificates))
+    reload(house, given.replace('subscribe = ["mine/#", ', "subscribe = ["))
+    answer = raw.frame()
+    assert answer.startswith(b"ERROR"), answer
+    assert (b"may not be read any more" if ack == "client" else b"mine") in answer
+    assert b"receipt-id" not in answer, "no frame of the client's was at fault"
+    assert raw.frame() == b""
+    raw.close()
+    reload(house, given)
 
 
 # -- slow consumers ----------------------------------------------------------------------------------------------------

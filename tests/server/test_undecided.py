@@ -12,7 +12,9 @@ from headway.server.peers.undecided import FIRST_BYTES_MAX
 from headway.server.protocols import PROTOCOLS, SCHEMES
 from headway.wire.codec import Codec
 
-FIRST = {"mqtt": b"\x10\x0e\x00\x04MQTT", "amqp": b"AMQP\x00\x00\x09\x01"}
+FIRST = {
+    "mqtt": b"\x10\x0e\x00\x04MQTT", "amqp": b"AMQP\x00\x00\x09\x01", "stomp": b"CONNECT\naccept-version:1.2\n\n\0",
+}  # fmt: skip
 """First bytes of clients, by protocol."""
 
 

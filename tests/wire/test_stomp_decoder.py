@@ -7,7 +7,7 @@ import pytest
 from headway.core.base import Reason
 from headway.wire.stomp.decoder import CONNECT_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, StompDecoder
 from headway.wire.stomp.faults import StompFault
-from headway.wire.stomp.items import Connect, Frame, Item, Sent
+from headway.wire.stomp.items import Acks, Connect, Frame, Item, Sent
 from headway.wire.stomp.versions import V1_0, V1_1, V1_2, Version
 
 MOST = 1_000_000
@@ -91,6 +91,19 @@ def test_neighbours_with_one_head_are_one_run() -> None:
         assert len(item.run) == count
     receipts = connected().feed(b"SEND\ndestination:/queue/q\nreceipt:1\n\nx\0" * 3)
     assert len(receipts) == 3, "each has a receipt of its own"
+
+
+@pytest.mark.parametrize(("version", "header"), [(V1_0, "message-id"), (V1_1, "message-id"), (V1_2, "id")])
+def test_neighbouring_acks_are_one_item(version: Version, header: str) -> None:
+    decoder = connected(version)
+    plain = "".join(f"ACK\n{header}:{number:015}\n\n\0" for number in range(1, 50))
+    assert decoder.feed(plain.encode()) == [Acks(tuple(range(1, 50)))]
+    both = f"ACK\nsubscription:a\n{header}:7\n\n\0\nACK\n{header}:8\nsubscription:a\n\n\0"
+    assert decoder.feed(both.encode()) == [Acks((7, 8))]
+    other = f"ACK\n{header}:9\nreceipt:1\n\n\0"
+    assert decoder.feed(other.encode()) == [Frame("ACK", {header: "9", "receipt": "1"})]
+    wrong = "id" if header == "message-id" else "message-id"
+    assert decoder.feed(f"ACK\n{wrong}:9\n\n\0".encode()) == [Frame("ACK", {wrong: "9"})]
 
 
 def test_items_that_were_not_asked_for_wait() -> None:

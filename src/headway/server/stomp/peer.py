@@ -4,7 +4,8 @@ Rules:
 - The session is the connection: it begins with CONNECT and ends with the socket. Queues, and durable subscriptions,
   outlive it.
 - STOMP has one answer to all that goes wrong: an ERROR frame with the reason, and the end of the connection. Everything
-  before the fault still counts. So the broker's own wishes, to end one consumer or to end all, end the connection, too.
+  before the fault still counts. No single subscription can be ended from our side, so a wish to close a consumer is
+  told by advisory alone; what takes a subscription away (its queue, its permission) ends the connection.
 - A receipt is sent once everything that its frame asked for is done, and is in the journal where it is to be kept.
 - Deliveries are numbered per connection; an ACK names such a number.
 """
@@ -24,7 +25,7 @@ from headway.server.stomp.subscribing import Subscriber
 from headway.server.stomp.temporaries import Temporaries
 from headway.wire.stomp.decoder import StompDecoder
 from headway.wire.stomp.faults import StompFault
-from headway.wire.stomp.items import Connect, Frame, Headers, Item, Sent
+from headway.wire.stomp.items import Acks, Connect, Frame, Headers, Item, Sent
 from headway.wire.stomp.replies import HEARTBEAT, error, receipt
 from headway.wire.stomp.versions import V1_0, Version
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from headway.server.engine import Engine
 
 TRANSACTIONS_MAX = 100
+NAME_CHARS_MAX = 255
 PORTION = 256
 """Deliveries that are settled in one step."""
 SILENCE = 2 / 1.5
@@ -95,8 +97,14 @@ class StompPeer(BasePeer[Item]):
         if type(item) is Connect:
             self._greeting.begin(item)
             return
-        self._doing = headers = item.headers
         self.granted  # noqa: B018  raises
+        if type(item) is Acks:
+            self._doing = {}
+            ids = self._subscriber.settled_by(item.ids)
+            self.budget.begin(self._settled(ids, refuses=False, requeue=False))
+            return
+        assert not isinstance(item, Connect | Acks)
+        self._doing = headers = item.headers
         if type(item) is Sent:
             self._publisher.send(item)
             return
@@ -181,6 +189,8 @@ class StompPeer(BasePeer[Item]):
         name = _transaction(headers, "BEGIN")
         if name in self._transactions:
             raise ProtocolError(f"transaction {name[:60]!r} has begun already", reason=Reason.PROTOCOL_ERROR)
+        if len(name) > NAME_CHARS_MAX:
+            raise ProtocolError(f"the name of a transaction has {NAME_CHARS_MAX} characters at most")
         if len(self._transactions) >= TRANSACTIONS_MAX:
             raise Refused(Reason.CLIENT_MEMORY, f"a connection may have {TRANSACTIONS_MAX} transactions at a time")
         self._transactions[name] = Transaction(self.granted)
@@ -213,14 +223,13 @@ class StompPeer(BasePeer[Item]):
     def close_channel(self, effect: CloseChannel) -> None:
         self.end_with(effect.text, effect.reason)
 
-    def close_consumer(self, subscription: Subscription, text: str) -> None:
-        self.end_with(text, Reason.ADMIN)
-
     def revoked(self, subscription: Subscription, text: str) -> None:
         self.end_with(text, Reason.NOT_AUTHORIZED)
 
     def cancelled(self, subscription: Subscription) -> None:
-        self.end_with(f"the queue of {subscription.filter} was deleted", Reason.SUBSCRIPTION_ENDED)
+        _, name = subscription.request.label.split("/", 1)
+        text = f"the queue of subscription {name!r} is gone: it was deleted, or may not be read any more"
+        self.end_with(text, Reason.SUBSCRIPTION_ENDED)
 
     def heartbeat(self, now: float) -> float:
         """Sends a heart-beat if nothing else was sent for half its interval. Returns when to be called again."""
@@ -239,24 +248,28 @@ class StompPeer(BasePeer[Item]):
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def blame(self, fault: HeadwayError) -> None:
+        """Ends the connection for the frame that is being handled."""
+        receipt_id = self._doing.get("receipt")
         if isinstance(fault, Refused):
             self.note_limit(fault)
-            self.engine.refused(self.connection, str(fault))
-            self.end_with(str(fault), fault.reason, str(fault.reason))
+            self.end_with(str(fault), fault.reason, str(fault.reason), receipt_id)
         else:
             assert isinstance(fault, ProtocolError)
-            self.break_off(fault)
+            self.break_off(fault, receipt_id)
 
-    def break_off(self, error: ProtocolError) -> None:
+    def break_off(self, error: ProtocolError, receipt_id: str | None = None) -> None:
         self.engine.protocol_error(self.connection, error)
         heading = error.heading if isinstance(error, StompFault) else ""
-        self.end_with(str(error), error.reason, heading)
+        self.end_with(str(error), error.reason, heading, receipt_id)
 
-    def end_with(self, text: str, reason: Reason, heading: str = "", *, agreed: bool = True) -> None:
-        """Ends the connection with an ERROR frame. ``agreed``: on a version."""
+    def end_with(
+        self, text: str, reason: Reason, heading: str = "", receipt_id: str | None = None, *, agreed: bool = True
+    ) -> None:
+        """Ends the connection with an ERROR frame. ``receipt_id``: the receipt that the frame at fault asked for;
+        ``agreed``: on a version."""
         if self.connection.open and self.state is not CLOSING:
             self.become(CLOSING)
-            self._final = error(text, self.version if agreed else None, self._doing.get("receipt"), heading)
+            self._final = error(text, self.version if agreed else None, receipt_id, heading)
             self.connection.close_gracefully(reason, text)
 
     def last_word(self, reason: Reason, text: str) -> bytes:

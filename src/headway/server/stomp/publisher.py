@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 RECEIPT = "x-headway-receipt"
 """The header that asks what became of a record."""
-KNOWN_MAX = 256
+KNOWN_MAX = 64
+KNOWN_CHARS_MAX = 512
+"""Headers up to this size are remembered, so many times."""
 _TEMPORARY = (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
 
 About = tuple[Properties, dict[str, object] | None, int, int | None]
@@ -83,13 +85,15 @@ class Publisher:
         broker, kept = peer.engine.broker, False
         for run in runs:
             run.confirmed = "receipt" in headers
-            start, merges = 0, says_merge(run.properties)
+            start, alone = 0, len(run) > 1 and (run.receipt is not None or says_merge(run.properties))
             while start < len(run.ends):
                 if peer.must_wait and not peer.gone:
                     yield 0
                     continue
-                whole = part_of(run, start, start + 1) if merges and len(run) > 1 else run
-                at = 0 if whole is not run else start
+                whole, at = run, start
+                if alone:  # the fate of each depends on those before it, or it has a receipt of its own
+                    whole, at = part_of(run, start, start + 1), 0
+                    whole.receipt = run.receipt
                 part, taken, accepted, work, stop, refused = broker.intake.publish_slice(
                     session, whole, peer.engine.now(), at
                 )
@@ -148,7 +152,8 @@ class Publisher:
         known = self._known.get(key)
         if known is None:
             known = self._read(headers)
-            if "expires" not in headers:  # that is another lifetime each time
+            small = sum(len(name) + len(value) for name, value in key) <= KNOWN_CHARS_MAX
+            if small and "expires" not in headers:  # that is another lifetime each time
                 if len(self._known) >= KNOWN_MAX:
                     self._known.clear()
                 self._known[key] = known

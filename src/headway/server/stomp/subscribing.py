@@ -12,6 +12,8 @@ Rules:
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -30,9 +32,9 @@ from headway.core.consumer import (
 from headway.core.message import TOPICS
 from headway.core.queue import Queue
 from headway.server.connections import SUBSCRIBE_WORK
-from headway.server.peers import DURABLE, binding_key_of, filter_of, name_of_topic, read_terms
+from headway.server.peers import DURABLE, binding_key_of, filter_of, is_temporary, name_of_topic, read_terms
 from headway.server.protocols import QUEUES
-from headway.wire.stomp.destinations import Destination, Kind, destinations_of
+from headway.wire.stomp.destinations import NAME_BYTES_MAX, Destination, Kind, destinations_of
 from headway.wire.stomp.envelope import StompEnvelope
 from headway.wire.stomp.faults import BAD_HEADER, NO_DESTINATION, NO_HEADER, StompFault
 from headway.wire.stomp.items import Headers
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headway")
 
+ID_CHARS_MAX = 255
+ID_DIGITS_MAX = 18
 ACKS = ("auto", "client", "client-individual")
 PREFETCHES = ("activemq.prefetchSize", "prefetch-count")
 NAMES = ("activemq.subscriptionName", "durable-subscription-name")
@@ -66,14 +70,21 @@ class Held(NamedTuple):
 
 
 class Subscriber:
-    __slots__ = ("_held", "_peer")
+    __slots__ = ("_cumulative", "_held", "_of", "_peer", "_temporary")
 
     def __init__(self, peer: ClientSide) -> None:
         self._peer = peer
         self._held: dict[str, Held] = {}
+        self._of: dict[Subscription, Held] = {}
+        """The SUBSCRIBE of each subscription."""
+        self._cumulative = 0
+        """How many have ``ack:client``."""
+        self._temporary: Counter[str] = Counter()
+        """How often each temporary queue is subscribed to."""
 
     def over(self) -> None:
         self._held.clear()
+        self._of.clear()
         del self._peer
 
     def subscribe(self, headers: Headers) -> bool:
@@ -84,6 +95,8 @@ class Subscriber:
         if peer.version and "id" not in headers:
             raise StompFault(NO_HEADER, "SUBSCRIBE has no id")
         name, ack = headers.get("id", text), headers.get("ack", "auto")
+        if len(name) > ID_CHARS_MAX and "id" in headers:
+            raise StompFault(BAD_HEADER, f"the id of a subscription has {ID_CHARS_MAX} characters at most")
         if ack not in ACKS:
             raise StompFault(BAD_HEADER, f"ack:{ack[:40]} (known: {', '.join(ACKS)})")
         found = destinations_of(text)
@@ -106,8 +119,14 @@ class Subscriber:
             begun.subscriptions.append(subscription)
             kept = kept or subscription.durable
             peer.budget.left -= SUBSCRIBE_WORK
-        self._held[name] = begun
+        self._hold(name, begun)
         return kept
+
+    def _hold(self, name: str, begun: Held) -> None:
+        self._held[name] = begun
+        self._of |= dict.fromkeys(begun.subscriptions, begun)
+        self._cumulative += begun.ack == "client"
+        self._temporary.update(_temporaries(begun))
 
     def _renews(self, name: str, ack: str, found: tuple[Destination, ...]) -> bool:
         """Returns whether this may be a subscription to topics again, on the same terms, which renews it."""
@@ -116,16 +135,12 @@ class Subscriber:
 
     def await_replies(self, text: str, destination: Destination) -> None:
         """Subscribes to a temporary queue that is a reply address, unless the client has done so."""
-        if text in self._held or any(self._reads(held, destination) for held in self._held.values()):
+        if text in self._held or self._temporary[self._peer.temporaries.address(destination).name]:
             return
+        self._peer.budget.left -= SUBSCRIBE_WORK
         envelope = StompEnvelope(text, self._peer.version, acks=False)
         tag = (self._peer.channel.number, text)
-        self._held[text] = Held("auto", [self._begin(destination, {}, "auto", envelope, tag)], implicit=True)
-
-    def _reads(self, held: Held, destination: Destination) -> bool:
-        name = self._peer.temporaries.address(destination).name
-        queues = (one.reader.queue for one in held.subscriptions)
-        return any(queue is not None and queue.name == name for queue in queues)
+        self._hold(text, Held("auto", [self._begin(destination, {}, "auto", envelope, tag)], implicit=True))
 
     # -- to begin -----------------------------------------------------------------------------------------------------
 
@@ -148,6 +163,8 @@ class Subscriber:
                 if durable is None:
                     queue = named.subscribed(bound, exchange)
                 else:
+                    if len(durable.encode()) > NAME_BYTES_MAX:
+                        raise Refused(Reason.PRECONDITION_FAILED, f"the name {durable[:60]!r}... is too long")
                     queue = self._bound(named.named(durable, _kept_terms(headers)), bound, exchange)
             case Kind.TEMP_QUEUE:
                 options = _options(headers, Use.QUEUE)
@@ -230,7 +247,10 @@ class Subscriber:
 
     def _end(self, name: str) -> Held:
         peer, held = self._peer, self._held.pop(name)
+        self._cumulative -= held.ack == "client"
+        self._temporary -= Counter(_temporaries(held))
         for subscription in held.subscriptions:
+            self._of.pop(subscription, None)
             if not subscription.ended:
                 peer.named.queues.cancel(subscription, peer.engine.now())
                 peer.budget.left -= SUBSCRIBE_WORK
@@ -245,16 +265,46 @@ class Subscriber:
         text = headers.get(header)
         if text is None:
             raise StompFault(NO_HEADER, f"{command} has no {header}")
+        if not (text.isascii() and text.isdecimal()) or len(text) > ID_DIGITS_MAX:
+            raise _unknown(text, command)
+        return self.up_to(int(text), command)
+
+    def up_to(self, delivery_id: int, command: str = "ACK") -> list[int]:
+        """Returns the deliveries that are settled with this one."""
         channel = self._peer.channel
-        delivery_id = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else 0
         delivery = channel.in_flight.get(delivery_id) or channel.timed_out.get(delivery_id)
         if delivery is None:
-            raise StompFault("Unknown delivery", f"{command} of {text[:40]!r}, which is no delivery that waits for it")
-        held = next((one for one in self._held.values() if delivery.subscription in one.subscriptions), None)
+            raise _unknown(str(delivery_id), command)
+        held = self._of.get(delivery.subscription)
         if held is None or held.ack != "client":
             return [delivery_id]
         ids = sorted({one for member in held.subscriptions for one in channel.ids_of(member)} | {delivery_id})
         return [one for one in ids if one <= delivery_id]
+
+    def settled_by(self, ids: Sequence[int]) -> list[int]:
+        """Returns the deliveries that ACKs in a row settle. One of ``client`` settles those before it, so of a row only
+        the last one of each subscription matters."""
+        if not self._cumulative:
+            in_flight, timed_out = self._peer.channel.in_flight, self._peer.channel.timed_out
+            for one in ids:
+                if one not in in_flight and one not in timed_out:
+                    raise _unknown(str(one), "ACK")
+            return list(dict.fromkeys(ids))
+        found: dict[int, None] = {}
+        for one in sorted(ids, reverse=True):
+            if one not in found:
+                found.update(dict.fromkeys(self.up_to(one)))
+        return sorted(found)
+
+
+def _temporaries(held: Held) -> list[str]:
+    """Returns the names of the temporary queues that are read."""
+    queues = (one.reader.queue for one in held.subscriptions)
+    return [queue.name for queue in queues if queue is not None and is_temporary(queue.name)]
+
+
+def _unknown(text: str, command: str) -> StompFault:
+    return StompFault("Unknown delivery", f"{command} of {text[:40]!r}, which is no delivery that waits for it")
 
 
 def _is_durable(headers: Headers) -> bool:

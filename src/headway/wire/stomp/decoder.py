@@ -10,7 +10,7 @@ Rules:
   line feed is part of the line end, in every version: no client of an older one ends its values with one.
 - A head has ``HEAD_BYTES_MAX`` bytes and ``HEADERS_MAX`` headers at most, a frame ``packet_bytes_max``, and the first
   frame ``CONNECT_BYTES_MAX``. What is larger is refused before it is buffered.
-- A body that is not SEND's is skipped.
+- A body that is not SEND's is skipped. Neighbouring ACK frames without a receipt or a transaction are one item.
 """
 
 from __future__ import annotations
@@ -23,20 +23,27 @@ from headway.wire.columns import same_frames
 from headway.wire.decoder import ALL, Decoder
 from headway.wire.stomp.destinations import destinations_of, plain_run
 from headway.wire.stomp.faults import BAD_COMMAND, BAD_FRAME, NO_DESTINATION, StompFault
-from headway.wire.stomp.items import Connect, Frame, Headers, Item, Sent
-from headway.wire.stomp.versions import V1_0, Version, agreed, unescaped
+from headway.wire.stomp.items import Acks, Connect, Frame, Headers, Item, Sent
+from headway.wire.stomp.versions import V1_0, V1_2, Version, agreed, unescaped
 
 CONNECT_BYTES_MAX = 64 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 HEADERS_MAX = 500
-HEADS_MAX = 256
-HEAD_KEPT_BYTES = 1024
+HEADS_MAX = 64
+HEAD_KEPT_BYTES = 512
 """Heads up to this size are remembered, this many."""
 RUN_MAX = 4096
 COMMANDS = frozenset({
     "CONNECT", "STOMP", "SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT",
 })  # fmt: skip
 _COMMAND_BYTES_MAX = 32
+_ACKS = {
+    header: re.compile(
+        rb"ACK\n(?:subscription:[^\n\\\0]*\n)?" + header + rb":(\d{1,18})\n(?:subscription:[^\n\\\0]*\n)?\n\0[\r\n]*"
+    )
+    for header in (b"id", b"message-id")
+}
+"""ACK frames as most clients write them, by the header that names the delivery."""
 _EOLS = re.compile(rb"[\r\n\0]+")
 
 
@@ -97,6 +104,11 @@ class StompDecoder(Decoder[Item]):
             pos = _between(data, pos)
             if pos >= n:
                 return pos
+            if data.startswith(b"ACK\n", pos) and not self._connecting:
+                after = self._acks(data, pos, items)
+                if after > pos:
+                    pos = after
+                    continue
             body_at = _head_end(data, pos)
             if body_at < 0:
                 self._check_part(data, pos, n)
@@ -161,6 +173,18 @@ class StompDecoder(Decoder[Item]):
         if self._connecting:
             raise _bad(f"{head.command} came before CONNECT", Reason.PROTOCOL_ERROR)
         return Frame(head.command, head.headers)
+
+    def _acks(self, data: bytes, pos: int, items: list[Item]) -> int:
+        """Reads neighbouring ACK frames that are as most clients write them. Returns the position behind them."""
+        match = _ACKS[b"id" if self.version is V1_2 else b"message-id"].match
+        ids: list[int] = []
+        while len(ids) < RUN_MAX and (found := match(data, pos)) is not None:
+            ids.append(int(found[1]))
+            pos = found.end()
+        if ids:
+            items.append(Acks(tuple(ids)))
+            self.packets += len(ids)
+        return pos
 
     # -- bodies -----------------------------------------------------------------------------------------------------
 

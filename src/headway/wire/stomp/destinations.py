@@ -25,6 +25,9 @@ from headway.wire.common import Address, address_of
 from headway.wire.stomp.faults import BAD_DESTINATION, UNKNOWN_DESTINATION, StompFault
 
 PARTS_MAX = 100
+NAME_BYTES_MAX = 255
+"""As in AMQP: the limit of all names but those of topics."""
+REMEMBERED_CHARS_MAX = 200
 _HEX = set("0123456789abcdefABCDEF")
 
 
@@ -45,6 +48,9 @@ _PREFIXES = {f"/{kind}/": kind for kind in Kind} | {
 }  # fmt: skip
 
 
+_TOPICS = (Kind.TOPIC, Kind.REPLY_TOPIC)
+
+
 class Destination(NamedTuple):
     kind: Kind
     name: str
@@ -52,9 +58,12 @@ class Destination(NamedTuple):
     """Routing key, of an exchange."""
 
 
-@lru_cache(1024)
 def destinations_of(text: str) -> tuple[Destination, ...]:
     """Returns the parts of a destination. Raises :class:`StompFault`."""
+    return _parsed_lately(text) if len(text) <= REMEMBERED_CHARS_MAX else _parsed(text)
+
+
+def _parsed(text: str) -> tuple[Destination, ...]:
     found: list[Destination] = []
     kind: Kind | None = None
     for part in text.split(","):
@@ -69,10 +78,15 @@ def destinations_of(text: str) -> tuple[Destination, ...]:
             name, key = _unquoted(name, text), _unquoted(key, text)
         if not name:
             raise _bad(part, kind, part[len(prefix) - 1 :] if prefix else part)
+        if kind not in _TOPICS and max(len(name.encode()), len(key.encode())) > NAME_BYTES_MAX:
+            raise StompFault(BAD_DESTINATION, f"the name of a {kind} has {NAME_BYTES_MAX} bytes at most")
         found.append(Destination(kind, name, key))
     if len(found) > PARTS_MAX:
         raise StompFault(BAD_DESTINATION, f"a destination has {len(found)} parts (at most {PARTS_MAX})")
     return tuple(found)
+
+
+_parsed_lately = lru_cache(1024)(_parsed)
 
 
 def _unknown(text: str) -> StompFault:

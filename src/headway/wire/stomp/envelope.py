@@ -33,6 +33,8 @@ FEW = 8
 """Fewer deliveries are joined from parts, for columns take time to set up."""
 _LAST = [b"%03d" % value for value in range(1000)]
 _COLUMN_MAX = 10_000
+REMEMBERED_BYTES_MAX = 1024
+"""Heads are remembered for leads up to this size."""
 _COLUMNS = tuple(
     bytes(0x30 + value // 10**place % 10 for value in range(2 * _COLUMN_MAX)) for place in range(4)
 )  # fmt: skip
@@ -55,11 +57,18 @@ class Cut:
         """The last bytes written, and the arguments that they were written for."""
 
 
-@lru_cache(4096)
 def _rest(lead: bytes, body_bytes: int, version: Version, redelivered: bool | None) -> bytes:
     """Returns the bytes between an id and the body, for records with this lead."""
+    write = _written_lately if len(lead) <= REMEMBERED_BYTES_MAX else _written
+    return write(lead, body_bytes, version, redelivered)
+
+
+def _written(lead: bytes, body_bytes: int, version: Version, redelivered: bool | None) -> bytes:
     record = queue_form().dialect.decode(lead)
     return b"\n" + head_of(record, body_bytes, version, redelivered)
+
+
+_written_lately = lru_cache(4096)(_written)
 
 
 class StompEnvelope:

@@ -26,6 +26,12 @@ class Frame(NamedTuple):
     headers: Headers
 
 
+class Acks(NamedTuple):
+    """Neighbouring ACK frames that name a delivery and nothing else that matters: no receipt, no transaction."""
+
+    ids: tuple[int, ...]
+
+
 class Sent(NamedTuple):
     """Neighbouring SEND frames that differ in their bodies alone. Of the run only bodies are set, and where it goes, if
     the destination alone says that."""
@@ -34,4 +40,4 @@ class Sent(NamedTuple):
     run: Run
 
 
-Item = Connect | Frame | Sent
+Item = Connect | Frame | Acks | Sent

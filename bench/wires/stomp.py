@@ -1,0 +1,63 @@
+"""STOMP 1.1, transient messages: topics without acknowledgements; or one queue that consumers share, with them.
+
+A delivery of Headway has one size, for its number has fifteen digits. That of others grows with its number.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from bench.errors import PeerFailed
+from bench.wires.wire import Levels, QueueWire, Wire, dial, joined, take
+
+PREFETCH = 100
+
+
+class Stomp(Wire):
+    kind = "topic"
+
+    def open(self, port: int, name: str) -> socket.socket:
+        sock = dial(port)
+        sock.sendall(f"CONNECT\naccept-version:1.1\nclient-id:{name}\n\n\0".encode())
+        expect(sock, "CONNECTED")
+        return sock
+
+    def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
+        sock.sendall(frame("SUBSCRIBE", id="1", destination=self.destination(levels), ack="auto", receipt="1"))
+        expect(sock, "RECEIPT")
+
+    def destination(self, levels: Levels) -> str:
+        return f"/{self.kind}/{joined(levels)}"
+
+    def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
+        headers = {"destination": self.destination(levels), "content-length": str(len(payload))}
+        return frame("SEND", payload, **headers)
+
+
+class StompQueue(Stomp, QueueWire):
+    """One queue that consumers share, neither durable nor exclusive; each has up to ``PREFETCH`` messages and
+    acknowledges them one by one."""
+
+    kind = "queue"
+
+    def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
+        terms = {"durable": "false", "prefetch-count": str(PREFETCH), "ack": "client-individual"}
+        sock.sendall(frame("SUBSCRIBE", b"", id="1", destination=self.destination(levels), receipt="1", **terms))
+        expect(sock, "RECEIPT")
+
+    def acknowledgements(self, first: int, count: int) -> bytes:
+        return b"".join([b"ACK\nsubscription:1\nmessage-id:%015d\n\n\0" % n for n in range(first, first + count)])
+
+
+def frame(command: str, body: bytes = b"", **headers: str) -> bytes:
+    head = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    return f"{command}\n{head}\n".encode() + body + b"\0"
+
+
+def expect(sock: socket.socket, command: str) -> None:
+    """Takes the frame that has to come now."""
+    got = b""
+    while not got.endswith(b"\0"):
+        got += take(sock, 1)
+    if not got.startswith(f"{command}\n".encode()):
+        raise PeerFailed(f"answered {got.decode('latin-1', 'replace')!r}")

@@ -2,7 +2,7 @@
 
 Rules:
 - Consumers of AMQP 1.0 get a publisher's sections as they came: annotations, properties and application properties.
-  For that the bare lead goes along in one header, ``KEPT``, whose first byte is the kind of the body. Consumers of
+  For that the bare lead goes along in one header, ``SECTIONS``, whose first byte is the kind of the body. Consumers of
   other protocols get what has a counterpart with them; types that they lack are texts.
 - A message of another protocol has its sections made here, once for equal properties.
 - What the broker says of a record (its topic, offset, gap) is in message annotations, ``x-opt-headway-…``, in front
@@ -28,9 +28,9 @@ from headway.wire.amqp1.sections import (
 )
 from headway.wire.amqp1.values import Described, Raw, Symbol, Uuid, malformed, read
 from headway.wire.codecs import queue_form
-from headway.wire.common import Address, CommonProperties
+from headway.wire.common import KEPT, Address, CommonProperties, told_headers
 
-KEPT = "x-amqp-1.0-sections"
+SECTIONS = f"{KEPT}sections"
 OPTION = "x-opt-headway-"
 TOPIC, OFFSET = f"{OPTION}topic", f"{OPTION}offset"
 TOLD = "headway-"
@@ -119,6 +119,8 @@ def _plain(value: Any) -> Any:
             return _plain
         case Symbol():
             return str(value)
+        case bytes():
+            return bytearray(value)
         case int() if not -(1 << 63) <= value < 1 << 63:
             return str(value)
         case list():
@@ -168,7 +170,7 @@ def _read(content: Content) -> Facts:
         headers.setdefault(GROUP_SEQUENCE, number if isinstance(number, int) else 0)
     routed = dict(headers)
     if lead or content.body is not Body.DATA:
-        headers[KEPT] = bytearray((content.body,)) + lead
+        headers[SECTIONS] = bytearray((content.body,)) + lead
     common = CommonProperties(
         content_type=_text(kind), content_encoding=_text(encoding), correlation_id=_text(correlation_id),
         reply_to=reply_address(_text(reply_to)), message_id=_text(message_id),
@@ -200,7 +202,7 @@ def lead_of(properties: Properties, qos: int) -> Lead:
 def _lead_of(properties: Properties, durable: bool, told: tuple[tuple[str, str], ...]) -> Lead:
     common = queue_form().read_common(properties)
     header = _write_header(common, durable or common.persistent)
-    kept = common.headers.get(KEPT)
+    kept = common.headers.get(SECTIONS)
     if isinstance(kept, bytes | bytearray) and kept and kept[0] <= Body.SECTIONS:
         lead = Lead(header, bytes(kept[1:]), Body(kept[0]))
     else:
@@ -242,7 +244,7 @@ def address_text(address: Address) -> str:
 
 def _write_sections(common: CommonProperties) -> bytes:
     """Writes properties and application properties of a message of another protocol."""
-    nothing, headers = writing.NULL, dict(common.headers)
+    nothing, headers = writing.NULL, dict(told_headers(common))
     group, number = headers.pop(GROUP, None), headers.pop(GROUP_SEQUENCE, None)
     fields = [
         _optional(common.message_id, writing.string),

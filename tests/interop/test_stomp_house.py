@@ -13,9 +13,7 @@ import pytest
 import stomp
 from bench.wires.websocket import BINARY, TEXT, Frames, frame, upgrade
 from tests.interop.amqp_pika import Pika
-from tests.interop.amqp_pika import properties as amqp_properties
 from tests.interop.conftest import BrokerFactory
-from tests.interop.pahos import Paho, properties
 from tests.interop.permitted import ROOT, permission, reload
 from tests.interop.process import BrokerProcess
 from tests.interop.stomps import Client, Heard, Raw
@@ -90,48 +88,6 @@ def joined(house: BrokerProcess, listener: str = "stomp", **more: object) -> Cli
 
 
 # -- other protocols ---------------------------------------------------------------------------------------------------
-
-
-def test_a_message_comes_by_any_protocol_with_its_properties(house: BrokerProcess, name: str) -> None:
-    stomp = joined(house)
-    mqtt = Paho(house.ports["mqtt"] or 0, name, user=("root", "secret"))
-    amqp = Pika(house.ports["amqp"] or 0, credentials=pika.PlainCredentials("root", "secret"))
-    stomp.subscribe(f"/topic/{name}.x")
-    mqtt.subscribe(f"{name}/x")
-    queue = amqp.queue()
-    amqp.channel.queue_bind(queue, "amq.topic", f"{name}.x")
-    amqp.consume(queue)
-    sent = {"content-type": "text/plain", "correlation-id": "c1", "own": "value"}
-    stomp.send(f"/topic/{name}.x", "by stomp", **{**sent, "reply-to": "/topic/answers.here"})
-    mqtt.publish(
-        f"{name}/x", b"by mqtt", 1, properties=properties(
-            "PUBLISH", ContentType="text/plain", CorrelationData=b"c1", ResponseTopic="answers/here",
-            UserProperty=[("own", "value")],
-        )
-    )  # fmt: skip
-    amqp.out.basic_publish("amq.topic", f"{name}.x", b"by amqp", amqp_properties(
-        content_type="text/plain", correlation_id="c1", headers={"own": "value", "number": 7}, priority=3,
-        message_id="m",
-    ))  # fmt: skip
-    bodies = {"by stomp", "by mqtt", "by amqp"}
-    assert set(stomp.bodies(3)) == bodies
-    for headers, body in stomp.heard.messages:
-        assert {name: headers[name] for name in sent} == sent, body
-        if body != "by amqp":
-            assert headers["reply-to"] == "/topic/answers.here"
-        else:
-            assert (headers["number"], headers["priority"], headers["amqp-message-id"]) == ("7", "3", "m")
-    until(lambda: len(mqtt.messages) == 3, what="all come by MQTT")
-    for message in mqtt.messages:
-        about = message.properties
-        assert (about.ContentType, about.CorrelationData) == ("text/plain", b"c1")
-        assert dict(about.UserProperty)["own"] == "value"
-    for one in amqp.wait(3):
-        assert (one.properties.content_type, one.properties.correlation_id) == ("text/plain", "c1")
-        assert one.headers["own"] == "value"
-    stomp.leave()
-    amqp.close()
-    mqtt.close()
 
 
 def test_queues_are_shared_with_amqp(house: BrokerProcess, name: str) -> None:
@@ -321,8 +277,9 @@ def publish(client: Client, destination: str) -> None:
 
 
 def test_who_acknowledges_nothing_is_told_so(house: BrokerProcess) -> None:
-    client = joined(house)
+    client, other = joined(house), joined(house)
     client.subscribe("/queue/acks", ack="client", prefetch_count="1")
-    client.send("/queue/acks", "a")
-    client.send("/queue/acks", "b")
+    other.send("/queue/acks", "a")
+    other.send("/queue/acks", "b")
     assert "acknowledge" in client.error()[1]
+    other.leave()

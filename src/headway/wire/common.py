@@ -6,6 +6,8 @@ Rules:
   So a message that was sent by any protocol arrives by any other with its properties and headers.
 - Values that are None were not said. Header values are plain: text, truth, number, bytes (``bytearray``), a time, None,
   and lists and mappings of these. Names of headers may have 255 bytes at most; longer ones are left out.
+- Headers that begin with ``KEPT`` are one protocol's own: consumers of others do not see them, except those that read
+  the form of queues as it is.
 - A publisher's lifetime is told as it was said: the broker itself counts it in ``Run.expires_s``.
 """
 
@@ -47,6 +49,18 @@ class CommonProperties(msgspec.Struct, frozen=True):
 
 
 NO_COMMON = CommonProperties()
+
+
+KEPT = "x-headway-kept-"
+"""Prefix of headers in which a protocol keeps, for its own consumers, what no other has a word for."""
+
+
+def told_headers(common: CommonProperties) -> Mapping[str, object]:
+    """Returns the headers without those that protocols keep for themselves."""
+    headers = common.headers
+    if any(name.startswith(KEPT) for name in headers):
+        return {name: value for name, value in headers.items() if not name.startswith(KEPT)}
+    return headers
 
 
 def address_of(record: Record | Run) -> Address | None:

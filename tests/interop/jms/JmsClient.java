@@ -301,6 +301,7 @@ public class JmsClient {
             String name = (String) names.nextElement();
             Object value = message.getObjectProperty(name);
             String type = value == null ? "null" : value.getClass().getSimpleName();
+            value = value instanceof byte[] ? Base64.getEncoder().encodeToString((byte[]) value) : value;
             add(lines, "property", name + "=" + type + ":" + value);
         }
         if (message instanceof TextMessage) {

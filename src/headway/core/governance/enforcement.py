@@ -37,12 +37,14 @@ class Enforcer:
             case ActionKind.CONFLATE:
                 start_conflating(subscription, now)
             case ActionKind.CLOSE_CONSUMER:
-                self._registry.effects.append(CloseConsumer(subscription, verdict))
-                self._advisories.tell("close_consumer", verdict.client, now, filter=verdict.filter, text=verdict.text)
+                self._close(subscription, verdict, "close_consumer", now)
             case ActionKind.DISCONNECT:
                 self._cutter.cut(subscription, verdict.reason, verdict.text, now)
             case ActionKind.DELETE_SUBSCRIPTION if subscription.channel is not subscription.session.channel:
-                self._delete_queue(subscription, verdict, now)
+                if subscription.reader.queue is None:  # it reads topics: all that there is of it is the consumer
+                    self._close(subscription, verdict, "deleted", now)
+                else:
+                    self._delete_queue(subscription, verdict, now)
             case ActionKind.DELETE_SUBSCRIPTION:
                 self._ending.end(subscription, verdict.reason, now)
                 if not subscription.session.connected:
@@ -72,6 +74,10 @@ class Enforcer:
                 stop_discarding(subscription)
             case ActionKind.BLOCK_PUBLISHERS:
                 self._ending.open_gate(subscription, now)
+
+    def _close(self, subscription: Subscription, verdict: Verdict, kind: str, now: float) -> None:
+        self._registry.effects.append(CloseConsumer(subscription, verdict))
+        self._advisories.tell(kind, verdict.client, now, filter=verdict.filter, text=verdict.text)
 
     def _gate(self, subscription: Subscription, now: float) -> None:
         """Makes publishers wait for this consumer while it is connected."""

@@ -44,6 +44,8 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
     native: bytes | None = None
     """All properties as the publisher wrote them, for consumers of its protocol; None: the other fields have them
     all."""
+    lifetime_ms: int | None = None
+    """The lifetime that the publisher gave, where ``native`` does not say it."""
 
     def user_value(self, name: str) -> str | None:
         """Returns the value of the first user property with this name."""

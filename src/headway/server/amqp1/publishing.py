@@ -33,7 +33,7 @@ from headway.server.connections import Steps
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Transfers
 from headway.wire.amqp1.performatives import Attach, Flow, Target, TransactionalState
-from headway.wire.amqp1.properties import KEPT, Facts, read_content
+from headway.wire.amqp1.properties import SECTIONS, Facts, read_content
 from headway.wire.amqp1.replies import ACCEPTED, RELEASED, in_transaction, rejected
 from headway.wire.codecs import queue_form
 
@@ -265,7 +265,7 @@ def _check_patch(run: Run, router: object) -> None:
         return
     form = queue_form()
     common = form.read_common(run.properties)
-    headers = {name: value for name, value in common.headers.items() if name not in (MERGE, KEPT)}
+    headers = {name: value for name, value in common.headers.items() if name not in (MERGE, SECTIONS)}
     written = form.write_common(msgspec.structs.replace(common, headers=headers))
     native = written.native
     run.properties = msgspec.structs.replace(run.properties, native=native)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headway.core.base import ProtocolError, Reason, Refused, format_duration
 from headway.core.consumer import SubscribeRequest, parse_options
 from headway.core.message import BadTopic, Run
@@ -137,6 +139,7 @@ class MqttPeer(BasePeer[Item]):
             raise ProtocolError(text, reason=Reason.CREDIT_EXCEEDED, code=ReasonCode.RECEIVE_MAX_EXCEEDED)
         if item.expiry_s is not None:
             run.expires_s = now + item.expiry_s
+            run.properties = msgspec.structs.replace(run.properties, lifetime_ms=item.expiry_s * 1000)
         code, text, taken = 0, "", 1
         if run.topic[0] == "$":
             code, text = ReasonCode.NOT_AUTHORIZED, "topics that start with $ are the broker's own"

@@ -20,11 +20,12 @@ from headway.core.message import topic_of
 from headway.core.selector import BadSelector, compile_selector
 from headway.server.openwire.faults import JmsFault
 from headway.wire.openwire.commands import ConsumerInfo
+from headway.wire.openwire.messages import CORRELATION, TYPE
 from headway.wire.openwire.replies import SELECTOR_ERROR
 
 _HINT = re.compile(r"\s*/\*\+(.*?)\*/", re.DOTALL)
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|/\*.*?\*/|[A-Za-z_$][\w$]*", re.DOTALL)
-_NAMES = {"JMSPriority": "priority", "JMSXGroupID": "JMSXGroupID"}
+_NAMES = {"JMSPriority": "priority", "JMSType": f'"{TYPE}"', "JMSCorrelationID": f'"{CORRELATION}"'}
 
 
 def options_of(info: ConsumerInfo, use: Use = Use.SUBSCRIPTION) -> SubscriptionOptions:

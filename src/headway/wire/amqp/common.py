@@ -118,6 +118,7 @@ def _of_texts(properties: Properties) -> CommonProperties:
         content_type=properties.content_type,
         correlation_id=None if raw is None else _decoded(raw),
         reply_to=None if topic is None else Address(topic, is_topic=True),
+        expiration_ms=properties.lifetime_ms,
         headers=headers,
     )
 

@@ -210,6 +210,8 @@ def write(properties: Properties, qos: int) -> bytes:
     if _fits(properties.response_topic):
         values["reply-to"] = write_short(routing_key_of(properties.response_topic or ""))
         headers[REPLY_TOPIC] = True
+    if properties.lifetime_ms is not None and properties.lifetime_ms <= EXPIRATION_MS_MAX:
+        values["expiration"] = write_short(str(properties.lifetime_ms))
     if headers:
         values["headers"] = write_table(headers)
     if qos:

@@ -25,7 +25,7 @@ from io import BytesIO
 from itertools import accumulate
 
 from headway.core.message import TOPICS, Record
-from headway.wire.amqp1.properties import KEPT, TOPIC, annotated, header_section, kept_lead, lead_of
+from headway.wire.amqp1.properties import SECTIONS, TOPIC, annotated, header_section, kept_lead, lead_of
 from headway.wire.amqp1.sections import body_lead
 from headway.wire.amqp1.writing import uint
 from headway.wire.codecs import queue_form
@@ -217,7 +217,7 @@ def _messages(data: bytes, ends: Sequence[int], decode: Callable[[bytes], Record
 def _front(raw: bytes, payload_bytes: int, decode: Callable[[bytes], Record], returns: int) -> bytes:
     """Returns everything in front of the payload, from the lead of a record. What AMQP 1.0 kept is not read anew."""
     form = queue_form()
-    lead = kept_lead(form.find_bytes(raw, KEPT))
+    lead = kept_lead(form.find_bytes(raw, SECTIONS))
     if lead is None:
         record = decode(raw)
         lead = lead_of(record.properties, record.qos)

@@ -2,7 +2,7 @@
 
 Rules:
 - Consumers of AMQP 1.0 get a publisher's sections as they came: annotations, properties and application properties.
-  For that the bare lead goes along in one header, ``KEPT``: the kind of the body, the size of the header's fields,
+  For that the bare lead goes along in one header, ``SECTIONS``: the kind of the body, the size of the header's fields,
   these, and the lead. Consumers of other protocols get what has a counterpart with them; types that they lack are
   texts.
 - A message of another protocol has its sections made here, once for equal properties.
@@ -32,9 +32,9 @@ from headway.wire.amqp1.sections import (
 )
 from headway.wire.amqp1.values import Described, Raw, Symbol, Uuid, malformed, read, skip
 from headway.wire.codecs import queue_form
-from headway.wire.common import Address, CommonProperties
+from headway.wire.common import KEPT, Address, CommonProperties, told_headers
 
-KEPT = "x-amqp-1.0-sections"
+SECTIONS = f"{KEPT}sections"
 OPTION = "x-opt-headway-"
 TOPIC, OFFSET = f"{OPTION}topic", f"{OPTION}offset"
 TOLD = "headway-"
@@ -123,6 +123,8 @@ def _plain(value: Any) -> Any:
             return _plain
         case Symbol():
             return str(value)
+        case bytes():
+            return bytearray(value)
         case int() if not -(1 << 63) <= value < 1 << 63:
             return str(value)
         case list():
@@ -182,7 +184,7 @@ def _read(content: Content) -> Facts:
     )  # fmt: skip
     if lead or content.body is not Body.DATA:
         fixed = _write_header(common, common.persistent)
-        headers[KEPT] = bytearray((content.body, len(fixed))) + fixed + lead
+        headers[SECTIONS] = bytearray((content.body, len(fixed))) + fixed + lead
     return Facts(
         queue_form().write_common(common), routed, durable is True, common.expiration_ms, _text(to), _text(subject),
         common.user_id,
@@ -205,7 +207,7 @@ def lead_of(properties: Properties, qos: int) -> Lead:
 
 def _lead_of(properties: Properties, durable: bool, told: tuple[tuple[str, str], ...]) -> Lead:
     form, native = queue_form(), properties.native
-    lead = None if native is None else kept_lead(form.find_bytes(native, KEPT))
+    lead = None if native is None else kept_lead(form.find_bytes(native, SECTIONS))
     if lead is None:
         common = form.read_common(properties)
         header = _write_header(common, durable or common.persistent)
@@ -273,7 +275,7 @@ def address_text(address: Address) -> str:
 
 def _write_sections(common: CommonProperties) -> bytes:
     """Writes properties and application properties of a message of another protocol."""
-    nothing, headers = writing.NULL, dict(common.headers)
+    nothing, headers = writing.NULL, dict(told_headers(common))
     group, number = headers.pop(GROUP, None), headers.pop(GROUP_SEQUENCE, None)
     fields = [
         _optional(common.message_id, writing.string),
@@ -296,7 +298,7 @@ def _write_sections(common: CommonProperties) -> bytes:
         found = _PROPERTIES + writing.list_of(fields)
     pairs = [
         (writing.string(name), writing.value(value)) for name, value in headers.items()
-        if name != KEPT and not name.startswith(TOLD) and not isinstance(value, list | tuple | Mapping)
+        if name != SECTIONS and not name.startswith(TOLD) and not isinstance(value, list | tuple | Mapping)
     ]  # fmt: skip
     if pairs:
         found += b"\0\x53\x74" + writing.map_of(pairs)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headway.core.message import NO_PROPERTIES, Properties
+from headway.wire.common import KEPT
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.primitives import (
     MqttReader,
@@ -56,7 +57,7 @@ class Fields(msgspec.Struct):
     shared_available: int | None = None
 
     def message(self) -> Properties:
-        """Returns the properties that belong to the message, and go to its consumers."""
+        """Returns the properties that belong to the message, and go to its consumers; without its lifetime."""
         if (
             self.payload_format is None and self.content_type is None and self.response_topic is None
             and self.correlation_data is None and not self.user
@@ -253,5 +254,8 @@ def write_message(properties: Properties) -> bytes:
     if properties.correlation_data is not None:
         parts.append(b"\x09" + write_binary(properties.correlation_data))
     if properties.user:
-        parts.append(write_user(properties.user))
+        user = properties.user
+        if properties.native is not None:
+            user = tuple(pair for pair in user if not pair[0].startswith(KEPT))
+        parts.append(write_user(user))
     return b"".join(parts)

@@ -64,7 +64,7 @@ class OpenWireDialect(msgspec.Struct, frozen=True):
         return False
 
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
-        common, destination = RECENT.of(run.properties), destination_of(run)
+        common, destination = common_of(run), destination_of(run)
         sequences = range(first_sequence, first_sequence + len(run)) if first_sequence else repeat(0, len(run))
         frames = [
             self._frame(destination, common, run.properties, run.payload(index), sequence)
@@ -130,9 +130,9 @@ class OpenWireDialect(msgspec.Struct, frozen=True):
         told: dict[str, object] = {RETAINED: True} if retain else {}
         if gap is not None:
             told |= gap_headers(gap)
-        common = queue_form().read_common(record.properties)
         return self._frame(
-            destination_of(record), common, record.properties, record.payload, record.sequence, told, int(redelivered)
+            destination_of(record), common_of(record), record.properties, record.payload, record.sequence, told,
+            int(redelivered),
         )
 
     def with_gap(self, frame: bytes, gap: Gap) -> bytes:
@@ -142,6 +142,12 @@ class OpenWireDialect(msgspec.Struct, frozen=True):
 
     def redelivered(self, frame: bytes) -> bytes:
         return frame[:-4] + i32(1)
+
+
+def common_of(record: Run | Record) -> CommonProperties:
+    """Returns what a record says of itself. Some protocols tell only by its QoS that it is to be kept."""
+    common = RECENT.of(record.properties)
+    return common if common.persistent or not record.qos else msgspec.structs.replace(common, persistent=True)
 
 
 def destination_of(record: Run | Record) -> Destination:

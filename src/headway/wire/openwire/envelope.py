@@ -15,9 +15,9 @@ from typing import NamedTuple
 from headway.core.message import Record
 from headway.wire.codecs import queue_form
 from headway.wire.openwire.codes import Form, Type
-from headway.wire.openwire.dialect import destination_of
+from headway.wire.openwire.dialect import common_of, destination_of
 from headway.wire.openwire.marshalling import MessageId, ProducerId, write_cached
-from headway.wire.openwire.messages import OWN_ID, RECENT, write_message
+from headway.wire.openwire.messages import OWN_ID, write_message
 from headway.wire.openwire.primitives import i32, i64
 
 _HEAD = bytes((Type.MESSAGE_DISPATCH,)) + b"\0\0\0\0\0"
@@ -53,7 +53,7 @@ class OpenWireEnvelope:
         return pieces
 
     def _piece(self, record: Record, counter: bytes) -> Piece:
-        common, destination = RECENT.of(record.properties), destination_of(record)
+        common, destination = common_of(record), destination_of(record)
         unnamed = common.message_id is None
         own_id = MessageId(None, self._own, 0)
         lead, rest = write_message(destination, common, record.properties, record.payload, own_id, self._wire)

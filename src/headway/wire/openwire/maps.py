@@ -1,7 +1,7 @@
 """Primitive maps: the properties of a message, and of WireFormatInfo. Values have types, which JMS consumers see.
 
 Headers of the other protocols know texts, truths, whole numbers and fractions. A property of another of JMS's types is
-noted in one header more, ``x-jms-types``: a letter and the property's name for each, separated by blanks. Consumers of
+noted in one header more, ``TYPES``: a letter and the property's name for each, separated by blanks. Consumers of
 JMS get the type back and do not see that header. Without a note a whole number is an int if it fits into one.
 """
 
@@ -13,9 +13,10 @@ from datetime import datetime
 from functools import lru_cache
 
 from headway.core.base import ProtocolError
+from headway.wire.common import KEPT
 from headway.wire.openwire.primitives import OpenWireReader, i32, i64, malformed, read_utf, short_utf, utf
 
-TYPES = "x-jms-types"
+TYPES = f"{KEPT}types"
 NULL, BOOL, BYTE, CHAR, SHORT, INT, LONG, DOUBLE, FLOAT, STRING, BYTES, MAP, LIST, BIG_STRING = range(14)
 _NUMBERS = {
     BYTE: struct.Struct(">b"), SHORT: struct.Struct(">h"), INT: struct.Struct(">i"), LONG: struct.Struct(">q"),

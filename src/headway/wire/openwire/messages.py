@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from headway.core.message import Properties
 from headway.wire.codecs import queue_form
-from headway.wire.common import Address, CommonProperties
+from headway.wire.common import KEPT, Address, CommonProperties
 from headway.wire.openwire.bodies import kind_of, read_body, write_content
 from headway.wire.openwire.codes import Form, Type
-from headway.wire.openwire.maps import read_headers, write_headers
+from headway.wire.openwire.maps import TYPES, read_headers, write_headers
 from headway.wire.openwire.marshalling import (
     Destination,
     FrameReader,
@@ -44,10 +44,11 @@ from headway.wire.openwire.primitives import (
 )
 
 GROUP, GROUP_SEQUENCE = "JMSXGroupID", "JMSXGroupSeq"
-TYPE, CORRELATION = "JMSType", "JMSCorrelationID"
-DESTINATION_KIND = "x-jms-reply-temporary"
+TYPE, CORRELATION = f"{KEPT}type", f"{KEPT}correlation"
+"""Headers by which selectors find the type and the correlation id."""
+DESTINATION_KIND = f"{KEPT}temporary"
 """Header of a message whose replies go to a temporary destination."""
-_OWN_HEADERS = frozenset({GROUP, GROUP_SEQUENCE, TYPE, CORRELATION, DESTINATION_KIND})
+_GROUP_HEADERS = frozenset({GROUP, GROUP_SEQUENCE})
 """Headers that are no properties in JMS."""
 PRIORITY = 4
 """JMS's default; other protocols say nothing then."""
@@ -155,7 +156,7 @@ def _read_tail(r: FrameReader) -> tuple[bool, str | None]:
 
 
 def _selectable(type_text: str | None, correlation: str | None) -> dict[str, object]:
-    """Returns headers that selectors of consumers read by their names in JMS."""
+    """Returns headers that selectors of consumers read."""
     found = {TYPE: type_text, CORRELATION: correlation}
     return {name: text for name, text in found.items() if text is not None}
 
@@ -191,8 +192,9 @@ def write_message(
     content = write_content(kind, payload, common.content_type, common.content_encoding)
     headers = common.headers
     group, group_sequence, temporary = headers.get(GROUP), headers.get(GROUP_SEQUENCE), DESTINATION_KIND in headers
-    if not headers.keys().isdisjoint(_OWN_HEADERS):
-        headers = {name: value for name, value in headers.items() if name not in _OWN_HEADERS}
+    kept = [name for name in headers if (name.startswith(KEPT) and name != TYPES) or name in _GROUP_HEADERS]
+    if kept:
+        headers = {name: value for name, value in headers.items() if name not in kept}
     message_id = own_id if common.message_id is None else parse_message_id(common.message_id, own_id)
     timestamp_ms = common.timestamp_ms or 0
     expires_ms = timestamp_ms + common.expiration_ms if common.expiration_ms and timestamp_ms else 0

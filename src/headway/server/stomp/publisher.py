@@ -28,6 +28,7 @@ from headway.server.peers import topic_named
 from headway.server.stomp.subscribing import terms_of
 from headway.wire.codecs import queue_form
 from headway.wire.common import Address, run_to
+from headway.wire.remembered import Remembered
 from headway.wire.stomp.destinations import Destination, Kind, destinations_of
 from headway.wire.stomp.items import Headers, Sent
 from headway.wire.stomp.message import OWN, common_of
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
 RECEIPT = "x-headway-receipt"
 """The header that asks what became of a record."""
-KNOWN_MAX = 256
+ABOUT_BYTES, HEADER_BYTES = 1000, 300
+"""The memory of what is remembered of a message, and of each of its headers, besides their texts."""
 _TEMPORARY = (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
 
 About = tuple[Properties, dict[str, object] | None, int, int | None]
@@ -53,7 +55,7 @@ class Publisher:
         self._peer = peer
         self._session = session
         self._subscriber = subscriber
-        self._known: dict[tuple[tuple[str, str], ...], About] = {}
+        self._known = Remembered[tuple[tuple[str, str], ...], About]()
         """Messages' properties by their headers."""
 
     def over(self) -> None:
@@ -149,9 +151,8 @@ class Publisher:
         if known is None:
             known = self._read(headers)
             if "expires" not in headers:  # that is another lifetime each time
-                if len(self._known) >= KNOWN_MAX:
-                    self._known.clear()
-                self._known[key] = known
+                size = ABOUT_BYTES + sum(HEADER_BYTES + 4 * (len(name) + len(value)) for name, value in key)
+                self._known.keep(key, known, size)
         return known
 
     def _read(self, headers: Headers) -> About:

@@ -25,6 +25,7 @@ from headway.wire.common import Address, address_of
 from headway.wire.stomp.faults import BAD_DESTINATION, UNKNOWN_DESTINATION, StompFault
 
 PARTS_MAX = 100
+REMEMBERED_CHARS_MAX = 500
 _HEX = set("0123456789abcdefABCDEF")
 
 
@@ -43,6 +44,7 @@ _PREFIXES = {f"/{kind}/": kind for kind in Kind} | {
     "queue://": Kind.QUEUE, "topic://": Kind.TOPIC, "temp-queue://": Kind.TEMP_QUEUE, "temp-topic://": Kind.TEMP_TOPIC,
     "/remote-temp-queue/": Kind.REPLY_QUEUE, "/remote-temp-topic/": Kind.REPLY_TOPIC,
 }  # fmt: skip
+_LONGEST = max(map(len, _PREFIXES))
 
 
 class Destination(NamedTuple):
@@ -52,13 +54,19 @@ class Destination(NamedTuple):
     """Routing key, of an exchange."""
 
 
-@lru_cache(1024)
 def destinations_of(text: str) -> tuple[Destination, ...]:
     """Returns the parts of a destination. Raises :class:`StompFault`."""
+    return _read_lately(text) if len(text) <= REMEMBERED_CHARS_MAX else _read(text)
+
+
+def _read(text: str) -> tuple[Destination, ...]:
+    count = text.count(",") + 1
+    if count > PARTS_MAX:
+        raise StompFault(BAD_DESTINATION, f"a destination has {count} parts (at most {PARTS_MAX})")
     found: list[Destination] = []
     kind: Kind | None = None
     for part in text.split(","):
-        prefix = next((one for one in _PREFIXES if part.startswith(one)), "")
+        prefix = _prefix_of(part)
         if prefix:
             kind = _PREFIXES[prefix]
         if kind is None:
@@ -70,9 +78,17 @@ def destinations_of(text: str) -> tuple[Destination, ...]:
         if not name:
             raise _bad(part, kind, part[len(prefix) - 1 :] if prefix else part)
         found.append(Destination(kind, name, key))
-    if len(found) > PARTS_MAX:
-        raise StompFault(BAD_DESTINATION, f"a destination has {len(found)} parts (at most {PARTS_MAX})")
     return tuple(found)
+
+
+_read_lately = lru_cache(1024)(_read)
+
+
+def _prefix_of(part: str) -> str:
+    """Returns the prefix that says what kind of destination this is; empty: it has none."""
+    if not part.startswith("/") and "://" not in part[:_LONGEST]:
+        return ""
+    return next((one for one in _PREFIXES if part.startswith(one)), "")
 
 
 def _unknown(text: str) -> StompFault:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 SETTLED = 1
 """The mode of a sender that settles what it sends at once."""
 DURABLE_PREFIX = "durable."
+DRAIN_WORK = 8
 TURNS_MAX = 64
 """Rounds of one drain; a round sends all that one turn may."""
 
@@ -191,6 +192,8 @@ class ConsumingLink:
             grant.give(credit if credit < 1 << 31 else 0)
             self.draining = bool(flow.drain)
             self.let_on()
+        if self.draining:
+            self._session.peer.budget.left -= DRAIN_WORK
         if self.draining and not self.drain():
             self._session.peer.engine.look_at(self._session.peer.connection)
         if flow.echo:

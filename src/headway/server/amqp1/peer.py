@@ -54,8 +54,8 @@ CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS")
 class Amqp1Peer(BasePeer[Item]):
     __slots__ = (
         "_beats", "_doing", "_draining", "_final", "_greeting", "_heartbeat_s", "_leaving", "_said_s", "_taken_bytes",
-        "channel_max", "container", "frame_bytes_max", "message_bytes_max", "pending_attaches", "queues", "sessions",
-        "transactions", "username",
+        "channel_max", "container", "frame_bytes_max", "links", "message_bytes_max", "pending_attaches", "queues",
+        "sessions", "transactions", "username",
     )  # fmt: skip
 
     decoder: Amqp1Decoder
@@ -66,6 +66,8 @@ class Amqp1Peer(BasePeer[Item]):
         super().__init__(engine, connection, listener, Amqp1Decoder(GREETING_BYTES_MAX, GREETING_BYTES_MAX))
         self.sessions: dict[int, Amqp1Session] = {}
         """Sessions by their channel, which is the same for both sides."""
+        self.links = 0
+        """How many links there are, on all sessions."""
         self.channel_max = CHANNEL_MAX
         self.frame_bytes_max = FRAME_BYTES_MIN
         self.message_bytes_max = listener.packet_bytes_max
@@ -107,7 +109,7 @@ class Amqp1Peer(BasePeer[Item]):
         handle = getattr(performative, "handle", None)
         if session is None:
             self.break_off(connection_fault(fault.condition, str(fault)))
-        elif isinstance(fault, SessionFault) or handle not in session.links:
+        elif isinstance(fault, SessionFault) or handle is None or handle not in session.links:
             self._end_session(session, fault)
         else:
             session.end_link(handle, fault.condition, str(fault))

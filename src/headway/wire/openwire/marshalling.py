@@ -22,6 +22,8 @@ CACHE_ENTRIES_MAX = 16_384
 CACHE_BYTES_MAX = 4 * 1024 * 1024
 """The most that the objects of one client may take up; more than any JMS client uses."""
 ENTRY_BYTES = 200
+ID_CHARS_MAX = 1000
+"""The broker remembers thousands of a client's ids."""
 NOT_KEPT = b"\1\xff\xff"
 """The bytes before an object of which nothing is to be kept."""
 
@@ -165,16 +167,16 @@ class FrameReader(OpenWireReader):
             return Destination(Type(kind), self.text(what) or "")
         match kind:
             case Type.CONSUMER_ID:
-                return ConsumerId(self.text(what) or "", self.i64(what), self.i64(what))
+                return ConsumerId(self._id(what), self.i64(what), self.i64(what))
             case Type.PRODUCER_ID:
-                connection, value = self.text(what) or "", self.i64(what)
+                connection, value = self._id(what), self.i64(what)
                 return ProducerId(connection, self.i64(what), value)
             case Type.SESSION_ID:
-                return SessionId(self.text(what) or "", self.i64(what))
+                return SessionId(self._id(what), self.i64(what))
             case Type.CONNECTION_ID:
-                return ConnectionId(self.text(what) or "")
+                return ConnectionId(self._id(what))
             case Type.BROKER_ID:
-                return BrokerId(self.text(what) or "")
+                return BrokerId(self._id(what))
             case Type.LOCAL_TRANSACTION_ID:
                 value, of = self.i64(what), self.cached(what)
                 return LocalTransactionId(value, of if isinstance(of, ConnectionId) else None)
@@ -184,6 +186,12 @@ class FrameReader(OpenWireReader):
                 self.binary(what)
                 return XaTransactionId()
         raise malformed(f"has an object of the unknown type {kind} as its {what}")
+
+    def _id(self, what: str) -> str:
+        text = self.text(what) or ""
+        if len(text) > ID_CHARS_MAX:
+            raise malformed(f"has an id of {len(text)} characters as its {what} (at most {ID_CHARS_MAX})")
+        return text
 
     def _message_id(self, what: str) -> MessageId:
         text = self.text(what) if self.version >= 10 else None

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headway")
 
+LOOK_SHARE = 16
+"""So many deliveries, or subscriptions, that are looked through are one unit of work."""
+ID_CHARS_MAX = 1000
 ACKS = ("auto", "client", "client-individual")
 PREFETCHES = ("activemq.prefetchSize", "prefetch-count")
 NAMES = ("activemq.subscriptionName", "durable-subscription-name")
@@ -86,6 +89,8 @@ class Subscriber:
         name, ack = headers.get("id", text), headers.get("ack", "auto")
         if ack not in ACKS:
             raise StompFault(BAD_HEADER, f"ack:{ack[:40]} (known: {', '.join(ACKS)})")
+        if len(name) > ID_CHARS_MAX:
+            raise StompFault(BAD_HEADER, f"a subscription's id has {len(name)} characters (at most {ID_CHARS_MAX})")
         found = destinations_of(text)
         known = self._held.get(text)
         if known is not None and known.implicit:
@@ -116,6 +121,7 @@ class Subscriber:
 
     def await_replies(self, text: str, destination: Destination) -> None:
         """Subscribes to a temporary queue that is a reply address, unless the client has done so."""
+        self._peer.budget.left -= len(self._held) // LOOK_SHARE
         if text in self._held or any(self._reads(held, destination) for held in self._held.values()):
             return
         envelope = StompEnvelope(text, self._peer.version, acks=False)
@@ -250,11 +256,18 @@ class Subscriber:
         delivery = channel.in_flight.get(delivery_id) or channel.timed_out.get(delivery_id)
         if delivery is None:
             raise StompFault("Unknown delivery", f"{command} of {text[:40]!r}, which is no delivery that waits for it")
-        held = next((one for one in self._held.values() if delivery.subscription in one.subscriptions), None)
+        held = self._holder(delivery.subscription)
         if held is None or held.ack != "client":
             return [delivery_id]
+        self._peer.budget.left -= len(channel.in_flight) // LOOK_SHARE
         ids = sorted({one for member in held.subscriptions for one in channel.ids_of(member)} | {delivery_id})
         return [one for one in ids if one <= delivery_id]
+
+    def _holder(self, subscription: Subscription) -> Held | None:
+        """Returns the SUBSCRIBE that a subscription belongs to; None: it has ended."""
+        name = subscription.request.name
+        held = self._held.get(name[1]) if isinstance(name, tuple) else None
+        return held if held is not None and subscription in held.subscriptions else None
 
 
 def _is_durable(headers: Headers) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.server.amqp_stage import House
 from tests.server.greedy_stage import Greedy
+from tests.server.pretended import Socket
 
 from headway.server.amqp1.links import LINK_BYTES, LINKS_MAX
 from headway.server.amqp1.peer import Amqp1Peer
@@ -124,3 +125,32 @@ def test_draining_again_and_again_is_work(house: House) -> None:
     greedy.say(receiver(0, "queue://work"))
     drain = write_flow(0, (0, 1 << 30, 0, 1 << 30), (0, 0, 1), drain=True)
     assert greedy.turns(drain * 1000) >= 1000 * 8 // 1024
+
+
+def test_who_wants_to_hear_something_every_millisecond_is_told_that_this_is_too_often(house: House) -> None:
+    sock = Socket()
+    house.accept(sock, peer=Amqp1Peer)
+    sock.incoming.append(b"AMQP\0\1\0\0" + write_open("greedy", 65_536, 255, 1, {}))
+    house.run()
+    assert b"idle-time-out 1 ms (at least 250)" in sock.taken
+
+
+def test_reading_dispositions_is_work(house: House) -> None:
+    assert client(house).turns(write_disposition(0, True, 0, 0, ACCEPTED) * 1000) >= 6
+
+
+def test_a_session_with_many_dynamic_nodes_ends_a_share_at_a_time(house: House) -> None:
+    greedy = client(house)
+    dynamic = Source(None, dynamic=True)
+    for start in range(0, 500, 50):
+        greedy.say(b"".join(
+            write_attach(0, Attach(f"r{at}", at, True, 0, source=dynamic, target=Target()))
+            for at in range(start, start + 50)
+        ))  # fmt: skip
+    assert len(house.queues) == 500
+    greedy.send(write_end(0))
+    most, before = 0, 500
+    while house.pretended.once():
+        most, before = max(most, before - len(house.queues)), len(house.queues)
+    assert most < 300
+    assert not house.queues

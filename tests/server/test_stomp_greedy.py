@@ -59,3 +59,8 @@ def test_transactions_are_counted_and_their_names_have_a_limit(house: House) -> 
 )  # fmt: skip
 def test_names_have_limits(house: House, frame: bytes, text: bytes) -> None:
     assert text in client(house).say(frame)
+
+
+def test_reading_messages_with_heads_of_their_own_is_work(house: House) -> None:
+    sends = b"".join(b"SEND\ndestination:/topic/%d\n\nx\0" % (at % 2) for at in range(1000))
+    assert client(house).turns(sends) >= 8

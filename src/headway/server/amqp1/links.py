@@ -6,11 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headway.core.consumer import Session, Subscription
+from headway.core.queue import Queue
 from headway.server.amqp1.browsing import BrowsingLink
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.coordinator import CoordinatorLink
 from headway.server.amqp1.faults import LinkFault
 from headway.server.amqp1.publishing import PublishingLink
+from headway.server.connections import Steps
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.performatives import Attach
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 LINKS_MAX = 4096
 """Links of a connection, on all of its sessions."""
 LINKS = "links"
+END_WORK = 16
 LINK_BYTES = 3000
 """The memory of a link, besides its name and its consumer."""
 Link = BrowsingLink | ConsumingLink | PublishingLink | CoordinatorLink
@@ -67,11 +70,25 @@ class Links(dict[int, Link]):
         return link if isinstance(link, ConsumingLink) and link.consumer is consumer else None
 
     def leave(self) -> None:
-        """Forgets all, because their session ends, which requeues what is unsettled."""
+        """Forgets all, because their session ends, which requeues what is unsettled. Queues that end with their links
+        are deleted over the turns to come."""
+        own = []
         for link in list(self.values()):
-            if isinstance(link, BrowsingLink | ConsumingLink):
+            if isinstance(link, BrowsingLink):
                 link.leave()
+            elif isinstance(link, ConsumingLink) and link.own is not None:
+                own.append(link.own)
             self.forget(link)
+        if own:
+            engine = self._peer.engine
+            engine.broker.registry.deferred.begin(self._delete(own), engine.now(), client=self._session)
+
+    def _delete(self, own: list[Queue]) -> Steps:
+        engine = self._peer.engine
+        for queue in own:
+            if not queue.ended:
+                engine.broker.queues.delete(queue, engine.now(), by=self._session)
+            yield END_WORK
 
 
 def _bytes_of(attach: Attach) -> int:

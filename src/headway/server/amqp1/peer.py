@@ -41,6 +41,8 @@ GREETING_BYTES_MAX = 64 * 1024
 PARTS_MAX = 2
 """Limit of partial messages on all links of a connection together, in messages of the largest size."""
 IDLE_MS = 60_000
+IDLE_MS_MIN = 250
+"""A thousand clients that want to hear something every millisecond would keep the broker from all else (2.4.5)."""
 SILENCE = 2 / 1.5
 """Factor for the keep-alive: a client may be silent for twice what it was told, and the engine allows one and a half
 times."""
@@ -196,6 +198,9 @@ class Amqp1Peer(BasePeer[Item]):
         if frame_bytes_max < FRAME_BYTES_MIN:
             text = f"max-frame-size {frame_bytes_max} (at least {FRAME_BYTES_MIN})"
             raise connection_fault(Condition.INVALID_FIELD, text)
+        if said.idle_time_out and said.idle_time_out < IDLE_MS_MIN:
+            text = f"idle-time-out {said.idle_time_out} ms (at least {IDLE_MS_MIN})"
+            raise connection_fault(Condition.NOT_ALLOWED, text)
         self.frame_bytes_max = min(frame_bytes_max, 2 * self.listener.packet_bytes_max + FRAME_BYTES_MAX)
         self.channel_max = min(CHANNEL_MAX, said.channel_max if said.channel_max is not None else CHANNEL_MAX)
         self.container = said.container_id[:NAME_CHARS_MAX]

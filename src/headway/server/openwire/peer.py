@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import CloseChannel, Session, Subscription
-from headway.server.connections import Connection, Steps
+from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
 from headway.server.openwire.consuming import Consuming
 from headway.server.openwire.faults import JmsFault, class_of, class_of_reason
 from headway.server.openwire.greeting import Greeting
@@ -174,6 +174,8 @@ class OpenWirePeer(BasePeer[Item]):
         if destination.kind is Type.TEMP_QUEUE:
             self._temporaries.check_there(destination)
         else:
+            if not self.queues.knows(destination.name):
+                self.budget.left -= SUBSCRIBE_WORK
             self.queues.named(destination.name)
 
     @property

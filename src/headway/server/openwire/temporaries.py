@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from headway.core.base import Reason, Refused
 from headway.core.consumer import QueueTerms
 from headway.core.message import Record, topic_of
-from headway.server.connections import Steps
+from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.openwire.faults import JmsFault
 from headway.server.protocols import QUEUES
 from headway.wire.openwire.advisory import advisory_of, advisory_topic
@@ -80,6 +80,7 @@ class Temporaries:
             raise JmsFault(text, DESTINATION_ERROR)
         if not destination.name.startswith(f"{peer.connection_id}:"):
             raise JmsFault(f"{destination} is not named after its connection", DESTINATION_ERROR)
+        peer.budget.left -= SUBSCRIBE_WORK + TELL_WORK
         session = peer.granted
         size = _bytes_of(destination)
         session.tab.check(size)
@@ -98,6 +99,7 @@ class Temporaries:
         del self._own[destination]
         if self._all.pop(destination, self) is None:
             _tell(peer.engine, destination, removed=True)
+        peer.budget.left -= SUBSCRIBE_WORK + TELL_WORK
         queue = peer.queues.found(destination.name)
         if destination.kind is Type.TEMP_QUEUE and queue is not None:
             peer.queues.queues.delete(queue, peer.engine.now(), by=peer.granted)

@@ -23,7 +23,7 @@ from headway.core.message import (
     topic_of,
 )
 from headway.core.routing import part_of
-from headway.server.connections import Steps
+from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import topic_named
 from headway.server.stomp.subscribing import terms_of
 from headway.wire.codecs import queue_form
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from headway.server.stomp.ports import ClientSide
     from headway.server.stomp.subscribing import Subscriber
 
+SEND_WORK = 8
+"""Work of reading a SEND, or neighbours with one head, besides the way of their records to their lanes."""
 RECEIPT = "x-headway-receipt"
 """The header that asks what became of a record."""
 ABOUT_BYTES, HEADER_BYTES = 1000, 300
@@ -64,6 +66,7 @@ class Publisher:
     def send(self, item: Sent) -> None:
         """Publishes, or puts it off until the commit. Raises :class:`Refused`, ProtocolError."""
         peer, headers = self._peer, item.headers
+        peer.budget.left -= SEND_WORK
         runs = self._runs(item)
         transaction = peer.transaction(headers)
         if transaction is not None:
@@ -141,6 +144,7 @@ class Publisher:
         if kind in (Kind.TOPIC, Kind.REPLY_TOPIC):
             return run_to(Address(_check_topic(topic_named(name)), is_topic=True), data, ends, bodies)
         if kind is Kind.QUEUE and not peer.named.knows(name):
+            peer.budget.left -= SUBSCRIBE_WORK
             peer.named.named(name, terms_of(headers))
         return run_to(Address(name), data, ends, bodies)
 

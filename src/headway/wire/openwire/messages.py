@@ -54,7 +54,7 @@ PRIORITY = 4
 TAILS_MAX, TAIL_BYTES_MAX = 16, 200
 PROPERTIES_BYTES_MAX = 128 * 1024
 """A million properties would take a second to read."""
-SHARE_BYTES, INFLATED_SHARE_BYTES = 512, 8192
+SHARE_BYTES, INFLATED_SHARE_BYTES = 512, 2048
 """So many bytes of properties, or that an inflated body has grown by, take the time of one item."""
 RECENT_MAX = 2048
 RECENT_BYTES_MAX = 1024

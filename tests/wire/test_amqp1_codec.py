@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from proton import Data, Described, Message, int32, symbol, timestamp, ubyte, ulong, ushort
 
+from headway.core.base import ProtocolError
 from headway.core.message.record import TOPICS, Gap, Properties, Record, Run
-from headway.wire.amqp1 import values, writing
+from headway.wire.amqp1 import scan, values, writing
 from headway.wire.amqp1.decoder import Amqp1Decoder
 from headway.wire.amqp1.dialect import Amqp1Dialect, parts_of
 from headway.wire.amqp1.envelope import FEW, IDS, Amqp1Envelope
@@ -202,3 +203,18 @@ def test_a_gap_and_an_offset_are_annotations() -> None:
     }  # fmt: skip
     back = dialect.decode(raw)
     assert (back.topic, back.exchange, back.payload, back.properties) == ("a/b", TOPICS, b"body", properties)
+
+
+def test_an_array_of_nothing_has_few_values() -> None:
+    """Else 2 kB of such arrays would keep the broker busy for seven seconds."""
+    array = b"\xf0" + (5).to_bytes(4, "big") + (65_536).to_bytes(4, "big") + b"\x40"
+    with pytest.raises(ProtocolError, match="an array of 65536 values in 0 bytes"):
+        values.read(array, 0, len(array))
+
+
+def test_a_message_with_too_much_before_its_body_is_lost_alone() -> None:
+    properties = writing.described(0x74, writing.map_of(
+        (writing.string(f"{number}"), writing.NULL) for number in range(40_000)
+    ))  # fmt: skip
+    with pytest.raises(ProtocolError, match=r"bytes before its body \(at most 131072\)"):
+        scan.content_of(properties, 0, len(properties))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+
 import pytest
 
 from headway.core.base import Reason
@@ -167,3 +170,44 @@ def test_a_body_without_a_length_is_looked_through_once() -> None:
     (item,) = decoder.feed(b"\0")
     assert isinstance(item, Sent)
     assert item.run.payload(0) == b"x" * 100_000
+
+
+def test_each_frame_is_looked_through_once() -> None:
+    """Heads whose lines end with a carriage return, many in one read. If each looked for the plain form of an empty
+    line through all of the read, this would take half an hour."""
+    frame = b"BEGIN\r\ntransaction:a\r\n\r\n\0"
+    assert len(connected().feed(frame * 150_000)) == 150_000
+
+
+@pytest.mark.parametrize("parts", [30_000, 101])
+def test_a_destination_of_too_many_parts_is_refused_before_it_is_read(parts: int) -> None:
+    decoder = connected()
+    assert decoder.feed(b"SEND\ndestination:/queue/a" + b",b" * (parts - 1) + b"\n\nx\0") == []
+    assert f"has {parts} parts (at most 100)" in str(decoder.error)
+
+
+def test_large_heads_take_the_time_of_several_items() -> None:
+    headers = b"".join(b"%d:\n" % number for number in range(HEADERS_MAX - 10))
+    decoder = connected()
+    frames = b"".join(b"ABORT\ntransaction:%d\n" % number + headers + b"\n\0" for number in range(100))
+    some = decoder.feed(frames, 1000)
+    assert 0 < len(some) < 20
+    assert decoder.waits
+    while decoder.waits:
+        some += decoder.feed(b"", 1000)
+    assert len(some) == 100
+
+
+def test_little_is_remembered_of_a_client() -> None:
+    """Every connection may make the broker remember so much without being counted to a pool."""
+    decoder = connected()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for size in (1, 20, 100, HEADERS_MAX):
+            for number in range(300):
+                headers = b"".join(b"%x:\n" % (number * size + one) for one in range(size - 1))
+                decoder.feed(b"ABORT\ntransaction:%d\n" % number + headers + b"\n\0")
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()

@@ -23,10 +23,15 @@ if TYPE_CHECKING:
 
 MESSAGES_MAX = 400
 BYTES_MAX = 4 * 1024 * 1024
+COPIED_BYTES = 8192
+"""So many bytes that are copied are one unit of work."""
+BROWSED = "browsed"
+BROWSED_BYTES = 150
+"""The memory of a copy of a message, besides its bytes."""
 
 
 class BrowsingLink:
-    __slots__ = ("_credit", "_envelope", "_sent", "_session", "_waiting", "attach", "handle")
+    __slots__ = ("_bytes", "_credit", "_envelope", "_sent", "_session", "_waiting", "attach", "handle")
 
     def __init__(self, session: SessionSide, attach: Attach) -> None:
         self._session = session
@@ -37,7 +42,7 @@ class BrowsingLink:
             decode=QUEUES.dialect.decode,
         )  # fmt: skip
         self._waiting: list[tuple[bytes, int]] = []
-        self._credit = self._sent = 0
+        self._credit = self._sent = self._bytes = 0
 
     @property
     def name(self) -> str:
@@ -49,8 +54,12 @@ class BrowsingLink:
         if wishes_of(source, self.attach.properties).options:
             raise LinkFault(Condition.NOT_IMPLEMENTED, "a browser of a queue sees all of it: it takes no filter")
         peer.queues.check_read(queue)
-        self._waiting = queue.waiting(MESSAGES_MAX, BYTES_MAX, self._session.now())[::-1]
-        peer.budget.left -= SUBSCRIBE_WORK + len(self._waiting)
+        waiting = queue.waiting(MESSAGES_MAX, BYTES_MAX, self._session.now())[::-1]
+        size = sum(BROWSED_BYTES + len(frame) for frame, _ in waiting)
+        peer.budget.left -= SUBSCRIBE_WORK + len(waiting) + size // COPIED_BYTES
+        self._session.session.tab.check(size)
+        self._waiting = waiting
+        self._count(size)
         return self.attach._replace(source=source._replace(filter=None), initial_delivery_count=0, properties=None)
 
     def flow(self, flow: Flow) -> None:
@@ -70,6 +79,7 @@ class BrowsingLink:
         session, envelope = self._session, self._envelope
         while self._waiting and self._credit > 0 and session.core.frames_left > 0:
             frame, returns = self._waiting.pop()
+            self._count(-BROWSED_BYTES - len(frame))
             cut = envelope.cut(frame, [len(frame)], redelivered=returns)
             session.peer.write(envelope.write(cut, 0, 1, session.core.take_ids(1)))
             session.frames_sent(envelope.frames_of(cut, 1))
@@ -77,11 +87,19 @@ class BrowsingLink:
             self._sent += 1
             session.peer.budget.left -= 1
 
+    def _count(self, change: int) -> None:
+        """Counts the copies of messages that the client has not taken."""
+        self._bytes += change
+        self._session.session.tab.add(BROWSED, change)
+
     def end(self, *, closed: bool) -> None:
+        self.leave()
         del self._session
 
     def leave(self) -> None:
-        """Does nothing: nothing is kept for a browser."""
+        """Drops what the client has not taken."""
+        self._waiting.clear()
+        self._count(-self._bytes)
 
     def publish(self, item: Transfers) -> None:
         raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")

@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 SETTLED = 1
 """The mode of a sender that settles what it sends at once."""
 DURABLE_PREFIX = "durable."
+DRAIN_WORK = 8
 TURNS_MAX = 64
 """Rounds of one drain; a round sends all that one turn may."""
 
 
 class ConsumingLink:
     __slots__ = (
-        "_envelope", "_grant", "_own", "_session", "attach", "consumer", "draining", "durable", "handle", "settled",
+        "_envelope", "_grant", "_session", "attach", "consumer", "draining", "durable", "handle", "own", "settled",
     )  # fmt: skip
 
     def __init__(self, session: SessionSide, attach: Attach) -> None:
@@ -54,7 +55,7 @@ class ConsumingLink:
         """Whether it reads a durable subscription."""
         self._grant = Grant(self._sent)
         self._envelope: Amqp1Envelope
-        self._own: Queue | None = None
+        self.own: Queue | None = None
         """The queue that ends with this link, if it is closed."""
         self.consumer: Subscription
 
@@ -82,9 +83,9 @@ class ConsumingLink:
         elif place.name == TOPICS:
             self._read(filter_under(place, wishes.binding or place.key), wishes)
         else:
-            self._own = peer.queues.temporary()
-            peer.queues.bind(self._own, wishes.binding or place.key or "", place.name)
-            self._consume(self._own, wishes)
+            self.own = peer.queues.temporary()
+            peer.queues.bind(self.own, wishes.binding or place.key or "", place.name)
+            self._consume(self.own, wishes)
         return self._answer(source._replace(filter=wishes.known or None, default_outcome=None))
 
     def _known_source(self) -> Source:
@@ -137,9 +138,9 @@ class ConsumingLink:
             self._read(topic, wishes)
             address = f"topic://{topic}"
         else:
-            self._own = peer.queues.temporary()
-            self._consume(self._own, wishes)
-            address = self._own.name
+            self.own = peer.queues.temporary()
+            self._consume(self.own, wishes)
+            address = self.own.name
         return self._answer(source._replace(address=address, filter=wishes.known or None, default_outcome=None))
 
     def _request(
@@ -191,6 +192,8 @@ class ConsumingLink:
             grant.give(credit if credit < 1 << 31 else 0)
             self.draining = bool(flow.drain)
             self.let_on()
+        if self.draining:
+            self._session.peer.budget.left -= DRAIN_WORK
         if self.draining and not self.drain():
             self._session.peer.engine.look_at(self._session.peer.connection)
         if flow.echo:
@@ -251,17 +254,11 @@ class ConsumingLink:
             if queue is not None:
                 session.requeue(consumer)
             queues.cancel(consumer, session.now())
-        if queue is not None and not queue.ended and ((closed and self.durable) or self._own is queue):
+        if queue is not None and not queue.ended and ((closed and self.durable) or self.own is queue):
             with suppress(Refused):  # others may share the subscription
                 queues.delete(queue, session.now(), if_unused=self.durable, by=session.session)
         session.peer.budget.left -= SUBSCRIBE_WORK
         del self._session
-
-    def leave(self) -> None:
-        """Ends with the session, which requeues what is unsettled and ends the consumer."""
-        if self._own is not None and not self._own.ended:
-            queues = self._session.peer.queues.queues
-            queues.delete(self._own, self._session.now(), by=self._session.session)
 
     def give_credit(self) -> None:
         """Does nothing: here the client gives credit."""

@@ -41,6 +41,8 @@ GREETING_BYTES_MAX = 64 * 1024
 PARTS_MAX = 2
 """Limit of partial messages on all links of a connection together, in messages of the largest size."""
 IDLE_MS = 60_000
+IDLE_MS_MIN = 250
+"""A thousand clients that want to hear something every millisecond would keep the broker from all else (2.4.5)."""
 SILENCE = 2 / 1.5
 """Factor for the keep-alive: a client may be silent for twice what it was told, and the engine allows one and a half
 times."""
@@ -54,8 +56,8 @@ CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS")
 class Amqp1Peer(BasePeer[Item]):
     __slots__ = (
         "_beats", "_doing", "_draining", "_final", "_greeting", "_heartbeat_s", "_leaving", "_said_s", "_taken_bytes",
-        "channel_max", "container", "frame_bytes_max", "message_bytes_max", "pending_attaches", "queues", "sessions",
-        "transactions", "username",
+        "channel_max", "container", "frame_bytes_max", "links", "message_bytes_max", "pending_attaches", "queues",
+        "sessions", "transactions", "username",
     )  # fmt: skip
 
     decoder: Amqp1Decoder
@@ -66,6 +68,8 @@ class Amqp1Peer(BasePeer[Item]):
         super().__init__(engine, connection, listener, Amqp1Decoder(GREETING_BYTES_MAX, GREETING_BYTES_MAX))
         self.sessions: dict[int, Amqp1Session] = {}
         """Sessions by their channel, which is the same for both sides."""
+        self.links = 0
+        """How many links there are, on all sessions."""
         self.channel_max = CHANNEL_MAX
         self.frame_bytes_max = FRAME_BYTES_MIN
         self.message_bytes_max = listener.packet_bytes_max
@@ -107,7 +111,7 @@ class Amqp1Peer(BasePeer[Item]):
         handle = getattr(performative, "handle", None)
         if session is None:
             self.break_off(connection_fault(fault.condition, str(fault)))
-        elif isinstance(fault, SessionFault) or handle not in session.links:
+        elif isinstance(fault, SessionFault) or handle is None or handle not in session.links:
             self._end_session(session, fault)
         else:
             session.end_link(handle, fault.condition, str(fault))
@@ -194,6 +198,9 @@ class Amqp1Peer(BasePeer[Item]):
         if frame_bytes_max < FRAME_BYTES_MIN:
             text = f"max-frame-size {frame_bytes_max} (at least {FRAME_BYTES_MIN})"
             raise connection_fault(Condition.INVALID_FIELD, text)
+        if said.idle_time_out and said.idle_time_out < IDLE_MS_MIN:
+            text = f"idle-time-out {said.idle_time_out} ms (at least {IDLE_MS_MIN})"
+            raise connection_fault(Condition.NOT_ALLOWED, text)
         self.frame_bytes_max = min(frame_bytes_max, 2 * self.listener.packet_bytes_max + FRAME_BYTES_MAX)
         self.channel_max = min(CHANNEL_MAX, said.channel_max if said.channel_max is not None else CHANNEL_MAX)
         self.container = said.container_id[:NAME_CHARS_MAX]

@@ -35,6 +35,8 @@ class ClientSide(LoginSide, Protocol):
     username: str
     container: str
     """The name that the client gave itself. With the name of a link it is the name of a durable subscription."""
+    links: int
+    """How many links there are, on all sessions."""
     frame_bytes_max: int
     """The largest frame that the client takes."""
     message_bytes_max: int

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 CREDIT = 1000
 RECEIPT = "x-headway-receipt"
+LEAD_SHARE_BYTES = 64
+"""So many bytes of a message's sections before its body are one unit of work."""
 
 
 class PublishingLink:
@@ -103,6 +105,7 @@ class PublishingLink:
         """Puts down where a run goes. Raises LinkFault, Refused, ProtocolError."""
         if self._directed is item:
             return
+        self._session.peer.budget.left -= len(item.content.lead) // LEAD_SHARE_BYTES
         facts = read_content(item.content)
         place = self._place or self._told(facts.to)
         run = item.run

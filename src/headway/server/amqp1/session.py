@@ -17,6 +17,7 @@ from headway.server.amqp1.browsing import BrowsingLink, queue_to_browse
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.coordinator import CoordinatorLink
 from headway.server.amqp1.faults import LinkFault, SessionFault, link_fault
+from headway.server.amqp1.links import Link, Links
 from headway.server.amqp1.publishing import PublishingLink, place_for
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.wire.amqp1.codes import Condition
@@ -56,10 +57,9 @@ WINDOW = 0x7FFF_FFFF
 HANDLE_MAX = 4095
 PORTION = 256
 """Deliveries that are settled in one step."""
-LOOKED_UP_MAX = 4096
-"""Longer ranges of a disposition are looked up among what is in flight, and not number by number."""
+LOOK_SHARE = 32
+"""So many deliveries that are looked through are one unit of work."""
 _MASK = 0xFFFF_FFFF
-Link = BrowsingLink | ConsumingLink | PublishingLink | CoordinatorLink
 
 
 class Amqp1Session:
@@ -74,8 +74,7 @@ class Amqp1Session:
         self.core = GrantedChannel(number, session.number, session.channel.in_flight_bytes)
         self.core.whole = session.channel
         self.core.frames_left = begin.incoming_window
-        self.links: dict[int, Link] = {}
-        """By the client's handle, which is the broker's, too."""
+        self.links = Links(peer, session)
         self.leaving: set[int] = set()
         """Handles of links that the broker has ended, and the client has not yet."""
         self.ended = False
@@ -139,11 +138,12 @@ class Amqp1Session:
         if attach.handle > HANDLE_MAX:
             text = f"the handle {attach.handle} (at most {HANDLE_MAX})"
             raise SessionFault(Condition.RESOURCE_LIMIT_EXCEEDED, text)
-        for link in [link for link in self.links.values() if link.name == attach.name]:
-            if link.attach.role == attach.role:
-                self.end_link(link.handle, Condition.STOLEN, "the link was attached again")
+        known = self.links.named(attach)
+        if known is not None:
+            self.end_link(known.handle, Condition.STOLEN, "the link was attached again")
         self.peer.budget.left -= SUBSCRIBE_WORK
         try:
+            self.links.check_room(attach)
             if attach.role:
                 self._attach_consumer(attach)
             else:
@@ -173,7 +173,7 @@ class Amqp1Session:
         else:
             consumer = link = ConsumingLink(self, attach)
             answer = consumer.begin()
-        self.links[attach.handle] = link
+        self.links.keep(link)
         frame = write_attach(self.number, answered(answer))
         if isinstance(link, ConsumingLink) and link.durable:
             self.peer.pending_attaches.attach(frame, link, self.number)
@@ -197,7 +197,7 @@ class Amqp1Session:
             link = PublishingLink(self, attach, None)
         else:
             link = PublishingLink(self, attach, place_for(self, target))
-        self.links[attach.handle] = link
+        self.links.keep(link)
         answer = answered(attach)._replace(target=target, max_message_size=self.peer.message_bytes_max)
         self.peer.write(write_attach(self.number, answer))
         link.give_credit()
@@ -209,23 +209,21 @@ class Amqp1Session:
             return
         link = self._link(handle)
         if link is not None:
-            del self.links[handle]
+            self.links.forget(link)
             link.end(closed=bool(detach.closed))
             self.peer.write(write_detach(self.number, handle, closed=bool(detach.closed)))
 
     def end_link(self, handle: int, condition: Condition, text: str, *, closed: bool = False) -> None:
         """Ends a link from the broker's side; with its durable subscription only if it is ``closed`` so."""
-        link = self.links.pop(handle)
+        link = self.links[handle]
+        self.links.forget(link)
         link.end(closed=closed)
         self.leaving.add(handle)
         failure = self._error(LinkFault(condition, text))
         self.peer.write(write_detach(self.number, handle, closed=True, failure=failure))
 
     def link_of(self, consumer: Subscription) -> ConsumingLink | None:
-        for link in self.links.values():
-            if isinstance(link, ConsumingLink) and link.consumer is consumer:
-                return link
-        return None
+        return self.links.of(consumer)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -274,13 +272,13 @@ class Amqp1Session:
         if not said.role:
             return  # the client settles what it has sent; the broker has done so already
         last = said.first if said.last is None else said.last
-        ids = self._ids(said.first, last)
         if isinstance(said.state, TransactionalState):
-            self._put_off(said, last, ids, said.state)
+            self._put_off(said, last, said.state)
             return
         do = self._outcome(said.state, settled=bool(said.settled))
         if do is None:
             return
+        ids = self._ids(said.first, last)
         if not said.settled:
             answer = write_disposition(self.number, False, said.first, last, ACCEPTED)
         else:
@@ -292,10 +290,12 @@ class Amqp1Session:
             self.peer.budget.begin(self._settle(ids, do, answer))
 
     def _ids(self, first: int, last: int) -> Sequence[int]:
-        """Returns the core's numbers of the unsettled deliveries in a range of ids."""
+        """Returns the core's numbers of the unsettled deliveries in a range of ids, whichever way is the shorter."""
         begin, count = self._number(first), (last - first & _MASK) + 1
         core = self.core
-        if count <= LOOKED_UP_MAX:
+        unsettled = len(core.in_flight) + len(core.timed_out)
+        self.peer.budget.left -= min(count, unsettled) // LOOK_SHARE
+        if count <= unsettled:
             return [one for one in range(begin, begin + count) if self._holds(one)]
         return [one for one in core.upto(begin + count - 1) if one >= begin] if begin + count > 1 else []
 
@@ -343,13 +343,13 @@ class Amqp1Session:
         if answer and not self.ended:
             self.peer.write(answer)
 
-    def _put_off(self, said: Disposition, last: int, ids: Sequence[int], state: TransactionalState) -> None:
+    def _put_off(self, said: Disposition, last: int, state: TransactionalState) -> None:
         transaction = self.peer.transactions.get(state.txn_id)
         if transaction is None:
             raise LinkFault(Condition.UNKNOWN_ID, "there is no such transaction")
         do = self._outcome(state.outcome, settled=True)
         assert do is not None
-        ids = [one for one in ids if one not in transaction.named]
+        ids = [one for one in self._ids(said.first, last) if one not in transaction.named]
         transaction.settle(self._settle(ids, do), ids)
         if not said.settled:
             self.peer.write(write_disposition(self.number, False, said.first, last, ACCEPTED))
@@ -374,8 +374,5 @@ class Amqp1Session:
         self.ended = True
         self.peer.pending_replies.drop_channel(self.number)
         self.peer.pending_attaches.drop_channel(self.number)
-        for link in self.links.values():
-            if isinstance(link, ConsumingLink):
-                link.leave()
-        self.links.clear()
+        self.links.leave()
         self.peer.engine.broker.queues.close_channel(self.session, self.core, self.now())

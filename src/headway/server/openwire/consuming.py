@@ -50,6 +50,13 @@ if TYPE_CHECKING:
 
 CONSUMERS_MAX = 16_000
 """More have no number in the client's cache."""
+MATCHED_MAX = 500
+"""Queues of one consumer with wildcards."""
+MATCHED_SHARE = 16
+"""So many names that are looked through are one unit of work."""
+CONSUMERS = "consumers"
+CONSUMER_BYTES = 2000
+"""The memory of a consumer, besides its subscriptions and the text of its id."""
 SHORTEST_WAIT_S = 0.02
 """A client that does not want to wait at all is told that there is nothing after this time: until then the turn is over
 in which its queue would have given it a message."""
@@ -90,9 +97,11 @@ class Consuming:
         if len(self.by_id) >= CONSUMERS_MAX:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a connection may have {CONSUMERS_MAX} consumers")
         parts = each_of(info.destination)
+        peer.granted.tab.check(_bytes_of(info))
         slot = self._take_slot()
         written = self._written(info.consumer, slot)
         consumer = Consumer(info, slot, written, peer.granted)
+        peer.granted.tab.add(CONSUMERS, _bytes_of(info))
         self.by_id[info.consumer] = self.by_slot[slot] = consumer
         try:
             self._begin(consumer, parts)
@@ -172,6 +181,9 @@ class Consuming:
         words = pattern.split(".")
         queues = self._peer.engine.broker.registry.router.queues
         found = [name for name, queue in queues.items() if queue.owner is None and _matches(words, name.split("."))]
+        self._peer.budget.left -= len(queues) // MATCHED_SHARE
+        if len(found) > MATCHED_MAX:
+            raise JmsFault(f"{pattern} matches {len(found)} queues (at most {MATCHED_MAX} for one consumer)")
         return [queue_of(queues[name]) for name in found]
 
     def _begin_topic(self, consumer: Consumer, part: Destination, number: int, options: SubscriptionOptions) -> None:
@@ -247,14 +259,20 @@ class Consuming:
             some = [found] if found is not None else []
         else:
             some = [one for one in self.by_id.values() if known is None or _is_of(one.id, known)]
+            self._peer.budget.left -= len(self.by_id) // MATCHED_SHARE
+        self._peer.budget.begin(self._end_some(some, last_delivered))
+
+    def _end_some(self, some: list[Consumer], last_delivered: int) -> Steps:
         for consumer in some:
-            _never_seen(consumer, last_delivered)
-            self._end(consumer)
-            self._peer.budget.left -= SUBSCRIBE_WORK
+            if self.by_id.get(consumer.id) is consumer:
+                _never_seen(consumer, last_delivered)
+                self._end(consumer)
+            yield SUBSCRIBE_WORK
 
     def _end(self, consumer: Consumer) -> None:
         consumer.stop_waiting()
-        self.by_id.pop(consumer.id, None)
+        if self.by_id.pop(consumer.id, None) is not None:
+            self._peer.granted.tab.add(CONSUMERS, -_bytes_of(consumer.info))
         if self.by_slot.pop(consumer.slot, None) is not None:
             self._slots.append(consumer.slot)
         peer = self._peer
@@ -322,6 +340,11 @@ class Consuming:
         self.open_window(consumer, consumer.in_flight)
         peer.write(write_nothing(consumer.written, peer.wire))
         peer.answer_now()
+
+
+def _bytes_of(info: ConsumerInfo) -> int:
+    """Returns the memory that a consumer takes up, about."""
+    return CONSUMER_BYTES + 4 * (len(info.consumer.connection) + len(info.subscription or ""))
 
 
 def durable_queue(client: str, name: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import CloseChannel, Session, Subscription
-from headway.server.connections import Connection, Steps
+from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
 from headway.server.openwire.consuming import Consuming
 from headway.server.openwire.faults import JmsFault, class_of, class_of_reason
 from headway.server.openwire.greeting import Greeting
@@ -42,16 +42,17 @@ if TYPE_CHECKING:
     from headway.server.config import ListenerTable
     from headway.server.engine import Engine
 
-OBJECTS = "numbered_objects"
-"""The kind of memory that the objects take up that a client has numbered."""
+OBJECTS, HELD = "numbered_objects", "held_messages"
+"""Kinds of memory: the objects that a client has numbered, and messages that wait for their turn. These may be a
+thousand times as large as what came, if the client has compressed them."""
 SILENCE = 1 / 1.5
 """Factor for the keep-alive: the client's own limit is the one that counts, and the engine allows one and a half."""
 
 
 class OpenWirePeer(BasePeer[Item]):
     __slots__ = (
-        "_cache_bytes", "_consuming", "_doing", "_final", "_greeting", "_idle_s", "_publishing", "_said_s", "_settling",
-        "_taken_bytes", "_temporaries", "_transactions", "connection_id", "queues", "wire",
+        "_cache_bytes", "_consuming", "_doing", "_final", "_greeting", "_held_bytes", "_idle_s", "_publishing",
+        "_said_s", "_settling", "_taken_bytes", "_temporaries", "_transactions", "connection_id", "queues", "wire",
     )  # fmt: skip
 
     decoder: OpenWireDecoder
@@ -73,7 +74,7 @@ class OpenWirePeer(BasePeer[Item]):
         self._doing: Item | None = None
         self._final = b""
         self._idle_s = self._said_s = 0.0
-        self._taken_bytes = self._cache_bytes = 0
+        self._taken_bytes = self._cache_bytes = self._held_bytes = 0
 
     # -- items --------------------------------------------------------------------------------------------------------
 
@@ -89,9 +90,12 @@ class OpenWirePeer(BasePeer[Item]):
 
     def received(self, data: bytes) -> bool:
         more = super().received(data)
-        if self.session is not None and self.decoder.cache_bytes != self._cache_bytes:
-            self._cache_bytes = self.decoder.cache_bytes
-            self.session.tab.put(OBJECTS, self._cache_bytes)
+        if self.session is not None:
+            held_bytes = sum(len(item.message.payload) for item in self._held if type(item) is Sent)
+            if (self.decoder.cache_bytes, held_bytes) != (self._cache_bytes, self._held_bytes):
+                self._cache_bytes, self._held_bytes = self.decoder.cache_bytes, held_bytes
+                self.session.tab.put(OBJECTS, self._cache_bytes)
+                self.session.tab.put(HELD, held_bytes)
         return more
 
     def _sent(self, item: Sent) -> None:
@@ -170,6 +174,8 @@ class OpenWirePeer(BasePeer[Item]):
         if destination.kind is Type.TEMP_QUEUE:
             self._temporaries.check_there(destination)
         else:
+            if not self.queues.knows(destination.name):
+                self.budget.left -= SUBSCRIBE_WORK
             self.queues.named(destination.name)
 
     @property

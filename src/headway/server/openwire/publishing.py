@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 RETAIN = "ActiveMQ.Retain"
 """The property by which a publisher asks for its message to be retained."""
 PRODUCERS_MAX = 65_536
+PRODUCERS = "producers"
+PRODUCER_BYTES = 400
+"""The memory of a producer with a window, besides the text of its id."""
 MESSAGE_WORK = 8
 """Work of reading a message and writing its properties, besides its way to its lanes."""
 
@@ -54,10 +57,14 @@ class Publishing:
             return
         if len(self._windows) >= PRODUCERS_MAX:
             raise Refused(Reason.CLIENT_MEMORY, f"a connection may have {PRODUCERS_MAX} producers with windows")
+        size = 0 if producer in self._windows else _bytes_of(producer)
+        self.session.tab.check(size)
+        self.session.tab.add(PRODUCERS, size)
         self._windows[producer] = window_bytes
 
     def remove_producer(self, producer: ProducerId) -> None:
-        self._windows.pop(producer, None)
+        if self._windows.pop(producer, None) is not None:
+            self.session.tab.add(PRODUCERS, -_bytes_of(producer))
 
     def check_destination(self, destination: Destination) -> None:
         """Raises :class:`Refused` if a producer of a queue could not send to it."""
@@ -137,3 +144,7 @@ class Publishing:
             peer.pending_replies.send(write_response(sent.number), kept=kept)
         elif message.producer is not None and message.producer in self._windows:
             peer.pending_replies.send(write_producer_ack(message.producer, message.size), kept=kept)
+
+
+def _bytes_of(producer: ProducerId) -> int:
+    return PRODUCER_BYTES + 4 * len(producer.connection)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 DEAD_LETTERS = "ActiveMQ.DLQ"
 PORTION = 256
 """Deliveries that are settled in one step."""
+LOOK_SHARE = 16
+"""So many deliveries that are looked through are one unit of work."""
 log = logging.getLogger("headway")
 
 
@@ -57,6 +59,7 @@ class Settling:
             self._delivered(consumer, ack.messages)
             return
         ids = self.ids_of(consumer, ack)
+        self._peer.budget.left -= len(consumer.channel.in_flight) // LOOK_SHARE if ack.first != ack.last else 0
         if ack.kind == AckType.REDELIVERED:
             for number in ids:
                 consumer.channel.in_flight[number].returns += 1

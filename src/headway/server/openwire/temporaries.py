@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from headway.core.base import Reason, Refused
 from headway.core.consumer import QueueTerms
 from headway.core.message import Record, topic_of
+from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.openwire.faults import JmsFault
 from headway.server.protocols import QUEUES
 from headway.wire.openwire.advisory import advisory_of, advisory_topic
@@ -26,9 +27,15 @@ if TYPE_CHECKING:
     from headway.server.engine import Engine
     from headway.server.openwire.ports import ClientSide
 
+TELL_WORK = 8
 TERMS = QueueTerms(exclusive=True)
 TEMPORARIES_MAX = 4096
 """Those of one connection."""
+NAME_CHARS_MAX = 1255
+"""A connection's id, and 255 more."""
+TEMPORARIES = "temporaries"
+TEMPORARY_BYTES = 1000
+"""The memory of a temporary destination, besides its name and its queue."""
 _ALL: WeakKeyDictionary[Engine, dict[Destination, None]] = WeakKeyDictionary()
 
 
@@ -43,10 +50,13 @@ class Temporaries:
         self._own: dict[Destination, None] = {}
 
     def over(self) -> None:
-        """Ends the temporary destinations, because the connection has ended."""
-        for destination in list(self._own):
-            self._forget(destination)
+        """Ends the temporary destinations, because the connection has ended. Others are told over the turns to come."""
+        gone = [one for one in self._own if self._all.pop(one, self) is None]
+        self._own.clear()
+        engine = self._peer.engine
         del self._peer
+        if gone:
+            engine.broker.registry.deferred.begin(_tell_all(engine, gone), engine.now())
 
     def carry_out(self, asked: DestinationInfo) -> None:
         """Makes or ends a destination. Raises :class:`JmsFault`, :class:`Refused`."""
@@ -65,27 +75,34 @@ class Temporaries:
         peer = self._peer
         if len(self._own) >= TEMPORARIES_MAX:
             raise Refused(Reason.TOO_MANY_QUEUES, f"a connection may have {TEMPORARIES_MAX} temporary destinations")
+        if len(destination.name) > NAME_CHARS_MAX:
+            text = f"a name of {len(destination.name)} characters (at most {NAME_CHARS_MAX})"
+            raise JmsFault(text, DESTINATION_ERROR)
         if not destination.name.startswith(f"{peer.connection_id}:"):
             raise JmsFault(f"{destination} is not named after its connection", DESTINATION_ERROR)
+        peer.budget.left -= SUBSCRIBE_WORK + TELL_WORK
+        session = peer.granted
+        size = _bytes_of(destination)
+        session.tab.check(size)
         if destination.kind is Type.TEMP_QUEUE:
-            session = peer.granted
             peer.queues.queues.declare(session, destination.name, TERMS, QUEUES.dialect, peer.engine.now())
+        if destination not in self._own:
+            session.tab.add(TEMPORARIES, size)
         self._own[destination] = self._all[destination] = None
-        self._tell(destination, removed=False)
+        _tell(peer.engine, destination, removed=False)
 
     def _remove(self, destination: Destination) -> None:
         if destination not in self._own:
             return
-        self._forget(destination)
         peer = self._peer
+        peer.granted.tab.add(TEMPORARIES, -_bytes_of(destination))
+        del self._own[destination]
+        if self._all.pop(destination, self) is None:
+            _tell(peer.engine, destination, removed=True)
+        peer.budget.left -= SUBSCRIBE_WORK + TELL_WORK
         queue = peer.queues.found(destination.name)
         if destination.kind is Type.TEMP_QUEUE and queue is not None:
             peer.queues.queues.delete(queue, peer.engine.now(), by=peer.granted)
-
-    def _forget(self, destination: Destination) -> None:
-        self._own.pop(destination, None)
-        if self._all.pop(destination, self) is None:
-            self._tell(destination, removed=True)
 
     def check_owner(self, destination: Destination) -> None:
         """Raises :class:`JmsFault` if the client may not consume from a temporary destination."""
@@ -97,13 +114,23 @@ class Temporaries:
         if destination not in self._all:
             raise JmsFault(f"{destination} has ended", DESTINATION_ERROR)
 
-    def _tell(self, destination: Destination, *, removed: bool) -> None:
-        engine = self._peer.engine
-        run = advisory_of(destination, removed=removed).run()
-        engine.broker.intake.publish_to(None, run, engine.now())
-
     def known(self, topic: str) -> Iterator[Record]:
         """Yields what a client that begins to follow one of the advisory topics has to know."""
         for destination in list(self._all):
             if topic_of(advisory_topic(destination)) == topic and destination in self._all:
                 yield advisory_of(destination, removed=False)
+
+
+def _bytes_of(destination: Destination) -> int:
+    return TEMPORARY_BYTES + 4 * len(destination.name)
+
+
+def _tell(engine: Engine, destination: Destination, *, removed: bool) -> None:
+    run = advisory_of(destination, removed=removed).run()
+    engine.broker.intake.publish_to(None, run, engine.now())
+
+
+def _tell_all(engine: Engine, gone: list[Destination]) -> Steps:
+    for destination in gone:
+        _tell(engine, destination, removed=True)
+        yield TELL_WORK

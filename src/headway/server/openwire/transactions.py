@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headway.core.base import Reason, Refused
 from headway.server.connections import Steps
 from headway.server.openwire.faults import JmsFault
+from headway.server.openwire.settling import LOOK_SHARE
 from headway.server.peers import Transaction
 from headway.wire.openwire.codes import AckType, TransactionStep
 from headway.wire.openwire.commands import MessageAck, TransactionInfo
@@ -116,6 +117,7 @@ class Transactions:
             self._settling.settle(ack)
             return
         transaction, ids = self._of(ack.transaction), self._settling.ids_of(consumer, ack)
+        self._peer.budget.left -= (len(ids) + len(consumer.channel.in_flight)) // LOOK_SHARE
         transaction.settle(self._settling.steps(consumer, ack, ids), ids)
 
     def _commit(self, number: int, known: LocalTransactionId, *, wants_response: bool) -> None:

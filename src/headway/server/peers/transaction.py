@@ -16,8 +16,9 @@ from headway.core.consumer import Session
 from headway.core.log import TRANSACTIONS
 from headway.server.connections import Steps
 
-STEP_BYTES = 600
-ID_BYTES = 100
+TRANSACTION_BYTES = 1500
+"""Memory of a transaction in which nothing is."""
+STEP_BYTES, ID_BYTES = 600, 100
 """Memory that counts for a step that is put off, and for each delivery that it settles."""
 
 
@@ -57,6 +58,7 @@ class Transaction:
         self._checks: list[Callable[[], None]] = []
         """Permissions of publishes, for a reload may change them before the commit."""
         self._settling: list[tuple[Steps, int]] = []
+        self._put_on_tab(TRANSACTION_BYTES)
 
     def publish(self, steps: Steps, size: int) -> None:
         """Puts a publish off. Raises :class:`Refused` if there is no memory for it; that closes the channel."""
@@ -81,6 +83,7 @@ class Transaction:
             for steps, size in some:
                 yield from steps
                 self._take_off_tab(size)
+        self.forget()
 
     def forget(self) -> None:
         """Gives its memory back, because it is dropped or its session has ended."""

@@ -21,7 +21,7 @@ from headway.server.connections import Connection, Steps
 from headway.server.peers import CLOSING, OPEN, BasePeer, NamedQueues, Transaction
 from headway.server.stomp.greeting import Greeting
 from headway.server.stomp.publisher import Publisher
-from headway.server.stomp.subscribing import Subscriber
+from headway.server.stomp.subscribing import LOOK_SHARE, Subscriber
 from headway.server.stomp.temporaries import Temporaries
 from headway.wire.stomp.decoder import StompDecoder
 from headway.wire.stomp.faults import StompFault
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 TRANSACTIONS_MAX = 100
 NAME_CHARS_MAX = 255
+"""Limit of the name of a transaction."""
 PORTION = 256
 """Deliveries that are settled in one step."""
 SILENCE = 2 / 1.5
@@ -153,8 +154,9 @@ class StompPeer(BasePeer[Item]):
         refuses = command == "NACK"
         requeue = headers.get("requeue", "true").lower() != "false"
         if transaction is not None:
-            taken = {one for other in self._transactions.values() for one in other.named}
-            ids = [one for one in ids if one not in taken]
+            others = self._transactions.values()
+            ids = [one for one in ids if not any(one in other.named for other in others)]
+            self.budget.left -= len(ids) * len(others) // LOOK_SHARE
             transaction.settle(self._settled(ids, refuses=refuses, requeue=requeue), ids)
             self.done(headers)
             return
@@ -300,4 +302,7 @@ def _transaction(headers: Headers, command: str) -> str:
     name = headers.get("transaction")
     if not name:
         raise ProtocolError(f"{command} names no transaction", reason=Reason.PROTOCOL_ERROR)
+    if len(name) > NAME_CHARS_MAX:
+        text = f"the name of a transaction has {len(name)} characters (at most {NAME_CHARS_MAX})"
+        raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR)
     return name

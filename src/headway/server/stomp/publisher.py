@@ -23,11 +23,12 @@ from headway.core.message import (
     topic_of,
 )
 from headway.core.routing import part_of
-from headway.server.connections import Steps
+from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import topic_named
 from headway.server.stomp.subscribing import terms_of
 from headway.wire.codecs import queue_form
 from headway.wire.common import Address, run_to
+from headway.wire.remembered import Remembered
 from headway.wire.stomp.destinations import Destination, Kind, destinations_of
 from headway.wire.stomp.items import Headers, Sent
 from headway.wire.stomp.message import OWN, common_of
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
     from headway.server.stomp.ports import ClientSide
     from headway.server.stomp.subscribing import Subscriber
 
+SEND_WORK = 8
+"""Work of reading a SEND, or neighbours with one head, besides the way of their records to their lanes."""
 RECEIPT = "x-headway-receipt"
 """The header that asks what became of a record."""
-KNOWN_MAX = 64
-KNOWN_CHARS_MAX = 512
-"""Headers up to this size are remembered, so many times."""
+ABOUT_BYTES, HEADER_BYTES = 1000, 300
+"""The memory of what is remembered of a message, and of each of its headers, besides their texts."""
 _TEMPORARY = (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
 
 About = tuple[Properties, dict[str, object] | None, int, int | None]
@@ -55,7 +57,7 @@ class Publisher:
         self._peer = peer
         self._session = session
         self._subscriber = subscriber
-        self._known: dict[tuple[tuple[str, str], ...], About] = {}
+        self._known = Remembered[tuple[tuple[str, str], ...], About]()
         """Messages' properties by their headers."""
 
     def over(self) -> None:
@@ -64,6 +66,7 @@ class Publisher:
     def send(self, item: Sent) -> None:
         """Publishes, or puts it off until the commit. Raises :class:`Refused`, ProtocolError."""
         peer, headers = self._peer, item.headers
+        peer.budget.left -= SEND_WORK
         runs = self._runs(item)
         transaction = peer.transaction(headers)
         if transaction is not None:
@@ -143,6 +146,7 @@ class Publisher:
         if kind in (Kind.TOPIC, Kind.REPLY_TOPIC):
             return run_to(Address(_check_topic(topic_named(name)), is_topic=True), data, ends, bodies)
         if kind is Kind.QUEUE and not peer.named.knows(name):
+            peer.budget.left -= SUBSCRIBE_WORK
             peer.named.named(name, terms_of(headers))
         return run_to(Address(name), data, ends, bodies)
 
@@ -152,11 +156,9 @@ class Publisher:
         known = self._known.get(key)
         if known is None:
             known = self._read(headers)
-            small = sum(len(name) + len(value) for name, value in key) <= KNOWN_CHARS_MAX
-            if small and "expires" not in headers:  # that is another lifetime each time
-                if len(self._known) >= KNOWN_MAX:
-                    self._known.clear()
-                self._known[key] = known
+            if "expires" not in headers:  # that is another lifetime each time
+                size = ABOUT_BYTES + sum(HEADER_BYTES + 4 * (len(name) + len(value)) for name, value in key)
+                self._known.keep(key, known, size)
         return known
 
     def _read(self, headers: Headers) -> About:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headway")
 
+LOOK_SHARE = 16
+"""So many deliveries, or subscriptions, that are looked through are one unit of work."""
 ID_CHARS_MAX = 255
 ID_DIGITS_MAX = 18
 ACKS = ("auto", "client", "client-individual")
@@ -278,6 +280,7 @@ class Subscriber:
         held = self._of.get(delivery.subscription)
         if held is None or held.ack != "client":
             return [delivery_id]
+        self._peer.budget.left -= len(channel.in_flight) // LOOK_SHARE
         ids = sorted({one for member in held.subscriptions for one in channel.ids_of(member)} | {delivery_id})
         return [one for one in ids if one <= delivery_id]
 

@@ -11,6 +11,7 @@ from headway.wire.common import Address
 from headway.wire.stomp.destinations import Destination, Kind
 
 TEMPORARIES_MAX = 1000
+NAME_CHARS_MAX = 255
 
 
 class Temporaries:
@@ -28,6 +29,9 @@ class Temporaries:
             if len(self._addresses) >= TEMPORARIES_MAX:
                 text = f"a connection may have {TEMPORARIES_MAX} temporary destinations"
                 raise Refused(Reason.TOO_MANY_QUEUES, text)
+            if len(destination.name) > NAME_CHARS_MAX:
+                text = f"the name of a temporary destination has {len(destination.name)} characters"
+                raise Refused(Reason.PROTOCOL_ERROR, f"{text} (at most {NAME_CHARS_MAX})")
             if destination.kind is Kind.TEMP_QUEUE:
                 address = Address(self._named.temporary().name)
             else:

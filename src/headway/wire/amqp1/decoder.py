@@ -30,6 +30,8 @@ RUN_MAX = 1024
 """Messages of one run."""
 PARTIAL_MAX = 256
 """Links of a connection that may have an incomplete message at once."""
+FRAME_WORK, SHARE_BYTES = 3, 8
+"""A performative takes the time of so many small items besides itself, and of one for so many bytes."""
 _LAYERS = {0: Layer.AMQP, 2: Layer.TLS, 3: Layer.SASL}
 
 
@@ -137,6 +139,7 @@ class Amqp1Decoder(Decoder[Item]):
             return end
         if not kind and is_transfer(data, at, end):
             return self._transfer(data, pos, at, end, channel, items)
+        self.silent_frames += FRAME_WORK + (end - at) // SHARE_BYTES
         value, stop = read(data, at, end)
         number = descriptor_of(value.descriptor) if isinstance(value, Described) else 0
         if number not in (SASL_FRAMES if kind else FRAMES):

@@ -21,6 +21,8 @@ from headway.wire.amqp1.sections import split
 from headway.wire.amqp1.values import Described, malformed, read, skip
 
 HEADER_BYTES = 8
+LEAD_BYTES_MAX = 128 * 1024
+"""A million properties would take a second to read."""
 FEW = 16
 """Messages of one size from which on their positions are ranges."""
 _TRANSFER = b"\0\x53\x14\xc0"
@@ -61,6 +63,8 @@ def read_transfer(data: bytes, at: int, end: int) -> Fields:
 def content_of(data: bytes, at: int, end: int) -> tuple[Content, tuple[int, int], bytes | None]:
     """Returns what a message says beside its body, where its payload is, and the payload itself if it is in pieces."""
     parts = split(data, at, end)
+    if parts.lead[1] - parts.lead[0] > LEAD_BYTES_MAX:
+        raise malformed(f"has {parts.lead[1] - parts.lead[0]} bytes before its body (at most {LEAD_BYTES_MAX})")
     content = Content(data[slice(*parts.lead)], data[slice(*parts.header)], parts.body)
     if parts.pieces:
         return content, parts.payload, b"".join(data[start:stop] for start, stop in parts.pieces)

@@ -19,8 +19,8 @@ from headway.wire.amqp1.codes import Condition
 
 DEPTH_MAX = 32
 """Nesting of lists, maps, arrays and described values."""
-ITEMS_MAX = 65_536
-"""Items of one array or list whose values take no bytes; others are limited by their bytes."""
+EMPTY_ITEMS_MAX = 8
+"""Items of an array whose values take no bytes; others are limited by their bytes. A frame may have 10,000 arrays."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEARS_MS = 253_402_300_799_000
 """Timestamps beyond the year 9999 stay numbers."""
@@ -217,7 +217,7 @@ def _array(data: bytes, pos: int, stop: int, size: int, depth: int) -> list[obje
         code = data[pos - 1]
     if not code:
         raise malformed("has an array of values with two descriptors")
-    if count > max(ITEMS_MAX, stop - pos):
+    if count > max(EMPTY_ITEMS_MAX, stop - pos):
         raise malformed(f"has an array of {count} values in {stop - pos} bytes")
     found: list[object] = []
     for _ in range(count):

@@ -89,7 +89,7 @@ class OpenWireDecoder(Decoder[Item]):
     def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
         n = len(data)
         try:
-            while n - pos >= LENGTH_AND_TYPE and len(items) < items_max:
+            while n - pos >= LENGTH_AND_TYPE and len(items) + self.silent_frames < items_max:
                 size, kind = _LENGTH_AND_TYPE.unpack_from(data, pos)
                 if not self._greeted:
                     self._check_first(data, pos, size, kind)
@@ -143,7 +143,9 @@ class OpenWireDecoder(Decoder[Item]):
         number, wants_response = int.from_bytes(data[pos + 5 : pos + 9], "big"), data[pos + 9] != 0
         r = FrameReader(data, pos + HEAD_BYTES, end, self.form.version, self._cache, self._tails)
         if Type.MESSAGE <= kind <= Type.TEXT_MESSAGE:
-            return Sent(number, wants_response, read_message(r, kind, self.packet_bytes_max))
+            message = read_message(r, kind, self.packet_bytes_max)
+            self.silent_frames += message.work
+            return Sent(number, wants_response, message)
         read = READERS.get(kind)  # type: ignore[call-overload]
         if read is None:
             raise malformed("is nothing for a client to send here")

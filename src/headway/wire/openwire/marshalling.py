@@ -23,7 +23,10 @@ CACHE_BYTES_MAX = 4 * 1024 * 1024
 """The most that the objects of one client may take up; more than any JMS client uses."""
 ENTRY_BYTES = 200
 REMEMBERED_BYTES_MAX = 256
+ID_BYTES_MAX = 1000
+"""The broker remembers thousands of a client's ids."""
 _MESSAGE_ID = int(Type.MESSAGE_ID)
+_DESTINATIONS = range(Type.QUEUE, Type.TEMP_TOPIC + 1)
 _NUMBERS_BEHIND = {
     int(kind): numbers for kind, numbers in [
         (Type.QUEUE, 0), (Type.TOPIC, 0), (Type.TEMP_QUEUE, 0), (Type.TEMP_TOPIC, 0), (Type.CONNECTION_ID, 0),
@@ -174,7 +177,10 @@ class FrameReader(OpenWireReader):
         if numbers is not None:  # a text, and some numbers
             start = self.pos
             named = self.data[self.take(1, what)]
-            self.take((self.u16(what) if named else 0) + 8 * numbers, what)
+            text_bytes = self.u16(what) if named else 0
+            if text_bytes > ID_BYTES_MAX and kind not in _DESTINATIONS:
+                raise malformed(f"has an id of {text_bytes} bytes as its {what} (at most {ID_BYTES_MAX})")
+            self.take(text_bytes + 8 * numbers, what)
             raw = self.data[start : self.pos]
             return _known(kind, raw) if len(raw) <= REMEMBERED_BYTES_MAX else _read_object(kind, raw)
         match kind:

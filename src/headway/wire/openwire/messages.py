@@ -53,6 +53,10 @@ _GROUP_HEADERS = frozenset({GROUP, GROUP_SEQUENCE})
 PRIORITY = 4
 """JMS's default; other protocols say nothing then."""
 TAILS_MAX, TAIL_BYTES_MAX = 16, 200
+PROPERTIES_BYTES_MAX = 128 * 1024
+"""A million properties would take a second to read."""
+SHARE_BYTES, INFLATED_SHARE_BYTES = 512, 2048
+"""So many bytes of properties, or that an inflated body has grown by, take the time of one item."""
 RECENT_MAX = 2048
 RECENT_BYTES_MAX = 1024
 SIZE_MIN = 1024
@@ -93,6 +97,8 @@ class Message(NamedTuple):
     id: MessageId | None
     size: int
     """As the client counts it in its producer's window."""
+    work: int = 0
+    """The work of reading it, in items, besides itself: its properties, and its body if that was compressed."""
 
 
 def read_message(r: FrameReader, kind: int, bytes_max: int) -> Message:
@@ -110,6 +116,8 @@ def read_message(r: FrameReader, kind: int, bytes_max: int) -> Message:
     persistent, expires_ms, priority = r.flag("flags"), r.i64("expiration"), r.u8("priority")
     reply_to, timestamp_ms, type_text = r.nested("reply address"), r.i64("timestamp"), r.text("type")
     content, marshalled = r.binary("body"), r.binary("properties")
+    if marshalled and len(marshalled) > PROPERTIES_BYTES_MAX:
+        raise malformed(f"has {len(marshalled)} bytes of properties (at most {PROPERTIES_BYTES_MAX})")
     compressed, user_id = _read_tail(r)
     headers = read_headers(marshalled) if marshalled else {}
     if group is not None:
@@ -130,6 +138,7 @@ def read_message(r: FrameReader, kind: int, bytes_max: int) -> Message:
         producer if isinstance(producer, ProducerId) else None, destination, transaction, body.payload, common,
         expires_ms, message_id if isinstance(message_id, MessageId) else None,
         SIZE_MIN + len(marshalled or b"") + len(content or b""),
+        len(marshalled or b"") // SHARE_BYTES + max(0, len(body.payload) - len(content or b"")) // INFLATED_SHARE_BYTES,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from headway.core.base import ProtocolError, Reason
 from headway.wire.columns import same_frames
 from headway.wire.decoder import ALL, Decoder
+from headway.wire.remembered import Remembered
 from headway.wire.stomp.destinations import destinations_of, plain_run
 from headway.wire.stomp.faults import BAD_COMMAND, BAD_FRAME, NO_DESTINATION, StompFault
 from headway.wire.stomp.items import Acks, Connect, Frame, Headers, Item, Sent
@@ -29,13 +30,14 @@ from headway.wire.stomp.versions import V1_0, V1_2, Version, agreed, unescaped
 CONNECT_BYTES_MAX = 64 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 HEADERS_MAX = 500
-HEADS_MAX = 64
-HEAD_KEPT_BYTES = 512
-"""Heads up to this size are remembered, this many."""
+HEADER_BYTES = 200
+"""The memory of a header that is remembered, besides its text."""
 RUN_MAX = 4096
 COMMANDS = frozenset({
     "CONNECT", "STOMP", "SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT",
 })  # fmt: skip
+HEAD_SHARE_BYTES = 32
+"""So many bytes of a head that is not known yet take the time of one item."""
 _COMMAND_BYTES_MAX = 32
 _ACKS = {
     header: re.compile(
@@ -45,6 +47,7 @@ _ACKS = {
 }
 """ACK frames as most clients write them, by the header that names the delivery."""
 _EOLS = re.compile(rb"[\r\n\0]+")
+_EMPTY_LINE = re.compile(rb"\n\r?\n")
 
 
 class _Head:
@@ -69,7 +72,7 @@ class StompDecoder(Decoder[Item]):
         """Whether the first frame is still to come."""
         self._in_body = False
         """Whether the bytes that are kept end within a body of unknown size."""
-        self._heads: dict[bytes, _Head] = {}
+        self._heads = Remembered[bytes, _Head]()
 
     @property
     def _limit(self) -> int:
@@ -100,7 +103,7 @@ class StompDecoder(Decoder[Item]):
 
     def _frames(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
         n = len(data)
-        while len(items) < items_max:
+        while len(items) + self.silent_frames < items_max:
             pos = _between(data, pos)
             if pos >= n:
                 return pos
@@ -156,10 +159,9 @@ class StompDecoder(Decoder[Item]):
         escapes = command not in ("CONNECT", "STOMP")
         headers = _headers(lines, self.version if escapes else V1_0)
         head = _Head(command, headers, _length(headers))
-        if escapes and len(raw) <= HEAD_KEPT_BYTES and "receipt" not in headers:
-            if len(self._heads) >= HEADS_MAX:
-                self._heads.clear()
-            self._heads[raw] = head
+        self.silent_frames += len(raw) // HEAD_SHARE_BYTES
+        if escapes and "receipt" not in headers:
+            self._heads.keep(raw, head, HEADER_BYTES * (2 + len(headers)) + 2 * len(raw))
         return head
 
     def _item(self, head: _Head) -> Item:
@@ -268,12 +270,10 @@ def _even(data: bytes, pos: int, end: int, raw: bytes, most: int) -> range:
 
 
 def _head_end(data: bytes, pos: int) -> int:
-    """Returns the position behind the empty line of a head; -1: it has not come."""
-    plain = data.find(b"\n\n", pos)
-    wide = data.find(b"\n\r\n", pos, plain if plain >= 0 else len(data))
-    if wide >= 0:
-        return wide + 3
-    return plain + 2 if plain >= 0 else -1
+    """Returns the position behind the empty line of a head; -1: it has not come, or the head is too large. No further
+    is looked, for each of a thousand frames would look through all of the read."""
+    found = _EMPTY_LINE.search(data, pos, pos + HEAD_BYTES_MAX + 1)
+    return -1 if found is None else found.end()
 
 
 def _headers(lines: Iterable[str], version: Version) -> dict[str, str]:

@@ -46,6 +46,7 @@ _PREFIXES = {f"/{kind}/": kind for kind in Kind} | {
     "queue://": Kind.QUEUE, "topic://": Kind.TOPIC, "temp-queue://": Kind.TEMP_QUEUE, "temp-topic://": Kind.TEMP_TOPIC,
     "/remote-temp-queue/": Kind.REPLY_QUEUE, "/remote-temp-topic/": Kind.REPLY_TOPIC,
 }  # fmt: skip
+_LONGEST = max(map(len, _PREFIXES))
 
 
 _TOPICS = (Kind.TOPIC, Kind.REPLY_TOPIC)
@@ -60,14 +61,17 @@ class Destination(NamedTuple):
 
 def destinations_of(text: str) -> tuple[Destination, ...]:
     """Returns the parts of a destination. Raises :class:`StompFault`."""
-    return _parsed_lately(text) if len(text) <= REMEMBERED_CHARS_MAX else _parsed(text)
+    return _read_lately(text) if len(text) <= REMEMBERED_CHARS_MAX else _read(text)
 
 
-def _parsed(text: str) -> tuple[Destination, ...]:
+def _read(text: str) -> tuple[Destination, ...]:
+    count = text.count(",") + 1
+    if count > PARTS_MAX:
+        raise StompFault(BAD_DESTINATION, f"a destination has {count} parts (at most {PARTS_MAX})")
     found: list[Destination] = []
     kind: Kind | None = None
     for part in text.split(","):
-        prefix = next((one for one in _PREFIXES if part.startswith(one)), "")
+        prefix = _prefix_of(part)
         if prefix:
             kind = _PREFIXES[prefix]
         if kind is None:
@@ -81,12 +85,17 @@ def _parsed(text: str) -> tuple[Destination, ...]:
         if kind not in _TOPICS and max(len(name.encode()), len(key.encode())) > NAME_BYTES_MAX:
             raise StompFault(BAD_DESTINATION, f"the name of a {kind} has {NAME_BYTES_MAX} bytes at most")
         found.append(Destination(kind, name, key))
-    if len(found) > PARTS_MAX:
-        raise StompFault(BAD_DESTINATION, f"a destination has {len(found)} parts (at most {PARTS_MAX})")
     return tuple(found)
 
 
-_parsed_lately = lru_cache(1024)(_parsed)
+_read_lately = lru_cache(1024)(_read)
+
+
+def _prefix_of(part: str) -> str:
+    """Returns the prefix that says what kind of destination this is; empty: it has none."""
+    if not part.startswith("/") and "://" not in part[:_LONGEST]:
+        return ""
+    return next((one for one in _PREFIXES if part.startswith(one)), "")
 
 
 def _unknown(text: str) -> StompFault:

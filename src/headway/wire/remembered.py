@@ -1,0 +1,31 @@
+"""Remembered: what was read lately of one client, so that the same is read once. It has a limit in bytes, for no pool
+counts it: every connection may take up that much."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+REMEMBERED_BYTES_MAX = 32 * 1024
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Remembered(Generic[Key, Value]):
+    __slots__ = ("_bytes", "_known", "get")
+
+    def __init__(self) -> None:
+        self._known: dict[Key, Value] = {}
+        self._bytes = 0
+        self.get = self._known.get
+
+    def keep(self, key: Key, value: Value, size: int) -> None:
+        """Remembers this; ``size``: the bytes that both take up, about. What is large is not remembered, and when there
+        is too much, all else is forgotten."""
+        if size > REMEMBERED_BYTES_MAX // 4:
+            return
+        if self._bytes + size > REMEMBERED_BYTES_MAX:
+            self._known.clear()
+            self._bytes = 0
+        self._known[key] = value
+        self._bytes += size

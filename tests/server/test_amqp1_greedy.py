@@ -1,0 +1,156 @@
+"""Clients of AMQP 1.0 that ask for much: it is done a share at a time, and what they have the broker keep counts."""
+
+from __future__ import annotations
+
+import pytest
+from tests.server.amqp_stage import House
+from tests.server.greedy_stage import Greedy
+from tests.server.pretended import Socket
+
+from headway.server.amqp1.links import LINK_BYTES, LINKS_MAX
+from headway.server.amqp1.peer import Amqp1Peer
+from headway.wire.amqp1 import writing
+from headway.wire.amqp1.performatives import Attach, Source, Target
+from headway.wire.amqp1.replies import (
+    ACCEPTED,
+    frame,
+    write_attach,
+    write_detach,
+    write_disposition,
+    write_end,
+    write_flow,
+    write_open,
+)
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def begin(channel: int) -> bytes:
+    return frame(channel, 0x11, [writing.NULL, *map(writing.uint, (0, 1 << 30, 1 << 30, 4095))])
+
+
+def client(house: House, name: str = "greedy") -> Greedy:
+    return Greedy(house, Amqp1Peer, b"AMQP\0\1\0\0" + write_open(name, 65_536, 255, None, {}), begin(0))
+
+
+def receiver(handle: int, address: str, channel: int = 0, mode: str | None = None) -> bytes:
+    source = Source(address, distribution_mode=mode)
+    return write_attach(channel, Attach(f"r{handle}", handle, True, 0, source=source, target=Target()))
+
+
+def sender(handle: int, address: str, channel: int = 0, **more: object) -> bytes:
+    attach = Attach(f"s{handle}", handle, False, source=Source(), target=Target(address), initial_delivery_count=0)
+    return write_attach(channel, attach._replace(**more))
+
+
+def transfer(handle: int, number: int, body: bytes) -> bytes:
+    fields = [writing.uint(handle), writing.uint(number), writing.binary(b"t"), writing.uint(0), writing.boolean(True)]
+    head = frame(0, 0x14, fields)[8:]
+    content = head + writing.described(0x75, writing.binary(body))
+    return (8 + len(content)).to_bytes(4, "big") + b"\2\0\0\0" + content
+
+
+def filled(house: House, count: int, size: int = 10) -> Greedy:
+    """A client that has put so many messages into a queue."""
+    one = client(house, "fills")
+    one.say(sender(0, "queue://work"))
+    for start in range(0, count, 100):
+        one.say(b"".join(transfer(0, start + at, bytes(size)) for at in range(100)))
+    assert house.stats("work").records == count
+    return one
+
+
+@pytest.mark.parametrize("received", [False, True])
+@pytest.mark.parametrize("state", [ACCEPTED, writing.NULL])
+def test_dispositions_of_ranges_in_which_little_is_unsettled(house: House, state: bytes, received: bool) -> None:
+    """Looking a range up is work, and looking up nothing is none."""
+    filled(house, 2000)
+    greedy = client(house)
+    greedy.say(receiver(0, "queue://work"))
+    if received:
+        greedy.say(write_flow(0, (0, 1 << 30, 0, 1 << 30), (0, 0, 2000)))
+        assert house.stats("work").unacknowledged == 2000
+    far = 2_000_000
+    said = write_disposition(0, True, far, far + 1_000_000, state, settled=state == ACCEPTED) * 200
+    turns = greedy.turns(said)
+    assert turns >= (8 if received and state == ACCEPTED else 1)
+    assert house.stats("work").unacknowledged == (2000 if received else 0)
+
+
+def test_links_are_counted_and_have_an_end(house: House) -> None:
+    greedy = client(house)
+    for channel in range(1, 4):
+        greedy.say(begin(channel))
+    greedy.say(sender(0, "queue://work", properties={"note": "x" * 20_000}))
+    before = greedy.tab["links"]
+    assert LINK_BYTES <= before < 2 * LINK_BYTES
+    answers = b""
+    for channel in range(4):
+        for start in range(0, 2000, 100):
+            answers += greedy.say(b"".join(sender(at, "queue://work", channel) for at in range(start + 1, start + 101)))
+    assert greedy.connection.open
+    assert b"a connection may have 4096 links" in answers or b"may take up" in answers
+    assert greedy.tab["links"] <= LINKS_MAX * 2 * LINK_BYTES
+    greedy.say(write_detach(0, 1, closed=True) + b"".join(write_end(channel) for channel in range(1, 4)))
+    assert greedy.tab["links"] < 2001 * 2 * LINK_BYTES
+    greedy.say(write_end(0))
+    assert "links" not in greedy.tab
+
+
+def test_what_browsers_have_not_taken_is_counted(house: House) -> None:
+    filled(house, 200, 5000)
+    greedy = client(house)
+    answers = b""
+    for handle in range(100):
+        answers += greedy.say(receiver(handle, "queue://work", mode="copy"))
+    assert 10_000_000 < greedy.tab["browsed"] < 30_000_000
+    assert b"most of it browsed" in answers
+    greedy.say(write_detach(0, 0, closed=True))
+    assert 9_000_000 < greedy.tab["browsed"] < 29_000_000
+    greedy.say(write_end(0))
+    assert "browsed" not in greedy.tab
+
+
+def test_large_performatives_take_the_time_of_several_items(house: House) -> None:
+    greedy = client(house)
+    attach = sender(0, "queue://work", properties={f"{number}": None for number in range(6000)})
+    assert greedy.turns(b"".join(attach.replace(b"\xa1\x02s0", b"\xa1\x02s%d" % at) for at in range(8))) >= 8
+
+
+def test_draining_again_and_again_is_work(house: House) -> None:
+    greedy = client(house)
+    greedy.say(receiver(0, "queue://work"))
+    drain = write_flow(0, (0, 1 << 30, 0, 1 << 30), (0, 0, 1), drain=True)
+    assert greedy.turns(drain * 1000) >= 1000 * 8 // 1024
+
+
+def test_who_wants_to_hear_something_every_millisecond_is_told_that_this_is_too_often(house: House) -> None:
+    sock = Socket()
+    house.accept(sock, peer=Amqp1Peer)
+    sock.incoming.append(b"AMQP\0\1\0\0" + write_open("greedy", 65_536, 255, 1, {}))
+    house.run()
+    assert b"idle-time-out 1 ms (at least 250)" in sock.taken
+
+
+def test_reading_dispositions_is_work(house: House) -> None:
+    assert client(house).turns(write_disposition(0, True, 0, 0, ACCEPTED) * 1000) >= 6
+
+
+def test_a_session_with_many_dynamic_nodes_ends_a_share_at_a_time(house: House) -> None:
+    greedy = client(house)
+    dynamic = Source(None, dynamic=True)
+    for start in range(0, 500, 50):
+        greedy.say(b"".join(
+            write_attach(0, Attach(f"r{at}", at, True, 0, source=dynamic, target=Target()))
+            for at in range(start, start + 50)
+        ))  # fmt: skip
+    assert len(house.queues) == 500
+    greedy.send(write_end(0))
+    most, before = 0, 500
+    while house.pretended.once():
+        most, before = max(most, before - len(house.queues)), len(house.queues)
+    assert most < 300
+    assert not house.queues

@@ -1,0 +1,66 @@
+"""Clients of STOMP that ask for much: it is done a share at a time, and what they have the broker keep is limited."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.server.amqp_stage import House
+from tests.server.greedy_stage import Greedy
+
+from headway.server.stomp.peer import StompPeer
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def client(house: House) -> Greedy:
+    return Greedy(house, StompPeer, b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
+
+
+def unsettled(house: House, greedy: Greedy, count: int) -> list[bytes]:
+    """The ids of so many deliveries, which the client does not acknowledge."""
+    greedy.say(b"SEND\ndestination:/queue/work\n\nx\0" * count)
+    said = greedy.say(b"SUBSCRIBE\nid:0\ndestination:/queue/work\nack:client\n\n\0")
+    found = re.findall(rb"\nack:(\d+)\n", said)
+    assert len(found) == count
+    return found
+
+
+def test_acknowledgements_of_all_up_to_one_in_a_transaction(house: House) -> None:
+    greedy = client(house)
+    ids = unsettled(house, greedy, 2000)
+    greedy.say(b"BEGIN\ntransaction:t\n\n\0")
+    said = b"".join(b"ACK\ntransaction:t\nid:%s\n\n\0" % one for one in ids[:200])
+    assert greedy.turns(said) >= 16
+    greedy.say(b"COMMIT\ntransaction:t\nreceipt:r\n\n\0")
+    assert house.stats("work").unacknowledged == 1800
+
+
+def test_transactions_are_counted_and_their_names_have_a_limit(house: House) -> None:
+    greedy = client(house)
+    greedy.say(b"".join(b"BEGIN\ntransaction:%d\n\n\0" % at for at in range(50)))
+    assert greedy.tab["transactions"] >= 50 * 1000
+    greedy.say(b"".join(b"ABORT\ntransaction:%d\n\n\0" % at for at in range(25)))
+    greedy.say(b"".join(b"COMMIT\ntransaction:%d\n\n\0" % at for at in range(25, 50)))
+    assert "transactions" not in greedy.tab
+    said = greedy.say(b"BEGIN\ntransaction:" + b"x" * 1001 + b"\n\n\0")
+    assert b"the name of a transaction has 1001 characters (at most 255)" in said
+
+
+@pytest.mark.parametrize(
+    ("frame", "text"),
+    [
+        (b"SUBSCRIBE\nid:" + b"x" * 1001 + b"\ndestination:/topic/a\n\n\0", b"the id of a subscription has 255 characters at most"),
+        (b"SEND\ndestination:/temp-topic/" + b"x" * 256 + b"\n\n\0", b"has 255 bytes at most"),
+    ],
+)  # fmt: skip
+def test_names_have_limits(house: House, frame: bytes, text: bytes) -> None:
+    assert text in client(house).say(frame)
+
+
+def test_reading_messages_with_heads_of_their_own_is_work(house: House) -> None:
+    sends = b"".join(b"SEND\ndestination:/topic/%d\n\nx\0" % (at % 2) for at in range(1000))
+    assert client(house).turns(sends) >= 8

@@ -145,9 +145,9 @@ class StompPeer(BasePeer[Item]):
         refuses = command == "NACK"
         requeue = headers.get("requeue", "true").lower() != "false"
         if transaction is not None:
-            taken = {one for other in self._transactions.values() for one in other.named}
+            taken = {one for other in self._transactions.values() for one in other.named(self.channel)}
             ids = [one for one in ids if one not in taken]
-            transaction.settle(self._settled(ids, refuses=refuses, requeue=requeue), ids)
+            transaction.settle(self._settled(ids, refuses=refuses, requeue=requeue), self.channel, ids)
             self.done(headers)
             return
         self.budget.begin(self._settled(ids, refuses=refuses, requeue=requeue, headers=headers))
@@ -195,7 +195,7 @@ class StompPeer(BasePeer[Item]):
     def _commit(self, headers: Headers) -> None:
         transaction = self._take(headers, "COMMIT")
         try:
-            transaction.check()
+            transaction.check(self.engine.broker.intake, self.engine.now())
         except Refused:
             transaction.forget()
             raise

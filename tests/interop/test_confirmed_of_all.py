@@ -1,4 +1,5 @@
-"""What STOMP, AMQP 1.0 and OpenWire confirm, they keep: a transaction is all or nothing."""
+"""What STOMP, AMQP 1.0 and OpenWire confirm, they keep: a transaction is all or nothing, and a client's name takes
+nothing away from a client of another protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ from tests.crash.voices.voice import Begun, Came, Ended, Fault, Kept, Place, Voi
 from tests.interop.amqp_raw import Raw
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
+from tests.interop.raw import Raw as Mqtt
 from tests.interop.waiting import PATIENCE_S, until
+
+from headway.wire.mqtt.packets import TopicRequest
 
 VOICES = (Stomp, Amqp1, OpenWire)
 MANY = 1500
@@ -187,3 +191,18 @@ def test_after_a_rollback_the_client_may_give_back_what_it_took(broker: BrokerPr
         fill(client, Place(f"{queues.to.name}-other"), 1)
         client.close()
         assert queues.waiting(queues.source) == 0
+
+
+@pytest.mark.parametrize("kind", VOICES, ids=lambda voice: voice.protocol)
+def test_a_name_takes_no_session_of_mqtt(kind: type[Voice], broker: BrokerProcess, queues: Queues) -> None:
+    name = f"same-{kind.protocol}"
+    with Mqtt(broker.ports["mqtt"] or 0, name, clean_start=False, session_expiry_s=3600) as subscriber:
+        subscriber.subscribed(TopicRequest(f"{name}/#", 1))
+    with Mqtt(broker.ports["mqtt"] or 0) as publisher:
+        publisher.published(f"{name}/a", b"kept")
+    other = come(kind, broker, name)
+    fill(other, queues.source, 1)
+    other.close()
+    with Mqtt(broker.ports["mqtt"] or 0, name, clean_start=False, session_expiry_s=3600) as subscriber:
+        assert subscriber.connack.session_present
+        assert subscriber.payloads(1) == [b"kept"]

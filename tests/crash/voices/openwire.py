@@ -66,7 +66,7 @@ class OpenWire(Voice):
                 kind = r.u8("message")
                 r.take(5, "message")
                 message = read_message(r, kind, BODY_BYTES_MAX)
-                again = r.i32("counter") > 0
+                again = unpack_from(">i", data, end - 4)[0] > 0
                 assert message.id is not None
                 self._oldest[message.id.delivery] = None
                 self.inbox.append(Came(message.id.delivery, message.payload, again))

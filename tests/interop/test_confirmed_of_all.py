@@ -156,6 +156,25 @@ def test_a_commit_is_refused_if_it_settles_what_its_client_has_no_more(voice: Vo
     assert queues.waiting(queues.to) == 3 - left
 
 
+@pytest.mark.parametrize("kind", [Amqp1, OpenWire], ids=lambda voice: voice.protocol)
+def test_a_commit_is_refused_whole_if_one_of_its_messages_was(
+    kind: type[Voice], broker: BrokerProcess, queues: Queues
+) -> None:
+    queues.make()
+    client = come(kind, broker, f"spoilt-{kind.protocol}")
+    begin(client)
+    client.send(queues.to, b"y", 1)
+    client.send(Place("$SYS.x", is_topic=True), b"y", 2)
+    client.send(queues.to, b"y", 3)
+    until(lambda: client.has_sent_all or client.read(0.01), PATIENCE_S, "all is sent")
+    client.end(commit=True)
+    until(lambda: client.read(0.01) or any(isinstance(item, Fault) for item in client.inbox), PATIENCE_S, "a refusal")
+    fill(client, queues.source, 1)
+    assert not any(isinstance(item, Ended) for item in client.inbox)
+    assert queues.waiting(queues.to) == 0
+    client.close()
+
+
 @pytest.mark.parametrize("again", range(2))
 def test_a_commit_goes_on_without_its_client(again: int, voice: Voice, queues: Queues) -> None:
     queues.make()

@@ -51,6 +51,8 @@ class Amqp1(Voice):
         self._upto = False
         self._to_settle: list[Any] = []
         """Deliveries that a transaction settles."""
+        self._settled: list[Any] = []
+        """Those of a transaction whose commit is not answered: the broker settles them first."""
         self._flush()
 
     @staticmethod
@@ -113,6 +115,10 @@ class Amqp1(Voice):
         if what == "declare":
             self.inbox.append(Begun())
         elif what == "discharge":
+            for one in self._settled:
+                one.settle()
+                self._receiver.flow(1)
+            self._settled.clear()
             self.inbox.append(Ended() if state == Delivery.ACCEPTED else Fault(f"discharge: {state} {said}"))
         elif what.startswith("within"):
             if state != 0x34:
@@ -188,11 +194,8 @@ class Amqp1(Voice):
     def end(self, *, commit: bool) -> None:
         self._ask("discharge", Described(symbol("amqp:discharge:list"), [self._txn, not commit]))
         self._txn = None
-        for one in self._to_settle:
-            if commit:
-                delivery = self._unsettled.pop(one)
-                delivery.settle()
-                self._receiver.flow(1)
+        if commit:
+            self._settled += [self._unsettled.pop(one) for one in self._to_settle]
         self._to_settle.clear()
         self._flush()
 

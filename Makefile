@@ -72,7 +72,7 @@ judge: $(STAMP)
 	@exec $(BIN)/python -m bench.behaviours --seed $(or $(SEED),1) --json judge.json $(ARGS)
 
 # KILLS=500 SEED=7: longer, or another one.
-crash: $(STAMP)
+crash: $(PROTON_STAMP)
 	@exec $(BIN)/python -m tests.crash --kills $(or $(KILLS),50) --seed $(or $(SEED),1) $(ARGS)
 
 # PARTS=canaries: only that one. HEADWAY_SEEDS=1-1000: more seeds.

@@ -9,9 +9,16 @@ from tests.crash.actor import Actor, World, body_of
 from tests.crash.consumer import Consumer, Worker
 from tests.crash.event import Confirmed, Counted, Sent, Wrong
 from tests.crash.publisher import Binder, Publisher, Purger
+from tests.crash.speaker import Listener, Speaker, Toiler
 from tests.crash.subscriber import MqttActor, Resuming, Subscriber
+from tests.crash.voices.amqp1 import Amqp1
+from tests.crash.voices.openwire import OpenWire
+from tests.crash.voices.stomp import Stomp
+from tests.crash.voices.voice import Place, Voice
 from tests.interop.amqp_raw import Raw
 
+VOICES: tuple[type[Voice], ...] = (Stomp, Amqp1, OpenWire)
+"""Each publishes to the next one's queues, too."""
 QUEUES: dict[str, dict[str, Any]] = {
     "receipts": {},
     "tasks": {"x-dead-letter-exchange": "graves", "x-dead-letter-routing-key": "tasks"},
@@ -25,6 +32,7 @@ QUEUES: dict[str, dict[str, Any]] = {
     "rota-0": {},
     "rota-1": {},
     "rota-2": {},
+    **{f"{what}-{voice.protocol}": {} for what in ("ring", "job", "made") for voice in VOICES},
 }
 """The durable ones, and their arguments."""
 EMPTIED = ("heap", "fickle")
@@ -34,6 +42,8 @@ BINDINGS = (
     ("inner", "", "pile"), ("rota", "k", "rota-0"), ("amq.topic", "m.#", "topics"),
     ("amq.topic", "receipts.#", "receipts"),
 )  # fmt: skip
+DURABLES = {voice: f"durable.d-{voice.protocol}.sub" for voice in VOICES}
+"""Queues of the durable subscriptions to ``m/c/#``."""
 UNCOUNTED = {"graves", *EMPTIED}
 """Boxes of which the checker cannot tell how much is in them."""
 SHARED = "share:crew"
@@ -52,7 +62,7 @@ def boxes(topic: str) -> tuple[str, ...]:
             found += ["sub-two:m/#", SHARED]
         case ["c", _]:
             found += ["sub-exact:m/c/#"]
-            found += ["sub-two:m/#"]
+            found += ["sub-two:m/#", *DURABLES.values()]
     return tuple(found)
 
 
@@ -79,7 +89,7 @@ def declare(world: World) -> None:
 def look(world: World) -> None:
     """After a start, before anybody else is there."""
     with Raw(world.life.amqp) as raw:
-        for name in QUEUES:
+        for name in (*QUEUES, *DURABLES.values()):
             raw.do(Queue.Declare(queue=name, passive=True))
             answer: Any = raw.expect(object)
             if not isinstance(answer, Queue.DeclareOk):
@@ -137,7 +147,32 @@ def subscribers(world: World) -> list[Subscriber]:
     ]
 
 
+def durables(world: World) -> list[Listener]:
+    return [
+        Listener(world, f"d-{voice.protocol}", voice, Place("m.c.#", is_topic=True), box, durable="sub", alone=True)
+        for voice, box in DURABLES.items()
+    ]
+
+
+def speakers(world: World) -> list[Speaker]:
+    found: list[Speaker] = []
+    for voice, other in zip(VOICES, (*VOICES[1:], VOICES[0]), strict=True):
+        own, others = voice.protocol, other.protocol
+        ring, ahead, job = f"ring-{own}", f"ring-{others}", f"job-{others}"
+        topics = [Place(f"m.{letter}.{own}", is_topic=True) for letter in "ac"]
+        found += [
+            Speaker(world, f"p-{own}", voice, (Place(ring), (ring,)), (Place(ahead), (ahead,)), (Place(job), (job,)),
+                    *((one, boxes(one.name.replace(".", "/"))) for one in topics)),
+            Speaker(world, f"fat-{own}", voice, (Place(ring), (ring,)), window=5),
+            Listener(world, f"c-{own}-1", voice, Place(ring), ring, returns=voice is not OpenWire),
+            Listener(world, f"c-{own}-2", voice, Place(ring), ring, credit=5),
+            Toiler(world, f"w-{own}", voice, f"job-{own}", f"made-{own}"),
+        ]  # fmt: skip
+    return found
+
+
 def consumers(world: World) -> list[Actor]:
+    made = [f"made-{voice.protocol}" for voice in VOICES]
     return [
         Consumer(world, "c-tasks-1", "tasks", dead="graves"),
         Consumer(world, "c-tasks-2", "tasks", prefetch=5, dead="graves"),
@@ -149,7 +184,7 @@ def consumers(world: World) -> list[Actor]:
         Consumer(world, "c-hoard", "hoard", alone=True, careful=True, absence=(500, 3000)),
         *(
             Consumer(world, f"c-{queue}", queue, prefetch=500, alone=True, careful=True, absence=(30, 200))
-            for queue in ("pile", "receipts", "graves", "done", "rota-0", "rota-2")
+            for queue in ("pile", "receipts", "graves", "done", "rota-0", "rota-2", *made)
         ),
     ]
 
@@ -158,5 +193,5 @@ def last_consumers(world: World) -> list[Consumer]:
     """They fetch all there is."""
     return [
         Consumer(world, f"last-{name}", name, prefetch=200, alone=True, careful=True, stays=True)
-        for name in (*QUEUES, *EMPTIED)
+        for name in (*QUEUES, *EMPTIED, *DURABLES.values())
     ]

@@ -24,6 +24,10 @@ sweep = "50ms"
 url = "amqp://127.0.0.1:0"
 [listeners.mqtt]
 url = "mqtt://127.0.0.1:0"
+[listeners.stomp]
+url = "stomp://127.0.0.1:0"
+[listeners.openwire]
+url = "openwire://127.0.0.1:0"
 [pool]
 memory = "{memory}"
 disk = "{disk}"
@@ -62,7 +66,7 @@ class Life:
         arguments = [str(folder), "serve", "--config", str(config), "--ready-file", str(self._ready)]
         self.process = Forked(eager.main, arguments, self.log)
         self.pid = self.process.pid
-        self.amqp = self.mqtt = 0
+        self.amqp = self.mqtt = self.stomp = self.openwire = 0
 
     def listening(self) -> None:
         until(lambda: self._ready.exists() or self.process.poll() is not None, START_S, "the broker listens")
@@ -70,6 +74,7 @@ class Life:
         told = json.loads(self._ready.read_text())
         ports = {name: urllib.parse.urlsplit(url).port for name, url in told["listeners"].items()}
         self.amqp, self.mqtt = ports["amqp"], ports["mqtt"]
+        self.stomp, self.openwire = ports["stomp"], ports["openwire"]
 
     @property
     def age_s(self) -> float:

@@ -16,6 +16,7 @@ from tests.crash.event import Killed, Wrong
 from tests.crash.life import Life
 from tests.crash.publisher import AmqpActor
 from tests.crash.setting import FSYNC, Setting
+from tests.crash.speaker import Speaker
 from tests.crash.subscriber import MqttActor, Subscriber
 
 STALLED_S = 10.0
@@ -58,12 +59,15 @@ class Story:
     def tell(self) -> Told:
         world = self.world
         subscribers = cast.subscribers(world)
-        self._actors = [*subscribers, *cast.consumers(world), *cast.publishers(world)]
+        durables = cast.durables(world)
+        self._actors = [
+            *subscribers, *durables, *cast.consumers(world), *cast.publishers(world), *cast.speakers(world)
+        ]  # fmt: skip
         try:
             self._begin_life()
             cast.declare(world)
-            for subscriber in subscribers:
-                subscriber.come()
+            for who in (*subscribers, *durables):
+                who.come()
             self._live()
             for _ in range(self._kills - 1):
                 if world.chance(KILLED_STARTING):
@@ -166,7 +170,7 @@ class Story:
                 for actor in actors:
                     actor.away = 0
             elif time.monotonic() - moved_s > STALLED_S:
-                waits = [a.name for a in actors if isinstance(a, AmqpActor | MqttActor) and a.unconfirmed]
+                waits = [a.name for a in actors if isinstance(a, AmqpActor | MqttActor | Speaker) and a.unconfirmed]
                 world.tell(Wrong(f"nothing was confirmed for {STALLED_S:g} s; {', '.join(waits)} wait for it"))
                 return
 

@@ -53,7 +53,7 @@ def test_transactions_are_counted_and_their_names_have_a_limit(house: House) -> 
 @pytest.mark.parametrize(
     ("frame", "text"),
     [
-        (b"SUBSCRIBE\nid:" + b"x" * 1001 + b"\ndestination:/topic/a\n\n\0", b"the id of a subscription has 255 characters at most"),
+        (b"SUBSCRIBE\nid:" + b"x" * 1001 + b"\ndestination:/topic/a\n\n\0", b"subscription has 255 characters at most"),
         (b"SEND\ndestination:/temp-topic/" + b"x" * 256 + b"\n\n\0", b"has 255 bytes at most"),
     ],
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headway.core.consumer import Session
 from headway.core.delivery import Fanout
 from headway.core.message import Run
@@ -71,6 +73,10 @@ class Intake:
         if session is not None:
             self._published(session, now)
         return published
+
+    def check_room(self, runs: Sequence[Run], now: float) -> None:
+        """Raises :class:`Refused` if a queue would refuse some of these runs, published together."""
+        self._publishing.check_room(runs, now)
 
     def takes_at_once(self, run: Run, now: float) -> bool:
         """Tells whether some consumer could get the run at once."""

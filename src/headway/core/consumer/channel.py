@@ -272,6 +272,10 @@ class Channel(Window):
         """Continues the ids of the process before this one."""
         self._last_id = last_id
 
+    def holds(self, delivery_id: int) -> bool:
+        """Tells whether a delivery is there to be settled."""
+        return delivery_id in self.in_flight or delivery_id in self.timed_out
+
     @property
     def last_id(self) -> int:
         return self._last_id

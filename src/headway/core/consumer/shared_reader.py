@@ -70,7 +70,8 @@ class SharedReader(Protocol):
         """Counts a member that is marked slow (1) or no longer is (-1)."""
     def takes_at_once(self, now: float) -> bool:
         """Tells whether one more record could go to a member at once."""
-    def room_for(self, run: Run, now: float) -> int:
-        """Returns how many records of the run it accepts. A full queue refuses the others."""
+    def room_for(self, size: int, count: int, now: float) -> int:
+        """Returns how many records of so many bytes it accepts, if ``count`` are to come. A full queue refuses the
+        others."""
     def refuse(self, run: Run, accepted: int, first: int, now: float) -> None:
         """Refuses the records of the run behind the first ``accepted``."""

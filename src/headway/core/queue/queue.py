@@ -324,10 +324,9 @@ class Queue:
                 found.append((bytes(chunk.read(start, end)), returns))
         return found
 
-    def room_for(self, run: Run, now: float) -> int:
-        """Returns how many records of the run a queue with a length limit accepts."""
-        size = (run.ends[-1] - run.bodies[-1]) or 1
-        if self.drops.room(size) < len(run):
+    def room_for(self, size: int, count: int, now: float) -> int:
+        """Returns how many records of so many bytes a queue with a length limit accepts, if ``count`` are to come."""
+        if self.drops.room(size) < count:
             self.dispatch(now)  # members may take some of what waits
         return self.drops.room(size)
 

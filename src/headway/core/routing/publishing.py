@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from headway.core.base import Reason, Refused
-from headway.core.consumer import Feed, Session
+from headway.core.consumer import Feed, Session, SharedReader
 from headway.core.forms import merged_run
 from headway.core.log import MAIN, Retained, State
 from headway.core.message import Dialect, EncodedRun, ReceiptRequest, Record, Run, may_delete, routing_key_of
@@ -204,6 +204,18 @@ class Publishing:
         keyed = self.route(run).keyed
         return [(run, 0)] if keyed is None or not may_delete(run) else marked_parts(run, keyed.key)
 
+    def check_room(self, runs: Iterable[Run], now: float) -> None:
+        """Raises :class:`Refused` if a queue would refuse some of these runs, published together."""
+        limited: dict[Feed, list[Run]] = {}
+        for run in runs:
+            for feed in self.route(run).feeds:
+                if feed.by_exchange and feed.key.group is not None:
+                    limited.setdefault(feed, []).append(run)
+        for feed, some in limited.items():
+            count, size = sum(map(len, some)), sum(len(run.data) for run in some)
+            if _queue_of(feed).room_for(-(-size // max(1, count)), count, now) < count:
+                raise Refused(Reason.QUEUE_LENGTH, f"a queue has no room for {count} more records")
+
     def takes_at_once(self, run: Run, now: float) -> bool:
         return any(
             not feed.by_exchange or any(queue.takes_at_once(now) for queue in feed.queues)
@@ -360,9 +372,14 @@ class Publishing:
             self.publish(None, [record.run()], now)
 
 
+def _queue_of(feed: Feed) -> SharedReader:
+    """Returns the queue with a length limit that has this feed to itself."""
+    return next(queue for queue in feed.queues if queue.feed is feed)
+
+
 def _room(feed: Feed, run: Run, now: float) -> int:
     """Returns how many records of the run a queue with a length limit has room for."""
-    return next(queue for queue in feed.queues if queue.feed is feed).room_for(run, now)
+    return _queue_of(feed).room_for((run.ends[-1] - run.bodies[-1]) or 1, len(run), now)
 
 
 def _permitted(receipt: ReceiptRequest, rights: Rights) -> ReceiptRequest:

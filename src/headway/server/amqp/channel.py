@@ -161,7 +161,7 @@ class AmqpChannel:
     @property
     def named(self) -> Set[int]:
         """Deliveries that the commit will settle."""
-        return self._transaction.named
+        return self._transaction.named(self.core)
 
     def settle(self, tags: Sequence[int], *, multiple: bool, do: Settle) -> None:
         """Settles deliveries, or all up to each. Which ones, and whether they can be settled, is found out now."""
@@ -189,9 +189,9 @@ class AmqpChannel:
 
     def _put_off(self, tags: Sequence[int], do: Settle) -> None:
         for tag in tags:
-            if tag in self._transaction.named or not self._holds(tag):
+            if tag in self.named or not self._holds(tag):
                 raise unknown_tag(tag)
-        self._transaction.settle(self._settle(tags, do), tags)
+        self._transaction.settle(self._settle(tags, do), self.core, tags)
 
     def _settle(self, tags: Sequence[int], do: Settle, *, sure: bool = True) -> Steps:
         """Settles deliveries in steps. ``sure``: all of them were found before; those gone meanwhile are skipped."""
@@ -226,7 +226,7 @@ class AmqpChannel:
     def publish(self, item: PublishedRun) -> None:
         run = self._publisher.checked(item)
         if self.mode is TRANSACTIONS:
-            self._transaction.publish(self._publish(item, run, 0), len(run.data) + len(item.properties))
+            self._transaction.publish(self._publish(item, run, 0), [run], len(run.data) + len(item.properties))
             if self.session.rights is not None:
                 self._transaction.check_at_commit(partial(self._publisher.check_again, item, run))
             return
@@ -271,12 +271,12 @@ class AmqpChannel:
 
     def tx_commit(self, command: commands.Tx.Commit) -> None:
         transaction = self._take_transaction()
-        lost = next((tag for tag in transaction.named if not self._holds(tag)), None)
+        lost = next((tag for tag in transaction.named(self.core) if not self._holds(tag)), None)
         if lost is not None:
             transaction.forget()
             raise unknown_tag(lost)
         try:
-            transaction.check()
+            transaction.check(self.peer.engine.broker.intake, self.now())
         except Refused:
             transaction.forget()
             raise

@@ -100,7 +100,7 @@ class CoordinatorLink:
             self._session.settle(delivery_id, delivery_id, ACCEPTED)
             return
         try:
-            transaction.check()
+            transaction.check(self._session.peer.engine.broker.intake, self._session.now())
         except Refused as error:
             transaction.forget()
             raise LinkFault(Condition.TRANSACTION_ROLLBACK, str(error)) from error
@@ -108,7 +108,11 @@ class CoordinatorLink:
         self._session.commit(transaction.commit)
 
     def _commit(self, transaction: Transaction, delivery_id: int) -> Steps:
-        session = self._session
-        yield from transaction.done()
+        session, outcome = self._session, ACCEPTED
+        try:
+            yield from transaction.done()
+        except Refused as error:  # a queue is full: what came before it stays
+            transaction.forget()
+            outcome = rejected(Condition.TRANSACTION_ROLLBACK, str(error))
         if not session.gone:
-            session.settle(delivery_id, delivery_id, ACCEPTED, kept=True)
+            session.settle(delivery_id, delivery_id, outcome, kept=True)

@@ -363,13 +363,13 @@ class Amqp1Peer(BasePeer[Item]):
             self._beats = None
 
     def leave(self, session: Session, reason: Reason) -> None:
+        running, self.budget.running = self.budget.running, None
+        if running is not None:  # it is finished without the client, before what it settles is requeued
+            self.engine.broker.registry.deferred.begin(running, self.engine.now(), client=session)
         for one in self.sessions.values():
             one.close()
         self.sessions.clear()
         for transaction in self.transactions.values():
             transaction.forget()
         self.transactions.clear()
-        running, self.budget.running = self.budget.running, None
-        if running is not None:  # it is finished without the client, so that nothing is left half done
-            self.engine.broker.registry.deferred.begin(running, self.engine.now(), client=session)
         super().leave(session, reason)

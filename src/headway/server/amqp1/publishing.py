@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headway.core.base import ConfigError, HeadwayError, ProtocolError, Refused
+from headway.core.base import ConfigError, HeadwayError, ProtocolError, Reason, Refused
 from headway.core.message import (
     JOB_PATIENCE,
     MERGE,
@@ -169,11 +169,13 @@ class PublishingLink:
         try:
             self.direct(item)
             self._session.peer.queues.check_publish(item.run)
+            if isinstance(item.state, TransactionalState):
+                self._put_off(item, item.state.txn_id)
+                return
         except (LinkFault, Refused, ProtocolError) as error:
+            if isinstance(item.state, TransactionalState):
+                self._spoil(item.state.txn_id, error)
             self._refuse(item, 0, count, error)
-            return
-        if isinstance(item.state, TransactionalState):
-            self._put_off(item, item.state.txn_id)
             return
         item.run.confirmed = not item.settled
         start, work = self._some(item, 0)
@@ -235,19 +237,22 @@ class PublishingLink:
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
+    def _spoil(self, txn_id: bytes, error: HeadwayError) -> None:
+        transaction = self._session.peer.transactions.get(txn_id)
+        if transaction is not None:
+            transaction.spoil(Refused(Reason.PRECONDITION_FAILED, f"a message of the transaction was refused: {error}"))
+
     def _put_off(self, item: Transfers, txn_id: bytes) -> None:
         peer, run = self._session.peer, item.run
         transaction = peer.transactions.get(txn_id)
         if transaction is None:
-            self._settle(item, 0, len(run), rejected(Condition.UNKNOWN_ID, "there is no such transaction"), kept=False)
-            return
+            raise LinkFault(Condition.UNKNOWN_ID, "there is no such transaction")
         if says_merge(run.properties):
             text = f"{MERGE}: not in a transaction, whose commit could not refuse a single patch"
-            self._settle(item, 0, len(run), rejected(Condition.PRECONDITION_FAILED, text), kept=False)
-            return
+            raise LinkFault(Condition.PRECONDITION_FAILED, text)
         run.confirmed = True
         steps = publish_all(self._session, run)
-        transaction.publish(steps, len(run.data) + len(item.content.lead))
+        transaction.publish(steps, [run], len(run.data) + len(item.content.lead))
         transaction.check_at_commit(partial(peer.queues.check_publish, run))
         self._settle(item, 0, len(run), in_transaction(txn_id, ACCEPTED), kept=False)
 
@@ -256,9 +261,10 @@ def publish_all(session: SessionSide, run: Run) -> Steps:
     """Publishes a run in the course of a commit, which goes on even if the client leaves."""
     engine, core, start = session.peer.engine, session.session, 0
     while start < len(run.ends):
-        done = engine.broker.intake.publish_slice(core, run, engine.now(), start)
-        start = done[4]
-        yield max(1, done[3])
+        part, _, accepted, work, start, _ = engine.broker.intake.publish_slice(core, run, engine.now(), start)
+        if accepted < len(part):  # others have filled the queue since the commit began
+            raise Refused(Reason.QUEUE_LENGTH, "the queue is full, and refuses more")
+        yield max(1, work)
 
 
 def _check_patch(run: Run, router: object) -> None:

@@ -285,7 +285,7 @@ class Amqp1Session:
             answer = b""
         if len(ids) <= PORTION:
             self.peer.budget.left -= self._done(ids, do)
-            self.peer.write(answer)
+            self._answer(answer)
         else:
             self.peer.budget.begin(self._settle(ids, do, answer))
 
@@ -296,7 +296,7 @@ class Amqp1Session:
         unsettled = len(core.in_flight) + len(core.timed_out)
         self.peer.budget.left -= min(count, unsettled) // LOOK_SHARE
         if count <= unsettled:
-            return [one for one in range(begin, begin + count) if self._holds(one)]
+            return [one for one in range(begin, begin + count) if core.holds(one)]
         return [one for one in core.upto(begin + count - 1) if one >= begin] if begin + count > 1 else []
 
     def _number(self, delivery_id: int) -> int:
@@ -304,9 +304,6 @@ class Amqp1Session:
         last = self.core.last_id
         back = (last - 1 - delivery_id) & _MASK
         return last - back if back < 1 << 31 else last + (1 << 32) - back
-
-    def _holds(self, number: int) -> bool:
-        return number in self.core.in_flight or number in self.core.timed_out
 
     def _outcome(self, state: Any, *, settled: bool) -> Callable[[Sequence[int]], None] | None:
         """Returns what a state does to deliveries; None: nothing yet."""
@@ -335,24 +332,28 @@ class Amqp1Session:
         return max(1, len(ids)) + before - overdue.left
 
     def _settle(self, ids: Sequence[int], do: Callable[[Sequence[int]], None], answer: bytes = b"") -> Steps:
-        """Settles deliveries in steps; those gone meanwhile are skipped."""
+        """Settles deliveries in steps, also after the end of the session; those gone meanwhile are skipped."""
         for at in range(0, len(ids), PORTION):
-            if self.ended:
-                return
-            yield self._done([one for one in ids[at : at + PORTION] if self._holds(one)], do)
+            yield self._done([one for one in ids[at : at + PORTION] if self.core.holds(one)], do)
+        self._answer(answer)
+
+    def _answer(self, answer: bytes) -> None:
+        """Tells the client that deliveries are settled, once the journal has that: it may forget them then."""
         if answer and not self.ended:
-            self.peer.write(answer)
+            self.peer.pending_replies.send(answer, kept=True, channel=self.number)
 
     def _put_off(self, said: Disposition, last: int, state: TransactionalState) -> None:
-        transaction = self.peer.transactions.get(state.txn_id)
+        transaction, ids = self.peer.transactions.get(state.txn_id), self._ids(said.first, last)
+        if transaction is None and not ids:
+            return  # a client repeats it as it settles what its commit has settled already
         if transaction is None:
             raise LinkFault(Condition.UNKNOWN_ID, "there is no such transaction")
         do = self._outcome(state.outcome, settled=True)
         assert do is not None
-        ids = [one for one in self._ids(said.first, last) if one not in transaction.named]
-        transaction.settle(self._settle(ids, do), ids)
-        if not said.settled:
-            self.peer.write(write_disposition(self.number, False, said.first, last, ACCEPTED))
+        named = transaction.named(self.core)
+        ids = [one for one in ids if one not in named]
+        answer = b"" if said.settled else write_disposition(self.number, False, said.first, last, ACCEPTED)
+        transaction.settle(self._settle(ids, do, answer), self.core, ids)
 
     def requeue(self, consumer: Subscription) -> None:
         """Gives a consumer's unsettled deliveries back to its queue."""

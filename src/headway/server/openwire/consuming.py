@@ -229,7 +229,7 @@ class Consuming:
             raise JmsFault("a durable subscription is to one topic")
         if info.no_local:
             raise JmsFault("a durable subscription gets its own client's messages, too: noLocal is for others")
-        name = durable_queue(peer.granted.client, info.subscription or "")
+        name = durable_queue(peer.client_id, info.subscription or "")
         key = binding_key_of(parts[0].name)
         known = self._peer.queues.found(name)
         if known is not None and known.members.any_consumer:
@@ -243,7 +243,7 @@ class Consuming:
     def remove_subscription(self, name: str) -> None:
         """Ends a durable subscription. Raises :class:`JmsFault`."""
         peer = self._peer
-        queue = peer.queues.found(durable_queue(peer.granted.client, name))
+        queue = peer.queues.found(durable_queue(peer.client_id, name))
         if queue is None:
             raise JmsFault(f"there is no durable subscription {name!r}", "javax.jms.InvalidDestinationException")
         if queue.members.any_consumer:

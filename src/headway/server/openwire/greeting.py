@@ -1,7 +1,9 @@
 """The greeting of a client of JMS: WireFormatInfo, then ConnectionInfo with its client id and login.
 
 The client id is the client's name, as operators know it. Two connections with one client id are refused, as JMS wants
-it; a client of the failover transport that is back takes the place of its old connection.
+it; a client of the failover transport that is back takes the place of its old connection. A name that a client of
+another protocol has, present or away, stays that client's: then the session of this one is numbered, and its durable
+subscriptions are found by its client id all the same.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from headway.core.consumer import ConnectRequest
 from headway.core.permission import Identity
 from headway.server.logins import Refusal
 from headway.server.openwire.faults import class_of
-from headway.server.peers import OPEN
+from headway.server.peers import OPEN, free_name
 from headway.wire.openwire.commands import ConnectionInfo
 from headway.wire.openwire.decoder import Request, WireFormat
 from headway.wire.openwire.replies import (
@@ -33,6 +35,7 @@ IDLE_MS = 30_000
 """After so long without a word each side takes the connection for dead; a client may want less."""
 CLIENT_ID_CHARS_MAX = 1000
 NAME = "headway"
+PROTOCOL = "openwire"
 
 
 class Greeting:
@@ -102,14 +105,17 @@ class Greeting:
         peer = self._peer
         engine = peer.engine
         known = engine.broker.registry.sessions.get(client)
-        if known is not None and known.connected and not info.reconnects:
+        is_own = known is not None and known.connected and known.protocol.startswith(PROTOCOL)
+        if is_own and not info.reconnects:
             text = f"a client with the id {client!r} is connected already"
             self._deny(request, CLIENT_ID_ERROR, text, Reason.NOT_ALLOWED)
             return
+        name = client if is_own else free_name(client, engine.broker.registry.sessions)  # no session of others ends
+        peer.connection.client, peer.client_id = name, client
         connect = ConnectRequest(
-            client, peer.connection.listener, credit=peer.listener.in_flight_max,
-            username=peer.identity.user or info.username, protocol=f"openwire-{peer.wire.version}",
-            rights=engine.permissions.rights(peer.identity, client), allowance=engine.allowances.of(peer.identity),
+            name, peer.connection.listener, credit=peer.listener.in_flight_max,
+            username=peer.identity.user or info.username, protocol=f"{PROTOCOL}-{peer.wire.version}",
+            rights=engine.permissions.rights(peer.identity, name), allowance=engine.allowances.of(peer.identity),
         )  # fmt: skip
         try:
             session = engine.broker.connect(connect, peer.connection, engine.now())

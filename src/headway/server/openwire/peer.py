@@ -52,7 +52,8 @@ SILENCE = 1 / 1.5
 class OpenWirePeer(BasePeer[Item]):
     __slots__ = (
         "_cache_bytes", "_consuming", "_doing", "_final", "_greeting", "_held_bytes", "_idle_s", "_publishing",
-        "_said_s", "_settling", "_taken_bytes", "_temporaries", "_transactions", "connection_id", "queues", "wire",
+        "_said_s", "_settling", "_taken_bytes", "_temporaries", "_transactions", "client_id", "connection_id", "queues",
+        "wire",
     )  # fmt: skip
 
     decoder: OpenWireDecoder
@@ -62,7 +63,7 @@ class OpenWirePeer(BasePeer[Item]):
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
         super().__init__(engine, connection, listener, OpenWireDecoder(listener.packet_bytes_max))
         self.wire = Form()
-        self.connection_id = ""
+        self.connection_id = self.client_id = ""
         self.queues: NamedQueues
         """Set when the client is let in."""
         self._greeting = Greeting(self)

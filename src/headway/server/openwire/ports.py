@@ -32,6 +32,8 @@ class ClientSide(LoginSide, Protocol):
     wire: Form
     queues: NamedQueues
     connection_id: str
+    client_id: str
+    """By which durable subscriptions are found again; the session may have another name."""
 
     @property
     def granted(self) -> Session: ...

@@ -69,10 +69,8 @@ class Settling:
             self._peer.budget.left -= self._done(consumer, ack, ids)
 
     def steps(self, consumer: Consumer, ack: MessageAck, ids: Sequence[int]) -> Steps:
-        """Settles deliveries in steps; those gone meanwhile are skipped."""
+        """Settles deliveries in steps, also after the end of the consumer; those gone meanwhile are skipped."""
         for at in range(0, max(1, len(ids)), PORTION):
-            if consumer.id not in self._consuming.by_id:
-                return
             yield self._done(consumer, ack, ids[at : at + PORTION], first=at == 0)
 
     def ids_of(self, consumer: Consumer, ack: MessageAck) -> list[int]:
@@ -92,6 +90,8 @@ class Settling:
                 self._give_up(consumer, number, ack.cause)
         elif ids:
             queues.acknowledge(channel, ids)
+        if self._consuming.by_id.get(consumer.id) is not consumer:
+            return max(1, len(ids))  # its client has left during a commit
         count = len(ids)
         if first and consumer.windows:
             fanout = self._peer.engine.broker.fanout

@@ -104,7 +104,7 @@ class Transactions:
         assert message.transaction is not None
         transaction = self._of(message.transaction)
         runs = self._publishing.runs_of(message)
-        transaction.publish(self._publishing.steps(runs), len(message.payload) + runs[0].properties.size)
+        transaction.publish(self._publishing.steps(runs), runs, len(message.payload) + runs[0].properties.size)
         if self._peer.granted.rights is not None:
             for run in runs:
                 transaction.check_at_commit(partial(self._peer.queues.check_publish, run))
@@ -118,13 +118,13 @@ class Transactions:
             return
         transaction, ids = self._of(ack.transaction), self._settling.ids_of(consumer, ack)
         self._peer.budget.left -= (len(ids) + len(consumer.channel.in_flight)) // LOOK_SHARE
-        transaction.settle(self._settling.steps(consumer, ack, ids), ids)
+        transaction.settle(self._settling.steps(consumer, ack, ids), consumer.channel, ids)
 
     def _commit(self, number: int, known: LocalTransactionId, *, wants_response: bool) -> None:
         transaction = self._of(known)
         spoilt = self._spoilt.get(known)
         try:
-            transaction.check()
+            transaction.check(self._peer.engine.broker.intake, self._peer.engine.now())
         except Refused as error:
             spoilt = spoilt or str(error)
         if spoilt is not None:

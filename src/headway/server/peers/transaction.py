@@ -3,18 +3,25 @@
 Rules:
 - Before the commit nothing is done, and if the channel or the connection ends first, nothing ever is. Once the commit
   has begun all of it is done: if the client leaves, it goes on as deferred work of the broker.
-- Whether everything can be done is found out before anything is.
+- Whether everything can be done is found out before anything is: whether its publishes are permitted, its client still
+  has the deliveries that it settles, and queues that refuse what is too much have room.
 - Publishes come first, then settlements. A commit of several turns is several commits of the journal. If the broker is
   killed in between, records may be there twice, but none is lost. (The client got no reply in that case.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from typing import TYPE_CHECKING
 
-from headway.core.consumer import Session
+from headway.core.base import Reason, Refused
+from headway.core.consumer import Channel, Session
 from headway.core.log import TRANSACTIONS
+from headway.core.message import Run
 from headway.server.connections import Steps
+
+if TYPE_CHECKING:
+    from headway.core.clients import Intake
 
 TRANSACTION_BYTES = 1500
 """Memory of a transaction in which nothing is."""
@@ -27,15 +34,16 @@ class NoTransaction:
 
     __slots__ = ()
 
-    named: frozenset[int] = frozenset()
+    def named(self, channel: Channel) -> Set[int]:
+        return frozenset()
 
-    def publish(self, steps: Steps, size: int) -> None:
+    def publish(self, steps: Steps, runs: Sequence[Run], size: int) -> None:
         raise AssertionError("a channel without transactions puts nothing off")
 
     def check_at_commit(self, check: Callable[[], None]) -> None:
         raise AssertionError("a channel without transactions puts nothing off")
 
-    def settle(self, steps: Steps, tags: Sequence[int]) -> None:
+    def settle(self, steps: Steps, channel: Channel, tags: Sequence[int]) -> None:
         raise AssertionError("a channel without transactions puts nothing off")
 
     def forget(self) -> None: ...
@@ -45,37 +53,64 @@ NO_TRANSACTION = NoTransaction()
 
 
 class Transaction:
-    __slots__ = ("_bytes", "_checks", "_publishing", "_session", "_settling", "commit", "named")
+    __slots__ = (
+        "_bytes", "_checks", "_named", "_publishing", "_runs", "_session", "_settling", "_spoilt", "commit",
+    )  # fmt: skip
 
     def __init__(self, session: Session) -> None:
-        self.named: set[int] = set()
-        """Deliveries that the commit will settle."""
         self.commit: Steps = iter(())
         """Steps of the commit, once it has begun."""
         self._session = session
         self._bytes = 0
+        self._named: dict[Channel, set[int]] = {}
+        """Deliveries that the commit will settle."""
         self._publishing: list[tuple[Steps, int]] = []
+        self._runs: list[Run] = []
+        """Records that the commit will publish."""
         self._checks: list[Callable[[], None]] = []
         """Permissions of publishes, for a reload may change them before the commit."""
         self._settling: list[tuple[Steps, int]] = []
+        self._spoilt: Refused | None = None
         self._put_on_tab(TRANSACTION_BYTES)
 
-    def publish(self, steps: Steps, size: int) -> None:
+    def named(self, channel: Channel) -> Set[int]:
+        """Returns the deliveries of a channel that the commit will settle."""
+        return self._named.get(channel, frozenset())
+
+    def publish(self, steps: Steps, runs: Sequence[Run], size: int) -> None:
         """Puts a publish off. Raises :class:`Refused` if there is no memory for it; that closes the channel."""
         self._publishing.append((steps, self._put_on_tab(STEP_BYTES + size)))
+        self._runs += runs
 
     def check_at_commit(self, check: Callable[[], None]) -> None:
         self._checks.append(check)
 
-    def check(self) -> None:
-        """Raises :class:`Refused` if a publish is not permitted any more."""
+    def spoil(self, fault: Refused) -> None:
+        """Notes that something in it was refused. Its commit is, too, for the client may not have waited for an
+        answer."""
+        if not self._spoilt:
+            self._spoilt = fault
+            self._checks.insert(0, self._refuse)
+
+    def _refuse(self) -> None:
+        assert self._spoilt is not None
+        raise self._spoilt
+
+    def check(self, intake: Intake, now: float) -> None:
+        """Raises :class:`Refused` if not everything can be done any more."""
         for check in self._checks:
             check()
+        named = self._named.items()
+        if any(channel.closed or not all(map(channel.holds, tags)) for channel, tags in named):
+            text = "a delivery that the transaction settles is not its client's any more"
+            raise Refused(Reason.PRECONDITION_FAILED, text)
+        intake.check_room(self._runs, now)
+        self._runs = []
 
-    def settle(self, steps: Steps, tags: Sequence[int]) -> None:
+    def settle(self, steps: Steps, channel: Channel, tags: Sequence[int]) -> None:
         """Puts a settlement off. Raises :class:`Refused` like ``publish``."""
         self._settling.append((steps, self._put_on_tab(STEP_BYTES + ID_BYTES * len(tags))))
-        self.named.update(tags)
+        self._named.setdefault(channel, set()).update(tags)
 
     def done(self) -> Steps:
         """Does everything that was put off, in steps."""

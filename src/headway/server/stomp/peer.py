@@ -155,9 +155,9 @@ class StompPeer(BasePeer[Item]):
         requeue = headers.get("requeue", "true").lower() != "false"
         if transaction is not None:
             others = self._transactions.values()
-            ids = [one for one in ids if not any(one in other.named for other in others)]
+            ids = [one for one in ids if not any(one in other.named(self.channel) for other in others)]
             self.budget.left -= len(ids) * len(others) // LOOK_SHARE
-            transaction.settle(self._settled(ids, refuses=refuses, requeue=requeue), ids)
+            transaction.settle(self._settled(ids, refuses=refuses, requeue=requeue), self.channel, ids)
             self.done(headers)
             return
         self.budget.begin(self._settled(ids, refuses=refuses, requeue=requeue, headers=headers))
@@ -207,7 +207,7 @@ class StompPeer(BasePeer[Item]):
     def _commit(self, headers: Headers) -> None:
         transaction = self._take(headers, "COMMIT")
         try:
-            transaction.check()
+            transaction.check(self.engine.broker.intake, self.engine.now())
         except Refused:
             transaction.forget()
             raise

@@ -73,7 +73,7 @@ class Publisher:
             if any(says_merge(run.properties) for run in runs):
                 raise _bad("not in a transaction, whose commit could not refuse a single patch", MERGE)
             size = sum(len(run.data) + run.properties.size for run in runs)
-            transaction.publish(self._publish(runs, headers), size)
+            transaction.publish(self._publish(runs, headers), runs, size)
             transaction.check_at_commit(partial(self._check, runs))
             return
         peer.budget.begin(self._publish(runs, headers))

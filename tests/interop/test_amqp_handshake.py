@@ -105,7 +105,7 @@ def test_the_broker_says_what_it_can(amqp_broker: AmqpBroker) -> None:
 @pytest.mark.parametrize(
     "opening",
     [
-        b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x00\x09\x02", b"AMQP\x00\x00\x0a\x00",
+        b"AMQP\x00\x02\x00\x00", b"AMQP\x00\x00\x09\x02", b"AMQP\x00\x00\x0a\x00",
         b"amqp\x00\x00\x09\x01", b"GET / HTTP/1.1\r\n\r\n", b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00",
     ],
     ids=str,

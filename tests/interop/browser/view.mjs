@@ -30,10 +30,11 @@ try {
   })();
   for (;;) {
     await new Promise((resolve) => setTimeout(resolve, 10));
+    const at = Date.now() / 1000; // before its age is asked: a machine that is busy may stop us in between
     const { staleMs, current, whyStale, asOf, size, clientId } = view;
     const adds = sum.size === size && [...view.values()].every((entry) => sum.get(name(entry))?.equals(entry));
     await say({
-      at: Date.now() / 1000, stale: staleMs / 1000, current, whyStale, offset: asOf.offset, image: shown(view), size,
+      at, stale: staleMs / 1000, current, whyStale, offset: asOf.offset, image: shown(view), size,
       adds, kinds: kinds.slice(1), gone, clientId, texts: size < 9 ? [...view.values()].map((entry) => entry.text()) : null,
     });
   }

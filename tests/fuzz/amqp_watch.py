@@ -23,9 +23,10 @@ SOFT: dict[int, set[type[base.Frame]]] = {
     405: {Queue.Declare, Queue.Bind, Queue.Unbind, Queue.Purge, Queue.Delete, Basic.Consume, Basic.Get},
     406: {Exchange.Declare, Queue.Declare, Queue.Bind, Queue.Delete, Basic.Consume, Basic.Ack, Basic.Nack,
           Basic.Publish, Confirm.Select, Tx.Select, Tx.Commit, Tx.Rollback},
-    506: {Nothing},
+    506: {Nothing, Tx.Commit},
 }  # fmt: skip
-"""With these a channel is closed, on account of these methods. The last is a hard one, and for whoever is too slow."""
+"""With these a channel is closed, on account of these methods. The last is a hard one, for whoever is too slow, and for
+a commit for which a queue has no room."""
 SETTLING = {Basic.Ack.index, Basic.Nack.index, Basic.Reject.index}
 HARD = {320, 501, 502, 503, 504, 505, 506, 530, 540}
 """541 would be a bug of ours."""
@@ -199,7 +200,7 @@ class Watch:
         assert about in life.said, said
         assert about in {kind.index for kind in SOFT[item.reply_code]}, said
         assert about not in SETTLING or life.unsure, said
-        assert about != Tx.Commit.index or life.committed_nothing, said
+        assert about != Tx.Commit.index or life.committed_nothing or item.reply_code == 506, said
 
     def _of_the_connection(self, item: Any) -> None:
         match item:

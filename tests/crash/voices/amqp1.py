@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from cproton import pn_data_clear, pn_disposition_data
 from proton import (
     Collector,
     Condition,
@@ -170,6 +171,8 @@ class Amqp1(Voice):
                 delivery.settle()
                 self._receiver.flow(1)
             else:
+                # Proton would write this behind what an earlier transaction said of the delivery: a list too many.
+                pn_data_clear(pn_disposition_data(delivery.local._impl))
                 delivery.local.data = [self._txn, Described(ulong(0x24), [])]
                 delivery.update(0x34)
                 self._to_settle.append(one)

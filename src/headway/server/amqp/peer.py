@@ -23,7 +23,7 @@ from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, 
 from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshake
 from headway.server.amqp.pending_declares import PendingDeclares
 from headway.server.connections import Connection
-from headway.server.peers import CLOSING, OPEN, BasePeer
+from headway.server.peers import OPEN, BasePeer
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import AmqpDecoder
 from headway.wire.amqp.items import Access, AckBatch, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
@@ -52,7 +52,7 @@ _INDEXES: dict[type, int] = {PublishedRun: 60 << 16 | 40, Oversize: 60 << 16 | 4
 
 class AmqpPeer(BasePeer[Item]):
     __slots__ = (
-        "_closing_channels", "_doing", "_final", "_handshake", "_heartbeat_s", "_said_s", "_taken_bytes", "cancels",
+        "_closing_channels", "_doing", "_handshake", "_heartbeat_s", "_said_s", "_taken_bytes", "cancels",
         "channel_max", "channels", "frame_bytes_max", "message_bytes_max", "pending_declares", "tells_blocked",
         "username", "version",
     )  # fmt: skip
@@ -75,7 +75,6 @@ class AmqpPeer(BasePeer[Item]):
         self._handshake = Handshake(self)
         self._closing_channels: set[int] = set()
         """Numbers of channels that the broker has closed and the client has not confirmed."""
-        self._final = b""
         """The last word to the client, once it is chosen."""
         self._doing: Item = Heartbeat()
         self._heartbeat_s = 0.0
@@ -297,13 +296,6 @@ class AmqpPeer(BasePeer[Item]):
         self.engine.protocol_error(self.connection, error)
         code = ReplyCode(error.code) if error.code else ReplyCode.SYNTAX_ERROR
         self.end_with(write_close_connection(self.version, code, str(error), method), error.reason, str(error))
-
-    def end_with(self, word: bytes, reason: Reason, text: str) -> None:
-        """Ends the connection with this last word; ``text`` goes on record."""
-        if self.connection.open:
-            self.become(CLOSING)
-            self._final = word
-            self.connection.close_gracefully(reason, text)
 
     def last_word(self, reason: Reason, text: str) -> bytes:
         if self.state is not OPEN:

@@ -25,9 +25,10 @@ from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.protocols import QUEUES
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.dialect import Amqp1Dialect
-from headway.wire.amqp1.envelope import Amqp1Envelope, Cut
+from headway.wire.amqp1.envelope import Amqp1Envelope
 from headway.wire.amqp1.items import Transfers
 from headway.wire.amqp1.performatives import Attach, Flow, Source, words
+from headway.wire.cut import Cut
 
 if TYPE_CHECKING:
     from headway.server.amqp1.ports import SessionSide

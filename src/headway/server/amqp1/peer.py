@@ -23,7 +23,7 @@ from headway.server.amqp1.publishing import PublishingLink
 from headway.server.amqp1.session import Amqp1Session
 from headway.server.connections import Connection
 from headway.server.loop import Repeating
-from headway.server.peers import CLOSING, OPEN, BasePeer, NamedQueues, Transaction, free_name
+from headway.server.peers import OPEN, BasePeer, NamedQueues, Transaction, free_name
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.decoder import FRAME_BYTES_MIN, Amqp1Decoder
 from headway.wire.amqp1.items import Empty, Frame, Item, Lost, Opening, SaslFrame, Transfers
@@ -55,7 +55,7 @@ CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS")
 
 class Amqp1Peer(BasePeer[Item]):
     __slots__ = (
-        "_beats", "_doing", "_draining", "_final", "_greeting", "_heartbeat_s", "_leaving", "_said_s", "_taken_bytes",
+        "_beats", "_doing", "_draining", "_greeting", "_heartbeat_s", "_leaving", "_said_s", "_taken_bytes",
         "channel_max", "container", "frame_bytes_max", "links", "message_bytes_max", "pending_attaches", "queues",
         "sessions", "transactions", "username",
     )  # fmt: skip
@@ -80,7 +80,6 @@ class Amqp1Peer(BasePeer[Item]):
         self._greeting = Greeting(self)
         self._leaving: set[int] = set()
         """Channels of sessions that the broker has ended, and the client has not yet."""
-        self._final = b""
         """The last word to the client, once it is chosen."""
         self._doing: Item = Empty()
         self._draining = False
@@ -339,13 +338,6 @@ class Amqp1Peer(BasePeer[Item]):
     def _may_close(self) -> bool:
         """Whether the layer of AMQP has begun, in which there is a close."""
         return self.decoder.layer is not None and self.decoder.layer.value == 0
-
-    def end_with(self, word: bytes, reason: Reason, text: str) -> None:
-        """Ends the connection with this last word; ``text`` goes on record."""
-        if self.connection.open:
-            self.become(CLOSING)
-            self._final = word
-            self.connection.close_gracefully(reason, text)
 
     def last_word(self, reason: Reason, text: str) -> bytes:
         if self.state is not OPEN:

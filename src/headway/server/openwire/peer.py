@@ -51,7 +51,7 @@ SILENCE = 1 / 1.5
 
 class OpenWirePeer(BasePeer[Item]):
     __slots__ = (
-        "_cache_bytes", "_consuming", "_doing", "_final", "_greeting", "_held_bytes", "_idle_s", "_publishing",
+        "_cache_bytes", "_consuming", "_doing", "_greeting", "_held_bytes", "_idle_s", "_publishing",
         "_said_s", "_settling", "_taken_bytes", "_temporaries", "_transactions", "client_id", "connection_id", "queues",
         "wire",
     )  # fmt: skip
@@ -73,7 +73,6 @@ class OpenWirePeer(BasePeer[Item]):
         self._transactions = Transactions(self, self._publishing, self._consuming, self._settling)
         self._temporaries = Temporaries(self)
         self._doing: Item | None = None
-        self._final = b""
         self._idle_s = self._said_s = 0.0
         self._taken_bytes = self._cache_bytes = self._held_bytes = 0
 
@@ -269,13 +268,6 @@ class OpenWirePeer(BasePeer[Item]):
     @property
     def gone(self) -> bool:
         return self.session is None or not self.connection.open or self.state is CLOSING
-
-    def end_with(self, word: bytes, reason: Reason, text: str) -> None:
-        """Ends the connection with this last word; ``text`` goes on record."""
-        if self.connection.open:
-            self.become(CLOSING)
-            self._final = word
-            self.connection.close_gracefully(reason, text)
 
     def last_word(self, reason: Reason, text: str) -> bytes:
         if self.state is not OPEN:

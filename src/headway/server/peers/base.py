@@ -26,7 +26,7 @@ from headway.core.message import Run
 from headway.core.permission import NOBODY, Identity
 from headway.server.connections import ITEMS_MAX, Connection, PartialPacket, PendingReplies, TurnBudget
 from headway.server.logins import Attempt, Refusal
-from headway.server.peers.states import CLOSED, GREETING, MOVES, OPEN, WAITING, ClientState
+from headway.server.peers.states import CLOSED, CLOSING, GREETING, MOVES, OPEN, WAITING, ClientState
 from headway.server.transport import Buffer
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class BasePeer(ABC, Generic[Item]):
     """One client's protocol state. ``session`` is None until the client is let in."""
 
     __slots__ = (
-        "_held", "_lanes", "budget", "connection", "decoder", "engine", "handles", "identity", "keep_alive_s",
+        "_final", "_held", "_lanes", "budget", "connection", "decoder", "engine", "handles", "identity", "keep_alive_s",
         "listener", "pending_replies", "session", "state",
     )  # fmt: skip
 
@@ -77,6 +77,8 @@ class BasePeer(ABC, Generic[Item]):
         """Whether items are handled: in ``GREETING`` and ``OPEN``."""
         self._held: list[Item] = []
         """Items that are decoded and not handled yet."""
+        self._final = b""
+        """The last word to the client, once the connection is about to end."""
         self._lanes = -1
         """Lanes that the last publish went to; -1: nothing has been published."""
 
@@ -115,6 +117,13 @@ class BasePeer(ABC, Generic[Item]):
         """Tells a client that it broke the protocol, and ends the connection."""
         self.engine.protocol_error(self.connection, error)
         self.connection.close_gracefully(error.reason, str(error))
+
+    def end_with(self, word: bytes, reason: Reason, text: str) -> None:
+        """Ends the connection with this last word, which ``last_word`` has to return; ``text`` goes on record."""
+        if self.connection.open:
+            self.become(CLOSING)
+            self._final = word
+            self.connection.close_gracefully(reason, text)
 
     @property
     def broken(self) -> ProtocolError | None:

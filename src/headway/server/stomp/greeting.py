@@ -42,7 +42,8 @@ class Greeting:
     def begin(self, item: Connect) -> None:
         peer, headers = self._peer, item.headers
         if item.version is None:
-            peer.end_with(f"Supported versions are {OFFERED}", Reason.PROTOCOL_ERROR, "Version mismatch", agreed=False)
+            text = f"Supported versions are {OFFERED}"
+            peer.end_with_error(text, Reason.PROTOCOL_ERROR, "Version mismatch", agreed=False)
             return
         peer.version = item.version
         certified, login = peer.connection.stream.user, headers.get("login")
@@ -76,7 +77,7 @@ class Greeting:
     def _deny(self, text: str, reason: Reason = Reason.NOT_AUTHORIZED) -> None:
         peer = self._peer
         peer.engine.refused(peer.connection, text)
-        peer.end_with(text, reason, "Bad CONNECT")
+        peer.end_with_error(text, reason, "Bad CONNECT")
 
     def _admit(self, headers: Headers) -> None:
         peer = self._peer

@@ -45,7 +45,7 @@ _QUIET = frozenset({Reason.NORMAL, Reason.CLIENT_GONE})
 
 class StompPeer(BasePeer[Item]):
     __slots__ = (
-        "_beat_s", "_committing", "_doing", "_final", "_greeting", "_publisher", "_said_s", "_subscriber",
+        "_beat_s", "_committing", "_doing", "_greeting", "_publisher", "_said_s", "_subscriber",
         "_taken_bytes", "_transactions", "channel", "client_id", "named", "temporaries", "username", "version",
     )  # fmt: skip
 
@@ -68,7 +68,6 @@ class StompPeer(BasePeer[Item]):
         """The transaction whose commit has begun and is not done."""
         self._doing: Headers = {}
         """Headers of the frame that is being handled."""
-        self._final = b""
         """The last word to the client, once it is chosen."""
         self._beat_s = self._said_s = 0.0
         self._taken_bytes = 0
@@ -223,15 +222,15 @@ class StompPeer(BasePeer[Item]):
     # -- requests of the broker ---------------------------------------------------------------------------------------
 
     def close_channel(self, effect: CloseChannel) -> None:
-        self.end_with(effect.text, effect.reason)
+        self.end_with_error(effect.text, effect.reason)
 
     def revoked(self, subscription: Subscription, text: str) -> None:
-        self.end_with(text, Reason.NOT_AUTHORIZED)
+        self.end_with_error(text, Reason.NOT_AUTHORIZED)
 
     def cancelled(self, subscription: Subscription) -> None:
         _, name = subscription.request.label.split("/", 1)
         text = f"the queue of subscription {name!r} is gone: it was deleted, or may not be read any more"
-        self.end_with(text, Reason.SUBSCRIPTION_ENDED)
+        self.end_with_error(text, Reason.SUBSCRIPTION_ENDED)
 
     def heartbeat(self, now: float) -> float:
         """Sends a heart-beat if nothing else was sent for half its interval. Returns when to be called again."""
@@ -254,7 +253,7 @@ class StompPeer(BasePeer[Item]):
         receipt_id = self._doing.get("receipt")
         if isinstance(fault, Refused):
             self.note_limit(fault)
-            self.end_with(str(fault), fault.reason, str(fault.reason), receipt_id)
+            self.end_with_error(str(fault), fault.reason, str(fault.reason), receipt_id)
         else:
             assert isinstance(fault, ProtocolError)
             self.break_off(fault, receipt_id)
@@ -262,17 +261,15 @@ class StompPeer(BasePeer[Item]):
     def break_off(self, error: ProtocolError, receipt_id: str | None = None) -> None:
         self.engine.protocol_error(self.connection, error)
         heading = error.heading if isinstance(error, StompFault) else ""
-        self.end_with(str(error), error.reason, heading, receipt_id)
+        self.end_with_error(str(error), error.reason, heading, receipt_id)
 
-    def end_with(
+    def end_with_error(
         self, text: str, reason: Reason, heading: str = "", receipt_id: str | None = None, *, agreed: bool = True
     ) -> None:
         """Ends the connection with an ERROR frame. ``receipt_id``: the receipt that the frame at fault asked for;
         ``agreed``: on a version."""
         if self.connection.open and self.state is not CLOSING:
-            self.become(CLOSING)
-            self._final = error(text, self.version if agreed else None, receipt_id, heading)
-            self.connection.close_gracefully(reason, text)
+            self.end_with(error(text, self.version if agreed else None, receipt_id, heading), reason, text)
 
     def last_word(self, reason: Reason, text: str) -> bytes:
         if self.state is CLOSING or reason in _QUIET:

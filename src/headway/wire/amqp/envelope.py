@@ -21,14 +21,14 @@ and frame limit. ``write`` does the work that is left per consumer.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from io import BytesIO
-from itertools import accumulate
 
 from headway.wire.amqp.content import Content
 from headway.wire.amqp.primitives import write_short
 from headway.wire.amqp.scan import CONTENT, FRAME_END, FRAME_OVERHEAD
 from headway.wire.columns import equal_pairs
+from headway.wire.cut import Cut
 
 DELIVER = b"\x00\x3c\x00\x3c"
 FEW = 8
@@ -41,28 +41,20 @@ TAGS = 1 << 16
 """Tags in a row that differ only in their last two bytes, from a multiple of this number on."""
 
 
-class Cut:
-    """Records that were split. ``between`` are the bytes between a delivery tag and a piece, ``behind`` those after it.
+class AmqpCut(Cut):
+    """``between`` are the bytes between a delivery tag and a piece, ``behind`` those after it."""
 
-    ``size``: the bytes of a delivery after its delivery tag, if all have one size; else 0.
-    """
-
-    __slots__ = ("addresses", "behind", "between", "ends", "last", "pieces", "size")
+    __slots__ = ("addresses", "behind", "between")
 
     def __init__(
         self, pieces: Sequence[bytes], addresses: Sequence[int], between: bytes = b"", behind: bytes = b"",
         size: int = 0,
     ) -> None:  # fmt: skip
-        self.pieces = pieces
+        super().__init__(pieces, size)
         self.addresses = addresses
         """Size of each record's address, or one size for all."""
         self.between = between
         self.behind = behind
-        self.size = size
-        self.ends: list[int] | None = None
-        """Ends of the pieces, computed when needed."""
-        self.last: tuple[Hashable, bytes] | None = None
-        """The last bytes written, and the arguments that they were written for."""
 
 
 class AmqpEnvelope:
@@ -80,41 +72,34 @@ class AmqpEnvelope:
 
     # -- for all consumers ------------------------------------------------------------------------------------------
 
-    def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: int = 0) -> Cut:
+    def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: int = 0) -> AmqpCut:
         data, flag = bytes(data), b"\x01" if redelivered else b"\x00"
         return _cut_even(data, ends, self._content, flag) or _cut_each(data, ends, self._content, flag)
 
     # -- for each consumer ------------------------------------------------------------------------------------------
 
-    def write(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
+    def write(self, cut: AmqpCut, start: int, stop: int, first_id: int) -> bytes:
         whom = (self._method, start, stop, first_id)
-        if cut.last is not None and cut.last[0] == whom:
-            return cut.last[1]
+        known = cut.written(whom)
+        if known is not None:
+            return known
         if stop - start < FEW:
             frames = self._write_few(cut, start, stop, first_id)
         elif cut.size:
             frames = self._fill_in(cut, start, stop, first_id)
         else:
             frames = self._join(cut, start, stop, first_id)
-        cut.last = whom, frames
-        return frames
+        return cut.keep(whom, frames)
 
-    def ends(self, cut: Cut, start: int, stop: int) -> list[int]:
-        own = FRAME_OVERHEAD - 1 + len(self._method) + 8
-        if cut.size:
-            size = own + cut.size
-            return list(range(size, (stop - start) * size + 1, size))
-        if cut.ends is None:
-            cut.ends = list(accumulate(map(len, cut.pieces)))
-        before = cut.ends[start - 1] if start else 0
-        return [end - before + own * number for number, end in enumerate(cut.ends[start:stop], 1)]
+    def ends(self, cut: AmqpCut, start: int, stop: int) -> list[int]:
+        return cut.ends(start, stop, FRAME_OVERHEAD - 1 + len(self._method) + 8)
 
     def _before(self, address_bytes: int) -> bytes:
         """Returns the bytes before the delivery tag."""
         size = self._size + address_bytes
         return b"\x01" + self.shape[0].to_bytes(2, "big") + size.to_bytes(4, "big") + self._method
 
-    def _fill_in(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
+    def _fill_in(self, cut: AmqpCut, start: int, stop: int, first_id: int) -> bytes:
         """Joins records of one size, and fills in the tags."""
         high, low = divmod(first_id, TAGS)
         count = stop - start
@@ -135,7 +120,7 @@ class AmqpEnvelope:
                 view[tag_end - 2 :: size] = _LAST_BUT_ONE[low : low + count]
         return frames.getvalue()
 
-    def _join(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
+    def _join(self, cut: AmqpCut, start: int, stop: int, first_id: int) -> bytes:
         """Joins records of any sizes, three parts each: up to the tag's last byte, that byte, and the rest."""
         sizes = cut.addresses if len(cut.addresses) == 1 else cut.addresses[start:stop]
         befores = {size: self._before(size) for size in set(sizes)}
@@ -154,7 +139,7 @@ class AmqpEnvelope:
             at = upto
         return b"".join(parts)
 
-    def _write_few(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
+    def _write_few(self, cut: AmqpCut, start: int, stop: int, first_id: int) -> bytes:
         addresses, one = cut.addresses, len(cut.addresses) == 1
         parts: list[bytes] = []
         for index in range(start, stop):
@@ -201,7 +186,7 @@ class _Lead:
         return found
 
 
-def _cut_even(data: bytes, ends: Sequence[int], content: Content, flag: bytes) -> Cut | None:
+def _cut_even(data: bytes, ends: Sequence[int], content: Content, flag: bytes) -> AmqpCut | None:
     """Cuts records that all have one lead; None: they do not, or are too few."""
     count, size = len(ends), ends[0]
     if count < FEW or ends[-1] != count * size:
@@ -214,10 +199,10 @@ def _cut_even(data: bytes, ends: Sequence[int], content: Content, flag: bytes) -
     if leads.count(leads[0]) != count:  # a lead says how large its body is, so no record can be of another size
         return None
     between = lead.rest(body_bytes)
-    return Cut(bodies, (lead.address_bytes,), between, FRAME_END, len(between) + body_bytes + 1)
+    return AmqpCut(bodies, (lead.address_bytes,), between, FRAME_END, len(between) + body_bytes + 1)
 
 
-def _cut_each(data: bytes, ends: Sequence[int], content: Content, flag: bytes) -> Cut:
+def _cut_each(data: bytes, ends: Sequence[int], content: Content, flag: bytes) -> AmqpCut:
     lead = _Lead(data, 0, content, flag)
     known = {(lead.before, lead.behind): lead}
     pieces: list[bytes] = []
@@ -233,4 +218,4 @@ def _cut_each(data: bytes, ends: Sequence[int], content: Content, flag: bytes) -
         pieces.append(rest + body + FRAME_END if 0 < size <= most else rest + content.body(body))
         addresses.append(lead.address_bytes)
         start = end
-    return Cut(pieces, addresses if len(set(addresses)) > 1 else addresses[:1])
+    return AmqpCut(pieces, addresses if len(set(addresses)) > 1 else addresses[:1])

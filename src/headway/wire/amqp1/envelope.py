@@ -20,7 +20,7 @@ does the work that is left per link.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from itertools import accumulate
 
@@ -30,6 +30,7 @@ from headway.wire.amqp1.sections import body_lead
 from headway.wire.amqp1.writing import uint
 from headway.wire.codecs import queue_form
 from headway.wire.columns import equal_pieces
+from headway.wire.cut import Cut
 
 FEW = 8
 """Fewer deliveries are joined from parts, for columns take time to set up."""
@@ -45,20 +46,6 @@ _NO_TAG = b"\xa0\x00"
 _UNSETTLED, _SETTLED = b"\x43\x42", b"\x43\x41"
 """The message format, 0, and whether the delivery is settled."""
 _MORE = b"\x41"
-
-
-class Cut:
-    """Messages of a batch. ``size``: that of each, if all have one; else 0."""
-
-    __slots__ = ("ends", "last", "pieces", "size")
-
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        self.pieces = pieces
-        size = len(pieces[0])
-        self.size = size if all(len(piece) == size for piece in pieces) else 0
-        self.ends: list[int] | None = None
-        self.last: tuple[Hashable, bytes] | None = None
-        """The last bytes written, and the arguments that they were written for."""
 
 
 class Amqp1Envelope:
@@ -92,25 +79,24 @@ class Amqp1Envelope:
     def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: int = 0) -> Cut:
         data = bytes(data)
         if self._decode is not None:
-            return Cut(_messages(data, ends, self._decode, redelivered))
+            return _cut(_messages(data, ends, self._decode, redelivered))
         size, count = ends[0], len(ends)
         if ends[-1] == size * count and all(end == size * number for number, end in enumerate(ends, 1)):
-            return Cut(equal_pieces(data, 0, size, size, count))
-        return Cut([data[start:end] for start, end in zip((0, *ends), ends, strict=False)])
+            return Cut(equal_pieces(data, 0, size, size, count), size)
+        return _cut([data[start:end] for start, end in zip((0, *ends), ends, strict=False)])
 
     # -- for each link ----------------------------------------------------------------------------------------------
 
     def write(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
         whom = (self._own, self._between, self.frame_bytes_max, start, stop, first_id)
-        if cut.last is not None and cut.last[0] == whom:
-            frames = cut.last[1]
+        known = cut.written(whom)
+        if known is not None:
+            return known
+        if not cut.size or cut.size > self._room or stop - start < FEW:
+            frames = self._join(cut, start, stop, (first_id - 1) & _ID_MASK)
         else:
-            if not cut.size or cut.size > self._room or stop - start < FEW:
-                frames = self._join(cut, start, stop, (first_id - 1) & _ID_MASK)
-            else:
-                frames = self._fill_in(cut, start, stop, (first_id - 1) & _ID_MASK)
-            cut.last = whom, frames
-        return frames
+            frames = self._fill_in(cut, start, stop, (first_id - 1) & _ID_MASK)
+        return cut.keep(whom, frames)
 
     def frames_of(self, cut: Cut, count: int) -> int:
         """Returns how many frames the first ``count`` deliveries of a cut have."""
@@ -193,6 +179,11 @@ class Amqp1Envelope:
         fields = handle + b"\x40\x40\x40\x40" + (b"\x41" if more else b"\x42")
         head = self._tail + bytes((1 + len(fields), 6)) + fields
         return (4 + len(head) + size).to_bytes(4, "big") + head
+
+
+def _cut(pieces: Sequence[bytes]) -> Cut:
+    size = len(pieces[0])
+    return Cut(pieces, size if all(len(piece) == size for piece in pieces) else 0)
 
 
 # -- records of queues -------------------------------------------------------------------------------------------------

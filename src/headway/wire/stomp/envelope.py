@@ -18,13 +18,13 @@ distinct lead is written once and remembered. ``write`` does what is left per co
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from io import BytesIO
-from itertools import accumulate
 
 from headway.wire.codecs import queue_form
 from headway.wire.columns import equal_pairs
+from headway.wire.cut import Cut
 from headway.wire.stomp.message import head_of
 from headway.wire.stomp.versions import V1_2, Version, header_line
 
@@ -41,20 +41,15 @@ _COLUMNS = tuple(
 """The last digit of n at index n; the last but one; and so on."""
 
 
-class Cut:
-    """Records that were split. ``between``: the bytes between an id and a piece; a piece is a body if all records have
-    one lead, else the rest of a delivery. ``size``: the bytes of a delivery after its id, if all have one; else 0."""
+class StompCut(Cut):
+    """``between``: the bytes between an id and a piece. A piece is a body if all records have one lead, else the rest
+    of a delivery."""
 
-    __slots__ = ("between", "ends", "last", "pieces", "size")
+    __slots__ = ("between",)
 
     def __init__(self, pieces: Sequence[bytes], between: bytes = b"", size: int = 0) -> None:
-        self.pieces = pieces
+        super().__init__(pieces, size)
         self.between = between
-        self.size = size
-        self.ends: list[int] | None = None
-        """Ends of the pieces, computed when needed."""
-        self.last: tuple[Hashable, bytes] | None = None
-        """The last bytes written, and the arguments that they were written for."""
 
 
 def _rest(lead: bytes, body_bytes: int, version: Version, redelivered: bool | None) -> bytes:
@@ -87,11 +82,11 @@ class StompEnvelope:
 
     # -- for all consumers ------------------------------------------------------------------------------------------
 
-    def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: int = 0) -> Cut:
+    def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: int = 0) -> StompCut:
         data, again = bytes(data), redelivered > 0 if self._queue else None
         return self._cut_even(data, ends, again) or self._cut_each(data, ends, again)
 
-    def _cut_even(self, data: bytes, ends: Sequence[int], redelivered: bool | None) -> Cut | None:
+    def _cut_even(self, data: bytes, ends: Sequence[int], redelivered: bool | None) -> StompCut | None:
         """Cuts records that all have one lead; None: they do not, or are too few."""
         count, size = len(ends), ends[0]
         if count < FEW or ends[-1] != count * size:
@@ -103,9 +98,9 @@ class StompEnvelope:
         if leads.count(leads[0]) != count:  # a lead says how large its body is
             return None
         between = _rest(leads[0], size - lead_bytes, self._version, redelivered)
-        return Cut(bodies, between, len(between) + size - lead_bytes + 1)
+        return StompCut(bodies, between, len(between) + size - lead_bytes + 1)
 
-    def _cut_each(self, data: bytes, ends: Sequence[int], redelivered: bool | None) -> Cut:
+    def _cut_each(self, data: bytes, ends: Sequence[int], redelivered: bool | None) -> StompCut:
         lead_bytes, version, start = queue_form().lead_bytes, self._version, 0
         pieces: list[bytes] = []
         for end in ends:
@@ -113,32 +108,25 @@ class StompEnvelope:
             rest = _rest(data[start:body_at], end - body_at, version, redelivered)
             pieces.append(b"%b%b\0" % (rest, data[body_at:end]))
             start = end
-        return Cut(pieces)
+        return StompCut(pieces)
 
     # -- for each consumer ------------------------------------------------------------------------------------------
 
-    def write(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
+    def write(self, cut: StompCut, start: int, stop: int, first_id: int) -> bytes:
         whom = (self._front, self._acks, start, stop, first_id)
-        if cut.last is not None and cut.last[0] == whom:
-            return cut.last[1]
+        known = cut.written(whom)
+        if known is not None:
+            return known
         if self._acks or stop - start < FEW:
             frames = self._write_each(cut, start, stop, first_id)
         elif cut.size:
             frames = self._fill_in(cut, start, stop, first_id)
         else:
             frames = self._join(cut, start, stop, first_id)
-        cut.last = whom, frames
-        return frames
+        return cut.keep(whom, frames)
 
-    def ends(self, cut: Cut, start: int, stop: int) -> list[int]:
-        own = len(self._own(0))
-        if cut.size:
-            size = own + cut.size
-            return list(range(size, (stop - start) * size + 1, size))
-        if cut.ends is None:
-            cut.ends = list(accumulate(map(len, cut.pieces)))
-        before = cut.ends[start - 1] if start else 0
-        return [end - before + own * number for number, end in enumerate(cut.ends[start:stop], 1)]
+    def ends(self, cut: StompCut, start: int, stop: int) -> list[int]:
+        return cut.ends(start, stop, len(self._own(0)))
 
     def _own(self, delivery_id: int) -> bytes:
         """Returns the bytes of a delivery up to the end of its last id."""
@@ -146,14 +134,14 @@ class StompEnvelope:
             return b"%b%015d\nack:%015d" % (self._front, delivery_id, delivery_id)
         return b"%b%015d" % (self._front, delivery_id)
 
-    def _write_each(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
+    def _write_each(self, cut: StompCut, start: int, stop: int, first_id: int) -> bytes:
         own, even = self._own, cut.size > 0
         parts: list[bytes] = []
         for delivery_id, piece in enumerate(cut.pieces[start:stop], first_id):
             parts += (own(delivery_id), cut.between, piece, b"\0") if even else (own(delivery_id), piece)
         return b"".join(parts)
 
-    def _fill_in(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
+    def _fill_in(self, cut: StompCut, start: int, stop: int, first_id: int) -> bytes:
         """Joins records of one size, and fills in the ids."""
         high, low = divmod(first_id, _COLUMN_MAX)
         count = stop - start
@@ -177,7 +165,7 @@ class StompEnvelope:
                 view[len(own) - 1 - place :: size] = column[low : low + count]
         return frames.getvalue()
 
-    def _join(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
+    def _join(self, cut: StompCut, start: int, stop: int, first_id: int) -> bytes:
         """Joins records of any sizes, three parts each: up to the id's last digits, these, and the rest."""
         count = stop - start
         parts = [b""] * (3 * count)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from bench.wires.packets import encode_publish
+from tests.interop.waiting import holds
 
 from headway.client.broker_address import read_broker_address
 from headway.client.link import Link, LinkError, Pairs
@@ -92,13 +92,6 @@ class User:
 def record(number: int, fill: bytes = b"") -> bytes:
     said = Properties(user=(("offset", str(number)),))
     return encode_publish("t", b"%08d" % number + fill, properties=said)
-
-
-async def holds(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it still does not hold"
-        await asyncio.sleep(0.005)
 
 
 def run(story: Callable[[], Awaitable[None]]) -> None:

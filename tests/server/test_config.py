@@ -37,11 +37,6 @@ def without_text(settings: Settings) -> Settings:
     return dataclasses.replace(settings, text="")
 
 
-@pytest.fixture(autouse=True)
-def many_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_limits, "open_files_max", lambda: 1_000_000)
-
-
 # -- what is left out --------------------------------------------------------------------------------------------------
 
 
@@ -373,3 +368,13 @@ def test_a_websocket_listener() -> None:
     assert (of_mqtt.packet_bytes_max, of_mqtt.in_flight_max) == (1_000_000, 1024), "whatever else is spoken there"
     assert "path /mqtt, pages of this host" in describe(settings)
     assert "path /live, pages of https://*.example.com, null" in describe(settings)
+
+
+def test_connections_beyond_the_open_files_are_remarked_where_they_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A limit that nobody wrote asks for nothing."""
+    monkeypatch.setattr(host_limits, "open_files_max", lambda: 5_000)
+    assert remarks(parse_settings(MQTT)) == []
+    (said,) = remarks(parse_settings(MQTT + "connections_max = 6_000\n"))
+    assert said == "connections_max adds up to 6,000, and `ulimit -Hn` allows 5,000 open files"

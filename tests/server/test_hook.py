@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import pytest
+from tests.interop.waiting import holds
 from tests.login_service import Asked, login_service
 
 from headway.core.base.errors import ConfigError
@@ -106,10 +107,7 @@ def test_one_that_does_not_answer_in_time_is_away_and_requests_have_a_limit() ->
             assert set(found) == {AWAY}
             assert hook._in_flight <= 4
             service.held.set()
-            for _ in range(500):
-                if not hook._in_flight:
-                    break
-                await asyncio.sleep(0.01)
+            await holds(lambda: not hook._in_flight)
             assert len(service.asked) <= 4
             assert await ask(hook) == Identity("ann", elsewhere=True)
 

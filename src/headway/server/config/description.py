@@ -17,7 +17,9 @@ USERS_SHOWN_MAX = 100
 def remarks(settings: Settings) -> list[str]:
     """Remarks at the start about settings that are allowed but doubtful."""
     lines: list[str] = []
-    wanted, granted = sum(one.connections_max for one in settings.listeners.values()), host_limits.open_files_max()
+    granted = host_limits.open_files_max()
+    asked_for = [one for one in settings.listeners.values() if "connections_max" in one.model_fields_set]
+    wanted = sum(one.connections_max for one in asked_for)
     if granted is not None and wanted > granted:
         files = format_count(granted)
         lines.append(f"connections_max adds up to {format_count(wanted)}, and `ulimit -Hn` allows {files} open files")

@@ -14,12 +14,13 @@ from tests.core.test_idle import steps
 from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
 from headway.core.consumer.effects import Resume
+from headway.core.consumer.session import Session
 from headway.core.governance.turn import HAND_OUT_WORK, POLICY_WORK, Turn
 from headway.core.queue import members
 from headway.core.queue.drops import Drops
 from headway.core.queue.queue import Queue
 from headway.core.routing.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, SORTED_WORK
-from headway.core.routing.registry import RESUME_WORK
+from headway.core.routing.registry import RESUME_WORK, Registry
 
 MANY = 3000
 DEAD_LETTERS_A_TURN = OVERDUE_WORK // DEAD_LETTER_WORK
@@ -389,3 +390,25 @@ def walked(stuck: int, monkeypatch: pytest.MonkeyPatch) -> int:
 
 def test_who_reads_gets_records_without_a_look_at_all_who_are_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     assert walked(1000, monkeypatch) <= walked(10, monkeypatch) + 1000, "once each, and not for each record"
+
+
+def test_the_end_of_a_client_wakes_none_of_its_consumers_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of five thousand that ended used to look at all the queues that its client read."""
+    woken, wake = [0], Registry.wake
+
+    def counted(self: Registry, session: Session) -> None:
+        woken[0] += len(session.queues)
+        wake(self, session)
+
+    stage, count = QueueStage(), 200
+    consumer = stage.peer("consumer")
+    for number in range(count):
+        consumer.declare(f"q{number}")
+        consumer.consume(f"q{number}")
+    run_out(stage)
+    monkeypatch.setattr(Registry, "wake", counted)
+    consumer.leave()
+    run_out(stage)
+    assert woken[0] <= count
+    assert not any(queue.members for queue in map(stage.queue, [f"q{number}" for number in range(count)]))
+    stage.check()

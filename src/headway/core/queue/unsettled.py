@@ -120,7 +120,8 @@ class Unsettled:
                 self.requeue(delivery)
             elif isinstance(delivery.cursor, QueueCursor):
                 self.lose(delivery, reason)
-        self._registry.wake(member.session)  # its other consumers have the credit
+        if not member.session.ended:
+            self._registry.wake(member.session)  # its other consumers have the credit
 
     def lose(self, delivery: Delivery, reason: Reason) -> None:
         """Drops a record that its member had in flight, and notes it in the member's gap."""

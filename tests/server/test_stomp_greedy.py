@@ -8,6 +8,7 @@ import pytest
 from tests.server.amqp_stage import House
 from tests.server.greedy_stage import Greedy
 
+from headway.server.connections import BUDGET_WORK, SUBSCRIBE_WORK
 from headway.server.stomp.peer import StompPeer
 
 
@@ -64,3 +65,9 @@ def test_names_have_limits(house: House, frame: bytes, text: bytes) -> None:
 def test_reading_messages_with_heads_of_their_own_is_work(house: House) -> None:
     sends = b"".join(b"SEND\ndestination:/topic/%d\n\nx\0" % (at % 2) for at in range(1000))
     assert client(house).turns(sends) >= 8
+
+
+def test_a_subscription_that_is_a_queue_is_the_work_of_making_binding_and_reading_one(house: House) -> None:
+    count, frame = 200, b"SUBSCRIBE\nid:%d\ndestination:/topic/t.%d\nack:client\n\n\0"
+    turns = client(house).turns(b"".join(frame % (at, at) for at in range(count)))
+    assert turns >= 3 * SUBSCRIBE_WORK * count // BUDGET_WORK

@@ -225,7 +225,7 @@ class Amqp1Peer(BasePeer[Item]):
         pool = self.session.pool
         self.message_bytes_max = min(self.listener.packet_bytes_max, int(pool.memory_limit * pool.client_share))
         self.decoder.message_bytes_max, self.decoder.frame_bytes_max = self.message_bytes_max, FRAME_BYTES_MAX
-        self.queues = NamedQueues(self.engine, self.session)
+        self.queues = NamedQueues(self.engine, self.session, self.budget)
         if 0 < self._heartbeat_s < FAST_S:
             beats = Repeating(self.engine.loop, max(BEAT_S, self._heartbeat_s / 4), self._beat_now)
             self._beats = beats

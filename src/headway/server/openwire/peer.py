@@ -184,7 +184,7 @@ class OpenWirePeer(BasePeer[Item]):
 
     def opened(self, session: Session) -> None:
         self.session = session
-        self.queues = NamedQueues(self.engine, session)
+        self.queues = NamedQueues(self.engine, session, self.budget)
         self._publishing.session = session
         share_bytes = int(session.pool.memory_limit * session.pool.client_share)
         self.decoder.packet_bytes_max = min(self.listener.packet_bytes_max, share_bytes)

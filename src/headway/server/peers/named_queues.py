@@ -21,6 +21,7 @@ from headway.core.message import TOPICS, Run
 from headway.core.permission import Operation
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Binding, Destination
+from headway.server.connections import SUBSCRIBE_WORK, TurnBudget
 from headway.server.protocols import QUEUES
 
 if TYPE_CHECKING:
@@ -42,11 +43,13 @@ def is_temporary(name: str) -> bool:
 class NamedQueues:
     """The queues of the broker, as one client may use them."""
 
-    __slots__ = ("_engine", "_session", "queues")
+    __slots__ = ("_budget", "_engine", "_session", "queues")
 
-    def __init__(self, engine: Engine, session: Session) -> None:
+    def __init__(self, engine: Engine, session: Session, budget: TurnBudget) -> None:
+        """``budget``: that of the client's connection, from which queues that are made and bound are paid."""
         self._engine = engine
         self._session = session
+        self._budget = budget
         self.queues: Queues = engine.broker.queues
 
     def knows(self, name: str) -> bool:
@@ -63,6 +66,7 @@ class NamedQueues:
             return self.queues.queue(self._session, name)
         if self._session.rights is not None:
             check_queue(self._session.rights, name, terms, own=False)
+        self._budget.left -= SUBSCRIBE_WORK
         return self.queues.declare(self._session, name, terms, QUEUES.dialect, self._engine.now())
 
     def temporary(self) -> Queue:
@@ -82,6 +86,7 @@ class NamedQueues:
 
     def _fresh(self, terms: QueueTerms) -> Queue:
         name = f"{TEMPORARY_NAMES}{secrets.token_urlsafe(16)}"
+        self._budget.left -= SUBSCRIBE_WORK
         return self.queues.declare(self._session, name, terms, QUEUES.dialect, self._engine.now())
 
     def bind(self, queue: Queue, key: str, exchange: str = TOPICS) -> bool:
@@ -90,7 +95,8 @@ class NamedQueues:
         if self._session.rights is not None:
             own = is_own(queue.name, queue.terms) and queue.owner is self._session
             check_binding(self._session.rights, binding, self.queues.exchange(exchange), own=own)
-        self.queues.bind(self._session, binding, self._engine.now())
+        work = self.queues.bind(self._session, binding, self._engine.now())
+        self._budget.left -= SUBSCRIBE_WORK + work
         return self.queues.outlives(binding)
 
     def delete(self, name: str) -> None:

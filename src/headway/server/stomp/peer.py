@@ -77,7 +77,7 @@ class StompPeer(BasePeer[Item]):
         often the client is."""
         self.session = session
         self._beat_s, self.keep_alive_s = send_s, hear_s * SILENCE
-        self.named = NamedQueues(self.engine, session)
+        self.named = NamedQueues(self.engine, session, self.budget)
         self.temporaries = Temporaries(self.named)
         self.channel = Channel(NO_LIMIT, NO_LIMIT, 1, session.number, session.channel.in_flight_bytes)
         self.channel.whole = session.channel

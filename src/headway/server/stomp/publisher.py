@@ -23,7 +23,7 @@ from headway.core.message import (
     topic_of,
 )
 from headway.core.routing import part_of
-from headway.server.connections import SUBSCRIBE_WORK, Steps
+from headway.server.connections import Steps
 from headway.server.peers import topic_named
 from headway.server.stomp.subscribing import terms_of
 from headway.wire.codecs import queue_form
@@ -146,7 +146,6 @@ class Publisher:
         if kind in (Kind.TOPIC, Kind.REPLY_TOPIC):
             return run_to(Address(_check_topic(topic_named(name)), is_topic=True), data, ends, bodies)
         if kind is Kind.QUEUE and not peer.named.knows(name):
-            peer.budget.left -= SUBSCRIBE_WORK
             peer.named.named(name, terms_of(headers))
         return run_to(Address(name), data, ends, bodies)
 

@@ -17,11 +17,12 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
-.PHONY: help setup serve demo test suite bench judge crash soak mutants lint style types lock clean mosquitto browser \
+.PHONY: help setup serve demo tour test suite bench judge crash soak mutants lint style types lock clean mosquitto browser \
 	java jms
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
+	@echo "make tour    for data engineers: recorded flights, Spark, a view, an archive, reports (four minutes; needs Java)"
 	@echo "make serve   a broker on mqtt://127.0.0.1:1883, and for AMQP on :5672, STOMP on :61613, OpenWire (JMS) on :61616"
 	@echo "make test    lint, types and every test (a quarter of an hour on two cores)"
 	@echo "make soak    what takes longer: canaries beside every kind of trouble, hundreds of seeds (a quarter of an hour)"
@@ -43,6 +44,11 @@ serve: $(STAMP)
 demo: $(SPARK_STAMP)
 	@$(MAKE) java || true
 	@exec $(BIN)/python -m demo $(ARGS)
+
+# It needs Java, as all of it is about Spark.
+tour: $(SPARK_STAMP)
+	@$(MAKE) java
+	@exec $(BIN)/python -m demo.tour $(ARGS)
 
 lint: style types
 

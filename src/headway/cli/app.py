@@ -32,6 +32,7 @@ from headway.server.config import (
     PASSWORD_BYTES_MAX,
     PRESETS,
     bad_certificates,
+    default_text,
     describe,
     describe_permissions,
     hash_password,
@@ -40,6 +41,7 @@ from headway.server.config import (
     new_token,
     parse_settings,
     preset_text,
+    recording_text,
     remarks,
     uncovered_finding,
 )
@@ -115,6 +117,14 @@ def serve(
         str, typer.Option("--preset", metavar="SYSTEM", help=f"Treat slow consumers as it does: {', '.join(PRESETS)}.",
                           show_default=False)
     ] = "",
+    record: Annotated[
+        list[str] | None,
+        typer.Option("--record", metavar="FILTER", help="Keep the records of these topics for a day, for replay and "
+                     "for Spark; may be given again.", show_default=False)
+    ] = None,
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="The journal's folder, with --record.")
+    ] = Path("headway-data"),
     repair: Annotated[
         bool, typer.Option("--repair", help="Start from what can be read of a damaged journal; log what is lost.")
     ] = False,
@@ -129,12 +139,19 @@ def serve(
       headway serve
       headway serve --print-config >headway.toml        start from the default
       headway serve --preset nats                       slow consumers as NATS has them; also with --print-config
+      headway serve --record 'flights/#'                and keep its records in ./headway-data; also with --print-config
       headway serve --config headway.toml
       headway serve -c test.toml --ready-file ready.json with port 0 in its URLs: takes free ports, and says which
     """
     if preset and config is not None:
         raise ConfigError("--preset and --config: one or the other (--preset with --print-config: to start from)")
-    settings = parse_settings(preset_text(preset)) if preset else load_settings(config)
+    if record and config is not None:
+        raise ConfigError("--record and --config: one or the other (in a config: [journal], and a [[topic]] with keep)")
+    if record:
+        text = preset_text(preset) if preset else default_text()
+        settings = parse_settings(recording_text(text, record, data))
+    else:
+        settings = parse_settings(preset_text(preset)) if preset else load_settings(config)
     if print_config:
         typer.echo(settings.text, nl=not settings.text.endswith("\n"))
         return

@@ -19,6 +19,7 @@ from headway.server.config.fields import Keep, Url
 from headway.server.config.linter import lint, uncovered_finding
 from headway.server.config.presets import PRESETS, preset_text
 from headway.server.config.reading import default_text, load_settings, parse_settings
+from headway.server.config.recording import recording_text
 from headway.server.config.settings import (
     HistorySettings,
     JournalTable,
@@ -47,7 +48,7 @@ __all__ = [
     "digest_of", "doubtful_certificates", "hash_password", "HistorySettings", "HookTable", "host_limits",
     "JournalTable", "JwtTable", "Keep",
     "lint", "ListenerTable", "load_all_tls", "load_settings", "load_tls", "make_broker", "new_token",
-    "parse_settings", "PASSWORD_BYTES_MAX", "preset_text", "PRESETS",
+    "parse_settings", "PASSWORD_BYTES_MAX", "preset_text", "PRESETS", "recording_text",
     "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of",
     "saslprep", "ScramKeys", "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TopicTable",
     "uncovered_finding", "Url", "Users", "users_are_elsewhere", "ViewTable", "with_tls_of",

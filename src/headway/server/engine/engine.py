@@ -33,6 +33,7 @@ from headway.core.consumer import (
     Spill,
 )
 from headway.core.permission import Identity
+from headway.core.selector import prepare_selectors
 from headway.server.config import Settings, make_broker
 from headway.server.connections import (
     BUDGET_WORK,
@@ -75,6 +76,7 @@ class Engine:
         self.life = secrets.token_hex(8)
         """A name for this start of the broker."""
         self.broker = make_broker(settings)
+        prepare_selectors()
         self.broker.registry.wall_offset_s = time.time() - time.monotonic()
         self.logins = Logins(settings.auth, loop)
         self.connections = Connections()

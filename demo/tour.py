@@ -38,7 +38,10 @@ READY_TIMEOUT_S = 60.0
 PLAYS = ("board-EWR", "desk-US", "frozen-EWR", "modem-JFK", "map")
 """These of the demo's consumers are enough for the lab, and leave two cores room for Spark."""
 ANSWER = Path(__file__).parent.parent / "examples" / "spark" / "answer.py"
-MADE = ("journal", "lake", "archive", "answer", "health", "lab", "views", "broker.log", "views.log", "spark.log")
+MADE = (
+    "ready.json", "journal", "lake", "archive", "answer", "health", "lab", "views", "broker.log", "views.log",
+    "spark.log",
+)  # fmt: skip
 
 
 class StepFailed(Exception):

@@ -48,7 +48,8 @@ RULE = f'when = {{ lag_records = "> {LIMIT}" }}\nthen = "disconnect"'
 @pytest.fixture(scope="module")
 def broker(start: BrokerFactory, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     journal = f'[journal]\npath = "{tmp_path_factory.mktemp("journal")}"\n'
-    process = start(LISTENERS + journal + policy("matrix", "$queue/#", RULE) + policy(PATIENT, "none"), server={"sweep": "10ms"})
+    policies = policy("matrix", "$queue/#", RULE) + policy(PATIENT, "none")
+    process = start(LISTENERS + journal + policies, server={"sweep": "10ms"})
     yield process
     process.stop()
 

@@ -107,7 +107,8 @@ def serve(
     ready_file: Annotated[
         Path | None,
         typer.Option(
-            "--ready-file", metavar="FILE", help="Written when all ports listen: the addresses and the pid, as JSON."
+            "--ready-file", metavar="FILE",
+            help="Written when all ports listen: the addresses and the pid, as JSON. It goes with the broker.",
         ),
     ] = None,
     print_config: Annotated[
@@ -161,7 +162,13 @@ def serve(
         say(line)
     from headway.server.main import run
 
-    raise typer.Exit(run(settings, ready_file, repair=repair))
+    if ready_file is None:
+        raise typer.Exit(run(settings, repair=repair))
+    ready_file.unlink(missing_ok=True)  # of a broker that was killed
+    try:
+        raise typer.Exit(run(settings, ready_file, repair=repair))
+    finally:
+        ready_file.unlink(missing_ok=True)
 
 
 @app.command(short_help="Find every mistake in a config.")

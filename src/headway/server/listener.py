@@ -10,6 +10,7 @@ from headway.core.log import Pool
 from headway.server.config import ListenerTable, TlsContext
 from headway.server.connections import Announcement, Connection, Peer, is_trusted
 from headway.server.engine import Engine
+from headway.server.loop import descriptors_for_clients, lowest_free_descriptor
 from headway.server.peers import Choice, Undecided
 from headway.server.protocols import PROTOCOLS, SUBPROTOCOLS, peer_of
 from headway.server.transport import Acceptor, ByteStream, PlainStream, TlsHandshake, TlsStream, bound
@@ -47,6 +48,8 @@ class Listener:
         self.url = str(table.url._replace(host=host, port=port))
         """The address, with the port that was free where the config asks for any."""
         self._acceptor = Acceptor(sock, engine.loop, engine.pulse, self.url, self._welcome)
+        self._descriptors = descriptors_for_clients()
+        engine.readiness.ask(self.trouble)
 
     def open(self) -> None:
         self._acceptor.open(BACKLOG)
@@ -59,12 +62,31 @@ class Listener:
     def close(self) -> None:
         self._acceptor.close()
 
+    def trouble(self) -> str:
+        """Returns why no further client is accepted; empty: it would be."""
+        where = f"listeners.{self.name}"
+        if self.engine.connections.by_listener[self.name] >= self.table.connections_max:
+            return f"{where} has its {self.table.connections_max} connections already"
+        if self._acceptor.paused:
+            return f"{where} cannot accept connections: {self._acceptor.paused}"
+        try:
+            left = lowest_free_descriptor() < self._descriptors
+        except OSError:
+            left = False
+        return "" if left else f"{where} cannot accept connections: no more open files for clients (ulimit -n)"
+
     def _welcome(self, sock: socket.socket, address: str) -> None:
         engine = self.engine
         here = engine.connections.by_listener[self.name]
         if here >= self.table.connections_max:
             engine.connections_refused += 1
             log.info("refused %s: listeners.%s has its %d connections already", address, self.name, here)
+            sock.close()
+            return
+        if sock.fileno() >= self._descriptors:
+            engine.connections_refused += 1
+            log.info("refused %s at listeners.%s: the last open files are kept for the admin API and the disk "
+                     "(raise the limit: ulimit -n)", address, self.name)
             sock.close()
             return
         if self.table.proxy_protocol and not is_trusted(address.rpartition(":")[0], self.table.proxies):

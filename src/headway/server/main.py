@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import uvloop
@@ -16,7 +17,7 @@ from headway import __version__
 from headway.core.base import ConfigError
 from headway.server.admin import Admin
 from headway.server.config import ADMIN_TLS, Settings, TlsContext, doubtful_certificates, load_all_tls, tls_of
-from headway.server.engine import Engine
+from headway.server.engine import Engine, Stage
 from headway.server.listener import Listener
 from headway.server.loop import Collector, raise_file_limit
 from headway.server.reloading import Reloading
@@ -70,12 +71,22 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
     _announce(listeners, admin, ready_file)
     await stopped.wait()
     log.info("stopping")
+    engine.readiness.stage = Stage.STOPPING
+    await _drain(settings.server.drain_s, stopped)
     collector.stop()
     for listener in listeners:
         listener.close()
     await admin.stop()  # its requests need the engine, so it stops first
     engine.stop()
     await engine.lingering.end(settings.server.stop_timeout_s)
+
+
+async def _drain(seconds: float, stopped: asyncio.Event) -> None:
+    """Serves on for a while, so that whoever asks /readyz sends no new clients. A second signal ends it."""
+    stopped.clear()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stopped.wait()
 
 
 def _engine(settings: Settings, loop: asyncio.AbstractEventLoop, repair: bool) -> Engine:

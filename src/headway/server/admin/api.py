@@ -16,7 +16,7 @@ from headway import __version__
 from headway.core.base import ConfigError, Reason
 from headway.core.consumer import Session
 from headway.core.governance import conflated_by
-from headway.server.admin import javascript
+from headway.server.admin import health, javascript
 from headway.server.admin.listings import EACH_MAX, Listings
 from headway.server.admin.metrics import Metrics
 from headway.server.admin.preview import preview
@@ -67,7 +67,7 @@ class Admin:
         self._states = StateHandlers(engine)
         self._app.add_routes([
             *self._records.routes(), *self._cursors.routes(), *self._writers.routes(), *self._states.routes(),
-            *javascript.routes(),
+            *javascript.routes(), *health.routes(engine),
         ])  # fmt: skip
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S,
                                      keepalive_timeout=IDLE_S, logger=_log)  # fmt: skip

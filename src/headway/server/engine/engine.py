@@ -48,6 +48,7 @@ from headway.server.connections import (
 from headway.server.engine.dead_letters import publish_dead_letter
 from headway.server.engine.history import open_history
 from headway.server.engine.permissions import PermissionsInForce
+from headway.server.engine.readiness import Readiness, Stage
 from headway.server.engine.spilling import Spilling
 from headway.server.engine.supervision import Supervision
 from headway.server.engine.telemetry import Telemetry
@@ -101,6 +102,7 @@ class Engine:
         self.take_limits()
         self.history = open_history(settings.history, self.broker.verdicts, self.ends, loop, self.now)
         self._recorders = [one for one in (self.telemetry, self.history) if one is not None]
+        self.readiness = Readiness(self.broker, self.journal)
         self._spilling = Spilling(settings, self.broker, self.journal, loop, lambda: self.now(), self.pulse,
                                   self.turn_soon)
         self._supervision = Supervision(settings, self.connections, list(self.reassembly.values()), loop,
@@ -131,6 +133,7 @@ class Engine:
         self._tick()
         self._sweeps.start()
         self._sweep()
+        self.readiness.stage = Stage.SERVING
 
     def turn_soon(self, read_s: float | None = None) -> None:
         """Schedules a turn. ``read_s``: the time of the read that caused it; None: there was none."""
@@ -343,6 +346,7 @@ class Engine:
 
     def stop(self) -> None:
         """Closes all connections, then the journal, telemetry and spill files."""
+        self.readiness.stage = Stage.STOPPING
         self.pulse.stop()
         self._ticks.stop()
         self._sweeps.stop()

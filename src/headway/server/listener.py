@@ -13,7 +13,7 @@ from headway.server.engine import Engine
 from headway.server.loop import descriptors_for_clients, lowest_free_descriptor
 from headway.server.peers import Choice, Undecided
 from headway.server.protocols import PROTOCOLS, SUBPROTOCOLS, peer_of
-from headway.server.transport import Acceptor, ByteStream, PlainStream, TlsHandshake, TlsStream, bound
+from headway.server.transport import Acceptor, ByteStream, PlainStream, TlsHandshake, TlsStream, bound, with_options
 from headway.server.websocket import CompressedStream, Rules, SharedDeflate, WebSocketStream
 
 log = logging.getLogger("headway")
@@ -25,7 +25,11 @@ PEERS: dict[str, Callable[[Engine, Connection, ListenerTable], Peer]] = {name: p
 class Listener:
     """The listening socket of one ``[listeners.NAME]``. Raises OSError if the address cannot be had."""
 
-    def __init__(self, engine: Engine, name: str, table: ListenerTable, tls: TlsContext | None = None) -> None:
+    def __init__(
+        self, engine: Engine, name: str, table: ListenerTable, tls: TlsContext | None = None,
+        passed: socket.socket | None = None,
+    ) -> None:  # fmt: skip
+        """``passed``: a socket that listens already, in place of one at the address of the table."""
         self.engine = engine
         self.name = name
         self.table = table
@@ -43,7 +47,7 @@ class Listener:
         """Frames that were compressed of late; None: nothing is compressed."""
         self.tls = tls
         """Certificates for new connections; None: the listener is without TLS."""
-        sock = bound(table.url.host, table.url.port)
+        sock = bound(table.url.host, table.url.port) if passed is None else with_options(passed)
         host, port = sock.getsockname()[:2]
         self.url = str(table.url._replace(host=host, port=port))
         """The address, with the port that was free where the config asks for any."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
@@ -21,6 +22,8 @@ from headway.server.engine import Engine, Stage
 from headway.server.listener import Listener
 from headway.server.loop import Collector, raise_file_limit
 from headway.server.reloading import Reloading
+from headway.server.service import Service
+from headway.server.systemd import ADMIN, NotifySocket, PassedSockets
 from headway.store.atomic_write import atomic_write
 
 log = logging.getLogger("headway")
@@ -33,6 +36,8 @@ def run(settings: Settings, ready_file: Path | None = None, *, repair: bool = Fa
     """Serves until SIGTERM or SIGINT; SIGHUP reloads the config. ``repair``: continue with what can be read of a
     damaged journal. Returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    if "WATCHDOG_USEC" in os.environ:
+        faulthandler.enable()  # the watchdog ends a hung broker with SIGABRT: the log shows where it hung
     raise_file_limit()
     sys.setswitchinterval(SWITCH_S)
     try:
@@ -49,15 +54,18 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
     certificates = load_all_tls(settings)
     for where, key, text in doubtful_certificates(settings):
         log.warning("%s.%s: %s", where, key, text)
+    passed, notify = PassedSockets.of_environment(), NotifySocket.of_environment()
     engine = _engine(settings, loop, repair)
-    listeners = [_listener(engine, name, certificates) for name in settings.listeners]
+    listeners = [_listener(engine, name, certificates, passed) for name in settings.listeners]
     admin = Admin(engine)
     if settings.server.admin is not None:
         address = settings.server.admin
         try:
-            await admin.start(address.host, address.port, certificates.get(ADMIN_TLS))
+            sock = passed.take(ADMIN, address)
+            await admin.start(address.host, address.port, certificates.get(ADMIN_TLS), sock)
         except OSError as error:
             raise ConfigError(f"server.admin: cannot listen on {address}: {error.strerror}") from error
+    passed.check_all_taken()
     for listener in listeners:
         listener.open()
     collector = Collector(loop)
@@ -67,11 +75,14 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    loop.add_signal_handler(signal.SIGHUP, Reloading(engine, listeners, admin).ask)
+    service = Service(engine, notify)
+    loop.add_signal_handler(signal.SIGHUP, Reloading(engine, listeners, admin, service).ask)
     _announce(listeners, admin, ready_file)
+    service.ready()
     await stopped.wait()
     log.info("stopping")
     engine.readiness.stage = Stage.STOPPING
+    service.stopping()
     await _drain(settings.server.drain_s, stopped)
     collector.stop()
     for listener in listeners:
@@ -79,6 +90,7 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
     await admin.stop()  # its requests need the engine, so it stops first
     engine.stop()
     await engine.lingering.end(settings.server.stop_timeout_s)
+    service.close()
 
 
 async def _drain(seconds: float, stopped: asyncio.Event) -> None:
@@ -98,10 +110,10 @@ def _engine(settings: Settings, loop: asyncio.AbstractEventLoop, repair: bool) -
         raise ConfigError(text) from error
 
 
-def _listener(engine: Engine, name: str, certificates: dict[str, TlsContext]) -> Listener:
+def _listener(engine: Engine, name: str, certificates: dict[str, TlsContext], passed: PassedSockets) -> Listener:
     table = engine.settings.listeners[name]
     try:
-        return Listener(engine, name, table, certificates.get(tls_of(name)))
+        return Listener(engine, name, table, certificates.get(tls_of(name)), passed.take(name, table.url))
     except OSError as error:
         raise ConfigError(f"listeners.{name}: cannot listen on {table.url}: {error.strerror}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from itertools import islice
 from typing import Any
@@ -75,10 +76,13 @@ class Admin:
         self._secure: HttpsListener | None = None
         self.url = ""
 
-    async def start(self, host: str, port: int, tls: TlsContext | None = None) -> None:
-        """Listens; with ``tls``, by HTTPS. Raises OSError if the address cannot be had."""
+    async def start(
+        self, host: str, port: int, tls: TlsContext | None = None, passed: socket.socket | None = None
+    ) -> None:
+        """Listens; with ``tls``, by HTTPS. ``passed``: a socket that listens already, in place of one at this address.
+        Raises OSError if the address cannot be had."""
         await self._runner.setup()
-        server, engine, sock = self._runner.server, self._engine, bound(host, port)
+        server, engine, sock = self._runner.server, self._engine, bound(host, port) if passed is None else passed
         assert server is not None
         self._writers.start()
         if tls is not None:

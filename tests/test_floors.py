@@ -84,8 +84,8 @@ BESIDE = {
         "queues", "restoring", "revoking", "starts", "subscribing", "terms", "writers",
     },
     "server": {"listener", "main", "reloading", "service"}, "server.journal": set[str](),
-    "store": {"atomic_write", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged", "toml",
-              "toml_text"},
+    "store": {"atomic_write", "backup", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged",
+              "toml", "toml_text"},
     "store.journal": {"journal", "stream"},
     "pipeline": {
         "admin", "definitions", "error_text", "footers", "graph", "health", "java", "lake", "lock", "output",

@@ -18,6 +18,7 @@ from headway.core.base import ConfigError, Reason
 from headway.core.consumer import Session
 from headway.core.governance import conflated_by
 from headway.server.admin import health, javascript
+from headway.server.admin.backup import BackupHandlers
 from headway.server.admin.listings import EACH_MAX, Listings
 from headway.server.admin.metrics import Metrics
 from headway.server.admin.preview import preview
@@ -66,9 +67,10 @@ class Admin:
         self._cursors = CursorHandlers(engine)
         self._writers = WriterHandlers(engine)
         self._states = StateHandlers(engine)
+        self._backups = BackupHandlers(engine, self._writers.staged)
         self._app.add_routes([
             *self._records.routes(), *self._cursors.routes(), *self._writers.routes(), *self._states.routes(),
-            *javascript.routes(), *health.routes(engine),
+            *javascript.routes(), *health.routes(engine), *self._backups.routes(),
         ])  # fmt: skip
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S,
                                      keepalive_timeout=IDLE_S, logger=_log)  # fmt: skip
@@ -105,6 +107,7 @@ class Admin:
             self._listening.close()
         if self._secure is not None:
             self._secure.close()
+        self._backups.stop()
         _log.addFilter(_no_late_answer)
         try:
             await self._runner.cleanup()

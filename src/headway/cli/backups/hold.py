@@ -35,9 +35,14 @@ class Hold:
         self._ended.set()
         self._answer.close()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the broker may have removed files by now."""
+        return self._ended.is_set()
+
     def check(self) -> None:
         """Raises BadBackup if the broker does not hold the files any more."""
-        if self._ended.is_set():
+        if self.ended:
             raise BadBackup("its broker stopped, or broke the connection, before all was copied")
 
     def _listen(self) -> None:

@@ -109,4 +109,4 @@ def test_clients_cannot_take_the_descriptors_that_the_admin_api_needs(crowded: B
     with Raw(crowded.port) as client:
         client.subscribed("a")
     crowded.stop()
-    assert "the last open files are kept for the admin API" in crowded.log.read_text()
+    assert "keeps the last open files for the admin API" in crowded.log.read_text()

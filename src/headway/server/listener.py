@@ -83,20 +83,13 @@ class Listener:
         engine = self.engine
         here = engine.connections.by_listener[self.name]
         if here >= self.table.connections_max:
-            engine.connections_refused += 1
-            log.info("refused %s: listeners.%s has its %d connections already", address, self.name, here)
-            sock.close()
+            self._refuse(sock, address, f"has its {here} connections already")
             return
         if sock.fileno() >= self._descriptors:
-            engine.connections_refused += 1
-            log.info("refused %s at listeners.%s: the last open files are kept for the admin API and the disk "
-                     "(raise the limit: ulimit -n)", address, self.name)
-            sock.close()
+            self._refuse(sock, address, "keeps the last open files for the admin API and the disk (ulimit -n)")
             return
         if self.table.proxy_protocol and not is_trusted(address.rpartition(":")[0], self.table.proxies):
-            engine.connections_refused += 1
-            log.info("refused %s: listeners.%s takes the PROXY protocol from trusted_proxies only", address, self.name)
-            sock.close()
+            self._refuse(sock, address, "takes the PROXY protocol from trusted_proxies only")
             return
         # The kernel doubles the size, to have room for its own bookkeeping.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, engine.settings.server.send_buffer_bytes // 2)
@@ -105,6 +98,12 @@ class Listener:
         engine.connections.add(connection, connection.opened_s + self.table.connect_timeout_s)
         announcement = Announcement(sock, engine.loop) if self.table.proxy_protocol else None
         connection.start(self._peer(connection), announcement)
+
+    def _refuse(self, sock: socket.socket, address: str, why: str) -> None:
+        self.engine.connections_refused += 1
+        fields = {"listener": self.name, "address": address, "why": why}
+        log.info("refused %s: listeners.%s %s", address, self.name, why, extra={"fields": fields})
+        sock.close()
 
     def _peer(self, connection: Connection) -> Peer:
         if len(self._tables) > 1:

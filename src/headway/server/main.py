@@ -20,6 +20,7 @@ from headway.server.admin import Admin
 from headway.server.config import ADMIN_TLS, Settings, TlsContext, doubtful_certificates, load_all_tls, tls_of
 from headway.server.engine import Engine, Stage
 from headway.server.listener import Listener
+from headway.server.log_format import begin_log, log_verdicts
 from headway.server.loop import Collector, raise_file_limit
 from headway.server.reloading import Reloading
 from headway.server.service import Service
@@ -35,7 +36,7 @@ SWITCH_S = 0.0005
 def run(settings: Settings, ready_file: Path | None = None, *, repair: bool = False) -> int:
     """Serves until SIGTERM or SIGINT; SIGHUP reloads the config. ``repair``: continue with what can be read of a
     damaged journal. Returns the exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    begin_log(settings.server.log)
     if "WATCHDOG_USEC" in os.environ:
         faulthandler.enable()  # the watchdog ends a hung broker with SIGABRT: the log shows where it hung
     raise_file_limit()
@@ -56,6 +57,8 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
         log.warning("%s.%s: %s", where, key, text)
     passed, notify = PassedSockets.of_environment(), NotifySocket.of_environment()
     engine = _engine(settings, loop, repair)
+    if settings.server.log == "json":
+        log_verdicts(engine.broker.verdicts)
     listeners = [_listener(engine, name, certificates, passed) for name in settings.listeners]
     admin = Admin(engine)
     if settings.server.admin is not None:

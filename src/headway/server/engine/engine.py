@@ -241,7 +241,7 @@ class Engine:
         match effect:
             case Disconnect(session, outlet, reason, text, rest):
                 if isinstance(outlet, ConnectionlessOutlet):
-                    log.info("disconnecting %s: %s", session.client, text)
+                    log.info("disconnecting %s: %s", session.client, text, extra=_about(session, reason=reason))
                     outlet.ended(reason, text, rest)
                 else:
                     assert isinstance(outlet, Connection)
@@ -257,11 +257,13 @@ class Engine:
             case Resume(session) if isinstance(session.outlet, WriterOutlet):
                 session.outlet.resumed()
             case CloseConsumer(subscription, verdict):
-                log.info("asked to close: %s", verdict.text)
+                about = {"filter": verdict.filter, "reason": verdict.reason, "cause": verdict.cause}
+                log.info("asked to close: %s", verdict.text, extra=_about(subscription.session, **about))
                 if isinstance(subscription.session.outlet, Connection):
                     subscription.session.outlet.peer_side.close_consumer(subscription, verdict.text)
             case CloseChannel(session, channel, _, text) if isinstance(session.outlet, Connection):
-                log.info("closing channel %d of %s: %s", channel.number, session.client, text)
+                log.info("closing channel %d of %s: %s", channel.number, session.client, text,
+                         extra=_about(session, channel=channel.number))  # fmt: skip
                 session.outlet.peer_side.close_channel(effect)
             case Cancelled(subscription) if isinstance(subscription.session.outlet, Connection):
                 subscription.session.outlet.peer_side.cancelled(subscription)
@@ -308,7 +310,7 @@ class Engine:
         now = self.now()
         if now - self._limited_s >= LIMITED_EVERY_S:
             self._limited_s = now
-            log.warning("a request of %s was refused: %s", session.client, text)
+            log.warning("a request of %s was refused: %s", session.client, text, extra=_about(session))
 
     def protocol_error(self, connection: Connection, error: ProtocolError) -> None:
         self.protocol_errors += 1
@@ -362,3 +364,10 @@ class Engine:
         self._spilling.close()
         self.logins.close()
         self.handshakes.close()
+
+
+def _about(session: Session, **more: object) -> dict[str, object]:
+    """Returns the fields of a line in the log about a client."""
+    outlet = session.outlet
+    listener = outlet.listener if isinstance(outlet, Connection) else None
+    return {"fields": {"client": session.client, "user": session.username, "listener": listener, **more}}

@@ -215,5 +215,7 @@ def _basic(said: str) -> tuple[str, bytes]:
 
 
 def _refused(request: web.Request, text: str, name: str = "") -> Refusal:
-    log.info("refused %s at the admin API%s: %s", request.remote, f" ({name!r})" if name else "", text)
+    fields = {"listener": "admin", "address": request.remote, "user": name, "why": text}
+    log.info("refused %s at the admin API%s: %s", request.remote, f" ({name!r})" if name else "", text,
+             extra={"fields": fields})  # fmt: skip
     return Refusal(401, text)

@@ -333,7 +333,7 @@ class JournalWriter:
         self.failures += 1
         if text != self.error:
             log.error("cannot write to %s: %s; nothing is confirmed until it can be written again",
-                      self.store.folder, text)
+                      self.store.folder, text, extra={"fields": {"path": str(self.store.folder), "cause": text}})
         self.error = text
         self._loop.call_later(MEND_EVERY_S, self._try_again, number, sequence)
 

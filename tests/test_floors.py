@@ -53,8 +53,8 @@ ROOMS = {
         "delivery", "routing", "query", "live", "queue", "clients", "governance", "telemetry",
     ],
     "server": [
-        "protocols", "config", "loop", "journal", "recorded", "offline", "logins", "transport", "connections",
-        "websocket", "engine", "peers", *PROTOCOLS, "http", "streams", "admin",
+        "protocols", "config", "systemd", "loop", "journal", "recorded", "offline", "logins", "transport",
+        "connections", "websocket", "engine", "peers", *PROTOCOLS, "http", "streams", "admin",
     ],
     "core.policy": ["meters"],
     "core.consumer": ["progress"],
@@ -83,9 +83,9 @@ BESIDE = {
         "admission", "consuming", "ending", "intake", "object_names", "polls", "queue_feeds",
         "queues", "restoring", "revoking", "starts", "subscribing", "terms", "writers",
     },
-    "server": {"listener", "main", "reloading"}, "server.journal": set[str](),
-    "store": {"atomic_write", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged", "toml",
-              "toml_text"},
+    "server": {"listener", "log_format", "main", "reloading", "service"}, "server.journal": set[str](),
+    "store": {"atomic_write", "backup", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged",
+              "toml", "toml_text"},
     "store.journal": {"journal", "stream"},
     "pipeline": {
         "admin", "definitions", "error_text", "footers", "graph", "health", "java", "lake", "lock", "output",

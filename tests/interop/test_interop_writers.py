@@ -202,6 +202,7 @@ def test_a_batch_of_nothing_is_done(keeping: BrokerProcess, name: str) -> None:
         (lambda: plain("t/+", [b"x"]), 400, "topic 't/+' contains a wildcard"),
         (lambda: plain("$SYS/a", [b"x"]), 400, "topics that start with $ are the broker's own"),
         (lambda: plain("t/a", [b"x" * 16_000_001]), 400, "a payload has 16000001 bytes, and no more than 16000000 are"),
+        (lambda: arrow([("t/a", None, {"qos": 3}, b"x")]), 400, "a qos is 0, 1 or 2, not 3"),
         (lambda: b"x" * (PART_BYTES_MAX + 1), 413, "hand over less at a time"),
     ],
 )

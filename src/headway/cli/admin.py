@@ -87,10 +87,15 @@ class AdminClient:
         """Asks for the state of a keyed topic, as one object."""
         return self._ask(f"/v1/state/{quote(filter, safe='')}?{urlencode(query)}")
 
-    def _open(self, path: str) -> HTTPResponse:
+    def hold_journal(self) -> HTTPResponse:
+        """Has the broker hold its journal's files until this answer is closed. Its first line lists them."""
+        return self._open("/v1/journal/backup", "POST")
+
+    def _open(self, path: str, method: str = "GET") -> HTTPResponse:
         """Opens an answer, to be read and closed."""
+        request = Request(self.url + path, headers=self._login, method=method)
         try:
-            answer = self._opener.open(Request(self.url + path, headers=self._login), timeout=self._timeout_s)
+            answer = self._opener.open(request, timeout=self._timeout_s)
         except HTTPError as error:
             raise self._refusal(error) from None
         except (URLError, OSError, http.client.HTTPException) as error:

@@ -1,4 +1,4 @@
-"""``headway journal``: shows, verifies and compacts a journal."""
+"""``headway journal``: shows, verifies and compacts a journal; its backups: backups/."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headway.cli.backups import backup, restore
 from headway.cli.errors import NOTHING_FOUND, plainly, say
 from headway.console import many, printable
 from headway.core.base import ConfigError, format_count, format_size
@@ -21,7 +22,7 @@ SHOWN_MAX = 20
 
 journal = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
-    help="Shows, verifies or compacts the files of a journal.",
+    help="Shows, verifies, compacts, saves or restores a journal.",
 )  # fmt: skip
 
 FolderArgument = Annotated[
@@ -41,14 +42,14 @@ def show(
     segments: Annotated[bool, typer.Option("--segments", help="Each segment by itself.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
-    """Shows a journal's streams, and what each client and queue keeps in it. Its broker must not be running.
+    """Shows a journal's streams, and what each client and queue keeps in it, also beside a running broker.
 
     \b
     main        metadata, and the unsettled records of durable sessions and queues
     retained    retained records
     topic-...   a recorded topic each; with --config it says which
     UNSETTLED   records that are still to be delivered, or to be acknowledged
-    Of a journal that is in use ask its broker: headway top, or GET /v1/topics of the admin API.
+    Beside a broker it shows what was on disk when it began.
 
     \b
     Examples:
@@ -56,15 +57,16 @@ def show(
       headway journal show --config headway.toml --segments
       headway journal show /var/lib/headway --json | jq '.holders[] | select(.records > 0)'
     """
-    from headway.server.offline import describe_streams, exclusive, settings_for, take_inventory
+    from headway.server.offline import describe_streams, settings_for, take_inventory, while_it_lasts
     from headway.store.journal import Corrupt
 
     settings = settings_for(folder, config)
-    with exclusive(settings.journal.folder):
-        try:
-            lines, kept = describe_streams(settings), take_inventory(settings)
-        except Corrupt as error:
-            raise ConfigError(str(error)) from None
+    try:
+        lines, kept = while_it_lasts(lambda: (describe_streams(settings), take_inventory(settings)))
+    except Corrupt as error:
+        raise ConfigError(str(error)) from None
+    except FileNotFoundError as error:
+        raise ConfigError(f"{error.filename}: its broker removes files faster than they can be read") from None
     if as_json:
         typer.echo(json.dumps(_as_json(lines, kept), indent=2))
         return
@@ -132,6 +134,10 @@ def _as_json(lines: list[StreamSummary], kept: Inventory) -> dict[str, Any]:
         for line in lines
     ]  # fmt: skip
     return {"streams": streams, **kept._asdict(), "holders": [holder._asdict() for holder in kept.holders]}
+
+
+journal.command(short_help="Save it, also beside its broker.")(backup)
+journal.command(short_help="Make a journal of a backup.")(restore)
 
 
 @journal.command(short_help="Find everything that is wrong with it.")

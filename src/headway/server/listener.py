@@ -10,9 +10,10 @@ from headway.core.log import Pool
 from headway.server.config import ListenerTable, TlsContext
 from headway.server.connections import Announcement, Connection, Peer, is_trusted
 from headway.server.engine import Engine
+from headway.server.loop import descriptors_for_clients, lowest_free_descriptor
 from headway.server.peers import Choice, Undecided
 from headway.server.protocols import PROTOCOLS, SUBPROTOCOLS, peer_of
-from headway.server.transport import Acceptor, ByteStream, PlainStream, TlsHandshake, TlsStream, bound
+from headway.server.transport import Acceptor, ByteStream, PlainStream, TlsHandshake, TlsStream, bound, with_options
 from headway.server.websocket import CompressedStream, Rules, SharedDeflate, WebSocketStream
 
 log = logging.getLogger("headway")
@@ -24,7 +25,11 @@ PEERS: dict[str, Callable[[Engine, Connection, ListenerTable], Peer]] = {name: p
 class Listener:
     """The listening socket of one ``[listeners.NAME]``. Raises OSError if the address cannot be had."""
 
-    def __init__(self, engine: Engine, name: str, table: ListenerTable, tls: TlsContext | None = None) -> None:
+    def __init__(
+        self, engine: Engine, name: str, table: ListenerTable, tls: TlsContext | None = None,
+        passed: socket.socket | None = None,
+    ) -> None:  # fmt: skip
+        """``passed``: a socket that listens already, in place of one at the address of the table."""
         self.engine = engine
         self.name = name
         self.table = table
@@ -42,11 +47,13 @@ class Listener:
         """Frames that were compressed of late; None: nothing is compressed."""
         self.tls = tls
         """Certificates for new connections; None: the listener is without TLS."""
-        sock = bound(table.url.host, table.url.port)
+        sock = bound(table.url.host, table.url.port) if passed is None else with_options(passed)
         host, port = sock.getsockname()[:2]
         self.url = str(table.url._replace(host=host, port=port))
         """The address, with the port that was free where the config asks for any."""
         self._acceptor = Acceptor(sock, engine.loop, engine.pulse, self.url, self._welcome)
+        self._descriptors = descriptors_for_clients()
+        engine.readiness.ask(self.trouble)
 
     def open(self) -> None:
         self._acceptor.open(BACKLOG)
@@ -59,18 +66,30 @@ class Listener:
     def close(self) -> None:
         self._acceptor.close()
 
+    def trouble(self) -> str:
+        """Returns why no further client is accepted; empty: it would be."""
+        where = f"listeners.{self.name}"
+        if self.engine.connections.by_listener[self.name] >= self.table.connections_max:
+            return f"{where} has its {self.table.connections_max} connections already"
+        if self._acceptor.paused:
+            return f"{where} cannot accept connections: {self._acceptor.paused}"
+        try:
+            left = lowest_free_descriptor() < self._descriptors
+        except OSError:
+            left = False
+        return "" if left else f"{where} cannot accept connections: no more open files for clients (ulimit -n)"
+
     def _welcome(self, sock: socket.socket, address: str) -> None:
         engine = self.engine
         here = engine.connections.by_listener[self.name]
         if here >= self.table.connections_max:
-            engine.connections_refused += 1
-            log.info("refused %s: listeners.%s has its %d connections already", address, self.name, here)
-            sock.close()
+            self._refuse(sock, address, f"has its {here} connections already")
+            return
+        if sock.fileno() >= self._descriptors:
+            self._refuse(sock, address, "keeps the last open files for the admin API and the disk (ulimit -n)")
             return
         if self.table.proxy_protocol and not is_trusted(address.rpartition(":")[0], self.table.proxies):
-            engine.connections_refused += 1
-            log.info("refused %s: listeners.%s takes the PROXY protocol from trusted_proxies only", address, self.name)
-            sock.close()
+            self._refuse(sock, address, "takes the PROXY protocol from trusted_proxies only")
             return
         # The kernel doubles the size, to have room for its own bookkeeping.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, engine.settings.server.send_buffer_bytes // 2)
@@ -79,6 +98,12 @@ class Listener:
         engine.connections.add(connection, connection.opened_s + self.table.connect_timeout_s)
         announcement = Announcement(sock, engine.loop) if self.table.proxy_protocol else None
         connection.start(self._peer(connection), announcement)
+
+    def _refuse(self, sock: socket.socket, address: str, why: str) -> None:
+        self.engine.connections_refused += 1
+        fields = {"listener": self.name, "address": address, "why": why}
+        log.info("refused %s: listeners.%s %s", address, self.name, why, extra={"fields": fields})
+        sock.close()
 
     def _peer(self, connection: Connection) -> Peer:
         if len(self._tables) > 1:

@@ -27,6 +27,7 @@ from headway.server.config import (
 from headway.server.engine import Engine
 from headway.server.listener import Listener
 from headway.server.logins import Logins, PreparedLogins
+from headway.server.service import Service
 
 log = logging.getLogger("headway")
 
@@ -35,15 +36,18 @@ LATER = ("server", "listeners", "pools", "flap", "retained", "telemetry", "journ
 
 
 class Reloading:
-    def __init__(self, engine: Engine, listeners: list[Listener], admin: Admin) -> None:
+    def __init__(self, engine: Engine, listeners: list[Listener], admin: Admin, service: Service) -> None:
         self._engine = engine
         self._listeners = listeners
         self._admin = admin
+        self._service = service
         self._asked = self._reading = False
 
     def ask(self) -> None:
         """Reads the file soon, or once more if it is being read."""
+        self._service.reloading()
         if self._engine.settings.source is None:
+            self._service.reloaded()
             log.info("reload: there is no file to read: the broker runs without --config")
             return
         self._asked = True
@@ -52,17 +56,19 @@ class Reloading:
             self._engine.spawn(self._read())
 
     async def _read(self) -> None:
-        engine = self._engine
+        engine, remark = self._engine, ""
         try:
             while self._asked:
-                self._asked = False
+                self._asked, remark = False, ""
                 try:
                     read = await engine.loop.run_in_executor(None, _load, engine.settings.source, engine.logins)
                     self._take(*read)
                 except (ConfigError, OSError) as error:
                     log.error("reload: nothing was changed: %s", error)
+                    remark = str(error)
         finally:
             self._reading = False
+            self._service.reloaded(remark)
 
     def _take(
         self, fresh: Settings, certificates: dict[str, TlsContext], logins: PreparedLogins, doubts: list[str]

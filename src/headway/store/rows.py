@@ -60,6 +60,11 @@ def check(data: bytes, payload_bytes_max: int) -> Checked:
         largest = max((end - start for start, end in pairwise(ends)), default=0)
         if largest > payload_bytes_max:
             raise BadRows(f"a payload has {largest} bytes, and no more than {payload_bytes_max} are allowed")
+        about = batch.column("properties")
+        qos = about.flatten()[about.type.get_field_index("qos")]  # null where there are no properties
+        wrong = set(qos.unique().to_pylist()) - {None, 0, 1, 2}
+        if wrong:
+            raise BadRows(f"properties: a qos is 0, 1 or 2, not {min(wrong)}")
         rows += len(batch)
         size += ends[-1] - ends[0]
     return Checked(rows, size, frozenset(topics))
@@ -147,4 +152,4 @@ def _properties(said: _RowHead) -> tuple[Properties, int, bool]:
     if told is None:
         return (Properties(user=user) if user else NO_PROPERTIES), QOS, False
     made = Properties(None, told["content_type"], told["response_topic"], told["correlation_data"], user)
-    return made, told["qos"], told["retain"]
+    return made, QOS if told["qos"] is None else told["qos"], bool(told["retain"])

@@ -1,7 +1,8 @@
 """Staged parts: parts that writers uploaded and that are not published yet. Each is a file in its writer's folder.
 
 A part is on disk when ``add`` returns, and never changes. ``tidy`` removes old parts, which a writer may have left
-behind. Everything here is for a worker thread, and raises OSError.
+behind. While parts are *held* none is removed, so that another process can copy them; a later ``tidy`` removes them.
+Everything here is for worker threads, and raises OSError.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
 import time
 import uuid
 from collections.abc import Collection, Iterable
@@ -31,6 +33,18 @@ class Staged:
     def __init__(self, files: Files, folder: Path) -> None:
         self.folder = folder
         self._files = files
+        self._lock = threading.Lock()
+        self._holds = 0
+
+    def hold(self) -> list[tuple[Path, int]]:
+        """Removes no part until ``release``. Returns all parts, with their sizes."""
+        with self._lock:
+            self._holds += 1
+            return [(path, path.stat().st_size) for path in sorted(self.folder.glob("*/*.arrow"))]
+
+    def release(self) -> None:
+        with self._lock:
+            self._holds -= 1
 
     def add(self, writer: str, data: bytes) -> str:
         """Returns the part's name."""
@@ -53,15 +67,18 @@ class Staged:
 
     def remove(self, writer: str, parts: Iterable[str]) -> None:
         """Removes the given parts, if they exist."""
-        for part in parts:
-            self.path(writer, part).unlink(missing_ok=True)
-        with suppress(OSError):  # the folder is not empty
-            os.rmdir(self.folder / writer)
+        with self._lock:
+            for part in () if self._holds else parts:
+                self.path(writer, part).unlink(missing_ok=True)
+            with suppress(OSError):  # the folder is not empty
+                os.rmdir(self.folder / writer)
 
     def tidy(self, age_s: float, busy: Collection[str]) -> int:
         """Removes parts older than ``age_s``, except those of ``busy`` writers. Returns how many."""
-        if not self.folder.is_dir():
-            return 0
+        with self._lock:
+            return 0 if self._holds or not self.folder.is_dir() else self._tidied(age_s, busy)
+
+    def _tidied(self, age_s: float, busy: Collection[str]) -> int:
         removed, since_s = 0, time.time() - age_s
         for folder in self.folder.iterdir():
             if folder.name in busy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from itertools import islice
 from typing import Any
@@ -16,7 +17,8 @@ from headway import __version__
 from headway.core.base import ConfigError, Reason
 from headway.core.consumer import Session
 from headway.core.governance import conflated_by
-from headway.server.admin import javascript
+from headway.server.admin import health, javascript
+from headway.server.admin.backup import BackupHandlers
 from headway.server.admin.listings import EACH_MAX, Listings
 from headway.server.admin.metrics import Metrics
 from headway.server.admin.preview import preview
@@ -65,9 +67,10 @@ class Admin:
         self._cursors = CursorHandlers(engine)
         self._writers = WriterHandlers(engine)
         self._states = StateHandlers(engine)
+        self._backups = BackupHandlers(engine, self._writers.staged)
         self._app.add_routes([
             *self._records.routes(), *self._cursors.routes(), *self._writers.routes(), *self._states.routes(),
-            *javascript.routes(),
+            *javascript.routes(), *health.routes(engine), *self._backups.routes(),
         ])  # fmt: skip
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S,
                                      keepalive_timeout=IDLE_S, logger=_log)  # fmt: skip
@@ -75,10 +78,13 @@ class Admin:
         self._secure: HttpsListener | None = None
         self.url = ""
 
-    async def start(self, host: str, port: int, tls: TlsContext | None = None) -> None:
-        """Listens; with ``tls``, by HTTPS. Raises OSError if the address cannot be had."""
+    async def start(
+        self, host: str, port: int, tls: TlsContext | None = None, passed: socket.socket | None = None
+    ) -> None:
+        """Listens; with ``tls``, by HTTPS. ``passed``: a socket that listens already, in place of one at this address.
+        Raises OSError if the address cannot be had."""
         await self._runner.setup()
-        server, engine, sock = self._runner.server, self._engine, bound(host, port)
+        server, engine, sock = self._runner.server, self._engine, bound(host, port) if passed is None else passed
         assert server is not None
         self._writers.start()
         if tls is not None:
@@ -101,6 +107,7 @@ class Admin:
             self._listening.close()
         if self._secure is not None:
             self._secure.close()
+        self._backups.stop()
         _log.addFilter(_no_late_answer)
         try:
             await self._runner.cleanup()

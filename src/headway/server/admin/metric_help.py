@@ -2,6 +2,8 @@
 
 HELP = {
     # The broker
+    "build_info": "1; the labels tell the version of the broker, of Python, and the platform",
+    "ready": "1 while GET /readyz says so",
     "connections": "Open connections",
     "sessions": "Sessions, connected or kept while their client is away",
     "subscriptions": "Subscriptions of all sessions",

@@ -9,15 +9,17 @@ keeps its old name for one release, and the help text of the old name gives the 
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 from zlib import crc32
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headway import __version__
 from headway.core.base import Cause
 from headway.core.policy import ActionKind
 from headway.core.telemetry import stats
@@ -76,7 +78,9 @@ class Metrics:
 
     async def page(self) -> bytes:
         census = await self._listings.census()
-        return _text(list(self._whole(census)))
+        # In a thread, because the open files are counted by listing them.
+        process = await self._engine.loop.run_in_executor(None, _process)
+        return _text([*self._whole(census), *process])
 
     async def consumers(self) -> bytes:
         """Returns the series of the consumers with the most lag."""
@@ -95,6 +99,8 @@ class Metrics:
     def _whole(self, census: stats.Census) -> Iterator[Metric]:
         engine = self._engine
         whole = stats.whole(engine.broker, census)
+        yield _build()
+        yield _gauge("ready", float(not engine.readiness.reasons()))
         yield _gauge("connections", len(engine.connections))
         yield _gauge("sessions", whole.sessions)
         yield _gauge("subscriptions", whole.subscriptions)
@@ -143,6 +149,17 @@ class Metrics:
         yield from _pools(whole)
         yield from _all_consumers(whole, census)
         yield _gauge("queues", len(engine.broker.registry.router.queues))
+
+
+def _build() -> Metric:
+    family = _gauge("build_info", labels=["version", "python", "platform"])
+    family.add_metric([__version__, platform.python_version(), f"{platform.system()} {platform.machine()}"], 1)
+    return family
+
+
+def _process() -> list[Metric]:
+    """Returns the figures of the process, by the names that Prometheus gives them in every program."""
+    return list(ProcessCollector(registry=None).collect())
 
 
 def _late(pulse: Pulse) -> Iterator[Metric]:

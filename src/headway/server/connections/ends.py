@@ -70,7 +70,7 @@ class Ends:
             self.keep(end)
         level = logging.DEBUG if reason is Reason.SHUTDOWN else logging.INFO
         if log.isEnabledFor(level):
-            log.log(level, "%s", _line(end))
+            log.log(level, "%s", _line(end), extra={"fields": _fields(end)})
 
     def of(self, name: str) -> list[End]:
         """Returns the ends of a client, or of a user that was not let in, the newest first."""
@@ -94,6 +94,13 @@ def _line(end: End) -> str:
     why = f": {_shown(end.text)}" if end.text else ""
     return (f"{who}({end.listener}, {end.address}{user}) {done} after {format_duration(end.lasted_s)}, "
             f"{end.reason}{why}")  # fmt: skip
+
+
+def _fields(end: End) -> dict[str, object]:
+    return {
+        "client": end.client, "user": end.username, "listener": end.listener, "address": end.address,
+        "lasted_s": end.lasted_s, "admitted": end.admitted, "reason": end.reason, "why": end.text,
+    }  # fmt: skip
 
 
 def _shown(text: str) -> str:

@@ -2,8 +2,9 @@
 
 from headway.server.engine.engine import Engine
 from headway.server.engine.history import HistoryWriter
+from headway.server.engine.readiness import Readiness, Stage
 from headway.server.engine.telemetry import Telemetry
 
 __all__ = [
-    "Engine", "HistoryWriter", "Telemetry",
+    "Engine", "HistoryWriter", "Readiness", "Stage", "Telemetry",
 ]

@@ -49,6 +49,7 @@ from headway.server.connections import (
 from headway.server.engine.dead_letters import publish_dead_letter
 from headway.server.engine.history import open_history
 from headway.server.engine.permissions import PermissionsInForce
+from headway.server.engine.readiness import Readiness, Stage
 from headway.server.engine.spilling import Spilling
 from headway.server.engine.supervision import Supervision
 from headway.server.engine.telemetry import Telemetry
@@ -103,6 +104,7 @@ class Engine:
         self.take_limits()
         self.history = open_history(settings.history, self.broker.verdicts, self.ends, loop, self.now)
         self._recorders = [one for one in (self.telemetry, self.history) if one is not None]
+        self.readiness = Readiness(self.broker, self.journal)
         self._spilling = Spilling(settings, self.broker, self.journal, loop, lambda: self.now(), self.pulse,
                                   self.turn_soon)
         self._supervision = Supervision(settings, self.connections, list(self.reassembly.values()), loop,
@@ -133,6 +135,7 @@ class Engine:
         self._tick()
         self._sweeps.start()
         self._sweep()
+        self.readiness.stage = Stage.SERVING
 
     def turn_soon(self, read_s: float | None = None) -> None:
         """Schedules a turn. ``read_s``: the time of the read that caused it; None: there was none."""
@@ -240,7 +243,7 @@ class Engine:
         match effect:
             case Disconnect(session, outlet, reason, text, rest):
                 if isinstance(outlet, ConnectionlessOutlet):
-                    log.info("disconnecting %s: %s", session.client, text)
+                    log.info("disconnecting %s: %s", session.client, text, extra=_about(session, reason=reason))
                     outlet.ended(reason, text, rest)
                 else:
                     assert isinstance(outlet, Connection)
@@ -256,11 +259,13 @@ class Engine:
             case Resume(session) if isinstance(session.outlet, WriterOutlet):
                 session.outlet.resumed()
             case CloseConsumer(subscription, verdict):
-                log.info("asked to close: %s", verdict.text)
+                about = {"filter": verdict.filter, "reason": verdict.reason, "cause": verdict.cause}
+                log.info("asked to close: %s", verdict.text, extra=_about(subscription.session, **about))
                 if isinstance(subscription.session.outlet, Connection):
                     subscription.session.outlet.peer_side.close_consumer(subscription, verdict.text)
             case CloseChannel(session, channel, _, text) if isinstance(session.outlet, Connection):
-                log.info("closing channel %d of %s: %s", channel.number, session.client, text)
+                log.info("closing channel %d of %s: %s", channel.number, session.client, text,
+                         extra=_about(session, channel=channel.number))  # fmt: skip
                 session.outlet.peer_side.close_channel(effect)
             case Cancelled(subscription) if isinstance(subscription.session.outlet, Connection):
                 subscription.session.outlet.peer_side.cancelled(subscription)
@@ -307,7 +312,7 @@ class Engine:
         now = self.now()
         if now - self._limited_s >= LIMITED_EVERY_S:
             self._limited_s = now
-            log.warning("a request of %s was refused: %s", session.client, text)
+            log.warning("a request of %s was refused: %s", session.client, text, extra=_about(session))
 
     def protocol_error(self, connection: Connection, error: ProtocolError) -> None:
         self.protocol_errors += 1
@@ -345,6 +350,7 @@ class Engine:
 
     def stop(self) -> None:
         """Closes all connections, then the journal, telemetry and spill files."""
+        self.readiness.stage = Stage.STOPPING
         self.pulse.stop()
         self._ticks.stop()
         self._sweeps.stop()
@@ -360,3 +366,10 @@ class Engine:
         self._spilling.close()
         self.logins.close()
         self.handshakes.close()
+
+
+def _about(session: Session, **more: object) -> dict[str, object]:
+    """Returns the fields of a line in the log about a client."""
+    outlet = session.outlet
+    listener = outlet.listener if isinstance(outlet, Connection) else None
+    return {"fields": {"client": session.client, "user": session.username, "listener": listener, **more}}

@@ -148,7 +148,9 @@ class PermissionsInForce:
             if name:
                 self._requests.put(name, one)
         if denial.first:
-            log.warning("denied to %s: %s", ascii(denial.client)[1:-1] or "a request", denial.text)
+            fields = {"client": denial.client, "user": denial.user, "operation": denial.operation, "name": denial.name}
+            log.warning("denied to %s: %s", ascii(denial.client)[1:-1] or "a request", denial.text,
+                        extra={"fields": fields})  # fmt: skip
 
 
 def _names(settings: Settings) -> frozenset[str]:

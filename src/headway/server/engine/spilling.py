@@ -66,7 +66,8 @@ class Spilling:
         for (chunk, size, _), answer in zip(chunks, answers, strict=True):
             if isinstance(answer, OSError):
                 self._broker.spilled(lane, chunk, size, None, answer.strerror or str(answer), now)
-                log.error("cannot write to %s: %s", self._disk_path, answer)
+                fields = {"path": str(self._disk_path), "cause": answer.strerror}
+                log.error("cannot write to %s: %s", self._disk_path, answer, extra={"fields": fields})
             else:
                 self._broker.spilled(lane, chunk, size, answer, "", now)
         self._broker.relieve(now)

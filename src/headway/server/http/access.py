@@ -2,7 +2,8 @@
 
 Rules:
 - Without TLS, only clients on this machine are answered. No web page in a browser is.
-- Code for pages (``PUBLIC``) is for everybody, web pages among them.
+- Code for pages (``PUBLIC``) is for everybody, web pages among them. So is the broker's health (``HEALTH``): what asks
+  for it (systems that watch and balance) often has no login, and names any host.
 - If there are users or tokens, a request must name one of them (HTTP basic, bearer token), unless the client's
   certificate names its user. ``[auth.admin]`` says which may read and which may change. Everything is a change except
   GET, HEAD, and asking what a config would do.
@@ -48,6 +49,7 @@ DATA = ("/v1/topics", "/v1/state/", "/v1/cursors/", "/v1/writers/")
 """Paths at which programs read and publish records begin so."""
 PUBLIC = "/javascript/"
 """Paths of files that need no login begin so: the code of a client for pages."""
+HEALTH = ("/healthz", "/readyz")
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -176,7 +178,7 @@ def _is_public(request: web.Request) -> bool:
     """Returns whether the handler of a request is for everybody; decided by its route, as other spellings of a path may
     lead elsewhere."""
     resource = request.match_info.route.resource
-    return resource is not None and resource.canonical.startswith(PUBLIC)
+    return resource is not None and (resource.canonical.startswith(PUBLIC) or resource.canonical in HEALTH)
 
 
 def _no_web_pages(request: web.Request) -> None:
@@ -213,5 +215,7 @@ def _basic(said: str) -> tuple[str, bytes]:
 
 
 def _refused(request: web.Request, text: str, name: str = "") -> Refusal:
-    log.info("refused %s at the admin API%s: %s", request.remote, f" ({name!r})" if name else "", text)
+    fields = {"listener": "admin", "address": request.remote, "user": name, "why": text}
+    log.info("refused %s at the admin API%s: %s", request.remote, f" ({name!r})" if name else "", text,
+             extra={"fields": fields})  # fmt: skip
     return Refusal(401, text)

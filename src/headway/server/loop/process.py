@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 import sys
 from pathlib import Path
@@ -34,11 +33,3 @@ def called_as() -> list[str]:
         return [sys.executable, "-m", "headway"]
     found = shutil.which("headway")
     return ["headway" if found is not None and Path(found).resolve() == program.resolve() else sys.argv[0]]
-
-
-def raise_file_limit() -> int:
-    """Raises the limit of open files as far as the operating system allows; returns the limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard

@@ -138,7 +138,9 @@ class Pulse:
         self._unsaid += 1
         if now - self._said_s >= SAID_EVERY_S:
             more = f" (the last of {self._unsaid} times)" if self._unsaid > 1 else ""
-            log.warning("the loop was late by %.0f ms: %s%s", late_s * 1000, self._words(shares), more)
+            fields = {"late_ms": round(late_s * 1000), "cause": max(shares, key=shares.__getitem__, default=None)}
+            log.warning("the loop was late by %.0f ms: %s%s", late_s * 1000, self._words(shares), more,
+                        extra={"fields": fields})  # fmt: skip
             self._said_s, self._unsaid = now, 0
 
     def _shares(self, late_s: float) -> dict[str, float]:

@@ -2,9 +2,16 @@
 
 from headway.server.offline.compaction import compact
 from headway.server.offline.inventory import Inventory, take_inventory
-from headway.server.offline.reader import StreamSummary, describe_streams, exclusive, open_recorded, settings_for
+from headway.server.offline.reader import (
+    StreamSummary,
+    describe_streams,
+    exclusive,
+    open_recorded,
+    settings_for,
+    while_it_lasts,
+)
 
 __all__ = [
     "compact", "describe_streams", "exclusive", "Inventory", "open_recorded", "settings_for", "StreamSummary",
-    "take_inventory",
+    "take_inventory", "while_it_lasts",
 ]

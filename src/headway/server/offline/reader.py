@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from headway.core.base import ConfigError
 from headway.core.message import BadTopic, KeyExtractor, validate_filter
 from headway.server.config import JournalTable, RetainedTable, Settings, host_limits, load_settings, parse_settings
 from headway.server.journal import PREFIX, RUN, stream_name
 from headway.server.recorded import NotRecorded, RecordedStream, filters_of
-from headway.store.journal import LOCK_NAME, REAL, Journal, Locked, SegmentStats, StreamReader, streams_of
+from headway.store.journal import LOCK_NAME, REAL, Corrupt, Journal, Locked, SegmentStats, StreamReader, streams_of
+
+T = TypeVar("T")
 
 NO_LIMIT = 1 << 60
+TRIES_MAX = 5
 
 
 class StreamSummary(NamedTuple):
@@ -57,6 +60,15 @@ def _check(folder: Path) -> None:
         raise ConfigError(f"{folder}: there is no journal in this folder")
 
 
+def while_it_lasts(read: Callable[[], T]) -> T:
+    """Reads a journal on which a broker may be at work. A file that the broker has removed since it was listed makes it
+    begin anew. Raises what ``read`` raises, when it does so again and again."""
+    for _ in range(TRIES_MAX - 1):
+        with suppress(Corrupt, FileNotFoundError):
+            return read()
+    return read()
+
+
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
     """Locks the journal, so that no broker can use it meanwhile. Raises ConfigError where one does already."""
@@ -64,9 +76,7 @@ def exclusive(folder: Path) -> Iterator[None]:
     try:
         journal.open(())
     except Locked as error:
-        raise ConfigError(
-            f"{error}; ask the broker that is at work on it: headway top, or GET /v1/topics of its admin API"
-        ) from None
+        raise ConfigError(f"{error}; name its admin API instead of the folder: --admin URL") from None
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be locked: {(error.strerror or str(error)).lower()}") from None
     try:

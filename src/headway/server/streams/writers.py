@@ -62,7 +62,7 @@ class WriterHandlers:
         self._heard_s: dict[str, float] = {}
         self._looks = Repeating(engine.loop, LOOK_EVERY_S, self._look)
         self._payload_bytes_max = max(one.packet_bytes_max for one in engine.settings.listeners.values())
-        self._staged = Staged(REAL, engine.settings.journal.folder / STAGED)
+        self.staged = Staged(REAL, engine.settings.journal.folder / STAGED)
 
         self._quota = Quota(engine.settings.server.writers_max, "server.writers_max", "DELETE /v1/writers/NAME",
                             self._there)  # fmt: skip
@@ -114,7 +114,7 @@ class WriterHandlers:
             raise Refusal(400, f"{part!r} is not the name of a part")
         if batch is not None and part in batch.parts:
             raise Refusal(409, f"part {part} belongs to batch {batch.number}, which is being published")
-        await self._engine.loop.run_in_executor(self._threads, self._staged.remove, name, [part])
+        await self._engine.loop.run_in_executor(self._threads, self.staged.remove, name, [part])
         return web.Response(status=204)
 
     async def _publish(self, request: web.Request) -> web.Response:
@@ -183,11 +183,11 @@ class WriterHandlers:
     def _stage(self, name: str, data: bytes) -> str:
         """Stages rows. Returns the name of the part. Runs in a worker thread. Raises Refusal."""
         try:
-            if self._staged.free_bytes() - len(data) < FREE_BYTES_MIN:
-                raise Refusal(503, f"the disk of {self._staged.folder} is full but for what the journal needs")
-            return self._staged.add(name, data)
+            if self.staged.free_bytes() - len(data) < FREE_BYTES_MIN:
+                raise Refusal(503, f"the disk of {self.staged.folder} is full but for what the journal needs")
+            return self.staged.add(name, data)
         except OSError as error:
-            raise Refusal(503, f"cannot write to {self._staged.folder}: {error.strerror or error}") from None
+            raise Refusal(503, f"cannot write to {self.staged.folder}: {error.strerror or error}") from None
 
     async def _publication(
         self, name: str, number: int, parts: tuple[str, ...], user: Identity
@@ -206,7 +206,7 @@ class WriterHandlers:
             await self._drop(name, parts)
             return None
         missing = [part for part in parts if not is_name(part)]
-        missing += await self._engine.loop.run_in_executor(self._threads, self._staged.missing, name, parts)
+        missing += await self._engine.loop.run_in_executor(self._threads, self.staged.missing, name, parts)
         if missing:
             raise Refusal(410, f"part {missing[0]} of batch {number} is not here any more: write the batch again")
         if self._publications.get(name) is not running:  # another request was faster
@@ -221,14 +221,14 @@ class WriterHandlers:
     ) -> Publication:
         """``user``: who publishes it; None: the batch began before this process, and was allowed then."""
         self._publications[name] = publication = Publication(
-            self._engine, self._staged, self._threads, name, batch.number, batch.parts, user, begun=begun
+            self._engine, self.staged, self._threads, name, batch.number, batch.parts, user, begun=begun
         )
         return publication
 
     async def _drop(self, name: str, parts: Sequence[str]) -> None:
         """Removes parts whose rows are published from other parts."""
         if parts and all(map(is_name, parts)):
-            await self._engine.loop.run_in_executor(self._threads, self._staged.remove, name, parts)
+            await self._engine.loop.run_in_executor(self._threads, self.staged.remove, name, parts)
 
     # -- silent writers ---------------------------------------------------------------------------------------------
 
@@ -257,9 +257,9 @@ class WriterHandlers:
     def _tidy(self, busy: set[str]) -> None:
         """Removes old parts. Runs in a worker thread."""
         try:
-            removed = self._staged.tidy(STAGED_S, busy)
+            removed = self.staged.tidy(STAGED_S, busy)
         except OSError as error:
-            log.error("cannot tidy %s: %s", self._staged.folder, error.strerror or error)
+            log.error("cannot tidy %s: %s", self.staged.folder, error.strerror or error)
         else:
             if removed:
                 log.warning("%d staged parts that nobody published for a day are removed", removed)

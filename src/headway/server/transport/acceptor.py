@@ -37,6 +37,8 @@ class Acceptor:
         self._pulse = pulse
         self._url = url
         self._welcome = welcome
+        self.paused = ""
+        """Why nobody is accepted at the moment; empty while all is well."""
 
     def open(self, backlog: int) -> None:
         """``backlog``: number of connections that may wait in the kernel."""
@@ -71,9 +73,11 @@ class Acceptor:
         """Accepts nobody for a moment: whatever is wrong would be so again at once."""
         advice = " (raise it: ulimit -n)" if error.errno in _NO_FILES else ""
         log.error("cannot accept on %s: %s%s", self._url, error.strerror, advice)
+        self.paused = error.strerror or str(error)
         self._loop.remove_reader(self._sock)
         self._loop.call_later(RETRY_S, self._accept_again)
 
     def _accept_again(self) -> None:
+        self.paused = ""
         if self._sock.fileno() >= 0:
             self._loop.add_reader(self._sock, self._accept)

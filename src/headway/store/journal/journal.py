@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from headway.store.journal.disk import Files, read_all, write_all
-from headway.store.journal.segments import Entry
+from headway.store.journal.segments import FREED, LOSSES, Entry
 from headway.store.journal.stream import SEGMENT_BYTES, Stream
 
 LOCK_NAME = "lock"
@@ -124,6 +124,20 @@ class Journal:
         self._sync(errors)
         if errors:
             raise errors[0]
+
+    # -- holding ----------------------------------------------------------------------------------------------------
+
+    def hold(self) -> list[tuple[Path, int]]:
+        """Brings everything to disk, and removes and replaces no file until ``release``. Returns the files of all
+        streams, and how far each goes. Raises OSError; then nothing is held."""
+        self.mend()
+        lists = [stream.folder / name for stream in self._streams.values() for name in (LOSSES, FREED)]
+        found = [(path, self._files.size(path)) for path in lists if path.name in self._files.names(path.parent)]
+        return found + [held for stream in self._streams.values() for held in stream.hold()]
+
+    def release(self) -> None:
+        for stream in self._streams.values():
+            stream.release()
 
     def _sync(self, errors: list[OSError]) -> None:
         for stream in self._streams.values():

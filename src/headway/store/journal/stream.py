@@ -6,6 +6,7 @@ Rules:
   everything that was not confirmed into a fresh segment. This costs time, but no data.
 - A segment is begun when everything before it is on disk (see the package's rules), so only the last one has batches
   that are not confirmed.
+- While a stream is *held*, none of its files is removed, so that another process can copy them (``hold``).
 - Segments are freed one by one, the oldest first, and the folder is synced after each. So even if a power loss brings
   segments back, no number is missing in the middle, except for ranges that are recorded as freed (``free_between``).
 """
@@ -58,6 +59,7 @@ class Stream(ReadableStream):
         """The removal of a file may not be on disk yet."""
         self._left_over: list[Path] = []
         """Files that a ``mend`` abandoned and could not remove."""
+        self._holds = 0
 
     def open(self, *, repair: bool = False, checked: Callable[[int], None] | None = None) -> list[str]:
         """Reads and checks the whole stream; ``checked`` is told how many bytes were checked. Returns a sentence for
@@ -205,7 +207,7 @@ class Stream(ReadableStream):
 
     def _cut_superseded(self, old: SegmentIndex) -> None:
         """Frees the disk space of a superseded tail. Raises OSError; then the tail stays, and a start skips it."""
-        if len(old):
+        if len(old) or self._holds:
             fd = self._files.open(old.path)
             try:
                 self._files.truncate(fd, old.end)
@@ -281,6 +283,15 @@ class Stream(ReadableStream):
 
     # -- freeing ----------------------------------------------------------------------------------------------------
 
+    def hold(self) -> list[tuple[Path, int]]:
+        """Removes no file until ``release``. Returns the segments, and how far each goes by now; all of that is on disk
+        if nothing is unsynced."""
+        self._holds += 1
+        return [(segment.path, segment.end) for segment in self._catalogue.all]
+
+    def release(self) -> None:
+        self._holds -= 1
+
     def free_before(self, sequence: int) -> int:
         """Removes the oldest segments that end before this sequence, but never the current one. Returns the freed
         bytes. Raises OSError; segments that were removed by then stay removed."""
@@ -300,7 +311,7 @@ class Stream(ReadableStream):
 
     def _free(self, may_go: Callable[[SegmentIndex], bool]) -> int:
         freed = 0
-        while len(self._catalogue) > 1 and may_go(oldest := self._catalogue.oldest):
+        while not self._holds and len(self._catalogue) > 1 and may_go(oldest := self._catalogue.oldest):
             self._remove_left_over()
             self._sync_folder()
             freed += self._remove(oldest)
@@ -330,7 +341,7 @@ class Stream(ReadableStream):
             for segment, following in pairwise(segments)
             if segment.own_first in unwanted and segment.own_first in snapshots and following.own_first in snapshots
         ]  # fmt: skip
-        if not superseded:
+        if not superseded or self._holds:
             return 0
         self.sync()  # the snapshots that repeat the removed metadata are on disk
         self._remove_left_over()

@@ -20,8 +20,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -332,7 +333,7 @@ class JournalWriter:
         self.failures += 1
         if text != self.error:
             log.error("cannot write to %s: %s; nothing is confirmed until it can be written again",
-                      self.store.folder, text)
+                      self.store.folder, text, extra={"fields": {"path": str(self.store.folder), "cause": text}})
         self.error = text
         self._loop.call_later(MEND_EVERY_S, self._try_again, number, sequence)
 
@@ -351,6 +352,17 @@ class JournalWriter:
             return None  # a transient consumer still reads records that the journal no longer has
         self._tidying.on_unload(chunk.sequence_of(0))
         return JournalChunk(self.chunk_cache, chunk, lane.dialect)
+
+    # -- holding ----------------------------------------------------------------------------------------------------
+
+    def hold(self) -> Future[list[tuple[Path, int]]]:
+        """Removes no file of the journal until ``release``. Returns its files, and how far each goes after the commits
+        so far, with all of that on disk; or OSError."""
+        return self._thread.submit(self.store.hold)
+
+    def release(self) -> None:
+        if not self._closed:
+            self._thread.submit(self.store.release)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

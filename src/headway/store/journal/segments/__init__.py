@@ -10,7 +10,15 @@ from headway.store.journal.segments.batch import (
     StoredEntry,
 )
 from headway.store.journal.segments.index import IndexEntry, SegmentIndex, SegmentStats
-from headway.store.journal.segments.losses import FREED, Numbers, is_accepted, joined, read_losses, write_losses
+from headway.store.journal.segments.losses import (
+    FREED,
+    LOSSES,
+    Numbers,
+    is_accepted,
+    joined,
+    read_losses,
+    write_losses,
+)
 from headway.store.journal.segments.segment import (
     READ_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -26,7 +34,7 @@ from headway.store.journal.segments.segment import (
 
 __all__ = [
     "BadBatch", "BadHeader", "batch", "BATCH_HEADER_BYTES", "BatchHeader", "Corrupt", "Entry", "file_name", "FREED",
-    "IndexEntry", "is_accepted", "joined", "Numbers", "ordinal_of", "pack_header", "Packed", "READ_BYTES",
-    "read_losses", "Scan", "SEGMENT_HEADER_BYTES", "SegmentHeader", "SegmentIndex", "SegmentReader", "SegmentStats",
-    "StoredEntry", "write_losses",
+    "IndexEntry", "is_accepted", "joined", "LOSSES", "Numbers", "ordinal_of", "pack_header", "Packed",
+    "READ_BYTES", "read_losses", "Scan", "SEGMENT_HEADER_BYTES", "SegmentHeader", "SegmentIndex", "SegmentReader",
+    "SegmentStats", "StoredEntry", "write_losses",
 ]

@@ -1,0 +1,99 @@
+"""``headway journal backup`` and ``restore``: a journal is copied beside its broker, and made anew from the copy."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headway import __version__
+from headway.cli.admin import AdminClient
+from headway.cli.backups.hold import HELD_S, Hold
+from headway.cli.errors import plainly
+from headway.cli.options import AdminOption, CaOption
+from headway.console import many, printable
+from headway.core.base import ConfigError, format_size
+
+if TYPE_CHECKING:
+    from headway.store.backup import Contents
+
+@plainly
+def backup(
+    place: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to make.", show_default=False)],
+    admin: AdminOption = None,
+    ca: CaOption = None,
+    folder: Annotated[
+        Path | None, typer.Option("--journal", metavar="FOLDER", help="A journal without a broker.", show_default=False)
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="The same, by the broker's config.", show_default=False),
+    ] = None,
+) -> None:
+    """Saves a journal in a new folder, as it is when the command begins: all that is confirmed by then is in it.
+
+    The broker goes on meanwhile. It only says which files to copy, and keeps these until they are copied, so this runs
+    on its machine, as a user who can read the journal, and needs the right to change at the admin API.
+    The folder appears when all of it is copied, synced, and read again without an error.
+
+    \b
+    Examples:
+      headway journal backup /backup/headway-$(date +%F)
+      headway journal backup /backup/headway --journal /var/lib/headway       its broker is not running
+    """
+    from headway.server.offline import exclusive, settings_for
+    from headway.store.backup import BadBackup, contents_at_rest, make_backup
+
+    place = place.absolute()
+    if place.exists():
+        raise ConfigError(f"{place}: exists already")
+    try:
+        if folder is not None or config is not None:
+            path = settings_for(folder, config).journal.folder
+            with exclusive(path):
+                contents = contents_at_rest(path.absolute(), time.time_ns() // 1000, __version__)
+                make_backup(contents, place, lambda: None)
+        else:
+            with Hold(AdminClient(admin, HELD_S, ca)) as hold:
+                contents = hold.contents
+                make_backup(contents, place, hold.check)
+    except BadBackup as error:
+        raise ConfigError(f"no backup was made: {error}") from None
+    except OSError as error:
+        what = f"{error.filename}: " if error.filename else ""
+        raise ConfigError(f"no backup was made: {what}{(error.strerror or str(error)).lower()}") from None
+    typer.echo(f"{printable(place)}: {_about(contents)}")
+
+
+@plainly
+def restore(
+    place: Annotated[Path, typer.Argument(metavar="BACKUP", help="A backup's folder.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The journal's folder: new, or empty.", show_default=False)
+    ],
+) -> None:
+    """Makes a journal's folder of a backup, for a broker that is not running yet. The backup stays as it is.
+
+    \b
+    Examples:
+      headway journal restore /backup/headway-2026-01-31 /var/lib/headway
+    """
+    from headway.store.backup import BadBackup, restore_backup
+
+    try:
+        contents = restore_backup(place, folder.absolute())
+    except BadBackup as error:
+        raise ConfigError(f"nothing was restored: {error}") from None
+    except OSError as error:
+        what = f"{error.filename}: " if error.filename else ""
+        raise ConfigError(f"nothing was restored: {what}{(error.strerror or str(error)).lower()}") from None
+    typer.echo(f"{printable(folder)}: {_about(contents)}")
+
+
+def _about(contents: Contents) -> str:
+    made = datetime.fromtimestamp(contents.time_us // 1_000_000, UTC)
+    return (f"{many(len(contents.files), 'file')}, {format_size(contents.bytes)}, as of {made:%Y-%m-%dT%H:%M:%SZ}, "
+            "all of it sound")  # fmt: skip

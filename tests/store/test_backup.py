@@ -1,0 +1,89 @@
+"""Held files: what is copied meanwhile is not removed, and goes once nothing holds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headway.store.backup import BadBackup, Contents, HeldFile, make_backup, read_backup, restore_backup
+from headway.store.journal import REAL, Entry, Journal, check
+from headway.store.staged import Staged
+
+
+def filled(folder: Path, segments: int) -> Journal:
+    journal = Journal(REAL, folder)
+    journal.open(["main"])
+    for number in range(1, segments + 1):
+        journal.commit({"main": [Entry(1, number, 1, [b"x" * 100])]}, number, roll=["main"])
+    return journal
+
+
+def contents(folder: Path, held: list[tuple[Path, int]]) -> Contents:
+    return Contents(str(folder), 1, "0", [HeldFile(str(path.relative_to(folder)), size) for path, size in held])
+
+
+def test_segments_stay_while_two_hold_them(tmp_path: Path) -> None:
+    journal = filled(tmp_path / "journal", 5)
+    stream = journal.stream("main")
+    first, second = journal.hold(), journal.hold()
+    assert first == second
+    journal.release()
+    assert stream.free_before(5) == 0
+    assert all(path.stat().st_size == size for path, size in first)
+    journal.release()
+    assert stream.free_before(5) > 0
+    assert not first[0][0].exists()
+    journal.close()
+
+
+def test_a_backup_ends_where_the_hold_began(tmp_path: Path) -> None:
+    journal = filled(tmp_path / "journal", 3)
+    held = journal.hold()
+    journal.commit({"main": [Entry(1, 9, 1, [b"later"])]}, 9)
+    make_backup(contents(journal.folder, held), tmp_path / "backup", lambda: None)
+    journal.close()
+    restore_backup(tmp_path / "backup", tmp_path / "new")
+    found = Journal(REAL, tmp_path / "new")
+    found.open(["main"])
+    assert found.stream("main").last_sequence == 3
+    found.close()
+    assert all(report.good and not report.notes for report in check(tmp_path / "new"))
+
+
+def test_what_was_not_held_to_the_end_is_no_backup(tmp_path: Path) -> None:
+    journal = filled(tmp_path / "journal", 3)
+    listed = contents(journal.folder, journal.hold())
+    journal.close()
+
+    def gone() -> None:
+        raise BadBackup("the broker stopped")
+
+    with pytest.raises(BadBackup, match="stopped"):
+        make_backup(listed, tmp_path / "backup", gone)
+    with pytest.raises(BadBackup, match="there is no backup"):
+        read_backup(tmp_path / "journal")
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
+
+
+def test_a_file_that_is_shorter_than_it_was_is_noticed(tmp_path: Path) -> None:
+    journal = filled(tmp_path / "journal", 3)
+    held = journal.hold()
+    journal.close()
+    last = held[-1][0]
+    last.write_bytes(last.read_bytes()[:-1])
+    with pytest.raises(BadBackup):
+        make_backup(contents(tmp_path / "journal", held), tmp_path / "backup", lambda: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
+
+
+def test_parts_stay_while_they_are_held_and_go_later(tmp_path: Path) -> None:
+    staged = Staged(REAL, tmp_path / "staged")
+    part = staged.add("w", b"rows")
+    assert staged.hold() == [(staged.path("w", part), 4)]
+    staged.remove("w", [part])
+    assert staged.tidy(-60.0, ()) == 0
+    assert staged.parts("w") == [part]
+    staged.release()
+    assert staged.tidy(-60.0, ()) == 1
+    assert staged.parts("w") == []

@@ -24,6 +24,7 @@ from headway.cli.options import AdminOption, CaOption
 from headway.cli.pipeline import pipeline
 from headway.cli.state import query
 from headway.cli.top import draw, take, watch
+from headway.cli.trouble.command import trouble
 from headway.cli.verdicts import verdicts
 from headway.cli.why import near, tell
 from headway.console import printable
@@ -61,6 +62,7 @@ app.command(short_help="Make certificates for trying out TLS.")(certs)
 app.command("import", short_help="Read the configuration of another system.")(import_config)
 app.command(short_help="Take recorded records out: Parquet or JSON lines.")(export)
 app.command(short_help="The latest record per key: filtered, ordered, live.")(query)
+app.command(short_help="Slow consumers made to order, for any broker.")(trouble)
 app.add_typer(pipeline, name="pipeline", short_help="What telemetry says of slow consumers; views of topics.")
 app.add_typer(lab, name="lab", short_help="What other policies would have done with recorded traffic.")
 
@@ -93,6 +95,9 @@ def headway(
       headway verdicts --since 8h       what happened last night
       headway query 'flights/#'         the latest record per key
       headway export TOPIC -o x.parquet what is recorded of a topic; headway journal looks into the files
+    \b
+    Try it, or any other broker:
+      headway trouble mqtt://127.0.0.1:1883    slow consumers made to order, beside healthy ones
 
     `headway COMMAND --help` has examples of each. Exit codes: 0 all is well, 1 nothing found, 2 something to put right.
     """

@@ -23,12 +23,12 @@ from headway.cli.lab import lab
 from headway.cli.options import AdminOption, CaOption
 from headway.cli.pipeline import pipeline
 from headway.cli.state import query
-from headway.cli.top import draw, take, watch
+from headway.cli.top import SORTS, View, draw, take, watch
 from headway.cli.trouble.command import trouble
 from headway.cli.verdicts import verdicts
 from headway.cli.why import near, tell
 from headway.console import printable
-from headway.core.base import ConfigError
+from headway.core.base import ConfigError, unknown
 from headway.server.config import (
     PASSWORD_BYTES_MAX,
     PRESETS,
@@ -234,8 +234,13 @@ def top(
     interval: Annotated[
         float, typer.Option("--interval", "-i", min=0.1, max=3600.0, help="Seconds between looks.")
     ] = 1.0,
+    sort: Annotated[str, typer.Option("--sort", metavar="COLUMN", help="Such as lag, age, holds, consumer.")] = "lag",
+    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="The other way round.")] = False,
+    filter: Annotated[str, typer.Option("--filter", metavar="TEXT", help="Only with this in name, topic, state.")] = "",
 ) -> None:
-    """Consumers by lag: what each holds, its state, and the last verdict about it. Ctrl-C ends it.
+    """Consumers by lag: what each holds, its state, and the last verdict about it. Those that are away stand last.
+
+    Keys: q quits, / filters as you type, < and > sort, r reverses, enter shows details, p pauses, ? has them all.
 
     \b
     LAG     records that wait for it         HOLDS      bytes kept on its account; all together, what is kept
@@ -249,19 +254,21 @@ def top(
     \b
     Examples:
       headway top
-      headway top --once
+      headway top --once --sort age --filter display     or into a pipe
       headway top --json | jq '.consumers[] | select(.slow) | .client'
     """
     broker = AdminClient(admin, ca=ca)
     if as_json:
         typer.echo(take(broker).json())
         return
-    console = Console()
+    if sort not in SORTS:
+        raise ConfigError(f"--sort: {unknown('column', sort, list(SORTS))}")
+    console, view = Console(), View(sort, reverse, filter)
     if once or not console.is_terminal:
-        console.print(draw(take(broker), None, console))
+        console.print(draw(take(broker), None, console, view))
         return
     try:
-        watch(broker, console, interval)
+        watch(broker, console, interval, view)
     except KeyboardInterrupt:
         return
 

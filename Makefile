@@ -144,14 +144,15 @@ java: $(STAMP)
 			echo "Spark needs Java 17 or newer: $$command$${JAVA_HOME:+ (JAVA_HOME is $$JAVA_HOME)}" >&2; exit 1; \
 		fi; }
 
-# The interoperability tests drive mosquitto's own clients.
+# The interoperability tests drive mosquitto's own clients, and `headway trouble` is tested against mosquitto itself. Its
+# package would start a broker: RUNLEVEL=1 keeps it from that.
 mosquitto:
-	@if ! command -v mosquitto_pub >/dev/null; then \
+	@if ! command -v mosquitto_pub >/dev/null || ! PATH="$$PATH:/usr/sbin" command -v mosquitto >/dev/null; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			apt-get update -qq && \
-			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mosquitto-clients >/dev/null; \
+			apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+				apt-get install -y -qq --no-install-recommends mosquitto mosquitto-clients >/dev/null; \
 		else \
-			echo "The tests need mosquitto_pub: sudo apt-get install -y --no-install-recommends mosquitto-clients" >&2; exit 1; \
+			echo "The tests need: sudo apt-get install -y --no-install-recommends mosquitto mosquitto-clients" >&2; exit 1; \
 		fi; fi
 
 # OpenWire is tested with ActiveMQ's JMS client. Where it cannot be had, those tests are skipped.

@@ -33,7 +33,8 @@ PACKAGE = "headway"
 BESIDE_THE_PACKAGE = ["demo", "bench"]
 
 FLOORS = [
-    "core", "plugins", "wire", "store", "server", "client", "console", "migration", "pipeline", "spark", "cli",
+    "core", "plugins", "wire", "store", "server", "client", "console", "migration", "pipeline", "spark", "trouble",
+    "cli",
     "__main__",
     *BESIDE_THE_PACKAGE,
 ]

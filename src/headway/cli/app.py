@@ -23,11 +23,12 @@ from headway.cli.lab import lab
 from headway.cli.options import AdminOption, CaOption
 from headway.cli.pipeline import pipeline
 from headway.cli.state import query
-from headway.cli.top import draw, take, watch
+from headway.cli.top import SORTS, View, draw, take, watch
+from headway.cli.trouble.command import trouble
 from headway.cli.verdicts import verdicts
 from headway.cli.why import near, tell
 from headway.console import printable
-from headway.core.base import ConfigError
+from headway.core.base import ConfigError, unknown
 from headway.server.config import (
     PASSWORD_BYTES_MAX,
     PRESETS,
@@ -63,6 +64,7 @@ app.command(short_help="Make certificates for trying out TLS.")(certs)
 app.command("import", short_help="Read the configuration of another system.")(import_config)
 app.command(short_help="Take recorded records out: Parquet or JSON lines.")(export)
 app.command(short_help="The latest record per key: filtered, ordered, live.")(query)
+app.command(short_help="Slow consumers made to order, for any broker.")(trouble)
 app.add_typer(pipeline, name="pipeline", short_help="What telemetry says of slow consumers; views of topics.")
 app.add_typer(lab, name="lab", short_help="What other policies would have done with recorded traffic.")
 
@@ -95,6 +97,9 @@ def headway(
       headway verdicts --since 8h       what happened last night
       headway query 'flights/#'         the latest record per key
       headway export TOPIC -o x.parquet what is recorded of a topic; headway journal looks into the files
+    \b
+    Try it, or any other broker:
+      headway trouble mqtt://127.0.0.1:1883    slow consumers made to order, beside healthy ones
 
     `headway COMMAND --help` has examples of each. Exit codes: 0 all is well, 1 nothing found, 2 something to put right.
     """
@@ -253,8 +258,13 @@ def top(
     interval: Annotated[
         float, typer.Option("--interval", "-i", min=0.1, max=3600.0, help="Seconds between looks.")
     ] = 1.0,
+    sort: Annotated[str, typer.Option("--sort", metavar="COLUMN", help="Such as lag, age, holds, consumer.")] = "lag",
+    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="The other way round.")] = False,
+    filter: Annotated[str, typer.Option("--filter", metavar="TEXT", help="Only with this in name, topic, state.")] = "",
 ) -> None:
-    """Consumers by lag: what each holds, its state, and the last verdict about it. Ctrl-C ends it.
+    """Consumers by lag: what each holds, its state, and the last verdict about it. Those that are away stand last.
+
+    Keys: q quits, / filters as you type, < and > sort, r reverses, enter shows details, p pauses, ? has them all.
 
     \b
     LAG     records that wait for it         HOLDS      bytes kept on its account; all together, what is kept
@@ -268,19 +278,21 @@ def top(
     \b
     Examples:
       headway top
-      headway top --once
+      headway top --once --sort age --filter display     or into a pipe
       headway top --json | jq '.consumers[] | select(.slow) | .client'
     """
     broker = AdminClient(admin, ca=ca)
     if as_json:
         typer.echo(take(broker).json())
         return
-    console = Console()
+    if sort not in SORTS:
+        raise ConfigError(f"--sort: {unknown('column', sort, list(SORTS))}")
+    console, view = Console(), View(sort, reverse, filter)
     if once or not console.is_terminal:
-        console.print(draw(take(broker), None, console))
+        console.print(draw(take(broker), None, console, view))
         return
     try:
-        watch(broker, console, interval)
+        watch(broker, console, interval, view)
     except KeyboardInterrupt:
         return
 

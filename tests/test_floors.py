@@ -59,6 +59,7 @@ ROOMS = {
     "core.policy": ["meters"],
     "core.consumer": ["progress"],
     "core.clients": ["durability", "requests"],
+    "core.queue": ["places"],
     "server.journal": ["entries", "compaction", "writing", "recovery"],
     "store": ["journal", "history"],
     "store.journal": ["disk", "segments", "reading", "recovery"],
@@ -82,6 +83,10 @@ BESIDE = {
     "core.clients": {
         "admission", "consuming", "ending", "intake", "object_names", "polls", "queue_feeds",
         "queues", "restoring", "revoking", "starts", "subscribing", "terms", "writers",
+    },
+    "core.queue": {
+        "acks", "backlog", "binding_set", "dispatch", "drops", "life", "members", "picking", "placeholder", "port",
+        "queue", "unsettled", "writing",
     },
     "server": {"listener", "main", "reloading"}, "server.journal": set[str](),
     "store": {"atomic_write", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged", "toml",

@@ -73,7 +73,7 @@ class Lane:
         self.largest = 0
         """The size of the largest record so far."""
         self.cursors_awaiting_acks = 0
-        """The number of cursors with unacknowledged records, which may have to be sent again."""
+        """The number of cursors that leave records behind them, which may have to be sent again."""
         self.chunks_with_cursors: dict[Chunk, None] | None = None
         """The chunks that are the floor of a cursor. None while the lane has only one chunk."""
         self.receipts: OpenReceipts | None = None
@@ -321,7 +321,7 @@ class Lane:
         assert self.spilled_bytes == sum(chunk.spill.disk_bytes for chunk in spilled if chunk.spill is not None)
         assert self.index_bytes == sum(chunk.index_bytes for chunk in spilled)
         cursors = [cursor for chunk in chunks for cursor in chunk.cursors_here]
-        assert self.cursors_awaiting_acks == sum(bool(cursor.unacknowledged) for cursor in cursors)
+        assert self.cursors_awaiting_acks == sum(cursor.leaves for cursor in cursors)
         if self.chunks_with_cursors is None:
             assert self.first is self.tail, "only a lane of one chunk has no table of its cursors"
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -15,11 +16,12 @@ from headway.core.base import Reason
 from headway.core.consumer import Delivery, Skip, Subscription
 from headway.core.delivery import PUMP_BYTES, Fanout, drop_reason
 from headway.core.log import Chunk
-from headway.core.queue.backlog import Backlog, RequeuedRecord
+from headway.core.queue.backlog import Backlog
 from headway.core.queue.drops import Drops
 from headway.core.queue.members import Members
+from headway.core.queue.picking import Picker, place_in_chunk
+from headway.core.queue.places import QueueCursor, RequeuedRecord
 from headway.core.queue.port import QueuePort
-from headway.core.queue.queue_cursor import QueueCursor
 from headway.core.queue.writing import has_room, send_batch, send_one
 from headway.core.routing import REQUEUED_WORK, SORTED_WORK, Registry
 
@@ -64,7 +66,10 @@ class Dispatch:
         if (self._terms.priorities and not self.sort_in()) or (drops.discarding and not drops.discard_more()):
             self._queue.feed.listening.pop(self._queue, None)
             return
-        self._hand_out(now)
+        if self._members.picking:
+            self._hand_out_found(now)
+        else:
+            self._hand_out(now)
         drops.fresh_from = inf
         drops.drop_expired(now)
         if self._terms.limited and not self._terms.refuses:
@@ -124,6 +129,72 @@ class Dispatch:
             self._queue.feed.listening.pop(self._queue, None)
             return
 
+    def _hand_out_found(self, now: float) -> None:
+        """Hands out records where members have selectors: each picker has its turn, until no member gets more."""
+        backlog, returning, before = self._backlog, self._registry.returning, self._backlog.handed_records
+        budget, picking, stuck = backlog.handed_bytes + PUMP_BYTES, self._members.picking, False
+        feed = self._queue.feed
+        feed.listening.pop(self._queue, None)
+        feed.limited[self._queue] = None
+        served = True
+        while served and backlog.has_some and returning.left > 0:
+            served = False
+            for picker in picking.in_turn():
+                if backlog.handed_bytes > budget:
+                    self._registry.ready_queues[self._queue] = None
+                    return
+                ready = self._members.ready(now, ROUND_MEMBERS, picker.ring)
+                if ready and self._serve(picker, ready, budget, now):
+                    picking.had_its_turn(picker)
+                    served = True
+                stuck = stuck or not ready
+        if returning.left <= 0:
+            returning.put_off(self._queue, begun=backlog.handed_records > before)
+        if stuck and backlog.has_more:
+            if not self._members.watch(self._on_lag, now):
+                self._registry.ready_queues[self._queue] = None
+            self._after_answers()
+
+    def _serve(self, picker: Picker, ready: list[Subscription], budget: int, now: float) -> int:
+        """Gives a portion to each of a picker's members that are ready. Returns how many records they got."""
+        given, returning = 0, self._registry.returning
+        if picker.selector is not None and not picker.look(returning):
+            return 0
+        waiting = self._backlog.lag_records if picker.selector is None else picker.lag_records
+        portion = max(1, min(PORTION_RECORDS, waiting // len(ready)))
+        for member in ready:
+            give = self._give if picker.selector is None else partial(self._give_found, picker)
+            if some := give(member, portion, budget, now):
+                self._members.to_the_back(member)
+                given += some
+            if self._backlog.handed_bytes > budget or returning.left <= 0:
+                break
+        return given
+
+    def _give_found(self, picker: Picker, member: Subscription, portion: int, budget: int, now: float) -> int:
+        """Hands up to ``portion`` of the records that a picker found to a member of it; see ``_give``."""
+        given, backlog, returning = 0, self._backlog, self._registry.returning
+        while given < portion and backlog.handed_bytes <= budget and returning.left > 0 and has_room(member, now):
+            found = picker.next()
+            if found is None:
+                break
+            chunk, at = place_in_chunk(found)
+            reason = self._why_not(member, chunk, at, now)
+            if reason is not None and not self._drops.affordable_dead_letters(1):
+                break
+            returning.left -= REQUEUED_WORK
+            record = backlog.take(found)
+            if reason is not None:
+                self._drops.drop_out_of_order(record, reason)
+            elif not self._send(member, record.cursor, chunk, at, at + 1, now, requeued=record):
+                backlog.put(record)
+                break
+            picker.done()
+            given += 1
+        if member.request.envelope is None:
+            self._fanout.pump(member.session, now)
+        return given
+
     def _after_answers(self) -> None:
         """Marks the queue as ready again if unsent answers to a member's commands are in the way. There is no event
         when they are sent."""
@@ -180,19 +251,20 @@ class Dispatch:
     ) -> tuple[int, Reason | None]:
         """Returns the end of the records that are dropped for the same reason as the first, or (None) are all sent."""
 
-        def why(index: int) -> Reason | None:
-            if self._drops.expired(chunk, index, now):
-                return Reason.EXPIRED
-            try:
-                return drop_reason(member, chunk, index)
-            except OSError:
-                return None  # the disk fails: sending the record will report it
-
-        reason = why(first)
+        reason = self._why_not(member, chunk, first, now)
         upto = first + 1
-        while upto < last and why(upto) == reason:
+        while upto < last and self._why_not(member, chunk, upto, now) == reason:
             upto += 1
         return upto, reason
+
+    def _why_not(self, member: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
+        """Returns why a record is not handed out; None: it is."""
+        if self._drops.expired(chunk, index, now):
+            return Reason.EXPIRED
+        try:
+            return drop_reason(member, chunk, index) if self._skips else None
+        except OSError:
+            return None  # the disk fails: sending the record will report it
 
     def _send(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int, last: int, now: float, *,
               requeued: RequeuedRecord | None = None) -> int:

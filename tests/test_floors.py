@@ -85,8 +85,8 @@ BESIDE = {
         "queues", "restoring", "revoking", "starts", "subscribing", "terms", "writers",
     },
     "core.queue": {
-        "acks", "backlog", "binding_set", "dispatch", "drops", "life", "members", "picking", "placeholder", "port",
-        "queue", "unsettled", "writing",
+        "acks", "backlog", "binding_set", "dispatch", "drops", "groups", "life", "members", "picker", "picking",
+        "placeholder", "port", "queue", "unsettled", "writing",
     },
     "server": {"listener", "main", "reloading"}, "server.journal": set[str](),
     "store": {"atomic_write", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged", "toml",

@@ -10,7 +10,7 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage, drained, owner
 
 from headway.core.log import lane
-from headway.core.queue import dispatch, picking
+from headway.core.queue import dispatch, picker
 
 COLOURS = ("red", "blue", "green", "grey")
 SELECTORS = (
@@ -138,8 +138,8 @@ def test_seed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(seed)
     monkeypatch.setattr(lane, "CHUNK_BYTES", world.rng.choice((300, 3000, 64 * 1024)))
     monkeypatch.setattr(dispatch, "PORTION_RECORDS", world.rng.choice((1, 4, 32)))
-    monkeypatch.setattr(picking, "FOUND_ENOUGH", world.rng.choice((1, 8, 64)))
-    monkeypatch.setattr(picking, "PASSED_AT_ONCE", world.rng.choice((1, 7, 64)))
+    monkeypatch.setattr(picker, "FOUND_ENOUGH", world.rng.choice((1, 8, 64)))
+    monkeypatch.setattr(picker, "PASSED_AT_ONCE", world.rng.choice((1, 7, 64)))
     for _ in range(150):
         world.step()
     world.settle_down()

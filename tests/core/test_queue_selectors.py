@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.core.queues_stage import Peer, QueueStage, drained, owner, refused
 
 from headway.core.base.errors import Reason
-from headway.core.queue import picking
+from headway.core.queue import picker, picking
 from headway.core.routing.overdue import OVERDUE_WORK
 from headway.core.telemetry.accounts import account
 
@@ -181,7 +181,7 @@ def test_a_hundred_thousand_that_match_nobody_do_not_hold_the_loop() -> None:
         looked.append(len(seen) - before)
         turns += 1
     assert len(seen) == 100_000
-    assert max(looked) <= OVERDUE_WORK / picking.LOOKED_WORK + 1
+    assert max(looked) <= OVERDUE_WORK / picker.LOOKED_WORK + 1
     assert turns >= 100_000 / max(looked)
     assert sum(len(cursor.rows) for cursor in queue.backlog.standing.readers) < 1000, "a row for a chunk"
     put(publisher, range(200_000, 200_001), colour="blue")

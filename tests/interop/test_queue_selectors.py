@@ -1,5 +1,5 @@
-"""Selectors of consumers of queues and of durable subscriptions, by clients that others wrote: ActiveMQ's for JMS,
-stomp.py, proton and pika, at one broker."""
+"""Selectors of consumers of queues and of durable subscriptions, and message groups, by clients that others wrote:
+ActiveMQ's for JMS, stomp.py, proton and pika, at one broker."""
 
 from __future__ import annotations
 
@@ -190,3 +190,58 @@ def test_amqp_0_9_1(broker: BrokerProcess, pika: Pika, name: str) -> None:
     until(three)
     assert sorted(got) == [("blue", b"blue 1"), ("blue", b"blue 3"), ("late", b"red 2")]
     assert pika.channel.basic_get(name, auto_ack=True)[2] == b"red 0"
+
+
+@needs_jms
+def test_jms_message_groups(jms: Jms, connection: str, name: str) -> None:
+    session = jms.session(connection)
+    queue = f"queue://{name}"
+    consumers = [jms.consumer(session, queue) for _ in range(2)]
+    producer = jms.producer(session, queue)
+
+    def send(body: str, sequence: int) -> None:
+        jms.send(producer, session, body, properties={"JMSXGroupID": "string:a", "JMSXGroupSeq": f"int:{sequence}"})
+
+    send("1", 1)
+    owner = next(one for one in consumers * 10 if jms.receive(one, 100) is not None)
+    assert jms.do("property", owner, "JMSXGroupFirstForConsumer") == "true"
+    other = next(one for one in consumers if one != owner)
+    for number in range(2, 6):
+        send(str(number), number)
+    assert [jms.got(owner).body for _ in range(4)] == ["2", "3", "4", "5"]
+    assert jms.do("property", owner, "JMSXGroupFirstForConsumer") == "false"
+    assert jms.do("property", owner, "JMSXGroupID") == "a"
+    assert jms.receive(other, NONE_COMES_MS) is None
+    jms.do("close", owner)
+    send("6", 6)
+    assert jms.got(other).body == "6"
+    assert jms.do("property", other, "JMSXGroupFirstForConsumer") == "true"
+    send("7", -1)
+    assert jms.got(other).body == "7"
+    send("8", 1)
+    assert jms.got(other).body == "8"
+    assert jms.do("property", other, "JMSXGroupFirstForConsumer") == "true", "7 closed the group"
+
+
+def test_message_groups_of_stomp_and_amqp_1_0(broker: BrokerProcess, pika: Pika, name: str) -> None:
+    clients = [Client(broker.ports["stomp"] or 0) for _ in range(2)]
+    for client in clients:
+        client.subscribe(f"/queue/{name}", ack="client-individual")
+    for number in range(20):
+        clients[0].send(f"/queue/{name}", f"{number}", JMSXGroupID=f"g{number % 4}")
+    link = BlockingConnection(f"amqp://127.0.0.1:{broker.ports['amqp']}", timeout=30)
+    sender = link.create_sender(f"queue://{name}")
+    for number in range(20, 40):
+        sender.send(Message(f"{number}", group_id=f"g{number % 4}", properties={"n": number}))
+    until(lambda: sum(len(client.heard.messages) for client in clients) >= 40)
+    for client in clients:
+        numbers = [int(body) for _, body in client.heard.messages]
+        assert numbers == sorted(numbers)
+        assert len({number % 4 for number in numbers}) == 2, "two groups each"
+        first = [headers for headers, _ in client.heard.messages if "JMSXGroupFirstForConsumer" in headers]
+        assert {headers["JMSXGroupFirstForConsumer"] for headers in first} == {"true"}
+        assert len(first) == 2
+    assert len({body for client in clients for _, body in client.heard.messages}) == 40
+    link.close()
+    for client in clients:
+        client.leave()

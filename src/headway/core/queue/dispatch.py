@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.drops import Drops
 from headway.core.queue.members import Members
-from headway.core.queue.picking import Picker, place_in_chunk
+from headway.core.queue.picker import Picker, place_in_chunk
 from headway.core.queue.places import QueueCursor, RequeuedRecord
 from headway.core.queue.port import QueuePort
 from headway.core.queue.writing import has_room, send_batch, send_one
@@ -66,7 +65,7 @@ class Dispatch:
         if (self._terms.priorities and not self.sort_in()) or (drops.discarding and not drops.discard_more()):
             self._queue.feed.listening.pop(self._queue, None)
             return
-        if self._members.picking:
+        if self._members.picking or self._queue.feed.lane.grouped:
             self._hand_out_found(now)
         else:
             self._hand_out(now)
@@ -136,6 +135,8 @@ class Dispatch:
         feed = self._queue.feed
         feed.listening.pop(self._queue, None)
         feed.limited[self._queue] = None
+        if feed.lane.grouped and picking.groups is None:
+            picking.begin_groups(self._members)
         served = True
         while served and backlog.has_some and returning.left > 0:
             served = False
@@ -144,10 +145,13 @@ class Dispatch:
                     self._registry.ready_queues[self._queue] = None
                     return
                 ready = self._members.ready(now, ROUND_MEMBERS, picker.ring)
+                if picking.groups is not None:
+                    waited = [member for member in picking.with_reserved(picker) if has_room(member, now)]
+                    ready = list(dict.fromkeys(waited + ready))
                 if ready and self._serve(picker, ready, budget, now):
                     picking.had_its_turn(picker)
                     served = True
-                stuck = stuck or not ready
+                stuck = stuck or not ready or (picking.groups is not None and bool(picking.groups.reserved))
         if returning.left <= 0:
             returning.put_off(self._queue, begun=backlog.handed_records > before)
         if stuck and backlog.has_more:
@@ -158,12 +162,12 @@ class Dispatch:
     def _serve(self, picker: Picker, ready: list[Subscription], budget: int, now: float) -> int:
         """Gives a portion to each of a picker's members that are ready. Returns how many records they got."""
         given, returning = 0, self._registry.returning
-        if picker.selector is not None and not picker.look(returning):
+        if picker.looks and not picker.look(returning):
             return 0
-        waiting = self._backlog.lag_records if picker.selector is None else picker.lag_records
+        waiting = picker.lag_records if picker.looks else self._backlog.lag_records
         portion = max(1, min(PORTION_RECORDS, waiting // len(ready)))
         for member in ready:
-            give = self._give if picker.selector is None else partial(self._give_found, picker)
+            give = self._give_found if picker.looks else self._give
             if some := give(member, portion, budget, now):
                 self._members.to_the_back(member)
                 given += some
@@ -171,26 +175,28 @@ class Dispatch:
                 break
         return given
 
-    def _give_found(self, picker: Picker, member: Subscription, portion: int, budget: int, now: float) -> int:
+    def _give_found(self, member: Subscription, portion: int, budget: int, now: float) -> int:
         """Hands up to ``portion`` of the records that a picker found to a member of it; see ``_give``."""
-        given, backlog, returning = 0, self._backlog, self._registry.returning
+        given, backlog, returning, picking = 0, self._backlog, self._registry.returning, self._members.picking
         while given < portion and backlog.handed_bytes <= budget and returning.left > 0 and has_room(member, now):
-            found = picker.next()
-            if found is None:
+            offer = picking.next_for(member)
+            if offer is None:
                 break
-            chunk, at = place_in_chunk(found)
+            chunk, at = place_in_chunk(offer.found)
             reason = self._why_not(member, chunk, at, now)
             if reason is not None and not self._drops.affordable_dead_letters(1):
                 break
             returning.left -= REQUEUED_WORK
-            record = backlog.take(found)
+            record = backlog.take(offer.found)
             if reason is not None:
                 self._drops.drop_out_of_order(record, reason)
-            elif not self._send(member, record.cursor, chunk, at, at + 1, now, requeued=record):
+            elif not self._send(member, record.cursor, chunk, at, at + 1, now, requeued=record, opens=offer.first):
                 backlog.put(record)
                 break
-            picker.done()
+            picking.done(member, offer)
             given += 1
+            if offer.first:
+                break  # the next new group is for the next member
         if member.request.envelope is None:
             self._fanout.pump(member.session, now)
         return given
@@ -267,13 +273,14 @@ class Dispatch:
             return None  # the disk fails: sending the record will report it
 
     def _send(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int, last: int, now: float, *,
-              requeued: RequeuedRecord | None = None) -> int:
-        """Writes records for a member and counts them. Returns how many were sent or dropped."""
+              requeued: RequeuedRecord | None = None, opens: bool = False) -> int:
+        """Writes records for a member and counts them. ``opens``: it is the first of its group that the member gets.
+        Returns how many were sent or dropped."""
         if member.request.envelope is None:
             sent = send_one(member, chunk, first, now)
         else:
             again = requeued.returns if requeued is not None else 0
-            sent = send_batch(self._registry, member, chunk, first, last, now, redelivered=again)
+            sent = send_batch(self._registry, member, chunk, first, last, now, redelivered=again, opens=opens)
         if not sent.records:
             return 0
         size = chunk.ends[first + sent.records - 1] - chunk.record_start(first)

@@ -9,6 +9,8 @@ in any queue.
 
 - A place that was noted may be taken by others before. So it is looked up again when a member is to get its record.
 - A requeued record is looked at again by each picker, before all others: it may be before the place where they are.
+- In a queue with message groups (groups.py) each record is for one member, so all pickers look, also that of members
+  without a selector. What a picker finds for another member than the one whose turn it is, is reserved for that one.
 - A picker looks only while a member of it has room, and until it has found ``FOUND_ENOUGH``. All queues together look
   at a limited number of records in a turn (``Registry.returning``); the others go on in the next turns.
 """
@@ -16,161 +18,33 @@ in any queue.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import NamedTuple
 
 from headway.core.base import Reason, Refused
-from headway.core.consumer import Subscription
-from headway.core.delivery import record_at
+from headway.core.consumer import QueueMember, Subscription, Waiting
 from headway.core.queue.backlog import Backlog
-from headway.core.queue.places import Key, Place, QueueCursor, RequeuedRecord, StandingRecord
-from headway.core.routing import Overdue
+from headway.core.queue.groups import Found, Groups, Share
+from headway.core.queue.picker import Picker
+from headway.core.queue.places import Place, RequeuedRecord, StandingRecord
 from headway.core.selector import BadSelector, Selector, compile_selector
-
-if TYPE_CHECKING:
-    from headway.core.log import Chunk
 
 SELECTORS_MAX = 64
 """The number of distinct selectors of one queue."""
-FOUND_ENOUGH = 64
-"""A picker that has found so many looks no further."""
-PASSED_AT_ONCE = 64
-"""The number of records that a cursor passes at once for a picker."""
-LOOKED_WORK = 8
-"""The work of a look at a record."""
-BYTES_A_UNIT = 4096
-"""So many bytes of a record that is looked at are one unit of work more."""
+RESERVED_FOR = 256
+"""So many members for which something is reserved are asked first."""
 
 
-class Picker:
-    """The picker of the members with one selector. It is also the backlog that they have (``Waiting``)."""
+class Offer(NamedTuple):
+    """A record that a member is to get."""
 
-    __slots__ = ("_backlog", "_heap", "_number", "_order", "_sizes", "_unseen", "handed_bytes", "handed_records",
-                 "lag_bytes", "members", "ring", "selector")  # fmt: skip
-
-    def __init__(self, selector: Selector | None, backlog: Backlog) -> None:
-        self.selector = selector
-        """None: its members take the next record, whatever it is."""
-        self.ring: dict[Subscription, None] = {}
-        """The members of it that records are offered to, in the order of their turns."""
-        self.members = 0
-        """Their number, those that are set aside included."""
-        self.handed_records = 0
-        self.handed_bytes = 0
-        """The records and bytes that it found and that wait no more: a member of it has them, or others do."""
-        self.lag_bytes = 0
-        """The bytes of records that it found."""
-        self._backlog = backlog
-        self._heap: list[Place] = []
-        """The places of records that match."""
-        self._sizes: dict[Key, int] = {}
-        """Their sizes."""
-        self._unseen: dict[Key, None] = {} if selector is None else dict.fromkeys(backlog.requeued.by_key)
-        """Requeued records to look at. Some may have been taken since."""
-        self._order = self._number = 0
-        """The place from which on it has looked at nothing that stands."""
-
-    # -- what its members have to get (Waiting) ---------------------------------------------------------------------
-
-    @property
-    def reading(self) -> QueueCursor:
-        return self._backlog.reading
-
-    @property
-    def lag_records(self) -> int:
-        return len(self._heap)
-
-    @property
-    def has_more(self) -> bool:
-        return self.next() is not None
-
-    def oldest_time(self) -> float | None:
-        found = self.next()
-        if found is None:
-            return None
-        chunk, at = place_in_chunk(found)
-        return chunk.time_of(at)
-
-    @property
-    def may_find(self) -> bool:
-        """Tells whether there are records that it has not looked at."""
-        backlog = self._backlog
-        return bool(self._unseen) or backlog.has_fresh() or backlog.standing.next(self._order, self._number) is not None
-
-    # -- looking ----------------------------------------------------------------------------------------------------
-
-    def note(self, record: RequeuedRecord) -> None:
-        """Notes that a record was requeued, or left its row without a member. It is looked at again."""
-        waiting = self._backlog.requeued.by_key
-        if record.returns or record.key >= (self._order, self._number):
-            self._unseen[record.key] = None
-            if len(self._unseen) > 2 * len(waiting) + FOUND_ENOUGH:
-                self._unseen = {key: None for key in self._unseen if key in waiting}
-
-    def look(self, work: Overdue) -> bool:
-        """Looks for records, as far as this turn's work goes. Returns False if it did not get to those that may be the
-        next ones."""
-        backlog = self._backlog
-        while self._unseen:
-            if work.left <= 0:
-                return False
-            key = next(iter(self._unseen))
-            del self._unseen[key]
-            record = backlog.requeued.by_key.get(key)
-            if record is not None:
-                self._look_at(record, work)
-        while len(self._heap) < FOUND_ENOUGH:
-            if work.left <= 0:
-                return bool(self._heap)
-            found = backlog.standing.next(self._order, self._number)
-            if found is not None:
-                self._look_through(found, work)
-            elif backlog.has_fresh() and not backlog.sorts:
-                backlog.leave_standing(PASSED_AT_ONCE)
-            else:
-                break
-        return True
-
-    def _look_through(self, found: StandingRecord, work: Overdue) -> None:
-        """Looks at what stands in a row, from this record on."""
-        cursor, row, index = found
-        at: int | None = index
-        while at is not None and work.left > 0 and len(self._heap) < FOUND_ENOUGH:
-            self._look_at(StandingRecord(cursor, row, at), work)
-            self._order, self._number = cursor.order, row.chunk.first_number + at + 1
-            at = row.next(at + 1)
-
-    def _look_at(self, one: RequeuedRecord | StandingRecord, work: Overdue) -> None:
-        assert self.selector is not None
-        chunk, at = place_in_chunk(one)
-        size = chunk.size_of(at)
-        work.left -= LOOKED_WORK * self.selector.cost + size // BYTES_A_UNIT
-        try:
-            matches = self.selector.matches(record_at(one.cursor.lane.dialect, chunk, at))
-        except OSError:
-            matches = True  # the disk fails: whoever is to get it reports that
-        if matches and one.key not in self._sizes:
-            heappush(self._heap, (one.rank if isinstance(one, RequeuedRecord) else 0, *one.key))
-            self._sizes[one.key] = size
-            self.lag_bytes += size
-
-    def next(self) -> RequeuedRecord | StandingRecord | None:
-        """Returns the first of what was found that still waits."""
-        while self._heap:
-            _, order, number = self._heap[0]
-            found = self._backlog.find(order, number)
-            if found is not None:
-                return found
-            self.done()
-        return None
-
-    def done(self) -> None:
-        """Notes that the first of what was found does not wait any more."""
-        _, order, number = heappop(self._heap)
-        size = self._sizes.pop((order, number))
-        self.lag_bytes -= size
-        self.handed_records += 1
-        self.handed_bytes += size
+    found: RequeuedRecord | StandingRecord
+    place: Place
+    facts: Found
+    first: bool = False
+    """Set if it is the first of its group that the member gets."""
+    reserved: bool = False
+    """Set if it was reserved for the member."""
 
 
 class Picking:
@@ -181,6 +55,8 @@ class Picking:
         self.pickers: dict[Selector | None, Picker] = {}
         """In the order of their turns."""
         self._of: dict[Subscription, Picker] = {}
+        self.groups: Groups | None = None
+        """None: no message of a group has come."""
 
     def __bool__(self) -> bool:
         return bool(self.pickers)
@@ -197,23 +73,44 @@ class Picking:
             text = f"the consumers of the queue have {SELECTORS_MAX} distinct selectors already, and may have no more"
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
 
-    def join(self, member: Subscription, others: Mapping[Subscription, None]) -> Picker | None:
-        """Takes a new member in. Returns its picker; None if it has no selector. ``others``: those that came before."""
+    def join(self, member: Subscription, others: Mapping[Subscription, None]) -> Waiting | None:
+        """Takes a new member in. Returns what waits for it; None: all that waits. ``others``: those that came before.
+        """
         condition = member.request.options.selector
         if condition is None and not self.pickers:
             return None
         if not self.pickers:
-            self._backlog.on_put = self._note
-            plain = self.pickers[None] = Picker(None, self._backlog)
-            plain.ring, plain.members = dict(others), len(others)
-            self._of = dict.fromkeys(others, plain)
+            self._begin(others)
         selector = None if condition is None else compile_selector(condition)
         if selector not in self.pickers:
-            self.pickers[selector] = Picker(selector, self._backlog)
+            self.pickers[selector] = Picker(selector, self._backlog, grouped=self.groups is not None)
         picker = self._of[member] = self.pickers[selector]
         picker.ring[member] = None
         picker.members += 1
+        if self.groups is not None:
+            return Share(member, picker, self.groups)
         return None if selector is None else picker
+
+    def _begin(self, members: Mapping[Subscription, None]) -> None:
+        """Begins with these members, which have no selectors."""
+        self._backlog.on_put = self._note
+        plain = self.pickers[None] = Picker(None, self._backlog, grouped=self.groups is not None)
+        plain.ring, plain.members = dict(members), len(members)
+        self._of = dict.fromkeys(members, plain)
+
+    def begin_groups(self, members: Mapping[Subscription, None]) -> None:
+        """Keeps to groups from now on, because a message of one has come. Members have what they were given before."""
+        self.groups = Groups()
+        if not self.pickers:
+            self._begin(members)
+        for picker in self.pickers.values():
+            picker.look_anew(grouped=True)
+        for member, picker in self._of.items():
+            if isinstance(member.reader, QueueMember):
+                share, counters = Share(member, picker, self.groups), member.counters
+                skipped, member.reader.waiting = member.reader.skipped(member), share
+                counters.start_at(share.handed_records - counters.written_records - skipped.records,
+                                  share.handed_bytes - counters.handed_bytes - skipped.bytes)  # fmt: skip
 
     def leave(self, member: Subscription) -> None:
         picker = self._of.pop(member, None)
@@ -221,25 +118,80 @@ class Picking:
             return
         picker.ring.pop(member, None)
         picker.members -= 1
+        if self.groups is not None:
+            self.groups.leave(member)
         if picker.selector is not None and not picker.members:
             del self.pickers[picker.selector]
-            if len(self.pickers) == 1:
-                self.stop()
+        if len(self.pickers) == 1 and self.groups is None:
+            self.stop()
 
     def stop(self) -> None:
         self.pickers.clear()
         self._of.clear()
         self._backlog.on_put = None
+        if self.groups is not None:
+            self.groups.clear()
 
     def _note(self, record: RequeuedRecord) -> None:
         for picker in self.pickers.values():
-            if picker.selector is not None:
+            if picker.looks:
                 picker.note(record)
 
     def of(self, member: Subscription) -> Picker | None:
-        """Returns the picker of a member that has a selector."""
+        """Returns the picker of a member, if that looks at records."""
         picker = self._of.get(member)
-        return None if picker is None or picker.selector is None else picker
+        return picker if picker is not None and picker.looks else None
+
+    # -- what a member gets -----------------------------------------------------------------------------------------
+
+    def next_for(self, member: Subscription) -> Offer | None:
+        """Returns the next record for a member; None: nothing was found for it. Reserves what is for others."""
+        picker, groups = self._of[member], self.groups
+        mine = None if groups is None else self._reserved(member, groups)
+        while (found := picker.next()) is not None:
+            place, facts = picker.first()
+            if mine is not None and mine.place < place:
+                return mine
+            owner = None if groups is None or facts.group is None else groups.owner(facts.group)
+            if owner is None or owner is member or groups is None:
+                return Offer(found, place, facts, first=owner is None and facts.group is not None)
+            if groups.full:
+                break
+            theirs = self._of[owner]
+            groups.reserve(owner, place, facts, picker, wanted=theirs is picker or theirs.selects(found))
+            picker.done()
+        return mine
+
+    def _reserved(self, member: Subscription, groups: Groups) -> Offer | None:
+        while (first := groups.first(member)) is not None:
+            place, facts = first
+            found = self._backlog.find(*place[1:])
+            if found is not None:
+                return Offer(found, place, facts, reserved=True)
+            groups.taken(member)
+        return None
+
+    def done(self, member: Subscription, offer: Offer) -> None:
+        """Notes that a member got what it was offered, or that this was dropped."""
+        groups, group = self.groups, offer.facts.group
+        if groups is None:
+            self._of[member].done()
+            return
+        if offer.reserved:
+            groups.taken(member)
+        else:
+            self._of[member].done()
+        if group is not None and offer.facts.closes:
+            groups.close(group)
+        elif group is not None and offer.first:
+            groups.give(group, member)
+
+    def with_reserved(self, picker: Picker) -> list[Subscription]:
+        """Returns some members of a picker for which something is reserved."""
+        if self.groups is None:
+            return []
+        some = islice(self.groups.reserved, RESERVED_FOR)
+        return [member for member in some if member in picker.ring]
 
     # -- turns ------------------------------------------------------------------------------------------------------
 
@@ -262,8 +214,3 @@ class Picking:
         ring = self._of[member].ring
         if ring.pop(member, self) is None:
             ring[member] = None
-
-
-def place_in_chunk(one: RequeuedRecord | StandingRecord) -> tuple[Chunk, int]:
-    """Returns the chunk of a record, and its index there."""
-    return (one.chunk if isinstance(one, RequeuedRecord) else one.row.chunk), one.at

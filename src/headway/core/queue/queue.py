@@ -323,7 +323,8 @@ class Queue:
         picker = self.picking.of(member)
         if self.is_behind(now) or picker is None:
             return self.is_behind(now) or (self.backlog.has_more and bool(self.members.ready(now, 1)))
-        return picker.has_more or picker.may_find
+        groups = self.picking.groups
+        return picker.may_find or (member.has_more and (groups is None or not groups.full))
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no

@@ -60,6 +60,7 @@ ROOMS = {
     "core.policy": ["meters"],
     "core.consumer": ["progress"],
     "core.clients": ["durability", "requests"],
+    "core.queue": ["places"],
     "server.journal": ["entries", "compaction", "writing", "recovery"],
     "store": ["journal", "history"],
     "store.journal": ["disk", "segments", "reading", "recovery"],
@@ -83,6 +84,10 @@ BESIDE = {
     "core.clients": {
         "admission", "consuming", "ending", "intake", "object_names", "polls", "queue_feeds",
         "queues", "restoring", "revoking", "starts", "subscribing", "terms", "writers",
+    },
+    "core.queue": {
+        "acks", "backlog", "binding_set", "dispatch", "drops", "groups", "life", "members", "picker", "picking",
+        "placeholder", "port", "queue", "unsettled", "writing",
     },
     "server": {"listener", "log_format", "main", "reloading", "service"}, "server.journal": set[str](),
     "store": {"atomic_write", "backup", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged",

@@ -162,6 +162,7 @@ public class JmsClient {
             case "start": ((Connection) known.get(said[0])).start(); return "";
             case "stop": ((Connection) known.get(said[0])).stop(); return "";
             case "faults": return String.join("\n", faults.get(said[0]));
+            case "property": return String.valueOf(last.get(said[0]).getObjectProperty(said[1]));
             case "reply_to": known.put(said[1], last.get(said[0]).getJMSReplyTo()); return "";
             case "begin_xa": throw new UnsupportedOperationException();
         }

@@ -83,7 +83,7 @@ BESIDE = {
         "admission", "consuming", "ending", "intake", "object_names", "polls", "queue_feeds",
         "queues", "restoring", "revoking", "starts", "subscribing", "terms", "writers",
     },
-    "server": {"listener", "main", "reloading"}, "server.journal": set[str](),
+    "server": {"listener", "main", "reloading", "running"}, "server.journal": set[str](),
     "store": {"atomic_write", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged", "toml",
               "toml_text"},
     "store.journal": {"journal", "stream"},

@@ -113,6 +113,8 @@ class Engine:
         self._expiries: dict[Connection, asyncio.TimerHandle] = {}
         """Connections that end with their clients' tokens."""
         self._turn_due = False
+        self._stopped = False
+        """Nothing happens any more, also where the loop goes on, which may be another program's."""
         self._read_s: float | None = None
         """Time of the first read of this turn; None: nothing was read."""
         self._ticks = Repeating(loop, settings.server.sweep_s, self._tick)
@@ -136,12 +138,14 @@ class Engine:
         """Schedules a turn. ``read_s``: the time of the read that caused it; None: there was none."""
         if self._read_s is None:
             self._read_s = read_s
-        if not self._turn_due:
+        if not self._turn_due and not self._stopped:
             self._turn_due = True
             self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._turn_due = False
+        if self._stopped:
+            return
         began = self.pulse.begin()
         self.turns += 1
         if self._busy:
@@ -358,3 +362,6 @@ class Engine:
         self._spilling.close()
         self.logins.close()
         self.handshakes.close()
+        for task in self._tasks:
+            task.cancel()
+        self._stopped = True

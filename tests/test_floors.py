@@ -33,7 +33,7 @@ PACKAGE = "headway"
 BESIDE_THE_PACKAGE = ["demo", "bench"]
 
 FLOORS = [
-    "core", "plugins", "wire", "store", "server", "client", "console", "migration", "pipeline", "spark", "cli",
+    "core", "plugins", "wire", "store", "server", "client", "console", "migration", "pipeline", "spark", "embed", "cli",
     "__main__",
     *BESIDE_THE_PACKAGE,
 ]

@@ -1,9 +1,9 @@
 """A broker that runs on a loop: its engine, its listeners and its admin API. It starts and stops with whoever has it:
 ``headway serve`` (main.py), or a program that it is part of (``headway.embed``).
 
-Rule: nothing here is of the process. Signals, the log's format, the limit of open files, garbage collection, the kind of
-loop and the interpreter's settings are their owner's; ``main.py`` sets them for ``serve``. So there may be several of
-these in one process, each on its own loop or all on one.
+Rule: nothing here is of the process. Signals, the log's format, the limit of open files, garbage collection, the kind
+of loop and the interpreter's settings are their owner's; ``main.py`` sets them for ``serve``. So there may be several
+of these in one process, each on its own loop or all on one.
 """
 
 from __future__ import annotations

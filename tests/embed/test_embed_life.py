@@ -9,7 +9,6 @@ import logging
 import resource
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -17,7 +16,9 @@ from typing import Any
 
 import prometheus_client
 import pytest
+from tests.embed.program import main
 from tests.embed.stage import LOOPS, MQTT, config, open_files, play, threads, turns
+from tests.interop.forked import Forked
 from tests.interop.waiting import PATIENCE_S, until
 
 from headway.embed import Broker, ConfigError, Ended, NotRunning, Record, Stopped
@@ -196,56 +197,20 @@ def test_confirmed_is_on_disk_and_a_stop_tells_who_waits(tmp_path: Path) -> None
 
 # -- ends of programs -------------------------------------------------------------------------------------------------
 
-PROGRAM = """
-import asyncio, os, signal, sys
-from headway.embed import Broker
-
-async def main(end):
-    config = {"journal": {"path": sys.argv[1]}, "pool": {"disk_path": sys.argv[1] + "-spill"},
-              "topic": [{"filter": "kept/#", "keep": "1h"}], "listeners": {"mqtt": {"url": "mqtt://127.0.0.1:0"}}}
-    if end == "forgets":
-        broker = Broker(config)
-        await broker.start()
-        await work(broker, end)
-        main.broker = broker
-        return
-    async with Broker(config) as broker:
-        await work(broker, end)
-
-async def work(broker, end):
-    await broker.publish("kept/1", end)
-    await broker.publish("kept/2", "unconfirmed", confirm=False)
-    if end == "raises":
-        raise ValueError("of the program")
-    if end == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if end == "exits":
-        sys.exit(3)
-    if end == "interrupted":
-        os.kill(os.getpid(), signal.SIGINT)
-    if end == "cancelled":
-        asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
-    if end in ("interrupted", "cancelled"):
-        async for record in broker.subscribe("none"):
-            pass
-
-asyncio.run(main(sys.argv[2]))
-"""
 ENDS = {
     "ends": (0, ""), "raises": (1, "ValueError: of the program"), "exits": (3, ""), "forgets": (0, ""),
-    "interrupted": (-signal.SIGINT, "KeyboardInterrupt"), "cancelled": (1, "CancelledError"), "killed": (-9, ""),
+    "interrupted": (1, "KeyboardInterrupt"), "cancelled": (1, "CancelledError"), "killed": (-9, ""),
 }  # fmt: skip
+"""Exit code, and the last line on stderr."""
 
 
 def test_it_stops_with_its_program_however_that_ends(tmp_path: Path) -> None:
-    programs = {}
-    for end in ENDS:
-        command = [sys.executable, "-c", PROGRAM, str(tmp_path / end), end]
-        programs[end] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    logs = {end: tmp_path / f"{end}.log" for end in ENDS}
+    programs = {end: Forked(main, [str(tmp_path / end), end], logs[end]) for end in ENDS}
     for end, (code, told) in ENDS.items():
-        _, errors = programs[end].communicate(timeout=PATIENCE_S)
-        assert programs[end].returncode == code, (end, errors)
-        assert told in errors.strip().splitlines()[-1] if told else not errors, (end, errors)
+        assert programs[end].wait() == code, (end, logs[end].read_text())
+        said = logs[end].read_text().strip()
+        assert told in said.splitlines()[-1] if told else not said, (end, said)
 
     async def story(end: str) -> None:
         own = {"journal": {"path": str(tmp_path / end)}}

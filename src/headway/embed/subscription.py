@@ -31,7 +31,7 @@ class Ended(HeadwayError):
 
 
 class Subscription:
-    """What :meth:`Broker.subscribe` returns. It stands from then on: no record that is published later is missed.
+    """A subscription, from :meth:`Broker.subscribe`. It stands from then on: no later record is missed.
 
     ::
 

@@ -59,7 +59,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     event: str = ""
     qos: int = 0
     retain: bool = False
-    """It is a retained record, from before the subscription."""
+    """Set for a retained record, from before the subscription."""
     content_type: str | None = None
     response_topic: str | None = None
     correlation_data: bytes | None = None
@@ -99,7 +99,7 @@ Delivered = Record | Gap | Mark
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the records of a run have in common."""
+    """The head of a frame: all that the records of a run have in common."""
 
     topic: str
     event: str

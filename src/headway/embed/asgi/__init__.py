@@ -1,6 +1,7 @@
-"""The broker as an ASGI application."""
-from typing import Any
+"""The broker as an ASGI application, which a web framework mounts. It needs no library but the broker's own."""
 
+from headway.embed.asgi.application import Application
 
-class Application:
-    def __init__(self, broker: Any) -> None: ...
+__all__ = [
+    "Application",
+]

@@ -114,7 +114,7 @@ class Engine:
         """Connections that end with their clients' tokens."""
         self._turn_due = False
         self.stopped = False
-        """Nothing happens any more, also where the loop goes on, which may be another program's."""
+        """Set at the end: there are no more turns, also where the loop goes on, which may be another program's."""
         self._read_s: float | None = None
         """Time of the first read of this turn; None: nothing was read."""
         self._ticks = Repeating(loop, settings.server.sweep_s, self._tick)

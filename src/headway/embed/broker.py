@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import msgspec
 
@@ -14,15 +14,13 @@ from headway.core.base import HeadwayError, Reason, Refused
 from headway.core.consumer import SubscribeRequest, SubscriptionOptions, Use, read_options
 from headway.core.message import NO_PROPERTIES, BadTopic, Properties, Record, Run, validate_topic
 from headway.core.query import NoState, state_of
+from headway.embed.asgi import Application
 from headway.embed.config import Config, settings_of
 from headway.embed.publisher import Publisher
 from headway.embed.subscription import Subscription
 from headway.server.config import PROGRAM_LISTENER
 from headway.server.running import Running
 from headway.wire.program import ProgramDialect
-
-if TYPE_CHECKING:
-    from headway.embed.asgi import Application
 
 
 class NotRunning(HeadwayError):
@@ -240,8 +238,6 @@ class Broker:
     def asgi(self) -> Application:
         """Returns the broker as an ASGI application, for ``app.mount("/headway", broker.asgi())``. It may be made
         before the broker is started. See docs/EMBED.md for what it answers, and to whom."""
-        from headway.embed.asgi import Application
-
         return Application(self)
 
 

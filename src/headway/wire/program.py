@@ -133,7 +133,7 @@ class ProgramDialect(msgspec.Struct, frozen=True):
         parts, ends, at = [], [], 0
         keys = compile_key(self.key).of_run(run) if self.key else [None] * len(run)
         for index, key in enumerate(keys):
-            frame = _frame(_RECORD, first_sequence + index, key or told, head, run.payload(index))
+            frame = _frame(_RECORD, first_sequence + index, told if key is None else key, head, run.payload(index))
             parts.append(frame)
             at += len(frame)
             ends.append(at)
@@ -163,7 +163,7 @@ class ProgramDialect(msgspec.Struct, frozen=True):
             return before + _frame(_MARK, 0, None, _encode((mark, told)), b"")
         head, told_key = _head(record.topic, record.properties, record.qos, retain=retain)
         key = compile_key(self.key).of(record) if self.key else None
-        return before + _frame(_RECORD, record.sequence, key or told_key, head, record.payload)
+        return before + _frame(_RECORD, record.sequence, told_key if key is None else key, head, record.payload)
 
     def with_gap(self, frame: bytes, gap: SkippedRecords) -> bytes | None:
         return _gap(gap) + frame

@@ -14,17 +14,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from headway.core.base import HeadwayError
 from headway.embed.asgi.admittance import Admittance, Came, Closed
 from headway.embed.asgi.requests import pass_on
 from headway.embed.asgi.sockets import carry
+from headway.server.running import Running
 from headway.server.websocket import Refusal
-
-if TYPE_CHECKING:
-    from headway.embed.broker import Broker
-    from headway.server.running import Running
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -32,10 +29,19 @@ Send = Callable[[Message], Awaitable[None]]
 POLICY_VIOLATION = 1008
 
 
+class Host(Protocol):
+    """The broker, as its application sees it."""
+
+    @property
+    def running(self) -> Running: ...
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
 class Application:
     """An ASGI 3 application. Alone, without a framework around it, it starts and stops the broker with the server."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Host) -> None:
         self._broker = broker
         self._admittance = Admittance()
 

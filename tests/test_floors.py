@@ -34,7 +34,7 @@ BESIDE_THE_PACKAGE = ["demo", "bench"]
 
 FLOORS = [
     "core", "plugins", "wire", "store", "server", "client", "console", "migration", "pipeline", "spark", "trouble",
-    "cli",
+    "embed", "cli",
     "__main__",
     *BESIDE_THE_PACKAGE,
 ]
@@ -89,7 +89,7 @@ BESIDE = {
         "acks", "backlog", "binding_set", "dispatch", "drops", "groups", "life", "members", "picker", "picking",
         "placeholder", "port", "queue", "unsettled", "writing",
     },
-    "server": {"listener", "log_format", "main", "reloading", "service"}, "server.journal": set[str](),
+    "server": {"listener", "log_format", "main", "reloading", "running", "service"}, "server.journal": set[str](),
     "store": {"atomic_write", "backup", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged",
               "toml", "toml_text"},
     "store.journal": {"journal", "stream"},

@@ -78,22 +78,28 @@ class Admin:
         self._secure: HttpsListener | None = None
         self.url = ""
 
-    async def start(
+    async def start(self) -> None:
+        """Gets ready to answer requests, wherever they come from."""
+        await self._runner.setup()
+        self._writers.start()
+
+    def connection(self) -> asyncio.BaseProtocol:
+        """Returns the protocol for a connection that somebody else accepted: it is given bytes, and a transport."""
+        server = self._runner.server
+        assert server is not None
+        return self._access.connection(server)
+
+    async def listen(
         self, host: str, port: int, tls: TlsContext | None = None, passed: socket.socket | None = None
     ) -> None:
         """Listens; with ``tls``, by HTTPS. ``passed``: a socket that listens already, in place of one at this address.
         Raises OSError if the address cannot be had."""
-        await self._runner.setup()
-        server, engine, sock = self._runner.server, self._engine, bound(host, port) if passed is None else passed
-        assert server is not None
-        self._writers.start()
+        engine, sock = self._engine, bound(host, port) if passed is None else passed
         if tls is not None:
-            self._secure = HttpsListener(
-                sock, engine.handshakes, engine.pulse, lambda: self._access.connection(server), tls
-            )
+            self._secure = HttpsListener(sock, engine.handshakes, engine.pulse, self.connection, tls)
             self.url = self._secure.url
             return
-        self._listening = await engine.loop.create_server(lambda: self._access.connection(server), sock=sock)
+        self._listening = await engine.loop.create_server(self.connection, sock=sock)
         here = self._listening.sockets[0].getsockname()
         self.url = f"http://[{here[0]}]:{here[1]}" if ":" in here[0] else f"http://{here[0]}:{here[1]}"
 

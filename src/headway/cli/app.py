@@ -32,6 +32,7 @@ from headway.core.base import ConfigError, unknown
 from headway.server.config import (
     PASSWORD_BYTES_MAX,
     PRESETS,
+    Settings,
     bad_certificates,
     default_text,
     describe,
@@ -149,15 +150,7 @@ def serve(
       headway serve --config headway.toml
       headway serve -c test.toml --ready-file ready.json with port 0 in its URLs: takes free ports, and says which
     """
-    if preset and config is not None:
-        raise ConfigError("--preset and --config: one or the other (--preset with --print-config: to start from)")
-    if record and config is not None:
-        raise ConfigError("--record and --config: one or the other (in a config: [journal], and a [[topic]] with keep)")
-    if record:
-        text = preset_text(preset) if preset else default_text()
-        settings = parse_settings(recording_text(text, record, data))
-    else:
-        settings = parse_settings(preset_text(preset)) if preset else load_settings(config)
+    settings = _served(config, preset, record or [], data)
     if print_config:
         typer.echo(settings.text, nl=not settings.text.endswith("\n"))
         return
@@ -174,6 +167,18 @@ def serve(
         raise typer.Exit(run(settings, ready_file, repair=repair))
     finally:
         ready_file.unlink(missing_ok=True)
+
+
+def _served(config: Path | None, preset: str, record: list[str], data: Path) -> Settings:
+    """Returns the settings that ``serve`` was asked for. Raises ConfigError."""
+    if config is None:
+        text = preset_text(preset) if preset else default_text()
+        return parse_settings(recording_text(text, record, data) if record else text)
+    if preset:
+        raise ConfigError("--preset and --config: one or the other (--preset with --print-config: to start from)")
+    if record:
+        raise ConfigError("--record and --config: one or the other (in a config: [journal], and a [[topic]] with keep)")
+    return load_settings(config)
 
 
 @app.command(short_help="Find every mistake in a config.")

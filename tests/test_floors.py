@@ -54,7 +54,7 @@ ROOMS = {
     ],
     "server": [
         "protocols", "config", "loop", "journal", "recorded", "offline", "logins", "transport", "connections",
-        "websocket", "engine", "peers", *PROTOCOLS, "http", "streams", "admin",
+        "websocket", "engine", "peers", *PROTOCOLS, "http", "streams", "console", "admin",
     ],
     "core.policy": ["meters"],
     "core.consumer": ["progress"],

@@ -22,6 +22,8 @@ from headway.core.policy.causes import (
     ON_ITS_WAY_BYTES,
     STEADY_SHARE,
     explain,
+    explain_cause,
+    find_cause,
     find_reason,
 )
 from headway.core.policy.condition import AllOf, AnyOf, Comparison, Condition, Reading
@@ -63,11 +65,11 @@ from headway.core.policy.verdict import Verdict, VerdictBook, judge, judge_press
 __all__ = [
     "Action", "ActionInfo", "ActionKind", "ACTIONS", "AHEAD", "AllOf", "ANY_LUMP_BYTES", "AnyOf", "BLOCKED_S",
     "BURST_FACTOR", "Case", "Comparison", "Condition", "CONDITIONS", "Decision", "DecisionKind", "EASE", "evaluate",
-    "explain", "find_reason", "Figures", "FlapControl", "HTTP_LISTENER", "judge", "judge_pressure", "LATE_ACK_S",
-    "Lateness", "leading", "Look", "Meter", "MeterInfo", "METERS", "minds_acks", "Move", "move", "NO_CREDIT_S",
-    "NO_POLICY", "ON_ITS_WAY_BYTES", "parse_policies", "parse_policy", "parse_trials", "PAUSES", "plugged_action",
-    "plugged_condition", "plugged_meter", "PluggedAction", "PluggedCondition", "PluggedMeter", "Policy",
-    "policy_for", "policy_for_any", "policy_named", "PolicyState", "RARE_S", "RATE_WINDOW_S", "Reading",
-    "replace_policy", "Rule", "Sample", "STEADY_SHARE", "tell", "Trial", "try_out", "UNSEEN_S", "UsualPause",
-    "Verdict", "VerdictBook", "Which",
+    "explain", "explain_cause", "find_cause", "find_reason", "Figures", "FlapControl", "HTTP_LISTENER", "judge",
+    "judge_pressure", "LATE_ACK_S", "Lateness", "leading", "Look", "Meter", "MeterInfo", "METERS", "minds_acks",
+    "Move", "move", "NO_CREDIT_S", "NO_POLICY", "ON_ITS_WAY_BYTES", "parse_policies", "parse_policy",
+    "parse_trials", "PAUSES", "plugged_action", "plugged_condition", "plugged_meter", "PluggedAction",
+    "PluggedCondition", "PluggedMeter", "Policy", "policy_for", "policy_for_any", "policy_named", "PolicyState",
+    "RARE_S", "RATE_WINDOW_S", "Reading", "replace_policy", "Rule", "Sample", "STEADY_SHARE", "tell", "Trial",
+    "try_out", "UNSEEN_S", "UsualPause", "Verdict", "VerdictBook", "Which",
 ]

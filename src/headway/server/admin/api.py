@@ -22,6 +22,7 @@ from headway.server.admin.metrics import Metrics
 from headway.server.admin.preview import preview
 from headway.server.admin.verdicts import Verdicts
 from headway.server.config import TlsContext, parse_settings
+from headway.server.console import Console
 from headway.server.engine import Engine
 from headway.server.http import IDLE_S, AccessControl, HttpsListener, Refusal, json_answer, read_text
 from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
@@ -65,9 +66,10 @@ class Admin:
         self._cursors = CursorHandlers(engine)
         self._writers = WriterHandlers(engine)
         self._states = StateHandlers(engine)
+        self._console = Console(engine, self._access.may_change)
         self._app.add_routes([
             *self._records.routes(), *self._cursors.routes(), *self._writers.routes(), *self._states.routes(),
-            *javascript.routes(),
+            *javascript.routes(), *self._console.routes(),
         ])  # fmt: skip
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S,
                                      keepalive_timeout=IDLE_S, logger=_log)  # fmt: skip
@@ -81,6 +83,7 @@ class Admin:
         server, engine, sock = self._runner.server, self._engine, bound(host, port)
         assert server is not None
         self._writers.start()
+        self._console.start()
         if tls is not None:
             self._secure = HttpsListener(
                 sock, engine.handshakes, engine.pulse, lambda: self._access.connection(server), tls
@@ -101,6 +104,7 @@ class Admin:
             self._listening.close()
         if self._secure is not None:
             self._secure.close()
+        await self._console.stop()
         _log.addFilter(_no_late_answer)
         try:
             await self._runner.cleanup()
@@ -120,7 +124,7 @@ class Admin:
             "uptime_s": round(engine.now() - engine.started_s, 3), "wall_s": time.time(),
             "connections": len(engine.connections), "memory_rss_bytes": memory_rss_bytes(),
             "memory_peak_bytes": memory_peak_bytes(), "longest_turn_ms": round(engine.longest_turn_s * 1000, 3),
-            "loop": _loop(engine.pulse),
+            "loop": _loop(engine.pulse), "console": self._console.stats(),
             "connections_refused": engine.connections_refused, "protocol_errors": engine.protocol_errors,
         }  # fmt: skip
         telemetry = engine.telemetry

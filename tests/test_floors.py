@@ -50,7 +50,7 @@ NAMES_A_PROTOCOL = {
 ROOMS = {
     "core": [
         "base", "message", "selector", "log", "forms", "permission", "allowance", "policy", "consumer", "receipts",
-        "delivery", "routing", "query", "live", "queue", "clients", "governance", "telemetry",
+        "delivery", "routing", "query", "live", "queue", "clients", "governance", "operating", "telemetry",
     ],
     "server": [
         "protocols", "config", "loop", "journal", "recorded", "offline", "logins", "transport", "connections",
@@ -72,7 +72,7 @@ WITHOUT_FACES = {"pipeline", "pipeline.lab"}
 BESIDE = {
     "core": {"broker"},
     "core.policy": {
-        "action", "case", "causes", "condition", "decision", "evaluation", "flap",
+        "action", "case", "causes", "condition", "decision", "evaluation", "flap", "outlook",
         "plugged_condition", "policy", "rule", "rule_state", "table", "trial", "verdict",
     },
     "core.consumer": {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,8 +17,10 @@ from bench.wires.packets import encode_publish
 from tests.interop.chromium import CHROMIUM, Page, chromium
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
-from tests.interop.raw import Raw
-from tests.interop.waiting import until
+from tests.interop.raw import Message, Raw
+from tests.interop.waiting import PATIENCE_S, until
+
+from headway.server.config.auth import hash_password
 
 BYTES_MAX = 300_000
 CONFIG = """
@@ -53,10 +57,10 @@ def slow(house: BrokerProcess, name: str) -> Iterator[Raw]:
     client.close()
 
 
-def stuck(house: BrokerProcess, name: str, topic: str) -> Raw:
-    client = Raw(house.port, name, receive_buffer=4096)
+def stuck(house: BrokerProcess, name: str, topic: str, **login: Any) -> Raw:
+    client = Raw(house.port, name, receive_buffer=4096, **login)
     client.subscribe(topic)
-    with Raw(house.port) as publisher:
+    with Raw(house.port, **login) as publisher:
         for _ in range(200):
             publisher.send(encode_publish(topic, b"x" * 2000, version=5))
     until(lambda: house.verdicts(name), what="a verdict")
@@ -128,6 +132,127 @@ def test_names_are_text_whatever_is_in_them(house: BrokerProcess, tmp_path: Path
     look(tmp_path, story)
     for client in clients:
         client.close()
+
+
+def test_a_client_is_disconnected_with_the_keyboard_alone(
+    house: BrokerProcess, slow: Raw, name: str, tmp_path: Path
+) -> None:
+    async def story(page: Page) -> None:
+        await page.open(f"{house.admin}/")
+        await page.until(f"{row_of(f'slow-{name}')} !== undefined")
+        key = await page.value(f"{row_of(f'slow-{name}')}.querySelector('a').hash")
+        await page.tab_to(f"a[href='{key}']")
+        await page.press("Enter")
+        await page.until(f"document.querySelector('h1')?.textContent === 'slow-{name}'")
+        await page.until("document.querySelectorAll('.plot').length > 0")
+        rules = await page.value("document.querySelector('.rules').textContent")
+        assert "does not read" in rules
+        assert "in force" in rules, "the rule that has fired"
+        assert "limit 10 min" in rules, "the distance to the limit of the other"
+        assert "does not read" in await page.value("document.querySelector('.deeds').textContent")
+        await page.tab_to("#move-kick")
+        await page.press("Enter")
+        await page.until("document.querySelector('dialog')?.open")
+        assert f"slow-{name}" in await page.value("document.querySelector('dialog').textContent"), "who it is for"
+        await page.press("Escape")
+        await page.until("document.querySelector('dialog') === null")
+        assert house.consumer(f"slow-{name}"), "nothing happens without a yes"
+        assert await page.value("document.activeElement.id") == "move-kick", "the focus is where it was"
+        await page.press("Enter")
+        await page.until("document.querySelector('dialog')?.open")
+        await page.tab_to("#confirm")
+        await page.press("Enter")
+        await page.until("document.querySelector('.moves').textContent.includes('disconnected by an operator')")
+        assert page.complaints == []
+
+    look(tmp_path, story)
+    until(lambda: not house.consumer(f"slow-{name}"), what="it is gone")
+    (end,) = house.get(f"/v1/why/slow-{name}")["ends"]
+    assert end["reason"] == "admin"
+
+
+def move(house: BrokerProcess, **wanted: str) -> tuple[int, dict[str, str]]:
+    request = urllib.request.Request(
+        f"{house.admin}/v1/moves", json.dumps(wanted).encode(), {"Content-Type": "application/json"}, method="POST"
+    )
+    if house.login:
+        request.add_header("Authorization", house.basic)
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def test_a_client_that_is_skipped_goes_on_at_the_end_and_why_tells_who_did_it(
+    house: BrokerProcess, slow: Raw, name: str
+) -> None:
+    status, told = move(house, client=f"slow-{name}", move="skip")
+    assert status == 200, told
+    (verdict, *_) = house.verdicts(f"slow-{name}")
+    assert verdict["cause"] == "operator"
+    assert verdict["text"] == told["text"]
+    assert "skipped to the end by an operator" in told["text"]
+    until(lambda: house.consumer(f"slow-{name}")["lag_records"] == 0, what="nothing waits any more")
+    with Raw(house.port) as publisher:
+        publisher.send(encode_publish(f"desk/{name}", b"the next", version=5))
+    while (message := slow.expect(Message)).payload != b"the next":
+        pass
+    assert int(dict(message.properties.user)["gap-records"]) > 0
+    assert move(house, client=f"slow-{name}", move="skip")[0] == 409, "nothing waits"
+    assert move(house, client="nobody", move="skip")[0] == 404
+    assert move(house, client=f"slow-{name}", move="dance")[0] == 400
+    assert house.call("/v1/moves", "POST", '{"move": "skip", "client": "nobody"}')[0] == 415, "not as JSON"
+
+
+def test_a_client_is_conflated_once_and_given_patience(house: BrokerProcess, slow: Raw, name: str) -> None:
+    assert move(house, client=f"slow-{name}", move="patience", patience="10m")[0] == 200
+    assert move(house, client=f"slow-{name}", move="patience", patience="soon")[0] == 400
+    assert move(house, client=f"slow-{name}", move="conflate")[0] == 200
+    asked = [one["action"] for one in house.verdicts(f"slow-{name}") if one["cause"] == "operator"]
+    assert [one["name"] or one["kind"] for one in asked] == ["conflate", "patience"]
+    assert sum(house.consumer(f"slow-{name}")["gap_records"].values()) > 0
+
+
+USERS = """
+[auth.users]
+ann = "{ann}"
+bob = "{bob}"
+[auth.admin]
+read = ["ann", "bob"]
+change = ["ann"]
+"""
+
+
+def test_who_may_not_change_sees_no_buttons_and_is_refused(start: BrokerFactory, tmp_path: Path) -> None:
+    users = USERS.format(ann=hash_password("of ann"), bob=hash_password("of bob"))
+    house = start(CONFIG + users, server={"send_buffer": "16KiB"})
+    house.login = "ann:of ann"
+    client = stuck(house, "slow", "desk/1", username="ann", password=b"of ann")
+    house.login = ""
+    assert house.call("/")[0] == 401
+    assert house.call("/v1/console/events")[0] == 401
+    house.login = "bob:of bob"
+    assert move(house, client="slow", move="skip")[0] == 403
+    assert house.call("/v1/clients/slow", "DELETE")[0] == 403
+
+    async def story(page: Page) -> None:
+        await page.log_in("bob", "of bob")
+        await page.open(f"{house.admin}/")
+        await page.until(f"{row_of('slow')} !== undefined")
+        await page.value(f"{row_of('slow')}.querySelector('a').click()")
+        await page.until("document.querySelector('.rules tbody tr') !== null")
+        assert await page.value("document.querySelectorAll('.buttons').length") == 0
+        assert "change nothing" in await page.value("document.querySelector('main').textContent")
+
+    look(tmp_path, story)
+    house.login = "ann:of ann"
+    assert house.get("/v1/console/me") == {"user": "ann", "may_change": True}
+    status, told = move(house, client="slow", move="skip")
+    assert status == 200
+    assert "by an operator (ann)" in told["text"]
+    client.close()
 
 
 def test_no_other_page_can_have_the_broker_do_anything(house: BrokerProcess, slow: Raw, name: str) -> None:

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from headway import __version__
-from headway.core.base import ConfigError, Reason
+from headway.core.base import ConfigError
 from headway.core.consumer import Session
 from headway.core.governance import conflated_by
 from headway.server.admin import javascript
@@ -22,7 +22,7 @@ from headway.server.admin.metrics import Metrics
 from headway.server.admin.preview import preview
 from headway.server.admin.verdicts import Verdicts
 from headway.server.config import TlsContext, parse_settings
-from headway.server.console import Console
+from headway.server.console import Console, kick, operator
 from headway.server.engine import Engine
 from headway.server.http import IDLE_S, AccessControl, HttpsListener, Refusal, json_answer, read_text
 from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
@@ -195,12 +195,7 @@ class Admin:
         return json_answer(await preview(self._engine, settings.policies))
 
     async def _disconnect(self, request: web.Request) -> web.Response:
-        client, engine = request.match_info["client"], self._engine
-        session = engine.broker.registry.sessions.get(client)
-        if session is None or not session.connected:
-            raise Refusal(404, f"no client {client!r} is connected")
-        engine.broker.expel(session, Reason.ADMIN, "disconnected by an operator", engine.now())
-        engine.turn_soon()
+        kick(self._engine, request.match_info["client"], operator(request))
         return web.Response(status=204)
 
     async def _page(self, _: web.Request) -> web.Response:

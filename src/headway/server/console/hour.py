@@ -10,7 +10,10 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
 
+from headway.core.consumer import Subscription
 from headway.core.log import Pool, Tab
 from headway.core.policy import Sample
 from headway.server.console.names import Name
@@ -28,13 +31,31 @@ BROKER = (
     "in_records", "in_bytes", "out_records", "out_bytes", "consumers", "slow", "paused", "memory_bytes", "disk_bytes",
     "rss_bytes", "late_p99_s", "late_max_s",
 )  # fmt: skip
+NAMES_MAX = 16
 _SERIES_BYTES = 2000
 """A series besides its samples: the objects, and the names in the tables."""
 
 
+class Terms(NamedTuple):
+    """Terms of a consumer: all that decides which policy it has."""
+
+    names: tuple[str, ...] = ()
+    durable: bool = False
+    listener: str = ""
+    policy: str = ""
+    """The policy that it asked for by name."""
+    keyed: bool = False
+
+    @classmethod
+    def of(cls, one: Subscription) -> Terms:
+        names = tuple(islice(one.reader.names(one), NAMES_MAX))
+        return cls(names, one.durable, one.session.listener, one.request.options.policy or "", one.keyed)
+
+
 class Series:
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], terms: Terms | None = None) -> None:
         self.names = names
+        self.terms = terms or Terms()
         self.times = array("d")
         self.columns = [array("f") for _ in names]
 
@@ -72,10 +93,10 @@ class Hour:
         """Series of consumers that were in trouble; first the one that has gone longest without a sample."""
         self._tab = Tab(pool)
 
-    def add(self, name: Name, wall_s: float, sample: Sample) -> None:
+    def add(self, name: Name, wall_s: float, sample: Sample, terms: Terms | None = None) -> None:
         series = self.consumers.get(name)
         if series is None:
-            series = self.consumers[name] = Series(METERS)
+            series = self.consumers[name] = Series(METERS, terms)
             if len(self.consumers) > CONSUMERS_MAX:
                 self.consumers.popitem(last=False)
         self.consumers.move_to_end(name)

@@ -44,7 +44,7 @@ USER = web.RequestKey("user", str)
 IDENTITY = web.RequestKey("identity", Identity)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _READING = ("GET", "HEAD")
-_ONLY_ASKING = ("/v1/preview",)
+_ONLY_ASKING = ("/v1/preview", "/v1/console/replay")
 DATA = ("/v1/topics", "/v1/state/", "/v1/cursors/", "/v1/writers/")
 """Paths at which programs read and publish records begin so."""
 PUBLIC = "/javascript/"

@@ -1,11 +1,17 @@
 /** The console: one page, a view per address behind `#/`, and a feed that all views share. */
 
 import { board } from "./board.js";
+import { client, consumer } from "./consumer.js";
 import { h, mark, say, shown } from "./dom.js";
 import { Feed } from "./feed.js";
 import { ask } from "./request.js";
 
-const VIEWS = [["", "Board", board]];
+/** By the address: its word, the view, and whether it is not in the head. */
+const VIEWS = [
+  ["", "Board", board],
+  ["consumer", "Consumer", consumer, true],
+  ["client", "Client", client, true],
+];
 const LINK = { live: "live", late: "the broker is silent", lost: "not connected; trying again" };
 
 const main = document.getElementById("main");

@@ -97,15 +97,18 @@ class Page:
 
     async def until(self, expression: str, seconds: float = PATIENCE_S) -> Any:
         """Waits until the expression is true in the page."""
-        async with asyncio.timeout(seconds):
-            while True:
-                try:
-                    found = await self.value(expression)
-                except AssertionError:
-                    found = None  # the page is not there yet
-                if found:
-                    return found
-                await asyncio.sleep(0.02)
+        deadline = asyncio.get_running_loop().time() + seconds
+        while True:
+            try:
+                found = await self.value(expression)
+            except AssertionError:
+                found = None  # the page is not there yet
+            if found:
+                return found
+            if asyncio.get_running_loop().time() > deadline:
+                shown = await self.value("document.body.innerText")
+                raise AssertionError(f"still not {expression}; the page shows: {shown}; {self.complaints}")
+            await asyncio.sleep(0.02)
 
     async def press(self, key: str) -> None:
         code, text = KEYS.get(key, (ord(key.upper()[0]), key))

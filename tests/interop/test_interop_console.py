@@ -19,7 +19,9 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Message, Raw
 from tests.interop.waiting import PATIENCE_S, until
+from typer.testing import CliRunner
 
+from headway.cli.app import app
 from headway.server.config.auth import hash_password
 
 BYTES_MAX = 300_000
@@ -213,6 +215,59 @@ def test_a_client_is_conflated_once_and_given_patience(house: BrokerProcess, slo
     asked = [one["action"] for one in house.verdicts(f"slow-{name}") if one["cause"] == "operator"]
     assert [one["name"] or one["kind"] for one in asked] == ["conflate", "patience"]
     assert sum(house.consumer(f"slow-{name}")["gap_records"].values()) > 0
+
+
+def test_the_command_line_makes_the_same_moves(house: BrokerProcess, slow: Raw, name: str) -> None:
+    def run(*words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(app, ["consumer", *words, "--admin", house.admin])
+        return done.exit_code, done.output
+
+    code, said = run("patience", f"slow-{name}", "10m")
+    assert (code, "patience by an operator" in said) == (0, True), said
+    assert run("skip", f"slow-{name}", "--filter", "other/#")[0] != 0
+    code, said = run("skip", f"slow-{name}", "--filter", f"desk/{name}")
+    assert (code, "skipped to the end by an operator" in said) == (0, True), said
+    assert run("conflate", f"slow-{name}")[0] == 2, "nothing waits"
+    code, said = run("kick", f"slow-{name}")
+    assert (code, "disconnected by an operator" in said) == (0, True), said
+    assert run("kick", f"slow-{name}")[0] == 2
+
+
+def test_every_view_shows_what_it_is_for(house: BrokerProcess, slow: Raw, name: str, tmp_path: Path) -> None:
+    async def story(page: Page) -> None:
+        async def view(address: str, shows: str) -> None:
+            await page.open(f"{house.admin}/#/{address}")
+            await page.until(f"document.querySelector('main').textContent.includes({shows!r})")
+
+        await view("queues", f"desk/{name}")
+        await page.until("document.querySelector('[href=\"#/queues/desk%2F%23\"]') !== null")
+        await view("queues/desk%2F%23", "keys, as of offset")
+        await page.until("document.querySelectorAll('main tbody tr').length > 0")
+        await page.value("document.querySelector('#order').value = 'no ( order'")
+        await page.value("document.querySelector('form').requestSubmit()")
+        await page.until("document.querySelector('[role=status].note').textContent.includes('order')")
+        await view("publishers", "flows")
+        await view("pools", "global")
+        await page.until("document.querySelectorAll('.plot').length === 8")
+        await view("verdicts", f"slow-{name}")
+        await page.value("document.querySelector('#who').value = 'nobody-*'")
+        await page.value("document.querySelector('#who').form.requestSubmit()")
+        await page.until("document.querySelector('main').textContent.includes('a quiet night')")
+        await view(f"client/slow-{name}", "What its policy would do next")
+        await view("policies", "As it is in force")
+        text = "document.querySelector('#policy')"
+        await page.value(f"{text}.value = {text}.value.replace('200ms', '1ms').replace('notify', 'disconnect')")
+        await page.value(f"{text}.dispatchEvent(new Event('input'))")
+        await page.until("document.querySelector('[aria-label=Now]').textContent.includes('disconnected')")
+        await page.until(f"document.querySelector('main').textContent.includes('slow-{name}')")
+        await page.value(f"{text}.value = '[[policy]]'")
+        await page.value(f"{text}.dispatchEvent(new Event('input'))")
+        await page.until("document.querySelector('#verdict').dataset.grave === 'bad'")
+        assert "needs a name" in await page.value("document.querySelector('#verdict').textContent")
+        refused = [one for one in page.complaints if "400 (Bad Request)" not in one]  # of the two mistakes made here
+        assert refused == []
+
+    look(tmp_path, story)
 
 
 USERS = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from tests.server.served import serve
 from headway.core.log import Pool
 from headway.core.policy import Sample
 from headway.server.admin.api import Admin
+from headway.server.config import parse_settings
 from headway.server.console import pages
 from headway.server.console.console import Console
-from headway.server.console.hour import CONSUMERS_MAX, METERS, SAMPLES_MAX, Hour
+from headway.server.console.hour import CONSUMERS_MAX, METERS, SAMPLES_MAX, Hour, Terms
 from headway.server.console.names import KNOWN_MAX, Known, Name
+from headway.server.console.replay import replay
 from headway.server.console.walk import LOOKS, LOOKS_A_TURN, ROWS_MAX, Walk
 
 ASK = b"GET /v1/console/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -215,6 +218,49 @@ def test_names_are_known_by_keys_of_one_length_and_not_for_ever() -> None:
     for number in range(KNOWN_MAX):
         known.key(Name(str(number), "t", ""))
     assert known.find(key) is None
+
+
+BLOCKED = """
+[[policy]]
+name = "all"
+[[policy.rule]]
+when = { blocked_time = "20s" }
+then = "disconnect"
+[[policy.rule]]
+when = { lag_records = 1_000_000 }
+then = "disconnect"
+"""
+
+
+def test_the_last_hour_is_judged_again_by_other_policies() -> None:
+    hour, known = Hour(Pool("", 1 << 30, 0)), Known()
+    for moment in range(20):
+        stuck = Sample(lag_records=9, lag_bytes=900, lag_age=5.0 * moment, blocked_time=5.0 * moment)
+        hour.add(Name("stuck", "t", ""), 1000.0 + 5 * moment, stuck, Terms(("t",)))
+        hour.add(Name("well", "t", ""), 1000.0 + 5 * moment, Sample(lag_records=9, lag_age=0.1), Terms(("t",)))
+    found = asyncio.run(replay(hour, known, parse_settings(BLOCKED).policies))
+    (hit,) = found["hits"]
+    assert (hit["client"], hit["rule"], hit["wall_s"]) == ("stuck", 1, 1025.0)
+    assert hit["text"] == "no bytes taken for 25 s (limit 20 s)"
+    assert (found["consumers"], found["samples"]) == (2, 40)
+
+
+def luminance(colour: str) -> float:
+    parts = (int(colour[at:at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_every_text_has_enough_contrast_in_light_and_in_dark() -> None:
+    schemes = re.findall(r":root \{(.*?)\}", pages.pages()["console.css"].body.decode(), re.DOTALL)
+    assert len(schemes) == 2
+    for scheme in schemes:
+        colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", scheme))
+        pairs = [(text, ground) for text in ("ink", "soft", "accent", "good", "watch", "bad", "quiet")
+                 for ground in ("paper", "sheet")] + [("ink", "good-fill")]
+        for text, ground in pairs:
+            light, dark = sorted((luminance(colours[text]), luminance(colours[ground])), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (text, ground)
 
 
 def test_the_files_are_small_and_name_no_other_host() -> None:

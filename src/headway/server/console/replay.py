@@ -15,17 +15,19 @@ from typing import Any
 import msgspec
 
 from headway.core.policy import (
+    METERS,
+    Decision,
     DecisionKind,
     Policy,
     PolicyState,
     Sample,
     evaluate,
-    explain,
     policy_for_any,
     policy_named,
 )
-from headway.server.console.hour import METERS, Hour, Series
-from headway.server.console.names import TEXT_CHARS_MAX, Known, cut
+from headway.server.console.hour import METERS as KEPT
+from headway.server.console.hour import Hour, Series
+from headway.server.console.names import Known, cut
 
 AT_ONCE = 64
 HITS_MAX = 200
@@ -47,11 +49,10 @@ async def replay(hour: Hour, known: Known, policies: tuple[Policy, ...]) -> dict
             if decision is None or decision.kind is not DecisionKind.FIRE or decision.rule in seen:
                 continue
             seen.add(decision.rule)
-            text = explain(decision, sample, client=name.client, filter=name.filter, policy=policy.name)
             hits.append({
                 "wall_s": round(wall_s, 1), "key": known.key(name), "client": cut(name.client),
                 "filter": cut(name.filter), "policy": policy.name, "rule": decision.rule + 1,
-                "action": decision.action.word, "enforced": decision.enforced, "text": cut(text, TEXT_CHARS_MAX),
+                "action": decision.action.word, "enforced": decision.enforced, "text": _finding(decision, sample),
             })  # fmt: skip
     hits.sort(key=lambda hit: hit["wall_s"])
     return {
@@ -66,12 +67,21 @@ def _policy(series: Series, policies: tuple[Policy, ...]) -> Policy:
     return asked or policy_for_any(policies, terms.names, terms.durable, terms.listener)
 
 
-def _decisions(policy: Policy, series: Series) -> Iterator[tuple[float, Any, Sample]]:
+def _finding(decision: Decision, sample: Sample) -> str:
+    """Says what the rule found. Where the trouble lay is not known any more: the peer is not asked for the past."""
+    reading = decision.leading
+    if reading is None:
+        return ""
+    meter = METERS[reading.meter]
+    return meter.finding(meter.unit.format(reading.value), meter.unit.format(reading.threshold), sample)
+
+
+def _decisions(policy: Policy, series: Series) -> Iterator[tuple[float, Decision | None, Sample]]:
     """Yields each sample with each decision on it, and None where there is none."""
     state = PolicyState()
     state.keyed = series.terms.keyed
     for at, wall_s in enumerate(series.times):
-        values = {name: column[at] for name, column in zip(METERS, series.columns, strict=True)}
+        values = {name: column[at] for name, column in zip(KEPT, series.columns, strict=True)}
         values |= {name: int(values[name]) for name in _COUNTS}
         sample = msgspec.convert({**values, "waited": values["lag_age"]}, Sample)
         decisions = evaluate(policy, state, sample, wall_s)

@@ -8,10 +8,11 @@ const [WIDTH, HEIGHT, TOP, BOTTOM] = [900, 84, 6, 4];
 
 /**
  * Returns a chart. `times` and `values` are columns; `span` is [from, to] in seconds; `format` writes a value;
- * `beside` is another line, as { times, values, word }; `deeds` are marked.
+ * `deeds` are marked.
  */
-export function chart({ word, about, times, values, span, format, deeds = [], beside = null }) {
-  const most = Math.max(...values, ...(beside?.values ?? []), 0) || 1;
+export function chart({ word, about, times, values, span, format, deeds = [] }) {
+  const top = Math.max(...values, 0);
+  const most = top || 1;
   const x = (time) => ((time - span[0]) / (span[1] - span[0])) * WIDTH;
   const y = (value) => TOP + (1 - value / most) * (HEIGHT - TOP - BOTTOM);
   const last = values.at(-1);
@@ -20,13 +21,11 @@ export function chart({ word, about, times, values, span, format, deeds = [], be
     s("line", { x1: 0, x2: WIDTH, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM, class: "axis" }),
     s("line", { x1: 0, x2: WIDTH, y1: TOP, y2: TOP, class: "axis faint" }),
     deeds.map((deed) => s("line", { x1: x(deed.wall_s), x2: x(deed.wall_s), y1: 0, y2: HEIGHT, class: "deed", "data-grave": deedGrave(deed) })),
-    beside && s("path", { d: path(beside.times, beside.values, x, y), class: "beside" }),
     s("path", { d: path(times, values, x, y), class: "line" }));
   return h("figure", { class: "plot" },
     h("figcaption", { title: about }, h("span", {}, word), h("span", { class: "small" }, values.length ? format(last) : "–")),
-    h("div", { class: "drawn" }, h("span", { class: "most", "aria-hidden": "true" }, format(most)),
-      h("span", { class: "least", "aria-hidden": "true" }, format(0)), svg),
-    beside && h("p", { class: "small" }, h("span", { class: "beside-key", "aria-hidden": "true" }), ` ${beside.word}`));
+    h("div", { class: "drawn" }, h("span", { class: "most", "aria-hidden": "true" }, top ? format(top) : ""),
+      h("span", { class: "least", "aria-hidden": "true" }, format(0)), svg));
 }
 
 /** A line is broken where samples are missing: nothing was measured, because nothing was wrong. */

@@ -4,11 +4,21 @@ import { board } from "./board.js";
 import { client, consumer } from "./consumer.js";
 import { h, mark, say, shown } from "./dom.js";
 import { Feed } from "./feed.js";
+import { policies } from "./policies.js";
+import { pools } from "./pools.js";
+import { publishers } from "./publishers.js";
+import { queues } from "./queues.js";
 import { ask } from "./request.js";
+import { verdicts } from "./verdicts.js";
 
 /** By the address: its word, the view, and whether it is not in the head. */
 const VIEWS = [
   ["", "Board", board],
+  ["queues", "Queues & topics", queues],
+  ["publishers", "Publishers", publishers],
+  ["pools", "Pools & disk", pools],
+  ["policies", "Policies", policies],
+  ["verdicts", "Last night", verdicts],
   ["consumer", "Consumer", consumer, true],
   ["client", "Client", client, true],
 ];

@@ -51,11 +51,11 @@ NAMES_A_PROTOCOL = {
 ROOMS = {
     "core": [
         "base", "message", "selector", "log", "forms", "permission", "allowance", "policy", "consumer", "receipts",
-        "delivery", "routing", "query", "live", "queue", "clients", "governance", "telemetry",
+        "delivery", "routing", "query", "live", "queue", "clients", "governance", "operating", "telemetry",
     ],
     "server": [
         "protocols", "config", "systemd", "loop", "journal", "recorded", "offline", "logins", "transport",
-        "connections", "websocket", "engine", "peers", *PROTOCOLS, "http", "streams", "admin",
+        "connections", "websocket", "engine", "peers", *PROTOCOLS, "http", "streams", "console", "admin",
     ],
     "core.policy": ["meters"],
     "core.consumer": ["progress"],
@@ -74,7 +74,7 @@ WITHOUT_FACES = {"pipeline", "pipeline.lab"}
 BESIDE = {
     "core": {"broker"},
     "core.policy": {
-        "action", "case", "causes", "condition", "decision", "evaluation", "flap",
+        "action", "case", "causes", "condition", "decision", "evaluation", "flap", "outlook",
         "plugged_condition", "policy", "rule", "rule_state", "table", "trial", "verdict",
     },
     "core.consumer": {

@@ -15,6 +15,7 @@ from rich.console import Console
 from headway import __version__
 from headway.cli.admin import AdminClient, NotFound
 from headway.cli.certs import certs
+from headway.cli.consumer import consumer
 from headway.cli.errors import MISTAKE, NOTHING_FOUND, plainly, say
 from headway.cli.export import export
 from headway.cli.imports import import_config
@@ -64,6 +65,7 @@ app.add_typer(journal, name="journal", short_help="Show, verify or compact the f
 app.command(short_help="Make certificates for trying out TLS.")(certs)
 app.command("import", short_help="Read the configuration of another system.")(import_config)
 app.command(short_help="Take recorded records out: Parquet or JSON lines.")(export)
+app.add_typer(consumer, name="consumer", short_help="Skip, conflate, kick one consumer, or be patient with it.")
 app.command(short_help="The latest record per key: filtered, ordered, live.")(query)
 app.command(short_help="Slow consumers made to order, for any broker.")(trouble)
 app.add_typer(pipeline, name="pipeline", short_help="What telemetry says of slow consumers; views of topics.")
@@ -96,6 +98,7 @@ def headway(
       headway top                       consumers by lag
       headway why CLIENT                what was decided about a client, and why
       headway verdicts --since 8h       what happened last night
+      headway consumer skip CLIENT      act on one consumer; http://127.0.0.1:9883/ is a console to do it in
       headway query 'flights/#'         the latest record per key
       headway export TOPIC -o x.parquet what is recorded of a topic; headway journal looks into the files
     \b

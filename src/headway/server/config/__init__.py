@@ -1,6 +1,6 @@
 """The config file, and the broker that it describes."""
 
-from headway.server.config import host_limits
+from headway.server.config import host_limits, writable
 from headway.server.config.assembly import make_broker
 from headway.server.config.auth import (
     PASSWORD_BYTES_MAX,
@@ -52,5 +52,5 @@ __all__ = [
     "parse_settings", "PASSWORD_BYTES_MAX", "preset_text", "PRESETS", "PROGRAM_LISTENER", "recording_text",
     "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of",
     "saslprep", "ScramKeys", "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TopicTable",
-    "uncovered_finding", "Url", "Users", "users_are_elsewhere", "ViewTable", "with_tls_of",
+    "uncovered_finding", "Url", "Users", "users_are_elsewhere", "ViewTable", "with_tls_of", "writable",
 ]

@@ -94,6 +94,10 @@ class Life:
             os.kill(self.pid, signal.SIGKILL)
         self.process.wait()
 
+    def stop(self) -> None:
+        """Asks it to end."""
+        os.kill(self.pid, signal.SIGTERM)
+
     def complaints(self, *, full_disk: bool = False) -> list[str]:
         """What its log has that should not be there; of a full disk it may speak if there was one."""
         lines = self.log.read_text(errors="replace").splitlines()

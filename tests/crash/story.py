@@ -41,13 +41,15 @@ class Told(NamedTuple):
 
 
 class Story:
-    def __init__(self, folder: Path, seed: int, kills: int, *, fsync: str | None = None,
+    def __init__(self, folder: Path, seed: int, kills: int, *, fsync: str | None = None, orderly: bool = False,
                  say: Callable[[str], None] = lambda text: None) -> None:
-        """``fsync`` None: each in its turn, life by life."""
+        """``fsync`` None: each in its turn, life by life. ``orderly``: the broker is asked to stop, and is not killed.
+        """
         self.world = World(seed)
         self._folder = folder
         self._kills = kills
         self._fsync = fsync
+        self._orderly = orderly
         self._say = say
         self._checker = Checker()
         self._checked = 0
@@ -70,7 +72,7 @@ class Story:
                 who.come()
             self._live()
             for _ in range(self._kills - 1):
-                if world.chance(KILLED_STARTING):
+                if world.chance(KILLED_STARTING) and not self._orderly:
                     self._stillborn()
                 self._begin_life()
                 cast.look(world)
@@ -131,10 +133,15 @@ class Story:
         world = self.world
         if life.process.poll() is not None:
             world.tell(Wrong(f"the broker ended by itself with {life.process.returncode}"))
-        life.kill()
+        if self._orderly:
+            life.stop()
+        else:
+            life.kill()
         for actor in self._actors:
             actor.gone()
             actor.away = 0
+        if self._orderly and life.process.wait() != 0:
+            world.tell(Wrong(f"the broker was asked to stop, and ended with {life.process.returncode}"))
         for complaint in life.complaints(full_disk=bool(world.setting.trouble)):
             world.tell(Wrong(f"the broker complained:\n{complaint}"))
         world.tell(Killed(self._lives))

@@ -1,12 +1,15 @@
 """What a broker of an earlier release has left on disk: how it was made, and what has to be in it.
 
-``python -m tests.interop.of_before FOLDER`` makes such a folder with the release at hand; ``tests/interop/before``
-has those of releases past. They are never made anew: what they hold is what people have on their disks.
+``python -m tests.interop.of_before FOLDER COMMIT`` makes such a folder with the release of that commit, in a work tree
+of its own; ``tests/interop/before`` has those of releases past. They are never made anew: what they hold is what people
+have on their disks. ``headway.toml`` is what that broker ran with, ``default.toml`` what its ``--print-config`` said.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +20,9 @@ from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
 
 FOLDERS = Path(__file__).with_name("before")
+ROOT = Path(__file__).parents[2]
+PLACE = "/var/lib/headway-of-before"
+"""Stands in a config for the folder that the broker had."""
 NEVER = 49_710 * 86_400
 ORDERS, JOBS, RECORDED = 20, 20, 30
 ACKED = (1, 2, 3, 4, 7)
@@ -79,7 +85,23 @@ def main(folder: Path) -> None:
         broker.stop()
         for name in ("journal", "lake"):
             shutil.copytree(Path(made, name), folder / name)
+        (folder / "headway.toml").write_text(config(Path(PLACE)))
+    told = subprocess.run([sys.executable, "-m", "headway", "serve", "--print-config"], capture_output=True, check=True)
+    (folder / "default.toml").write_bytes(told.stdout)
+
+
+def with_release(folder: Path, commit: str) -> None:
+    with tempfile.TemporaryDirectory() as tree:
+        subprocess.run(["git", "worktree", "add", "--detach", tree, commit], cwd=ROOT, check=True)
+        try:
+            command = [sys.executable, "-m", "tests.interop.of_before", str(folder)]
+            subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": f"{tree}/src"}, check=True)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if len(sys.argv) > 2:
+        with_release(Path(sys.argv[1]).absolute(), sys.argv[2])
+    else:
+        main(Path(sys.argv[1]))

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from pathlib import Path
 
 import pika
 import pytest
 from tests.interop.conftest import BrokerFactory
-from tests.interop.of_before import ACKED, FOLDERS, JOBS, NEVER, ORDERS, RECORDED, config
+from tests.interop.of_before import ACKED, FOLDERS, JOBS, NEVER, ORDERS, PLACE, RECORDED, config
 from tests.interop.pahos import paho, properties
 
 from headway.pipeline.footers import check_lake
+from headway.server.config import lint, load_settings
 
 
 @pytest.mark.parametrize("release", sorted(path.name for path in FOLDERS.iterdir()))
 def test_a_journal_of_before(start: BrokerFactory, tmp_path: Path, release: str) -> None:
     shutil.copytree(FOLDERS / release / "journal", tmp_path / "journal")
-    broker = start(config(tmp_path))
+    of_then = FOLDERS / release / "headway.toml"
+    broker = start(of_then.read_text().replace(PLACE, str(tmp_path)) if of_then.exists() else config(tmp_path))
     lasting = properties("CONNECT", SessionExpiryInterval=NEVER)
     with paho(broker.ports["mqtt"], "away", clean=False, connect=lasting) as away:
         assert away.connect_flags.session_present
@@ -48,3 +51,16 @@ def test_a_lake_of_before(release: str) -> None:
     found = check_lake(FOLDERS / release / "lake")
     assert found.files == len(list(FOLDERS.glob(f"{release}/lake/*/*/*.parquet")))
     assert found.rows > 0
+
+
+@pytest.mark.parametrize("file", sorted(FOLDERS.glob("*/default.toml")), ids=lambda file: file.parent.name)
+def test_a_configuration_of_before(file: Path) -> None:
+    """It says what it said then: what has come since has its default."""
+    settings = load_settings(file)
+    assert lint(settings) == []
+    said = tomllib.loads(file.read_text())
+    assert {name: str(table.url) for name, table in settings.listeners.items()} == {
+        name: table["url"] for name, table in said["listeners"].items()
+    }
+    assert [policy.name for policy in settings.policies] == [policy["name"] for policy in said["policy"]]
+    assert [len(policy.rules) for policy in settings.policies] == [len(policy["rule"]) for policy in said["policy"]]

@@ -245,3 +245,51 @@ def test_message_groups_of_stomp_and_amqp_1_0(broker: BrokerProcess, pika: Pika,
     link.close()
     for client in clients:
         client.leave()
+
+
+# -- virtual topics, and wildcards -------------------------------------------------------------------------------------
+
+
+@needs_jms
+def test_virtual_topics_of_jms_and_stomp(jms: Jms, connection: str, broker: BrokerProcess, name: str) -> None:
+    topic = f"VirtualTopic.{name}"
+    session = jms.session(connection)
+    first = [jms.consumer(session, f"queue://Consumer.A.{topic}") for _ in range(2)]
+    other = Client(broker.ports["stomp"] or 0)
+    other.subscribe(f"/queue/Consumer.B.{topic}")
+    wide = jms.consumer(session, "queue://Consumer.C.VirtualTopic.>")
+    plain = jms.consumer(session, f"topic://{topic}")
+    producer = jms.producer(session, f"topic://{topic}")
+    for number in range(6):
+        jms.send(producer, session, str(number))
+    shared = [jms.drain(one, 3) for one in first]
+    assert sorted(shared[0] + shared[1]) == [*map(str, range(6))], "the consumers of A share"
+    assert other.bodies(6) == [*map(str, range(6))]
+    assert jms.drain(plain, 6) == [*map(str, range(6))], "it is a topic as well"
+    assert jms.drain(wide, 6) == [*map(str, range(6))]
+    jms.do("close", first[0])
+    jms.do("close", first[1])
+    other.send(f"/topic/{topic}", "kept", persistent="true", content_type="text/plain")
+    assert jms.got(jms.consumer(session, f"queue://Consumer.A.{topic}")).body == "kept"
+    other.leave()
+
+
+@needs_jms
+def test_a_consumer_with_wildcards_gets_queues_that_are_made_later(
+    jms: Jms, connection: str, broker: BrokerProcess, name: str
+) -> None:
+    session = jms.session(connection)
+    consumer = jms.consumer(session, f"queue://{name}.*")
+    producer = jms.producer(session)
+    for queue in ("x", "y"):
+        jms.send(producer, session, queue, f"queue://{name}.{queue}")
+        assert jms.got(consumer).body == queue
+    jms.send(producer, session, "deeper", f"queue://{name}.x.y")
+    client = Client(broker.ports["stomp"] or 0)
+    client.send(f"/queue/{name}.z", "of stomp", content_type="text/plain")
+    assert jms.got(consumer).body == "of stomp"
+    assert jms.receive(consumer, NONE_COMES_MS) is None
+    client.leave()
+    jms.do("close", consumer)
+    jms.send(producer, session, "after", f"queue://{name}.late")
+    assert jms.got(jms.consumer(session, f"queue://{name}.late")).body == "after"

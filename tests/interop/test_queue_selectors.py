@@ -10,7 +10,7 @@ import pytest
 from proton import Message
 from proton.reactor import Container, DurableSubscription, Selector
 from proton.utils import BlockingConnection
-from tests.interop.amqp_pika import Pika
+from tests.interop.amqp_pika import Pika, properties
 from tests.interop.conftest import BrokerFactory
 from tests.interop.jms_client import CLIENT, Jms, JmsError, needs_jms
 from tests.interop.openwire_fixtures import LISTENERS, url_of
@@ -293,3 +293,36 @@ def test_a_consumer_with_wildcards_gets_queues_that_are_made_later(
     jms.do("close", consumer)
     jms.send(producer, session, "after", f"queue://{name}.late")
     assert jms.got(jms.consumer(session, f"queue://{name}.late")).body == "after"
+
+
+def test_what_was_selected_stays_settled_over_a_restart(start: BrokerFactory, tmp_path_factory: Any) -> None:
+    config = f'{LISTENERS}[journal]\npath = "{tmp_path_factory.mktemp("journal")}"\n'
+    broker = start(config)
+    client = Pika(broker.ports["amqp"] or 0)
+    client.queue("kept", exclusive=False, durable=True)
+    for number in range(600):
+        client.out.basic_publish("", "kept", b"%d" % number, properties(
+            delivery_mode=2, headers={"n": number % 3, "JMSXGroupID": "g" if number == 400 else ""},
+        ))  # fmt: skip
+    got: list[tuple[int, int]] = []
+
+    def note(channel: Any, method: Any, about: Any, body: bytes) -> None:
+        got.append((int(body), method.delivery_tag))
+
+    client.channel.basic_qos(prefetch_count=50)
+    client.channel.basic_consume("kept", note, arguments={"x-headway-selector": "n = 1"})
+    until(lambda: client.connection.process_data_events(0.05) or len(got) >= 50)
+    assert [number for number, _ in got[:50]] == [*range(1, 150, 3)]
+    client.channel.basic_ack(got[24][1], multiple=True)
+    until(lambda: client.connection.process_data_events(0.05) or len(got) >= 75)
+    client.close()
+    broker.stop()
+    again = start(config)
+    other = Pika(again.ports["amqp"] or 0)
+    found = [number for number in range(600) if number % 3 != 1 or number > 73]
+    bodies = []
+    while (one := other.get("kept", auto_ack=True)) is not None:
+        bodies.append(int(one.body))
+    assert bodies == found
+    other.close()
+    again.stop()

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from headway.core.consumer import Subscription, Waiting
-from headway.core.log import Cursor
+from headway.core.log import Chunk, Cursor
 from headway.core.queue.places import Key, Place
 
 GROUPS_MAX = 10_000
@@ -143,6 +143,11 @@ class Groups:
         self._count -= 1
         if not mine.heap and not mine.unwanted:
             del self.reserved[owner]
+
+    def owners_of(self, chunk: Chunk) -> list[Subscription]:
+        """Returns the members for which something of the queue's oldest chunk is reserved."""
+        first, stop = chunk.first_number, chunk.first_number + len(chunk)
+        return [owner for owner, mine in self.reserved.items() if any(first <= one < stop for _, one in mine.facts)]
 
     def first(self, owner: Subscription) -> tuple[Place, Found] | None:
         """Returns the first of what is reserved for a member."""

@@ -96,6 +96,15 @@ class Picker:
         backlog = self._backlog
         return bool(self._unseen) or backlog.has_fresh() or backlog.standing.next(self._order, self._number) is not None
 
+    def has_refused(self, chunk: Chunk) -> bool:
+        """Tells whether it has looked at all that waits in the queue's oldest chunk, and found nothing there. False in
+        a queue that has gone on to another lane and still reads the one before."""
+        standing = self._backlog.standing
+        ahead = standing.next(self._order, self._number)
+        if self._unseen or len(standing.readers) > 1 or (ahead is not None and ahead.row.chunk is chunk):
+            return False
+        return not any(chunk.first_number <= number < chunk.first_number + len(chunk) for _, number in self._facts)
+
     # -- looking ----------------------------------------------------------------------------------------------------
 
     def note(self, record: RequeuedRecord) -> None:

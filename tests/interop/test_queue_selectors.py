@@ -326,3 +326,19 @@ def test_what_was_selected_stays_settled_over_a_restart(start: BrokerFactory, tm
     assert bodies == found
     other.close()
     again.stop()
+
+
+@needs_jms
+def test_a_client_that_asks_for_each_message_waits_until_all_were_looked_at(
+    jms: Jms, connection: str, pika: Pika, name: str
+) -> None:
+    for _ in range(3000):
+        pika.channel.basic_publish("", name, "x", properties(headers={"colour": "red"}))
+    pika.put(name, "last", headers={"colour": "blue"}, content_type="text/plain")
+    until(lambda: pika.count(name)[0] == 3001)
+    session = jms.session(connection)
+    consumer = jms.consumer(session, f"queue://{name}?consumer.prefetchSize=0", "colour = 'blue'")
+    got = jms.receive(consumer, 1)
+    assert got is not None
+    assert got.body == "last"
+    assert jms.receive(consumer, 1) is None

@@ -50,8 +50,9 @@ class Backlog:
         self._registry = registry
         self.requeued = Requeued()
         self.standing = Standing(self.cursors, self.draining)
-        self.on_put: Callable[[RequeuedRecord], None] | None = None
-        """Is told of each requeued record; None: nobody looks for records out of their order."""
+        self.on_put: Callable[[RequeuedRecord, bool], None] | None = None
+        """Is told of each requeued record, and whether it was with a member; None: nobody looks for records out of
+        their order."""
         self._orders = 0
 
     # -- cursors ----------------------------------------------------------------------------------------------------
@@ -279,16 +280,17 @@ class Backlog:
     def requeue(self, cursor: QueueCursor, chunk: Chunk, index: int, *, returns: int, late: bool = False) -> None:
         """Puts a record that was handed out back at its place."""
         self._returned_records += 1
-        self._put(cursor, chunk, index, returns, late)
+        self.put(self._out_of_order(cursor, chunk, index)._replace(returns=returns, late=late), again=True)
 
-    def _put(self, cursor: QueueCursor, chunk: Chunk, index: int, returns: int = 0, late: bool = False) -> None:
+    def _out_of_order(self, cursor: QueueCursor, chunk: Chunk, index: int) -> RequeuedRecord:
         rank = self._rank(chunk, index) if self.sorts else 0
-        self.put(RequeuedRecord(rank, cursor.order, chunk.first_number + index, cursor, chunk, index, returns, late))
+        return RequeuedRecord(rank, cursor.order, chunk.first_number + index, cursor, chunk, index, 0)
 
-    def put(self, record: RequeuedRecord) -> None:
+    def put(self, record: RequeuedRecord, *, again: bool = False) -> None:
+        """Requeues a record. ``again``: it was with a member."""
         self.requeued.put(record)
         if self.on_put is not None:
-            self.on_put(record)
+            self.on_put(record, again)
 
     def pop(self) -> RequeuedRecord:
         return self.requeued.pop()
@@ -341,7 +343,7 @@ class Backlog:
         """Moves the next fresh record to the heap, which orders by priority."""
         cursor, chunk, index = self.fresh()
         cursor.sent(chunk.first_number + index, chunk)
-        self._put(cursor, chunk, index)
+        self.put(self._out_of_order(cursor, chunk, index))
         cursor.advance(chunk.ends[index] - chunk.record_start(index))
 
     def _rank(self, chunk: Chunk, index: int) -> int:

@@ -42,13 +42,13 @@ class Finder(Waiting, Protocol):
 
 
 class Reserved:
-    """The places that are reserved for one owner, each with its facts and the picker that found it."""
+    """The places that are reserved for one owner, each with its facts and the pickers that found it."""
 
     __slots__ = ("facts", "heap", "size", "unwanted")
 
     def __init__(self) -> None:
         self.heap: list[Place] = []
-        self.facts: dict[Key, tuple[Found, Finder]] = {}
+        self.facts: dict[Key, tuple[Found, list[Finder]]] = {}
         self.size = 0
         """Their bytes."""
         self.unwanted: list[tuple[Place, Found, Finder]] = []
@@ -57,9 +57,12 @@ class Reserved:
     def put(self, place: Place, found: Found, finder: Finder) -> bool:
         key = place[1:]
         if key in self.facts:
+            finders = self.facts[key][1]
+            if finder not in finders:
+                finders.append(finder)
             return False
         heappush(self.heap, place)
-        self.facts[key] = found, finder
+        self.facts[key] = found, [finder]
         self.size += found.size
         return True
 
@@ -75,8 +78,9 @@ class Reserved:
     def give_back(self) -> None:
         """Gives everything back to the pickers that found it."""
         for place in self.heap:
-            found, finder = self.facts[place[1:]]
-            finder.take_back(place, found)
+            found, finders = self.facts[place[1:]]
+            for finder in finders:
+                finder.take_back(place, found)
         for place, found, finder in self.unwanted:
             finder.take_back(place, found)
 

@@ -107,10 +107,10 @@ class Picker:
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
-    def note(self, record: RequeuedRecord) -> None:
-        """Notes that a record was requeued, or left its row without a member. It is looked at again."""
+    def note(self, record: RequeuedRecord, *, again: bool) -> None:
+        """Notes that a record was requeued. It is looked at if it was with a member (``again``), or was not yet."""
         waiting = self._backlog.requeued.by_key
-        if record.returns or record.key >= (self._order, self._number):
+        if again or record.key >= (self._order, self._number):
             self._unseen[record.key] = None
             if len(self._unseen) > 2 * len(waiting) + FOUND_ENOUGH:
                 self._unseen = {key: None for key in self._unseen if key in waiting}

@@ -133,10 +133,10 @@ class Picking:
         if self.groups is not None:
             self.groups.clear()
 
-    def _note(self, record: RequeuedRecord) -> None:
+    def _note(self, record: RequeuedRecord, again: bool) -> None:
         for picker in self.pickers.values():
             if picker.looks:
-                picker.note(record)
+                picker.note(record, again=again)
 
     def of(self, member: Subscription) -> Picker | None:
         """Returns the picker of a member, if that looks at records."""

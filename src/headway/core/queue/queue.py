@@ -334,6 +334,11 @@ class Queue:
         groups = self.picking.groups
         return picker.may_find or (member.has_more and (groups is None or not groups.full))
 
+    def looks_on(self, member: Subscription) -> bool:
+        """Tells whether nothing was found for a member with a selector, and not everything was looked at."""
+        picker = self.picking.of(member)
+        return picker is not None and not member.has_more and picker.may_find
+
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no
         credit. Raises OSError (failing disk)."""

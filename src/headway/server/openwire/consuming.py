@@ -24,7 +24,7 @@ from headway.core.consumer import (
     SubscriptionOptions,
     Use,
 )
-from headway.core.queue import Queue
+from headway.core.queue import Queue, queue_behind
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.openwire.browsing import browse
 from headway.server.openwire.consumer import Consumer
@@ -360,6 +360,10 @@ class Consuming:
         consumer.pull = None
         peer = self._peer
         if consumer.in_flight >= consumer.channel.limit or peer.gone:
+            return
+        behind = ((one, queue_behind(one)) for one in consumer.subscriptions)
+        if any(queue is not None and queue.looks_on(one) for one, queue in behind):  # for what its selector wants
+            consumer.pull = peer.engine.loop.call_later(SHORTEST_WAIT_S, self._none_came, consumer)
             return
         consumer.stop_waiting()
         self.open_window(consumer, consumer.in_flight)

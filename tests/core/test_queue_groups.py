@@ -139,6 +139,30 @@ def test_a_message_closes_its_group() -> None:
     assert groups_known.owner("a") is first.consumers[1, "q"]
 
 
+def test_what_was_reserved_in_a_group_that_is_closed_stays_together() -> None:
+    stage = QueueStage()
+    publisher = owner(stage)
+    first, other = stage.peer("first"), stage.peer("other")
+    first.consume("q", 1, acks=False)
+    put(publisher, range(1), "a")
+    stage.run(1)
+    other.consume("q")
+    put(publisher, range(1, 2), "a", -1)
+    put(publisher, range(2, 5), "a")
+    put(publisher, range(5, 6), "b")
+    stage.run(1)
+    assert (first.numbers, other.numbers) == ([0], [5]), "the others are reserved"
+    first.ack(*first.ids())
+    stage.run(1)
+    assert first.numbers == [0, 1], "the message that closes the group"
+    put(publisher, range(6, 8), "a")
+    stage.run(1)
+    assert other.numbers == [5, 2, 3, 4, 6, 7]
+    known = stage.queue("q").picking.groups
+    assert known is not None
+    assert (known.reserved, known._count) == ({}, 0)
+
+
 def test_more_groups_than_are_known_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "GROUPS_MAX", 10)
     monkeypatch.setattr(groups, "BUCKETS", 4)

@@ -11,7 +11,8 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
@@ -75,14 +76,27 @@ class Reserved:
         place = self.heap[0]
         return place, self.facts[place[1:]][0]
 
-    def give_back(self) -> None:
-        """Gives everything back to the pickers that found it."""
+    def release(self, which: Callable[[str], bool] = lambda group: True) -> int:
+        """Gives the messages of some groups back to the pickers that found them. Returns how many."""
+        before, kept, unwanted = len(self.heap) + len(self.unwanted), list[Place](), self.unwanted
+        self.unwanted = []
         for place in self.heap:
             found, finders = self.facts[place[1:]]
+            if found.group is None or not which(found.group):
+                kept.append(place)
+                continue
+            del self.facts[place[1:]]
+            self.size -= found.size
             for finder in finders:
                 finder.take_back(place, found)
-        for place, found, finder in self.unwanted:
-            finder.take_back(place, found)
+        for place, found, finder in unwanted:
+            if found.group is None or not which(found.group):
+                self.unwanted.append((place, found, finder))
+            else:
+                finder.take_back(place, found)
+        heapify(kept)
+        self.heap = kept
+        return before - len(self.heap) - len(self.unwanted)
 
 
 class Groups:
@@ -107,8 +121,14 @@ class Groups:
     def close(self, group: str) -> None:
         name: GroupName = group if group in self._owners else _bucket(group)
         owner = self._owners.pop(name, None)
-        if owner is not None:
-            self._of[owner].discard(name)
+        if owner is None:
+            return
+        self._of[owner].discard(name)
+        mine = self.reserved.get(owner)
+        if mine is not None:  # it belongs to nobody, so neither do its messages
+            self._count -= mine.release(lambda of: of == name or (of not in self._owners and _bucket(of) == name))
+            if not mine.heap and not mine.unwanted:
+                del self.reserved[owner]
 
     def leave(self, member: Subscription) -> None:
         """Takes all groups from a member that leaves, and what was reserved for it."""
@@ -116,8 +136,7 @@ class Groups:
             del self._owners[name]
         mine = self.reserved.pop(member, None)
         if mine is not None:
-            self._count -= len(mine.heap) + len(mine.unwanted)
-            mine.give_back()
+            self._count -= mine.release()
 
     def clear(self) -> None:
         for table in (self._owners, self._of, self.reserved):

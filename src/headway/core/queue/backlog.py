@@ -160,7 +160,10 @@ class Backlog:
 
     @property
     def has_more(self) -> bool:
-        return self.has_some or len(self.cursors) > 1
+        cursor = self.cursors[0]
+        if cursor.position != cursor.end_position or len(self.cursors) > 1:
+            return True
+        return bool(self.requeued.by_key or self.standing.records)
 
     @property
     def has_some(self) -> bool:
@@ -170,7 +173,7 @@ class Backlog:
 
     @property
     def lag_records(self) -> int:
-        return len(self.requeued) + self.standing.records + sum(
+        return len(self.requeued.by_key) + self.standing.records + sum(
             cursor.end_number - cursor.number for cursor in self.cursors
             if cursor.attached and cursor.position != cursor.end_position
         )  # fmt: skip
@@ -233,6 +236,8 @@ class Backlog:
     @property
     def next_requeued(self) -> RequeuedRecord | None:
         """The requeued record that is handed out next. A standing one that comes before it is requeued."""
+        if not self.standing.records and not self.requeued.by_key:
+            return None
         if self.standing.records and (first := self.standing.next()) is not None:
             top = self.requeued.top
             if top is None or first.key < top.key:

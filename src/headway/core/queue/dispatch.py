@@ -65,7 +65,7 @@ class Dispatch:
         if (self._terms.priorities and not self.sort_in()) or (drops.discarding and not drops.discard_more()):
             self._queue.feed.listening.pop(self._queue, None)
             return
-        if self._members.picking or self._queue.feed.lane.grouped:
+        if self._members.picking.pickers or self._queue.feed.lane.grouped:
             self._hand_out_found(now)
         else:
             self._hand_out(now)

@@ -142,7 +142,7 @@ class Members(dict[Subscription, None]):
         for member in stuck:
             del self.ring[member]
             member.session.aside[member] = None
-            if self.picking:
+            if self.picking.pickers:
                 self.picking.set_aside(member)
         return ready
 
@@ -165,7 +165,7 @@ class Members(dict[Subscription, None]):
         if member in self and member not in self.ring:
             member.session.aside.pop(member, None)
             self.ring[member] = None
-            if self.picking:
+            if self.picking.pickers:
                 self.picking.offer_again(member)
 
     def check(self) -> None:
@@ -193,7 +193,7 @@ class Members(dict[Subscription, None]):
             for table in (self, self.ring):
                 if table.pop(member, self) is None:
                     table[member] = None
-            if self.picking:
+            if self.picking.pickers:
                 self.picking.to_the_back(member)
 
     def forget_settled(self) -> None:

@@ -139,6 +139,30 @@ def test_a_message_closes_its_group() -> None:
     assert groups_known.owner("a") is first.consumers[1, "q"]
 
 
+def test_what_was_reserved_in_a_group_that_is_closed_stays_together() -> None:
+    stage = QueueStage()
+    publisher = owner(stage)
+    first, other = stage.peer("first"), stage.peer("other")
+    first.consume("q", 1, acks=False)
+    put(publisher, range(1), "a")
+    stage.run(1)
+    other.consume("q")
+    put(publisher, range(1, 2), "a", -1)
+    put(publisher, range(2, 5), "a")
+    put(publisher, range(5, 6), "b")
+    stage.run(1)
+    assert (first.numbers, other.numbers) == ([0], [5]), "the others are reserved"
+    first.ack(*first.ids())
+    stage.run(1)
+    assert first.numbers == [0, 1], "the message that closes the group"
+    put(publisher, range(6, 8), "a")
+    stage.run(1)
+    assert other.numbers == [5, 2, 3, 4, 6, 7]
+    known = stage.queue("q").picking.groups
+    assert known is not None
+    assert (known.reserved, known._count) == ({}, 0)
+
+
 def test_more_groups_than_are_known_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "GROUPS_MAX", 10)
     monkeypatch.setattr(groups, "BUCKETS", 4)
@@ -179,9 +203,10 @@ def test_selectors_and_groups() -> None:
     check(stage)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_whoever_comes_and_goes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At any time a group's deliveries are with one consumer; in the end all were settled, once each."""
+    """At any time a group's deliveries are with one consumer, who selects them; in the end, when all have left but one
+    who takes everything, all were settled, once each."""
     rng, stage = Random(seed), QueueStage()
     monkeypatch.setattr(groups, "RESERVED_MAX", rng.choice((3, 2000)))
     monkeypatch.setattr(groups, "GROUPS_MAX", rng.choice((2, 10_000)))
@@ -189,19 +214,25 @@ def test_whoever_comes_and_goes(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     publisher, number, names = owner(stage, priorities=rng.choice((0, 0, 5))), 0, 0
     peers: list[Peer] = []
     group_of: dict[int, str | None] = {}
+    colours: dict[int, str] = {}
+    selects: dict[str, str | None] = {}
     done: list[int] = []
     for _ in range(250):
         match rng.randrange(6):
             case 0 | 1:
                 group = rng.choice((None, "a", "b", "c", "d"))
                 count = rng.choice((1, 1, 5))
-                put(publisher, range(number, number + count), group)
+                colour = rng.choice(("red", "blue"))
+                put(publisher, range(number, number + count), group, colour=colour)
+                colours |= dict.fromkeys(range(number, number + count), colour)
                 group_of |= dict.fromkeys(range(number, number + count), group)
                 number += count
             case 2 if len(peers) < 4:
                 names += 1
                 peers.append(stage.peer(f"peer {names}"))
-                peers[-1].consume("q", rng.choice((1, 2, 50)), acks=False)
+                selects[peers[-1].name] = rng.choice((None, None, "red", "blue"))
+                selector = selects[peers[-1].name] and f"colour = '{selects[peers[-1].name]}'"
+                peers[-1].consume("q", rng.choice((1, 2, 50)), acks=False, selector=selector)
             case 3 if peers and rng.random() < 0.3:
                 peers.pop(rng.randrange(len(peers))).leave()
             case 4 if peers:
@@ -212,9 +243,12 @@ def test_whoever_comes_and_goes(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
                 stage.turn()
                 check(stage)
                 one_holder(peers, group_of)
-    if not peers:
-        peers.append(stage.peer("last"))
-        peers[-1].consume("q", acks=False)
+                for peer in peers:
+                    assert all(selects[peer.name] in (None, colours[one]) for one in peer.numbers)
+    for peer in peers:
+        peer.leave()
+    peers = [stage.peer("last")]
+    peers[0].consume("q", acks=False)
     for _ in range(1000):
         stage.turn()
         one_holder(peers, group_of)

@@ -38,7 +38,8 @@ class World:
         self.peers: list[Peer] = []
         self.holds: dict[int, Peer] = {}
         self.done: set[int] = set()
-        self.given: set[int] = set()
+        self.tried: set[int] = set()
+        """Records that came back from somebody who had tried them."""
         self.read: dict[str, int] = {}
         self.names = self.numbers = 0
 
@@ -72,6 +73,7 @@ class World:
             peer.leave()
             for number in [number for number, holder in self.holds.items() if holder is peer]:
                 del self.holds[number]
+                self.tried.add(number)
 
     def settle(self) -> None:
         self.look()
@@ -82,7 +84,11 @@ class World:
     def give_back(self) -> None:
         self.look()
         for number, peer in self.some():
-            peer.nack(peer.id_of(number), requeue=True)
+            tried = self.rng.random() < 0.7
+            queues = self.stage.broker.queues
+            queues.refuse(peer.channels[1], [peer.id_of(number)], requeue=True, failed=tried)
+            if tried:
+                self.tried.add(number)
 
     def some(self) -> list[tuple[int, Peer]]:
         """Some of what is held, which is held no more."""
@@ -103,10 +109,9 @@ class World:
                 assert wanted(self.selector[peer.name], colour, n), f"{peer.name} was given {colour}, {n}"
                 assert one.number not in self.holds, f"{one.number} is with {self.holds[one.number].name}"
                 assert one.number not in self.done, f"{one.number} was settled"
-                assert one.redelivered == (one.number in self.given)
+                assert one.redelivered == (one.number in self.tried)
                 assert expires_s > self.stage.now - 0.2
                 self.holds[one.number] = peer
-                self.given.add(one.number)
             self.read[peer.name] = len(peer.seen)
 
     def settle_down(self) -> None:

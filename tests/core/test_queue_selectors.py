@@ -193,3 +193,35 @@ def test_a_hundred_thousand_that_match_nobody_do_not_hold_the_loop() -> None:
     assert len(seen) == 100_001
     selector._evaluate = evaluate  # type: ignore[method-assign]
     queue.backlog.check()
+
+
+def test_what_nobody_selects_gives_way_when_memory_is_short() -> None:
+    """Records that nobody was promised; a healthy consumer that wants none of them does not keep them there."""
+    stage = QueueStage(memory="300kB", disk="0")
+    publisher, blue = owner(stage), picky(stage, "blue", "blue")
+    sent = 0
+    for _ in range(35):
+        for _ in range(5):
+            if publisher.publish("q", 1000 * sent, 10, size=2000, qos=0, user=(("colour", "red"),)) is not None:
+                sent += 1
+        publisher.publish("q", 1000 * sent + 500, 1, qos=0, user=(("colour", "blue"),))
+        stage.run(1)
+    assert sent > 100, "publishers are not held for ever"
+    assert blue.numbers == sorted(blue.numbers)
+    assert len(blue.numbers) > 15
+    assert stage.counts("q")["memory_limit"] > 500
+    assert blue.goodbye is None
+
+
+def test_a_stuck_consumer_is_not_shielded_by_those_that_select_others() -> None:
+    stage = QueueStage(memory="300kB", disk="0")
+    publisher, blue, stuck = owner(stage), picky(stage, "blue", "blue"), picky(stage, "stuck", "red", 1, acks=False)
+    sent = 0
+    for _ in range(60):
+        if publisher.publish("q", 1000 * sent, 10, size=2000, qos=0, user=(("colour", "red"),)) is not None:
+            sent += 1
+        publisher.publish("q", 1000 * sent + 500, 1, qos=0, user=(("colour", "blue"),))
+        stage.run(1)
+    assert stuck.goodbye is not None, "it holds what waits, and takes nothing"
+    assert blue.goodbye is None
+    assert sent > 30

@@ -10,7 +10,7 @@ import pytest
 from proton import Message
 from proton.reactor import Container, DurableSubscription, Selector
 from proton.utils import BlockingConnection
-from tests.interop.amqp_pika import Pika
+from tests.interop.amqp_pika import Pika, properties
 from tests.interop.conftest import BrokerFactory
 from tests.interop.jms_client import CLIENT, Jms, JmsError, needs_jms
 from tests.interop.openwire_fixtures import LISTENERS, url_of
@@ -245,3 +245,100 @@ def test_message_groups_of_stomp_and_amqp_1_0(broker: BrokerProcess, pika: Pika,
     link.close()
     for client in clients:
         client.leave()
+
+
+# -- virtual topics, and wildcards -------------------------------------------------------------------------------------
+
+
+@needs_jms
+def test_virtual_topics_of_jms_and_stomp(jms: Jms, connection: str, broker: BrokerProcess, name: str) -> None:
+    topic = f"VirtualTopic.{name}"
+    session = jms.session(connection)
+    first = [jms.consumer(session, f"queue://Consumer.A.{topic}") for _ in range(2)]
+    other = Client(broker.ports["stomp"] or 0)
+    other.subscribe(f"/queue/Consumer.B.{topic}")
+    wide = jms.consumer(session, "queue://Consumer.C.VirtualTopic.>")
+    plain = jms.consumer(session, f"topic://{topic}")
+    producer = jms.producer(session, f"topic://{topic}")
+    for number in range(6):
+        jms.send(producer, session, str(number))
+    shared = [jms.drain(one, 3) for one in first]
+    assert sorted(shared[0] + shared[1]) == [*map(str, range(6))], "the consumers of A share"
+    assert other.bodies(6) == [*map(str, range(6))]
+    assert jms.drain(plain, 6) == [*map(str, range(6))], "it is a topic as well"
+    assert jms.drain(wide, 6) == [*map(str, range(6))]
+    jms.do("close", first[0])
+    jms.do("close", first[1])
+    other.send(f"/topic/{topic}", "kept", persistent="true", content_type="text/plain")
+    assert jms.got(jms.consumer(session, f"queue://Consumer.A.{topic}")).body == "kept"
+    other.leave()
+
+
+@needs_jms
+def test_a_consumer_with_wildcards_gets_queues_that_are_made_later(
+    jms: Jms, connection: str, broker: BrokerProcess, name: str
+) -> None:
+    session = jms.session(connection)
+    consumer = jms.consumer(session, f"queue://{name}.*")
+    producer = jms.producer(session)
+    for queue in ("x", "y"):
+        jms.send(producer, session, queue, f"queue://{name}.{queue}")
+        assert jms.got(consumer).body == queue
+    jms.send(producer, session, "deeper", f"queue://{name}.x.y")
+    client = Client(broker.ports["stomp"] or 0)
+    client.send(f"/queue/{name}.z", "of stomp", content_type="text/plain")
+    assert jms.got(consumer).body == "of stomp"
+    assert jms.receive(consumer, NONE_COMES_MS) is None
+    client.leave()
+    jms.do("close", consumer)
+    jms.send(producer, session, "after", f"queue://{name}.late")
+    assert jms.got(jms.consumer(session, f"queue://{name}.late")).body == "after"
+
+
+def test_what_was_selected_stays_settled_over_a_restart(start: BrokerFactory, tmp_path_factory: Any) -> None:
+    config = f'{LISTENERS}[journal]\npath = "{tmp_path_factory.mktemp("journal")}"\n'
+    broker = start(config)
+    client = Pika(broker.ports["amqp"] or 0)
+    client.queue("kept", exclusive=False, durable=True)
+    for number in range(600):
+        client.out.basic_publish("", "kept", b"%d" % number, properties(
+            delivery_mode=2, headers={"n": number % 3, "JMSXGroupID": "g" if number == 400 else ""},
+        ))  # fmt: skip
+    got: list[tuple[int, int]] = []
+
+    def note(channel: Any, method: Any, about: Any, body: bytes) -> None:
+        got.append((int(body), method.delivery_tag))
+
+    client.channel.basic_qos(prefetch_count=50)
+    client.channel.basic_consume("kept", note, arguments={"x-headway-selector": "n = 1"})
+    until(lambda: client.connection.process_data_events(0.05) or len(got) >= 50)
+    assert [number for number, _ in got[:50]] == [*range(1, 150, 3)]
+    client.channel.basic_ack(got[24][1], multiple=True)
+    until(lambda: client.connection.process_data_events(0.05) or len(got) >= 75)
+    client.close()
+    broker.stop()
+    again = start(config)
+    other = Pika(again.ports["amqp"] or 0)
+    found = [number for number in range(600) if number % 3 != 1 or number > 73]
+    bodies = []
+    while (one := other.get("kept", auto_ack=True)) is not None:
+        bodies.append(int(one.body))
+    assert bodies == found
+    other.close()
+    again.stop()
+
+
+@needs_jms
+def test_a_client_that_asks_for_each_message_waits_until_all_were_looked_at(
+    jms: Jms, connection: str, pika: Pika, name: str
+) -> None:
+    for _ in range(3000):
+        pika.channel.basic_publish("", name, "x", properties(headers={"colour": "red"}))
+    pika.put(name, "last", headers={"colour": "blue"}, content_type="text/plain")
+    until(lambda: pika.count(name)[0] == 3001)
+    session = jms.session(connection)
+    consumer = jms.consumer(session, f"queue://{name}?consumer.prefetchSize=0", "colour = 'blue'")
+    got = jms.receive(consumer, 1)
+    assert got is not None
+    assert got.body == "last"
+    assert jms.receive(consumer, 1) is None

@@ -58,6 +58,8 @@ class Queues(Consuming):
         self._watch = watch
         self.feeds = QueueFeeds(registry)
         self.rebind = self.feeds.rebind
+        self.made: list[Callable[[Queue], None]] = []
+        """These are told of each queue that a client declared anew."""
 
     # -- exchanges --------------------------------------------------------------------------------------------------
 
@@ -141,6 +143,8 @@ class Queues(Consuming):
             queue.owner = session
             self._registry.owned.setdefault(session, {})[queue] = None
         self._metadata.queue(queue, session.listener)
+        for tell in self.made:
+            tell(queue)
         return queue
 
     def restore(

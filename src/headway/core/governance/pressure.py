@@ -222,7 +222,8 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
     holders = owner.holders(chunk, now - GRACE_S)
     if owner.promises:
         holders = [member for member in holders if gives_way(member)]
-    if holders or any(member.session.connected for member in owner.members):
+    there = any(member.session.connected for member in owner.members)
+    if holders or (there and not owner.nobody_selects(chunk)):
         return [*holders]
     waiting = owner.backlog.oldest_time()
     late = waiting is not None and waiting <= now - GRACE_S and owner.backlog.wants(chunk)
@@ -245,7 +246,7 @@ def gives_way(subscription: Subscription) -> bool:
 
 def is_late(subscription: Subscription, now: float) -> bool:
     """Tells whether the consumer holds records that it should have taken, or acknowledged, by now."""
-    unsettled = subscription.oldest_unacknowledged_s() if subscription.cursor.unacknowledged else None
+    unsettled = subscription.oldest_unacknowledged_s() if subscription.cursor.leaves else None
     waiting = subscription.oldest_time() if subscription.gating_bytes else None
     return any(since is not None and since <= now - GRACE_S for since in (unsettled, waiting))
 

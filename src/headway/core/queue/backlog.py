@@ -50,8 +50,9 @@ class Backlog:
         self._registry = registry
         self.requeued = Requeued()
         self.standing = Standing(self.cursors, self.draining)
-        self.on_put: Callable[[RequeuedRecord], None] | None = None
-        """Is told of each requeued record; None: nobody looks for records out of their order."""
+        self.on_put: Callable[[RequeuedRecord, bool], None] | None = None
+        """Is told of each requeued record, and whether it was with a member; None: nobody looks for records out of
+        their order."""
         self._orders = 0
 
     # -- cursors ----------------------------------------------------------------------------------------------------
@@ -159,7 +160,10 @@ class Backlog:
 
     @property
     def has_more(self) -> bool:
-        return self.has_some or len(self.cursors) > 1
+        cursor = self.cursors[0]
+        if cursor.position != cursor.end_position or len(self.cursors) > 1:
+            return True
+        return bool(self.requeued.by_key or self.standing.records)
 
     @property
     def has_some(self) -> bool:
@@ -169,7 +173,7 @@ class Backlog:
 
     @property
     def lag_records(self) -> int:
-        return len(self.requeued) + self.standing.records + sum(
+        return len(self.requeued.by_key) + self.standing.records + sum(
             cursor.end_number - cursor.number for cursor in self.cursors
             if cursor.attached and cursor.position != cursor.end_position
         )  # fmt: skip
@@ -232,6 +236,8 @@ class Backlog:
     @property
     def next_requeued(self) -> RequeuedRecord | None:
         """The requeued record that is handed out next. A standing one that comes before it is requeued."""
+        if not self.standing.records and not self.requeued.by_key:
+            return None
         if self.standing.records and (first := self.standing.next()) is not None:
             top = self.requeued.top
             if top is None or first.key < top.key:
@@ -279,16 +285,17 @@ class Backlog:
     def requeue(self, cursor: QueueCursor, chunk: Chunk, index: int, *, returns: int, late: bool = False) -> None:
         """Puts a record that was handed out back at its place."""
         self._returned_records += 1
-        self._put(cursor, chunk, index, returns, late)
+        self.put(self._out_of_order(cursor, chunk, index)._replace(returns=returns, late=late), again=True)
 
-    def _put(self, cursor: QueueCursor, chunk: Chunk, index: int, returns: int = 0, late: bool = False) -> None:
+    def _out_of_order(self, cursor: QueueCursor, chunk: Chunk, index: int) -> RequeuedRecord:
         rank = self._rank(chunk, index) if self.sorts else 0
-        self.put(RequeuedRecord(rank, cursor.order, chunk.first_number + index, cursor, chunk, index, returns, late))
+        return RequeuedRecord(rank, cursor.order, chunk.first_number + index, cursor, chunk, index, 0)
 
-    def put(self, record: RequeuedRecord) -> None:
+    def put(self, record: RequeuedRecord, *, again: bool = False) -> None:
+        """Requeues a record. ``again``: it was with a member."""
         self.requeued.put(record)
         if self.on_put is not None:
-            self.on_put(record)
+            self.on_put(record, again)
 
     def pop(self) -> RequeuedRecord:
         return self.requeued.pop()
@@ -341,7 +348,7 @@ class Backlog:
         """Moves the next fresh record to the heap, which orders by priority."""
         cursor, chunk, index = self.fresh()
         cursor.sent(chunk.first_number + index, chunk)
-        self._put(cursor, chunk, index)
+        self.put(self._out_of_order(cursor, chunk, index))
         cursor.advance(chunk.ends[index] - chunk.record_start(index))
 
     def _rank(self, chunk: Chunk, index: int) -> int:

@@ -65,7 +65,7 @@ class Dispatch:
         if (self._terms.priorities and not self.sort_in()) or (drops.discarding and not drops.discard_more()):
             self._queue.feed.listening.pop(self._queue, None)
             return
-        if self._members.picking or self._queue.feed.lane.grouped:
+        if self._members.picking.pickers or self._queue.feed.lane.grouped:
             self._hand_out_found(now)
         else:
             self._hand_out(now)
@@ -154,6 +154,8 @@ class Dispatch:
                 stuck = stuck or not ready or (picking.groups is not None and bool(picking.groups.reserved))
         if returning.left <= 0:
             returning.put_off(self._queue, begun=backlog.handed_records > before)
+        if not self._members and backlog.has_more:
+            self._queue.miss(now)
         if stuck and backlog.has_more:
             if not self._members.watch(self._on_lag, now):
                 self._registry.ready_queues[self._queue] = None
@@ -193,7 +195,7 @@ class Dispatch:
             elif not self._send(member, record.cursor, chunk, at, at + 1, now, requeued=record, opens=offer.first):
                 backlog.put(record)
                 break
-            picking.done(member, offer)
+            picking.done(member, offer, got=reason is None)
             given += 1
             if offer.first:
                 break  # the next new group is for the next member

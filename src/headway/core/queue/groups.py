@@ -11,12 +11,13 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from headway.core.consumer import Subscription, Waiting
-from headway.core.log import Cursor
+from headway.core.log import Chunk, Cursor
 from headway.core.queue.places import Key, Place
 
 GROUPS_MAX = 10_000
@@ -42,13 +43,13 @@ class Finder(Waiting, Protocol):
 
 
 class Reserved:
-    """The places that are reserved for one owner, each with its facts and the picker that found it."""
+    """The places that are reserved for one owner, each with its facts and the pickers that found it."""
 
     __slots__ = ("facts", "heap", "size", "unwanted")
 
     def __init__(self) -> None:
         self.heap: list[Place] = []
-        self.facts: dict[Key, tuple[Found, Finder]] = {}
+        self.facts: dict[Key, tuple[Found, list[Finder]]] = {}
         self.size = 0
         """Their bytes."""
         self.unwanted: list[tuple[Place, Found, Finder]] = []
@@ -57,9 +58,12 @@ class Reserved:
     def put(self, place: Place, found: Found, finder: Finder) -> bool:
         key = place[1:]
         if key in self.facts:
+            finders = self.facts[key][1]
+            if finder not in finders:
+                finders.append(finder)
             return False
         heappush(self.heap, place)
-        self.facts[key] = found, finder
+        self.facts[key] = found, [finder]
         self.size += found.size
         return True
 
@@ -72,13 +76,27 @@ class Reserved:
         place = self.heap[0]
         return place, self.facts[place[1:]][0]
 
-    def give_back(self) -> None:
-        """Gives everything back to the pickers that found it."""
+    def release(self, which: Callable[[str], bool] = lambda group: True) -> int:
+        """Gives the messages of some groups back to the pickers that found them. Returns how many."""
+        before, kept, unwanted = len(self.heap) + len(self.unwanted), list[Place](), self.unwanted
+        self.unwanted = []
         for place in self.heap:
-            found, finder = self.facts[place[1:]]
-            finder.take_back(place, found)
-        for place, found, finder in self.unwanted:
-            finder.take_back(place, found)
+            found, finders = self.facts[place[1:]]
+            if found.group is None or not which(found.group):
+                kept.append(place)
+                continue
+            del self.facts[place[1:]]
+            self.size -= found.size
+            for finder in finders:
+                finder.take_back(place, found)
+        for place, found, finder in unwanted:
+            if found.group is None or not which(found.group):
+                self.unwanted.append((place, found, finder))
+            else:
+                finder.take_back(place, found)
+        heapify(kept)
+        self.heap = kept
+        return before - len(self.heap) - len(self.unwanted)
 
 
 class Groups:
@@ -103,8 +121,14 @@ class Groups:
     def close(self, group: str) -> None:
         name: GroupName = group if group in self._owners else _bucket(group)
         owner = self._owners.pop(name, None)
-        if owner is not None:
-            self._of[owner].discard(name)
+        if owner is None:
+            return
+        self._of[owner].discard(name)
+        mine = self.reserved.get(owner)
+        if mine is not None:  # it belongs to nobody, so neither do its messages
+            self._count -= mine.release(lambda of: of == name or (of not in self._owners and _bucket(of) == name))
+            if not mine.heap and not mine.unwanted:
+                del self.reserved[owner]
 
     def leave(self, member: Subscription) -> None:
         """Takes all groups from a member that leaves, and what was reserved for it."""
@@ -112,8 +136,7 @@ class Groups:
             del self._owners[name]
         mine = self.reserved.pop(member, None)
         if mine is not None:
-            self._count -= len(mine.heap) + len(mine.unwanted)
-            mine.give_back()
+            self._count -= mine.release()
 
     def clear(self) -> None:
         for table in (self._owners, self._of, self.reserved):
@@ -143,6 +166,11 @@ class Groups:
         self._count -= 1
         if not mine.heap and not mine.unwanted:
             del self.reserved[owner]
+
+    def owners_of(self, chunk: Chunk) -> list[Subscription]:
+        """Returns the members for which something of the queue's oldest chunk is reserved."""
+        first, stop = chunk.first_number, chunk.first_number + len(chunk)
+        return [owner for owner, mine in self.reserved.items() if any(first <= one < stop for _, one in mine.facts)]
 
     def first(self, owner: Subscription) -> tuple[Place, Found] | None:
         """Returns the first of what is reserved for a member."""

@@ -142,7 +142,7 @@ class Members(dict[Subscription, None]):
         for member in stuck:
             del self.ring[member]
             member.session.aside[member] = None
-            if self.picking:
+            if self.picking.pickers:
                 self.picking.set_aside(member)
         return ready
 
@@ -165,7 +165,7 @@ class Members(dict[Subscription, None]):
         if member in self and member not in self.ring:
             member.session.aside.pop(member, None)
             self.ring[member] = None
-            if self.picking:
+            if self.picking.pickers:
                 self.picking.offer_again(member)
 
     def check(self) -> None:
@@ -179,12 +179,13 @@ class Members(dict[Subscription, None]):
         for polling, count in self._slow.items():
             assert count == sum(member.case.slow for member in self if member.request.polling is polling)
 
-    def anybody_moves(self, late_s: float, asked_s: float) -> bool:
+    def anybody_moves(self, late_s: float, asked_s: float, among: list[Subscription] | None = None) -> bool:
         """Tells whether a member can take records, or could since ``late_s``. ``asked_s`` is the time when a member
-        last asked for one."""
+        last asked for one. ``among``: those that are looked at, instead of all that could get records."""
         if asked_s > late_s and any(member.request.polling for member in self):
             return True
-        return any(moves(member, late_s) for member in self.eligible if not member.request.polling)
+        return any(moves(member, late_s) for member in (self.eligible if among is None else among)
+                   if not member.request.polling)
 
     def to_the_back(self, member: Subscription) -> None:
         """Moves a member that had its turn behind the others."""
@@ -192,7 +193,7 @@ class Members(dict[Subscription, None]):
             for table in (self, self.ring):
                 if table.pop(member, self) is None:
                     table[member] = None
-            if self.picking:
+            if self.picking.pickers:
                 self.picking.to_the_back(member)
 
     def forget_settled(self) -> None:

@@ -96,12 +96,21 @@ class Picker:
         backlog = self._backlog
         return bool(self._unseen) or backlog.has_fresh() or backlog.standing.next(self._order, self._number) is not None
 
+    def has_refused(self, chunk: Chunk) -> bool:
+        """Tells whether it has looked at all that waits in the queue's oldest chunk, and found nothing there. False in
+        a queue that has gone on to another lane and still reads the one before."""
+        standing = self._backlog.standing
+        ahead = standing.next(self._order, self._number)
+        if self._unseen or len(standing.readers) > 1 or (ahead is not None and ahead.row.chunk is chunk):
+            return False
+        return not any(chunk.first_number <= number < chunk.first_number + len(chunk) for _, number in self._facts)
+
     # -- looking ----------------------------------------------------------------------------------------------------
 
-    def note(self, record: RequeuedRecord) -> None:
-        """Notes that a record was requeued, or left its row without a member. It is looked at again."""
+    def note(self, record: RequeuedRecord, *, again: bool) -> None:
+        """Notes that a record was requeued. It is looked at if it was with a member (``again``), or was not yet."""
         waiting = self._backlog.requeued.by_key
-        if record.returns or record.key >= (self._order, self._number):
+        if again or record.key >= (self._order, self._number):
             self._unseen[record.key] = None
             if len(self._unseen) > 2 * len(waiting) + FOUND_ENOUGH:
                 self._unseen = {key: None for key in self._unseen if key in waiting}

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import QueueMember, Subscription, Waiting
+from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.groups import Found, Groups, Share
 from headway.core.queue.picker import Picker
@@ -132,15 +133,27 @@ class Picking:
         if self.groups is not None:
             self.groups.clear()
 
-    def _note(self, record: RequeuedRecord) -> None:
+    def _note(self, record: RequeuedRecord, again: bool) -> None:
         for picker in self.pickers.values():
             if picker.looks:
-                picker.note(record)
+                picker.note(record, again=again)
 
     def of(self, member: Subscription) -> Picker | None:
         """Returns the picker of a member, if that looks at records."""
         picker = self._of.get(member)
         return picker if picker is not None and picker.looks else None
+
+    def nobody_wants(self, chunk: Chunk) -> bool:
+        """Tells whether all pickers have looked at what stands in the chunk, and found nothing in it."""
+        pickers = [picker for picker in self.pickers.values() if picker.members]
+        return bool(pickers) and all(picker.looks and picker.has_refused(chunk) for picker in pickers)
+
+    def takers(self, chunk: Chunk, members: list[Subscription]) -> list[Subscription]:
+        """Returns those of these members that could get what waits in the queue's oldest chunk."""
+        if self.groups is not None and (owners := self.groups.owners_of(chunk)):
+            return owners
+        refused = {picker for picker in self.pickers.values() if picker.looks and picker.has_refused(chunk)}
+        return [member for member in members if self._of.get(member) not in refused]
 
     # -- what a member gets -----------------------------------------------------------------------------------------
 
@@ -171,7 +184,7 @@ class Picking:
             groups.taken(member)
         return None
 
-    def done(self, member: Subscription, offer: Offer) -> None:
+    def done(self, member: Subscription, offer: Offer, *, got: bool) -> None:
         """Notes that a member got what it was offered, or that this was dropped."""
         groups, group = self.groups, offer.facts.group
         if groups is None:
@@ -183,7 +196,7 @@ class Picking:
             self._of[member].done()
         if group is not None and offer.facts.closes:
             groups.close(group)
-        elif group is not None and offer.first:
+        elif group is not None and offer.first and got:
             groups.give(group, member)
 
     def with_reserved(self, picker: Picker) -> list[Subscription]:

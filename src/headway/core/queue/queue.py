@@ -281,12 +281,20 @@ class Queue:
         self.members.forget_settled()
         if self.members and self.backlog.wants(chunk):
             holders = self.members.eligible if self.members.single else list(self.members)
-            return [] if self.members.anybody_moves(late_s, self.used_s) else holders
+            if self.picking:
+                holders = self.picking.takers(chunk, holders)
+            return [] if self.members.anybody_moves(late_s, self.used_s, holders) else holders
         return [
             member for member in [*self.members, *self.members.departed]
             if any(d.chunk is chunk and d.sent_s <= late_s
                    for d in map(member.channel.in_flight.__getitem__, member.channel.ids_of(member)))
         ]  # fmt: skip
+
+    def nobody_selects(self, chunk: Chunk) -> bool:
+        """Tells whether all records of the chunk that wait were looked at, and no member selects them."""
+        cursor = self.backlog.cursor
+        fresh = cursor.chunk is chunk and cursor.position < chunk.stop
+        return not fresh and self.picking.nobody_wants(chunk)
 
     def write_off(self, member: Subscription, reason: Reason, late_s: float) -> None:
         """Requeues the member's records. If no member takes records, drops the waiting ones that were not promised."""
@@ -325,6 +333,11 @@ class Queue:
             return self.is_behind(now) or (self.backlog.has_more and bool(self.members.ready(now, 1)))
         groups = self.picking.groups
         return picker.may_find or (member.has_more and (groups is None or not groups.full))
+
+    def looks_on(self, member: Subscription) -> bool:
+        """Tells whether nothing was found for a member with a selector, and not everything was looked at."""
+        picker = self.picking.of(member)
+        return picker is not None and not member.has_more and picker.may_find
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no

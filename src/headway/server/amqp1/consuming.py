@@ -78,7 +78,7 @@ class ConsumingLink:
             return self._begin_dynamic(source, wishes)
         place = place_of(peer.engine, source.address, source.capabilities, filter=True)
         if place.node is Node.QUEUE:
-            self._consume(peer.queues.named(place.name), parse_options(wishes.options, Use.QUEUE))
+            self._consume(peer.queues.consumed(place.name), parse_options(wishes.options, Use.QUEUE))
         elif self._is_durable(source):
             self._consume_durably(place, source, wishes)
         elif place.node is Node.TOPIC:

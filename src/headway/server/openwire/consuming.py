@@ -8,6 +8,7 @@ does not match never enters it.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -23,14 +24,21 @@ from headway.core.consumer import (
     SubscriptionOptions,
     Use,
 )
-from headway.core.queue import Queue, queue_of
+from headway.core.queue import Queue, queue_behind
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.openwire.browsing import browse
 from headway.server.openwire.consumer import Consumer
 from headway.server.openwire.destinations import each_of, has_wildcards
 from headway.server.openwire.faults import JmsFault
 from headway.server.openwire.options import about_destination, options_of
-from headway.server.peers import binding_key_of, filter_of
+from headway.server.openwire.wildcards import (
+    DURABLE_QUEUES,
+    MATCHED_MAX,
+    Pattern,
+    queues_that_match,
+    wildcards_of,
+)
+from headway.server.peers import binding_key_of, filter_of, virtual_topic_of
 from headway.server.protocols import QUEUES
 from headway.wire.openwire.advisory import FOLLOWED, own_filter
 from headway.wire.openwire.commands import ConsumerInfo, MessagePull
@@ -49,10 +57,10 @@ from headway.wire.openwire.replies import STATE_ERROR, write_close_consumer, wri
 if TYPE_CHECKING:
     from headway.server.openwire.ports import ClientSide
 
+log = logging.getLogger("headway")
+
 CONSUMERS_MAX = 16_000
 """More have no number in the client's cache."""
-MATCHED_MAX = 500
-"""Queues of one consumer with wildcards."""
 MATCHED_SHARE = 16
 """So many names that are looked through are one unit of work."""
 CONSUMERS = "consumers"
@@ -61,8 +69,6 @@ CONSUMER_BYTES = 2000
 SHORTEST_WAIT_S = 0.02
 """A client that does not want to wait at all is told that there is nothing after this time: until then the turn is over
 in which its queue would have given it a message."""
-DURABLE_QUEUES = "durable."
-"""The prefix of the queues of durable subscriptions, of every protocol that has names for these."""
 
 
 class Consuming:
@@ -78,8 +84,10 @@ class Consuming:
 
     def over(self) -> None:
         """Drops the peer when the connection has ended."""
+        following = wildcards_of(self._peer.engine).consumers
         for consumer in self.by_id.values():
             consumer.stop_waiting()
+            following.pop(consumer, None)
         self.by_id.clear()
         self.by_slot.clear()
         del self._peer
@@ -137,15 +145,19 @@ class Consuming:
         if all(part.name in FOLLOWED and part.is_topic for part in parts):
             self._follow(consumer, parts)
             return
+        patterns: list[Pattern] = []
         for number, part in enumerate(parts):
             if part.is_topic:
                 self._begin_topic(consumer, part, number, options)
-            elif has_wildcards(part.name):
+            elif has_wildcards(part.name) and virtual_topic_of(part.name) is None:
                 for queue in self._matching(part.name):
                     self._consume(consumer, queue, f"{number}/{queue.name}")
+                patterns.append(Pattern(part.name, number))
             else:
                 self._peer.temporaries.check_owner(part)
-                self._consume(consumer, self._peer.queues.named(part.name), str(number))
+                self._consume(consumer, self._peer.queues.consumed(part.name), str(number))
+        if patterns:
+            wildcards_of(self._peer.engine).consumers[consumer] = patterns, self._join_later
 
     def _browse(self, consumer: Consumer, parts: list[Destination], options: SubscriptionOptions) -> None:
         peer = self._peer
@@ -179,13 +191,24 @@ class Consuming:
 
     def _matching(self, pattern: str) -> list[Queue]:
         """Returns the queues whose names match."""
-        words = pattern.split(".")
-        queues = self._peer.engine.broker.registry.router.queues
-        found = [name for name, queue in queues.items() if queue.owner is None and _matches(words, name.split("."))]
-        self._peer.budget.left -= len(queues) // MATCHED_SHARE
+        engine = self._peer.engine
+        found = queues_that_match(engine, pattern)
+        self._peer.budget.left -= len(engine.broker.registry.router.queues) // MATCHED_SHARE
         if len(found) > MATCHED_MAX:
             raise JmsFault(f"{pattern} matches {len(found)} queues (at most {MATCHED_MAX} for one consumer)")
-        return [queue_of(queues[name]) for name in found]
+        return found
+
+    def _join_later(self, consumer: Consumer, queue: Queue, name: str) -> None:
+        """Makes a consumer with wildcards a member of a queue that was made after it began."""
+        who = f"{self._peer.granted.client}: the consumer of {consumer.info.destination}"
+        if len(consumer.subscriptions) >= MATCHED_MAX:
+            log.warning("%s does not get queue %r, because it has %d queues already", who, queue.name, MATCHED_MAX)
+            return
+        try:
+            self._consume(consumer, queue, name)
+        except (Refused, JmsFault) as error:
+            log.warning("%s does not get queue %r: %s", who, queue.name, error)
+        self._peer.budget.left -= SUBSCRIBE_WORK
 
     def _begin_topic(self, consumer: Consumer, part: Destination, number: int, options: SubscriptionOptions) -> None:
         info, peer = consumer.info, self._peer
@@ -272,6 +295,7 @@ class Consuming:
 
     def _end(self, consumer: Consumer) -> None:
         consumer.stop_waiting()
+        wildcards_of(self._peer.engine).consumers.pop(consumer, None)
         if self.by_id.pop(consumer.id, None) is not None:
             self._peer.granted.tab.add(CONSUMERS, -_bytes_of(consumer.info))
         if self.by_slot.pop(consumer.slot, None) is not None:
@@ -287,7 +311,7 @@ class Consuming:
         consumer = self.of(subscription)
         if consumer is not None and subscription in consumer.subscriptions:
             consumer.subscriptions.remove(subscription)
-            if not consumer.subscriptions:
+            if not consumer.subscriptions and consumer not in wildcards_of(self._peer.engine).consumers:
                 return consumer
         return None
 
@@ -337,6 +361,10 @@ class Consuming:
         peer = self._peer
         if consumer.in_flight >= consumer.channel.limit or peer.gone:
             return
+        behind = ((one, queue_behind(one)) for one in consumer.subscriptions)
+        if any(queue is not None and queue.looks_on(one) for one, queue in behind):  # for what its selector wants
+            consumer.pull = peer.engine.loop.call_later(SHORTEST_WAIT_S, self._none_came, consumer)
+            return
         consumer.stop_waiting()
         self.open_window(consumer, consumer.in_flight)
         peer.write(write_nothing(consumer.written, peer.wire))
@@ -351,15 +379,6 @@ def _bytes_of(info: ConsumerInfo) -> int:
 def durable_queue(client: str, name: str) -> str:
     """Returns the name of the queue of a durable subscription."""
     return f"{DURABLE_QUEUES}{client}.{name}"
-
-
-def _matches(pattern: list[str], words: list[str]) -> bool:
-    for number, word in enumerate(pattern):
-        if word == ">":
-            return True
-        if number >= len(words) or word not in ("*", words[number]):
-            return False
-    return len(pattern) == len(words)
 
 
 def _is_of(consumer: ConsumerId, session: SessionId) -> bool:

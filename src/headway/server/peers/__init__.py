@@ -8,9 +8,11 @@ from headway.server.peers.queue_arguments import MATCHES, read_alternate, read_t
 from headway.server.peers.states import CLOSING, OPEN, WAITING, ClientState
 from headway.server.peers.transaction import NO_TRANSACTION, NoTransaction, Transaction
 from headway.server.peers.undecided import Choice, Undecided
+from headway.server.peers.virtual_topics import virtual_topic_of
 
 __all__ = [
     "BasePeer", "binding_key_of", "Choice", "ClientState", "CLOSING", "DURABLE", "filter_of", "free_name",
     "is_temporary", "MATCHES", "name_of_topic", "NamedQueues", "NO_TRANSACTION", "NoTransaction", "OPEN", "parts_of",
-    "read_alternate", "read_terms", "topic_named", "Transaction", "Undecided", "WAITING",
+    "read_alternate", "read_terms", "topic_named", "Transaction", "Undecided", "virtual_topic_of",
+    "WAITING",
 ]

@@ -8,6 +8,7 @@ Rules:
   send to it, for only its owner told it.
 - A subscription to topics that has acknowledgements, or that outlives its connection, is a queue that is bound to them.
   Queues with the same topics read the same lane, so a hundred of them take no more memory than one.
+- The queue of a virtual topic is bound to it when somebody consumes from it (virtual_topics.py).
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from headway.core.queue import Queue, queue_of
 from headway.core.routing import Binding, Destination
 from headway.core.selector import BadSelector, compile_selector
 from headway.server.connections import SUBSCRIBE_WORK, TurnBudget
+from headway.server.peers.destinations import binding_key_of, filter_of
+from headway.server.peers.virtual_topics import virtual_topic_of
 from headway.server.protocols import QUEUES
 
 if TYPE_CHECKING:
@@ -82,6 +85,20 @@ class NamedQueues:
             check_queue(self._session.rights, name, terms, own=False)
         self._budget.left -= SUBSCRIBE_WORK
         return self.queues.declare(self._session, name, terms, QUEUES.dialect, self._engine.now())
+
+    def consumed(self, name: str, terms: QueueTerms = DURABLE) -> Queue:
+        """Returns the queue that a client consumes from, as ``named``. That of a virtual topic is bound to its topic
+        from then on. Raises :class:`Refused`."""
+        topic, known = virtual_topic_of(name), self.knows(name)
+        queue = self.named(name, terms)
+        if topic is not None and filter_of(topic) not in queue.filters:
+            try:
+                self.bind(queue, binding_key_of(topic))
+            except Exception:
+                if not known:
+                    self.queues.delete(queue, self._engine.now())
+                raise
+        return queue
 
     def subscription(self, name: str, terms: QueueTerms = DURABLE, selector: str | None = None) -> Queue:
         """Returns the queue of a named subscription to topics, and makes it if there is none. Another selector makes it

@@ -32,7 +32,15 @@ from headway.core.consumer import (
 from headway.core.message import TOPICS
 from headway.core.queue import Queue
 from headway.server.connections import SUBSCRIBE_WORK
-from headway.server.peers import DURABLE, binding_key_of, filter_of, is_temporary, name_of_topic, read_terms
+from headway.server.peers import (
+    DURABLE,
+    binding_key_of,
+    filter_of,
+    is_temporary,
+    name_of_topic,
+    read_terms,
+    virtual_topic_of,
+)
 from headway.server.protocols import QUEUES
 from headway.wire.stomp.destinations import NAME_BYTES_MAX, Destination, Kind, destinations_of
 from headway.wire.stomp.envelope import StompEnvelope
@@ -175,7 +183,7 @@ class Subscriber:
                 queue = named.queues.queue(peer.granted, peer.temporaries.address(destination).name)
             case Kind.QUEUE:
                 options = _options(headers, Use.QUEUE)
-                queue = named.named(_plain(name), terms_of(headers))
+                queue = named.consumed(_plain(name), terms_of(headers))
             case _:
                 options = _options(headers, Use.QUEUE)
                 queue = named.queues.queue(peer.granted, name)
@@ -340,7 +348,7 @@ def _value(text: str) -> object:
 
 
 def _plain(name: str) -> str:
-    if name.endswith((".>", ".*")) or ".*." in name or name == ">":
+    if virtual_topic_of(name) is None and (name.endswith((".>", ".*")) or ".*." in name or name == ">"):
         raise Refused(Reason.PROTOCOL_ERROR, f"queue {name[:100]!r}: wildcards are for topics")
     return name
 

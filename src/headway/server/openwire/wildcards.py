@@ -1,0 +1,96 @@
+"""Consumers of queues whose names have wildcards. Such a consumer is a member of each queue that matches, and becomes
+one of each that is made later.
+
+- Queues of one connection alone, and those of durable subscriptions, match no wildcard; the latter do where the pattern
+  begins with their prefix.
+- A queue that is made is offered to all such consumers over the turns to come. One whose client may not read it, or
+  that has ``MATCHED_MAX`` queues already, does not get it; the log says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from headway.core.base import WorkSteps
+from headway.core.queue import Queue, queue_of
+
+if TYPE_CHECKING:
+    from headway.server.engine import Engine
+    from headway.server.openwire.consumer import Consumer
+
+log = logging.getLogger("headway")
+
+MATCHED_MAX = 500
+"""Queues of one consumer with wildcards."""
+DURABLE_QUEUES = "durable."
+"""The prefix of the queues of durable subscriptions, of every protocol that has names for these."""
+Join = Callable[["Consumer", Queue, str], None]
+"""Makes a consumer a member of a queue, under a name for that. Raises Refused, JmsFault."""
+
+
+class Pattern:
+    """One name with wildcards, of a consumer."""
+
+    __slots__ = ("_text", "_words", "number")
+
+    def __init__(self, text: str, number: int = 0) -> None:
+        self._text = text
+        self._words = text.split(".")
+        self.number = number
+        """The place of the name in the consumer's destination."""
+
+    def matches(self, queue: Queue) -> bool:
+        name = queue.name
+        if queue.owner is not None or (name.startswith(DURABLE_QUEUES) and not self._text.startswith(DURABLE_QUEUES)):
+            return False
+        words = name.split(".")
+        for number, word in enumerate(self._words):
+            if word == ">":
+                return True
+            if number >= len(words) or word not in ("*", words[number]):
+                return False
+        return len(self._words) == len(words)
+
+
+class Wildcards:
+    """The consumers with wildcards of all connections of a broker, each with how it joins a queue."""
+
+    def __init__(self) -> None:
+        self.consumers: dict[Consumer, tuple[list[Pattern], Join]] = {}
+
+    def offer(self, queue: Queue) -> WorkSteps:
+        """Offers a queue that was made to each of them, one per step."""
+        for consumer, (patterns, join) in list(self.consumers.items()):
+            if queue.ended:
+                return
+            pattern = next((one for one in patterns if one.matches(queue)), None)
+            if pattern is not None and consumer in self.consumers:
+                join(consumer, queue, f"{pattern.number}/{queue.name}")
+            yield 1
+
+
+_OF: WeakKeyDictionary[Engine, Wildcards] = WeakKeyDictionary()
+
+
+def wildcards_of(engine: Engine) -> Wildcards:
+    """Returns the consumers with wildcards of a broker."""
+    found = _OF.get(engine)
+    if found is None:
+        found = _OF[engine] = Wildcards()
+        registry = engine.broker.registry
+
+        def made(queue: Queue) -> None:
+            if found.consumers:
+                registry.deferred.begin(found.offer(queue), registry.deferred.now)
+
+        engine.broker.queues.made.append(made)
+    return found
+
+
+def queues_that_match(engine: Engine, pattern: str) -> list[Queue]:
+    """Returns the queues that match now."""
+    matches = Pattern(pattern).matches
+    return [queue for queue in map(queue_of, engine.broker.registry.router.queues.values()) if matches(queue)]

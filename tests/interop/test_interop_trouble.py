@@ -82,6 +82,7 @@ def test_every_kind_of_trouble(headway: BrokerProcess, tmp_path: Path, listener:
     assert kinds["stuck"]["records"] <= WITH_THE_ANSWER * 2
     assert kinds["stuck"]["read_on_records"] > 0
     assert kinds["no-acks"]["records"] == 2 * 20
+    assert kinds["late-acks"]["notes"] == kinds["no-acks"]["notes"] == []  # no more than the window is under way
     assert kinds["half-open"]["records"] <= WITH_THE_ANSWER * 2
     assert kinds["trickling"]["lost"] == kinds["over-subscribed"]["lost"] == 0
     assert isinstance(found["decided"], list)

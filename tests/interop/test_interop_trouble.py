@@ -20,6 +20,7 @@ from tests.interop.waiting import until
 from tests.server.canned import Ran
 
 from headway.cli import main
+from headway.server.config import hash_password
 
 LISTENERS = """
 [listeners.mqtt]
@@ -82,6 +83,7 @@ def test_every_kind_of_trouble(headway: BrokerProcess, tmp_path: Path, listener:
     assert kinds["stuck"]["records"] <= WITH_THE_ANSWER * 2
     assert kinds["stuck"]["read_on_records"] > 0
     assert kinds["no-acks"]["records"] == 2 * 20
+    assert kinds["late-acks"]["notes"] == kinds["no-acks"]["notes"] == []  # no more than the window is under way
     assert kinds["half-open"]["records"] <= WITH_THE_ANSWER * 2
     assert kinds["trickling"]["lost"] == kinds["over-subscribed"]["lost"] == 0
     assert isinstance(found["decided"], list)
@@ -127,6 +129,26 @@ def test_a_broker_that_dies_has_harmed_the_healthy(start: BrokerFactory, tmp_pat
     found = json.loads(told.read_text())
     assert found["verdict"]["harmed"]
     assert found["controls"]["cut"] == found["controls"]["clients"] == 5
+
+
+def test_over_tls_with_a_login(start: BrokerFactory, certificates: Path, tmp_path: Path) -> None:
+    login = f'[auth.users]\nalice = "{hash_password("secret")}"\n'
+    broker = start(f'''
+[listeners.mqtts]
+url = "mqtts://127.0.0.1:0"
+[listeners.mqtts.tls]
+certificate = "{certificates / 'server.pem'}"
+key = "{certificates / 'server-key.pem'}"
+{login}''')
+    address = f"mqtts://localhost:{broker.port}?ca={certificates / 'ca.pem'}"
+    refused = Ran("trouble", address, "--user", "alice", HEADWAY_TROUBLE_PASSWORD="wrong")
+    assert refused.code == 2
+    assert "refused" in refused.err
+    stranger = Ran("trouble", address.partition("?")[0])
+    assert (stranger.code, "certificate" in stranger.err) == (2, True)
+    kinds = check(trouble(address.replace("localhost", "alice:secret@localhost"), tmp_path, "--kinds",
+                          "stuck,trickling,half-open")[0])  # fmt: skip
+    assert kinds["stuck"]["read_on_records"] > 0
 
 
 def test_traffic_of_others(headway: BrokerProcess, tmp_path: Path, name: str) -> None:

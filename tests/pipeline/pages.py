@@ -38,10 +38,11 @@ SCHEMAS: dict[str, dict[str, pa.DataType]] = {
     },
     "forecast": {
         "run": TEXT, "kind": TEXT, "client": TEXT, "filter": TEXT, "used_bytes": NUMBER, "limit_bytes": NUMBER,
-        "growth_bytes_per_s": SHARE, "seconds_to_limit": SHARE,
+        "seen_s": SHARE, "growth_bytes_per_s": SHARE, "seconds_to_limit": SHARE, "soonest_s": SHARE, "latest_s": SHARE,
     },
     "candidates": {
-        "candidate": TEXT, "kind": TEXT, "consumers": NUMBER, "hit": NUMBER, "noticed": NUMBER, "by_pressure": NUMBER,
+        "candidate": TEXT, "kind": TEXT, "consumers": NUMBER, "hit": NUMBER, "noticed": NUMBER, "stuck": NUMBER,
+        "by_pressure": NUMBER,
         "false_verdicts": NUMBER, "find_ms": SHARE, "find_worst_ms": SHARE, "cut_stuck_worst_ms": SHARE,
         "false_positives": NUMBER, "unknown": NUMBER, "missed": NUMBER, "records_lost": NUMBER,
         "records_conflated": NUMBER, "memory_peak_bytes": NUMBER, "disk_peak_bytes": NUMBER, "producer_stall_ms": SHARE,

@@ -281,13 +281,42 @@ def test_the_forecast_of_linear_growth_is_exact_and_looks_only_at_the_last_minut
     used = 2 * 1000 + 30 * 399
     assert told == {
         "memory": {**of_pool, "used_bytes": 400_000, "limit_bytes": 1_000_000,
-                   "growth_bytes_per_s": pytest.approx(1000), "seconds_to_limit": pytest.approx(600)},
+                   "seen_s": 300.0, "growth_bytes_per_s": pytest.approx(1000), "seconds_to_limit": pytest.approx(600),
+                   "soonest_s": pytest.approx(600), "latest_s": pytest.approx(600)},
         "disk": {**of_pool, "used_bytes": 40_000, "limit_bytes": 50_000,
-                 "growth_bytes_per_s": pytest.approx(0), "seconds_to_limit": None},
+                 "seen_s": 300.0, "growth_bytes_per_s": pytest.approx(0), "seconds_to_limit": None, "soonest_s": None,
+                 "latest_s": None},
         "client": {"run": "run-1", "client": "c", "filter": "t/2", "used_bytes": used, "limit_bytes": 25_000,
-                   "growth_bytes_per_s": pytest.approx(30),
-                   "seconds_to_limit": pytest.approx((25_000 - used) / 30)},
+                   "seen_s": 198.0, "growth_bytes_per_s": pytest.approx(30),
+                   "seconds_to_limit": pytest.approx((25_000 - used) / 30),
+                   "soonest_s": pytest.approx((25_000 - used) / 30),
+                   "latest_s": pytest.approx((25_000 - used) / 30)},
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("upto", "used", "soonest", "latest"),
+    [
+        (300, lambda t: 1000 * t + (2000 * (t - 150) if t > 150 else 0), 1 / 3000, 1 / 1000),  # it grows faster
+        (300, lambda t: 1000 * min(t, 150), None, None),  # it grows no more
+        (300, lambda t: 500_000 - 900 * t if t < 150 else 2000 * t, None, None),  # it fell at first
+        (90, lambda t: 5000 * t, None, None),  # a minute and a half says nothing
+    ],
+)
+def test_a_forecast_says_how_sure_it_is_and_there_is_none_where_nobody_can_tell(
+    spark: SparkSession, upto: int, used: Any, soonest: float | None, latest: float | None
+) -> None:
+    limit = 10_000_000
+    broker = [{"time": t, "seq": t, "memory_bytes": used(t), "memory_limit_bytes": limit} for t in range(upto + 1)]
+    (found,) = result(forecast(
+        frame(spark, "broker_samples", broker), frame(spark, "consumer_samples", []), frame(spark, "configs", []),
+    ))  # fmt: skip
+    left = limit - used(upto)
+    expected = [None if part is None else pytest.approx(left * part, rel=0.02) for part in (soonest, latest)]
+    assert [found["soonest_s"], found["latest_s"]] == expected
+    assert (found["seconds_to_limit"] is None) == (soonest is None)
+    if soonest is not None:
+        assert found["soonest_s"] < found["seconds_to_limit"] < found["latest_s"]
 
 
 def test_what_is_over_its_limit_has_no_seconds_left_and_no_disk_is_no_limit(spark: SparkSession) -> None:

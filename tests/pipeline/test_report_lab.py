@@ -65,6 +65,7 @@ def test_those_hit_wrongly_come_first(lab: Callable[..., Page]) -> None:
     clients = [row[0] for row in page.rows if row[0] in ("dead", "odd", "innocent")]
     assert clients == ["innocent", "odd", "dead"]
     assert page.row("innocent")[5] == "yes: a false positive"
+    assert "3 consumers hit, 1 of them wrongly, of 1 nobody can tell; these come first." in page.text
     assert "As it ran: nobody was hit." in page.sections["Who would have been hit"]
 
 
@@ -90,3 +91,21 @@ def test_many_candidates_are_counted_and_the_recommended_stands_out(lab: Callabl
     assert "and 1,962 others." in page.text
     marked = [attrs for tag, attrs in page.tags if tag == "tr" and attrs.get("class") == "marked"]
     assert len(marked) == 1
+
+
+def test_words_agree_with_figures_that_are_nought(lab: Callable[..., Page]) -> None:
+    """Nobody was found, cut off or hit wrongly: then no time stands for that, and nobody comes first."""
+    outcomes = [{"candidate": BEST["candidate"], "client": "dead", "action": "disconnect", "would_catch_up": "no"}]
+    page = lab([BEST | {"false_positives": 0}, RAN | {"false_positives": 0}], outcomes)
+    assert page.row("time to find who never catches up (median)")[1:] == ["–", "–", "–"]
+    assert page.row("longest until one that takes nothing was cut off")[1:] == ["–", "–", "–"]
+    assert "1 consumer hit, none of them wrongly." in page.text
+    assert "None of them hits anybody wrongly." in page.text
+    assert "would have caught up by themselves" not in page.sections["The trade-off"]
+
+
+def test_candidates_of_one_grid_are_told_apart_by_their_values(lab: Callable[..., Page]) -> None:
+    names = [f"tuned for the whole of the market: blocked_time={n}s, lag_records=8000, lag_age=2s" for n in (4, 7, 15)]
+    page = lab([candidate(name, recommended=name == names[0]) for name in names])
+    assert names[0] in page.text.split("What was replayed")[0]
+    assert set(names) <= {row[0] for row in page.rows if row}

@@ -56,6 +56,8 @@ class Client:
         self.dialogue: Dialogue | None = None
         self._since_s = 0.0
         self._ended_s: float | None = None
+        self.unacknowledged = self.unacknowledged_most = 0
+        """Deliveries that it has not acknowledged, now and at most."""
         self._held: deque[tuple[float, int]] = deque()
 
     # -- connecting ---------------------------------------------------------------------------------------------------
@@ -107,6 +109,8 @@ class Client:
             self.tally.add(one.payload, now_ns)
         tags = [one.tag for one in deliveries if one.tag]
         if self.ack_after_s:
+            self.unacknowledged += len(tags)
+            self.unacknowledged_most = max(self.unacknowledged_most, self.unacknowledged)
             if self.ack_after_s != inf:
                 self._held.extend((now_ns / 1e9 + self.ack_after_s, tag) for tag in tags)
         elif tags:
@@ -143,6 +147,7 @@ class Client:
             tags.append(self._held.popleft()[1])
         if tags and self.dialogue is not None:
             self.dialogue.acknowledge(tags)
+            self.unacknowledged -= len(tags)
             self.flush()
 
     async def stay(self) -> None:
@@ -213,4 +218,5 @@ class Client:
         self.line = None
         self._ended_s = None
         self._held.clear()
+        self.unacknowledged = 0
         self.tally.start_anew()

@@ -99,8 +99,18 @@ def _kind(name: str, clients: Sequence[Client]) -> dict[str, Any]:
         "records": sum(one.seen for one in clients), "lost": sum(one.tally.lost for one in clients),
         "read_on_records": sum(one.tally.records - one.seen for one in clients),
         "age_s": round(ages[-1], 1) if ages else None, "saw_nothing": sum(one.age_s is None for one in clients),
-        "notes": sorted({one.note for one in clients if one.note}), "names": [one.name for one in clients],
+        "notes": sorted({one.note for one in clients if one.note} | _beyond(clients)),
+        "names": [one.name for one in clients],
     }  # fmt: skip
+
+
+def _beyond(clients: Sequence[Client]) -> set[str]:
+    """Says whether the broker sent more than the clients permit, where the protocol lets them."""
+    most = max((one.unacknowledged_most for one in clients), default=0)
+    stage = clients[0].stage if clients else None
+    if stage is None or stage.mqtt_version == 4 or most <= stage.plan.window:
+        return set()
+    return {f"the broker had {most:,} deliveries unacknowledged, where {stage.plan.window:,} were permitted"}
 
 
 def _words(clients: Sequence[Client]) -> str:

@@ -67,20 +67,19 @@ def _answer(
     """Sums up the report in a sentence or two, and says how bad it is."""
     full = [pool for pool in pools if not words.missing(pool["seconds_to_limit"]) and pool["seconds_to_limit"] < SOON_S]
     warning = "".join(
-        f" {pool['name'].capitalize()} is full in {words.seconds(pool['seconds_to_limit'])}." for pool in full
-    )
+        f" {pool['name'].capitalize()} is full in {words.until(pool['soonest_s'], pool['latest_s'])} if it goes on so."
+        if pool["seconds_to_limit"] else f" {pool['name'].capitalize()} is full." for pool in full
+    )  # fmt: skip
     if episodes.empty:
         of = f" of {words.many(about['consumers'], 'consumer')}" if "consumers" in about else ""
         return f"Nobody{of} was slow.{warning}", "bad" if full else "good"
     clients = episodes["client"].nunique()
     were = "was" if clients == 1 else "were"
     of = f" of {words.count(about['consumers'])}" if "consumers" in about else ""
-    worst = offenders.iloc[0] if len(offenders) else None
+    shares = offenders.groupby("client")["share_of_cost"].sum()  # of all that a client reads, as in the plot
     cost = ""
-    if worst is not None and worst["held_byte_seconds"] > 0 and clients > 1:
-        cost = (
-            f" {words.shown(worst['client'])} alone caused {words.share(worst['share_of_cost'])} of what was held back."
-        )
+    if clients > 1 and len(shares) and shares.max() > 0:
+        cost = f" {words.shown(shares.idxmax())} alone caused {words.share(shares.max())} of what was held back."
     noticed = whole is not None and _noticed(whole)
     if whole is None or min(whole["seconds_with"], whole["seconds_without"]) < TOO_SHORT_S:
         others = "It cannot be said whether the others noticed."
@@ -225,19 +224,22 @@ def _forecast(page: Document, frame: pd.DataFrame, pools: list[dict[str, Any]]) 
     else:
         page.plot(
             plots.forecast(pools),
-            "What was used when the recording ended, and when the limit is reached if it goes on as in the last "
-            "minutes. Memory that is full is no disaster while there is disk: the oldest goes there. When both are "
+            "What was used when the recording ended, and when the limit is reached if it goes on as in the last five "
+            "minutes: from the fastest to the slowest growth in them. There is no forecast from less than three "
+            "minutes, nor where it did not grow all the time. Memory that is full is no disaster while there is disk: "
+            "the oldest goes there. When both are "
             "full, those furthest back are disconnected. Normal: well below 75 %, and not growing.",
             "; ".join(f"{pool['name']}: {_of_limit(pool)}" for pool in pools),
         )  # fmt: skip
     clients = frame[(frame["kind"] == "client") & frame["seconds_to_limit"].notna()].sort_values("seconds_to_limit")
     if clients.empty:
-        page.nothing("No single consumer is growing towards its share of the pool.")
+        page.nothing("Of no single consumer can be said that it grows steadily towards its share of the pool.")
         return
-    page.table(clients.to_dict("records"), [
+    rows = [row | {"reached": words.until(row["soonest_s"], row["latest_s"])} for row in clients.to_dict("records")]
+    page.table(rows, [
         ("client", "consumer", words.shown), ("filter", "reads", words.shown), ("used_bytes", "waits now", words.size),
         ("limit_bytes", "may take up", words.size), ("growth_bytes_per_s", "growing by", words.rate),
-        ("seconds_to_limit", "reached in", words.seconds),
+        ("reached", "reached in", str),
     ], "Consumers on their way to the share of the pool that one client may take up, the first on top.")  # fmt: skip
 
 

@@ -30,9 +30,15 @@ def offender(row: dict[str, Any]) -> str:
 
 
 def filling(row: dict[str, Any]) -> str:
-    until = row["seconds_to_limit"]
-    when = "is not growing" if words.missing(until) else f"full in {words.seconds(until)}"
-    return f"{words.size(row['used_bytes'])} of {words.size(row['limit_bytes'])}, {when}"
+    return f"{words.size(row['used_bytes'])} of {words.size(row['limit_bytes'])}, {_when(row)}"
+
+
+def _when(row: dict[str, Any]) -> str:
+    if not words.missing(row["seconds_to_limit"]):
+        return f"full in {words.until(row['soonest_s'], row['latest_s'])}" if row["seconds_to_limit"] else "full"
+    if row["seen_s"] < words.FORECAST_FROM_S:
+        return f"too little seen for a forecast ({words.seconds(row['seen_s'])})"
+    return "not growing steadily" if row["growth_bytes_per_s"] >= 1 else "not growing"
 
 
 def candidate(row: dict[str, Any]) -> str:

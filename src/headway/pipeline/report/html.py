@@ -30,6 +30,8 @@ _NUMBERS = frozenset((
     words.count, words.size, words.share, words.seconds, words.ms, words.rate, words.held, words.ratio,
     words.moment,
 ))  # fmt: skip
+_LOOKS: Mapping[Callable[[Any], str], str] = {words.shown: "name", words.candidate: "candidate"}
+"""Classes of the page's style for columns of names."""
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
     lstrip_blocks=True,
@@ -84,7 +86,8 @@ class Document:
         cells = [[words_of(row.get(key)) for key, _, words_of in columns] for row in rows[:rows_max]]
         self._add(
             "table", caption=caption, headings=[heading for _, heading, _ in columns], rows=cells,
-            numbers=[words_of in _NUMBERS for _, _, words_of in columns], more=max(0, len(rows) - rows_max),
+            looks=["number" if words_of in _NUMBERS else _LOOKS.get(words_of, "") for _, _, words_of in columns],
+            more=max(0, len(rows) - rows_max),
             marked=[marked is not None and marked(row) for row in rows[:rows_max]],
         )  # fmt: skip
 

@@ -56,7 +56,7 @@ _MEASURES: tuple[tuple[str, str, Callable[[Any], str], tuple[str, str]], ...] = 
 
 def lab_report(candidates: pa.Table, outcomes: pa.Table, curve: pa.Table, about: Mapping[str, Any], out: Path) -> Path:
     """Writes the report of a lab run to ``out`` and returns it. Raises ConfigError where it cannot."""
-    frame = candidates.to_pandas()
+    frame = _known(candidates.to_pandas())
     ran, best = _only(frame, frame["kind"] == "ran"), _only(frame, frame["recommended"])
     answer, tone = _answer(frame, ran, best, about)
     page = Document("Headway: which policy", answer, tone)
@@ -75,6 +75,14 @@ def lab_report(candidates: pa.Table, outcomes: pa.Table, curve: pa.Table, about:
     page.section("What these figures do not say")
     page.items([*_LIMITS, *(printable(line) for line in about.get("limits", ()))])
     return page.write(out)
+
+
+def _known(frame: pd.DataFrame) -> pd.DataFrame:
+    """Takes out times of what never happened: to find somebody, where nobody was found; to cut somebody off, where
+    nobody was stuck."""
+    found, stuck = frame["noticed"] > 0, frame["stuck"] > 0
+    times = {name: frame[name].where(found) for name in ("find_ms", "find_worst_ms")}
+    return frame.assign(**times, cut_stuck_worst_ms=frame["cut_stuck_worst_ms"].where(stuck))
 
 
 def _only(frame: pd.DataFrame, which: pd.Series) -> dict[str, Any] | None:
@@ -101,12 +109,12 @@ def _answer(
     tone = "good" if best["within_goal"] else "mind"
     take = "Take" if best["within_goal"] else "None of the candidates keeps to the goal. The nearest is"
     if ran is None:
-        return f"{take} “{words.shown(best['candidate'], 60)}”: it {does}.", tone
+        return f"{take} “{words.candidate(best['candidate'])}”: it {does}.", tone
     if best["candidate"] == ran["candidate"]:
         keep = "Keep what ran: no candidate does better." if best["within_goal"] else f"{take} what ran."
         return f"{keep} It {does}.", tone
     return (
-        f"{take} “{words.shown(best['candidate'], 60)}”: it {does}. What ran {_hits(ran, 'hit')} and held at most "
+        f"{take} “{words.candidate(best['candidate'])}”: it {does}. What ran {_hits(ran, 'hit')} and held at most "
         f"{_held(ran)}."
     ), tone
 
@@ -143,7 +151,7 @@ def _recommendation(page: Document, ran: dict[str, Any] | None, best: dict[str, 
             ("best", "recommended", str),
             ("change", "difference", str),
         ]
-    page.table(rows, columns, f"“{words.shown(best['candidate'], 80)}” on the recorded traffic.")
+    page.table(rows, columns, f"“{words.candidate(best['candidate'])}” on the recorded traffic.")
     texts = [("Recommended", str(best["policy"]) or "# no policy")]
     if ran is not None and ran["candidate"] != best["candidate"]:
         texts.append(("As it ran", str(ran["policy"]) or "# no policy"))
@@ -158,12 +166,20 @@ def _trade_off(page: Document, frame: pd.DataFrame) -> None:
     page.plot(
         plots.trade_off(frame),
         "Each mark is a candidate. To the right: it lets more pile up in memory and on disk. Up: more consumers feel "
-        "it. Dark and large: more of those would have caught up by themselves. So the best lie at the lower left, "
-        "small and light. On the dotted line nothing can be had in one respect without paying in another. Point at a "
-        "mark to see the policy.",
+        f"it. {_dark(frame)} On the dotted line nothing can be had in one respect without paying in another. Point at "
+        "a mark to see the policy.",
         f"{words.many(len(frame), 'candidate')} by peak of memory and disk ({words.size(_peak(frame).min())} to "
         f"{words.size(_peak(frame).max())}) and consumers hit ({frame['hit'].min()} to {frame['hit'].max()}).",
     )  # fmt: skip
+
+
+def _dark(frame: pd.DataFrame) -> str:
+    if not frame["false_positives"].max():
+        return "None of them hits anybody wrongly. So the best lie at the lower left."
+    return (
+        "Dark and large: more of those would have caught up by themselves. So the best lie at the lower left, small "
+        "and light."
+    )
 
 
 def _peak(frame: pd.DataFrame) -> pd.Series:
@@ -211,13 +227,22 @@ def _outcomes(page: Document, outcomes: pd.DataFrame, ran: dict[str, Any] | None
         page.table(rows.to_dict("records"), [
             ("client", "consumer", words.shown), ("filter", "reads", words.shown), ("time", "when (UTC)", words.moment),
             ("action", "what was done", words.action), ("reason", "reason", words.name),
-            ("would_catch_up", "would it have caught up?", words.catch_up),
+            ("would_catch_up", "would catch up?", words.catch_up),
             ("lag_bytes_peak", "most waiting", words.size), ("records_lost", "lost", words.count),
             ("records_conflated", "conflated", words.count), ("stall_ms", "publishers held", words.ms),
             ("by_pressure", "pool full", words.yes), ("extrapolated", "extrapolated", words.yes),
-        ], f"{heading}: {words.many(len(part), 'consumer')} hit, those hit wrongly first.", OUTCOMES_MAX)  # fmt: skip
+        ], f"{heading}: {words.many(len(part), 'consumer')} hit, {_wrongly(part)}.", OUTCOMES_MAX)  # fmt: skip
     if not shown:
         page.nothing("There is neither a recommended candidate nor one that ran.")
+
+
+def _wrongly(part: pd.DataFrame) -> str:
+    counts = part["would_catch_up"].value_counts()
+    wrong, unknown = int(counts.get("yes", 0)), int(counts.get("unknown", 0))
+    told = [f"{words.count(wrong)} of them wrongly" if wrong else "none of them wrongly as far as can be told"
+            if unknown else "none of them wrongly"]  # fmt: skip
+    told += [f"of {words.count(unknown)} nobody can tell"] if unknown else []
+    return ", ".join(told) + ("; these come first" if wrong or unknown else "")
 
 
 def _candidates(page: Document, frame: pd.DataFrame) -> None:
@@ -231,7 +256,7 @@ def _candidates(page: Document, frame: pd.DataFrame) -> None:
         ascending=[False, False, True, True, True, True, True], kind="stable",
     )  # fmt: skip
     page.table(rows.to_dict("records"), [
-        ("candidate", "candidate", lambda name: words.shown(name, 70)), ("false_verdicts", "false", words.count),
+        ("candidate", "candidate", words.candidate), ("false_verdicts", "false", words.count),
         ("missed", "missed", words.count), ("find_ms", "found in", words.ms), ("hit", "hit", words.count),
         ("false_positives", "wrongly", words.count), ("unknown", "unknown", words.count),
         ("memory_peak_bytes", "memory", words.size),

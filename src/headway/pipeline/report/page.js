@@ -18,9 +18,28 @@ function paint(night) {
     Plotly.relayout("plot-" + number, change);
   });
 }
+// On a narrow screen: smaller letters, fewer ticks, and names cut in the middle.
+const phone = window.matchMedia("(max-width: 40rem)");
+function short(name) { return name.length > 17 && !/[&<]/.test(name) ? name.slice(0, 5) + "…" + name.slice(-11) : name; }
+function fit(narrow) {
+  plots.forEach((plot, number) => {
+    const { xaxis = {}, yaxis = {} } = plot.layout, change = { "font.size": narrow ? 11 : 13 };
+    if (xaxis.type !== "category") change["xaxis.nticks"] = narrow ? 4 : xaxis.nticks || 0;
+    if (!xaxis.tickvals) change["xaxis.tickangle"] = narrow ? 0 : "auto";
+    if (yaxis.tickmode === "array" && yaxis.categoryarray) {
+      change["yaxis.ticktext"] = yaxis.tickvals.map((name) => narrow ? short(name) : name);
+    }
+    if (plot.layout.coloraxis) change["coloraxis.colorbar.thickness"] = narrow ? 6 : 12;
+    Plotly.relayout("plot-" + number, change);
+    const named = plot.data.flatMap((trace, at) => trace.mode === "markers+text" ? [at] : []);
+    if (named.length) Plotly.restyle("plot-" + number, { mode: narrow ? "markers" : "markers+text" }, named);
+  });
+}
 plots.forEach((plot, number) => Plotly.newPlot("plot-" + number, plot.data, plot.layout, { responsive: true,
   displayModeBar: false }));
 paint(dark.matches);
+fit(phone.matches);
+phone.addEventListener("change", () => fit(phone.matches));
 dark.addEventListener("change", () => paint(dark.matches));
 window.addEventListener("beforeprint", () => paint(false));
 window.addEventListener("afterprint", () => paint(dark.matches));

@@ -9,9 +9,10 @@ Rules:
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -19,6 +20,9 @@ import plotly.graph_objects as go
 from headway.pipeline.report import hover, words
 
 TOP = 20
+CHAR_SHARE, LINE_SHARE, MARK_SHARE = 0.0105, 0.06, 0.015
+"""A letter's width, a line's height and half of a mark in the trade-off, on a screen of 1,000 pixels, as shares of the
+largest values, with some room around them."""
 EPISODES_MAX = 3000
 """The most bars of a plot: more make the page slow and tell nothing more."""
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = (
@@ -70,7 +74,7 @@ def offenders(frame: pd.DataFrame) -> go.Figure:
         customdata=[hover.offender(row) for row in top.to_dict("records")],
     ))  # fmt: skip
     most = float(top["share_of_cost"].max() or 0) * 100
-    figure.update_xaxes(title="share of all that was held back", ticksuffix=" %", range=[0, max(1.0, most * 1.15)])
+    figure.update_xaxes(title="share of what was held", ticksuffix=" %", range=[0, max(1.0, most * 1.3)])
     return _by_name(figure, list(names.values()))
 
 
@@ -81,11 +85,12 @@ def isolation(row: dict[str, Any]) -> go.Figure:
     for key, name, colour, pattern in looks:
         values = [row[f"{measure}_{key}_ms"] for measure in ("p50", "p99", "max")]
         figure.add_trace(go.Bar(
-            x=["half of the turns within", "99 % of the turns within", "the longest"], y=values, name=name,
+            x=["half within", "99 % within", "longest"], y=values, name=name,
             marker={"color": colour, "pattern": {"shape": pattern}}, text=[words.ms(value) for value in values],
             textposition="outside", cliponaxis=False, hovertemplate="%{x} %{text}<extra>" + name + "</extra>",
         ))  # fmt: skip
     figure.update_layout(barmode="group", bargap=0.4, bargroupgap=0.08)
+    figure.update_xaxes(title="turns of the broker's loop")
     figure.update_yaxes(title="delivery, ms", rangemode="tozero", automargin=True)
     return _finished(figure, 380)
 
@@ -121,16 +126,17 @@ def forecast(rows: Sequence[dict[str, Any]]) -> go.Figure:
     figure = go.Figure()
     names = [words.label(row["name"]) for row in rows]
     used = [100 * row["used_bytes"] / max(1, row["limit_bytes"]) for row in rows]
-    texts = [hover.filling(row) for row in rows]
+    texts = [hover.filling(row).replace(", ", ",<br>", 1) for row in rows]
     figure.add_trace(go.Bar(
         x=used, y=names, orientation="h",
         marker={"color": [RED if u > 90 else ORANGE if u > 75 else BLUE for u in used]},
-        text=texts, textposition="outside", cliponaxis=False, hovertemplate="%{y}: %{text}<extra></extra>",
+        text=texts, textposition=["inside" if u > 60 else "outside" for u in used], insidetextanchor="start",
+        cliponaxis=False, hovertemplate="%{y}: %{text}<extra></extra>",
     ))  # fmt: skip
     figure.add_vline(x=100, line={"color": GREY, "dash": "dash"})
-    figure.update_xaxes(title="used at the end of the recording, share of the limit", ticksuffix=" %",
+    figure.update_xaxes(title="used at the end, share of the limit", ticksuffix=" %",
                         range=[0, max(150.0, max(used) * 1.6)], tickvals=[0, 25, 50, 75, 100])  # fmt: skip
-    return _by_name(figure, names)
+    return _by_name(figure, names, row_px=52)
 
 
 def trade_off(frame: pd.DataFrame) -> go.Figure:
@@ -142,6 +148,7 @@ def trade_off(frame: pd.DataFrame) -> go.Figure:
     wrong = frame["false_positives"].astype(float)
     most = max(1.0, float(wrong.max()))
     front = frame[frame["pareto"]].assign(x=x).sort_values(["x", "hit"])
+    front = front[front["hit"] < front["hit"].shift().cummin().fillna(math.inf)]  # of what is drawn here, alone
     if len(front) > 1:
         figure.add_trace(go.Scatter(
             x=front["x"], y=front["hit"], mode="lines", line={"color": GREY, "dash": "dot", "shape": "hv"},
@@ -176,7 +183,7 @@ def trade_off(frame: pd.DataFrame) -> go.Figure:
             marker={"symbol": "star-open", "size": 30, "color": GREEN, "line": {"width": 2.5}},
         ))  # fmt: skip
     figure.update_layout(coloraxis={
-        "colorscale": "Cividis", "cmin": 0, "cmax": most, "reversescale": True,
+        "showscale": bool(wrong.max()), "colorscale": "Cividis", "cmin": 0, "cmax": most, "reversescale": True,
         "colorbar": {"title": {"text": "hit wrongly", "side": "right"}, "thickness": 12, "len": 0.85, "outlinewidth": 0,
                      "tickformat": ",d" if most >= 5 else None, "nticks": min(6, int(most) + 1)},
     })  # fmt: skip
@@ -228,9 +235,9 @@ def _finished(figure: go.Figure, height: int) -> go.Figure:
     return figure
 
 
-def _by_name(figure: go.Figure, names: Sequence[str]) -> go.Figure:
+def _by_name(figure: go.Figure, names: Sequence[str], row_px: int = 26) -> go.Figure:
     """Gives the figure one row per name, the first on top."""
-    figure = _finished(figure, 150 + 26 * max(2, len(names)))
+    figure = _finished(figure, 150 + row_px * max(2, len(names)))
     figure.update_yaxes(
         type="category", categoryorder="array", categoryarray=list(reversed(names)), showgrid=False,
         range=[-0.6, len(names) - 0.4], tickmode="array", tickvals=list(names), ticklabelstandoff=6,
@@ -241,16 +248,7 @@ def _by_name(figure: go.Figure, names: Sequence[str]) -> go.Figure:
 
 def _names(clients: Sequence[str]) -> dict[str, str]:
     """Names clients for a plot: no two of them alike, however they are shortened."""
-    names: dict[str, str] = {}
-    taken: set[str] = set()
-    for client in clients:
-        name, number = words.label(client, 28), 1
-        while name in taken:
-            number += 1
-            name = f"{words.label(client, 24)} ({number})"
-        taken.add(name)
-        names[client] = name
-    return names
+    return dict(zip(clients, words.apart(clients, 28), strict=True))
 
 
 def _plot_time(at: Any) -> str:
@@ -272,34 +270,68 @@ def _ticks(most: float, least: float = 0.0) -> list[float]:
     return [round(number * step, 12) for number in range(int(most * 1.1 / step) + 1)]
 
 
+class _Box(NamedTuple):
+    """The place of a label, in shares of the largest values."""
+
+    left: float
+    low: float
+    right: float
+    high: float
+
+    def covers(self, other: _Box) -> bool:
+        return (min(self.right, other.right) > max(self.left, other.left)
+                and min(self.high, other.high) > max(self.low, other.low))  # fmt: skip
+
+
 def _called(row: dict[str, Any]) -> str:
     """Returns the label of a candidate's mark."""
     if row["recommended"]:
         return f"recommended: {words.shown(row['candidate'])}" if row["kind"] != "grid" else "recommended"
-    return words.shown(row["candidate"], 24) if row["kind"] == "preset" else KIND_WORDS[row["kind"]]
+    return words.shown(row["candidate"], 44) if row["kind"] == "preset" else KIND_WORDS[row["kind"]]
 
 
 def _labels(
     points: Sequence[tuple[float, float, str]], x_max: float, y_max: float
 ) -> list[tuple[float, float, str, str]]:
-    """Returns (x, y, text, side) of labels: marks that lie together share one, so that no two cover each other."""
-    near_x, near_y = max(x_max, 1e-9) * 0.2, max(y_max, 1.0) * 0.05
+    """Returns (x, y, text, side) of labels: marks that lie together share one, a line for each, and each label stands
+    on the side of its marks where it covers no other."""
+    x_max, y_max = max(x_max, 1e-9), max(y_max, 1.0)
     groups: list[list[tuple[float, float, str]]] = []
     for point in sorted(points):
-        group = next((g for g in groups if abs(g[0][0] - point[0]) < near_x and abs(g[0][1] - point[1]) < near_y), None)
+        group = next((g for g in groups if abs(g[0][0] - point[0]) < 0.2 * x_max
+                      and abs(g[0][1] - point[1]) < 0.05 * y_max), None)  # fmt: skip
         if group is None:
             groups.append([point])
         else:
             group.append(point)
+    while (found := _placed(groups, x_max, y_max)) is None and len(groups) > 1:
+        groups = [groups[0] + groups[1], *groups[2:]]  # in order of x: what has no room joins its neighbour
+    return found or []
+
+
+def _placed(
+    groups: Sequence[Sequence[tuple[float, float, str]]], x_max: float, y_max: float
+) -> list[tuple[float, float, str, str]] | None:
+    """Places a label for each group; None: not all have room."""
     found: list[tuple[float, float, str, str]] = []
+    taken: list[_Box] = []
     for group in groups:
-        x, y = group[0][:2]
-        side = "left" if x > 0.6 * x_max else "right"
-        lines = [", ".join(one[2] for one in group[i : i + 3]) for i in range(0, len(group), 3)]
-        text = "<br>".join(words.label(line, 90) for line in lines)
-        level = sum(1 for other in found if abs(other[1] - y) < 0.15 * max(y_max, 1.0))
-        below = y > 0.5 * y_max or level % 2 == 1
-        found.append((x, y, text, f"{'bottom' if below else 'top'} {side}"))
+        y = max(one[1] for one in group)
+        lines = [words.shown(one[2], 60) for one in group]
+        wide, high = max(map(len, lines)) * CHAR_SHARE, len(lines) * LINE_SHARE
+        left, low = group[0][0] > 0.5 * x_max, y > 0.5 * y_max
+        for leftward, below in itertools.product((left, not left), (low, not low)):
+            x = min(one[0] for one in group) if leftward else max(one[0] for one in group)
+            near, foot = x / x_max + (-MARK_SHARE if leftward else MARK_SHARE), y / y_max
+            box = _Box(near - wide if leftward else near, foot - high if below else foot,
+                       near if leftward else near + wide, foot if below else foot + high)  # fmt: skip
+            if box.left > -0.06 and not any(map(box.covers, taken)):
+                break
+        else:
+            return None
+        taken.append(box)
+        side = f"{'bottom' if below else 'top'} {'left' if leftward else 'right'}"
+        found.append((x, y, "<br>".join(words.label(line, 60) for line in lines), side))
     return found
 
 

@@ -10,7 +10,7 @@ import datetime as dt
 import html
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headway import console
@@ -18,6 +18,10 @@ from headway.console import printable
 from headway.core.base import format_count, format_duration, format_share, format_size
 
 NAME_MAX = 36
+CANDIDATE_MAX = 160
+"""Candidates of one grid differ anywhere in their names, so these are hardly ever shortened."""
+FORECAST_FROM_S = 180.0
+"""There is no forecast from less than this (``measures/forecast.py``)."""
 CAUSES = {
     "network": "network",
     "application": "application does not read",
@@ -49,9 +53,36 @@ def shown(text: object, length: int = NAME_MAX) -> str:
     return f"{line[: length - 1 - half]}…{line[-half:]}"
 
 
+def candidate(name: object) -> str:
+    return shown(name, CANDIDATE_MAX)
+
+
 def label(text: object, length: int = NAME_MAX) -> str:
     """Makes a text fit for a plot: nothing in it is taken for a tag or an entity."""
     return html.escape(shown(text, length), quote=False)
+
+
+def apart(names: Sequence[str], length: int = NAME_MAX) -> list[str]:
+    """Labels for a plot, in order, no two alike: where shortening in the middle makes names alike, what they all begin
+    with is left out; a number tells the rest apart."""
+    made = [label(one, length) for one in names]
+    if len(set(made)) < len(set(names)):
+        common = _alike([printable(one) for one in names])
+        made = [label(f"…{printable(one)[common:]}" if common > 1 else one, length) for one in names]
+    found: list[str] = []
+    for one in made:
+        number, unlike = 1, one
+        while unlike in found:
+            number += 1
+            unlike = f"{one} ({number})"
+        found.append(unlike)
+    return found
+
+
+def _alike(names: Sequence[str]) -> int:
+    """Returns how many characters all of them begin with."""
+    first, last = min(names), max(names)
+    return next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
 
 
 def missing(value: Any) -> bool:
@@ -113,6 +144,14 @@ def change(now: Any, then: Any, form: Callable[[Any], str], words_of: tuple[str,
         return by
     part = abs(now - then) / then
     return f"{by} ({format_share(part)})" if part < 10 else f"{by} ({now / then:,.0f} times as much)"
+
+
+def until(soonest_s: Any, latest_s: Any) -> str:
+    """Tells a forecast with its uncertainty: ``10 min to 14 min``; one figure where both are alike."""
+    if missing(soonest_s) or missing(latest_s):
+        return "–"
+    first, last = seconds(soonest_s), seconds(latest_s)
+    return first if first == last else f"{first} to {last}"
 
 
 def fact(key: str, value: Any) -> str:

@@ -15,6 +15,7 @@ from tests.core.stage import STUCK, Stage
 from tests.interop.waiting import holds
 from tests.server.served import serve
 
+from headway.core.base import Reason
 from headway.core.log import Pool
 from headway.core.policy import Sample
 from headway.server.admin.api import Admin
@@ -188,6 +189,23 @@ def test_the_worst_of_very_many_are_found_within_some_rounds() -> None:
     assert {one.filter for one in walk.worst[:5]} == {"t/0"}, "the five who have waited longest"
     assert walk.looks_a_turn_most <= LOOKS_A_TURN
     assert not walk.complete
+
+
+def test_who_is_away_is_no_trouble_and_comes_last() -> None:
+    stage = Stage()
+    publisher = stage.client("publisher")
+    gone = stage.client("gone", expiry_s=3600.0)
+    gone.subscribe("t/0", 1)
+    stage.broker.disconnect(gone.session, gone.outlet, Reason.CLIENT_GONE, stage.now)
+    publisher.publish("t/0", 1)
+    stage.run(10)
+    stage.client("stuck", reads=STUCK, buffer=0).subscribe("t/1", 0)
+    publisher.publish("t/1", 1)
+    stage.run(3)
+    walk = walked(stage)
+    asyncio.run(walk.round())
+    assert [one.session.client for one in walk.worst] == ["stuck", "gone"], "though it has waited for longer"
+    assert (walk.troubled, walk.away) == (1, 1)
 
 
 def test_the_last_hour_is_bounded_and_counted() -> None:

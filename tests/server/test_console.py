@@ -65,9 +65,12 @@ def test_twenty_consoles_cost_one_computation(tmp_path: Path) -> None:
         last = msgspec.json.decode(sorted(seen[0])[-1])
         assert last["consoles"] == 20
         assert feed.made <= 5 + 30, "as many frames were made as one console would have needed"
+        pool = served._engine.broker.registry.pools[""]
+        assert pool.clients_bytes > 20 * len(min(seen[0])), "what consoles may hold is counted"
         for _, writer in consoles:
             writer.close()
         await holds(lambda: not feed.viewers)
+        assert pool.clients_bytes == 0
 
     serve(tmp_path, play)
 

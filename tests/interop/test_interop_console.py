@@ -255,6 +255,8 @@ def test_every_view_shows_what_it_is_for(house: BrokerProcess, slow: Raw, name: 
         await page.until("document.querySelector('main').textContent.includes('a quiet night')")
         await view(f"client/slow-{name}", "What its policy would do next")
         await view("policies", "As it is in force")
+        buttons = "[...document.querySelectorAll('main button')]"
+        await page.value(f"{buttons}.find((one) => one.textContent.startsWith('Save')).click()")
         text = "document.querySelector('#policy')"
         await page.value(f"{text}.value = {text}.value.replace('200ms', '1ms').replace('notify', 'disconnect')")
         await page.value(f"{text}.dispatchEvent(new Event('input'))")

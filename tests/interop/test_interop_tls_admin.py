@@ -58,6 +58,20 @@ def test_a_wrong_host_name(house: House) -> None:
         urllib.request.urlopen(url + "/v1/broker", timeout=5, context=house.context())
 
 
+def test_the_console_over_https(house: House) -> None:
+    url = house.broker.admin.replace("127.0.0.1", "localhost")
+    with urllib.request.urlopen(f"{url}/", timeout=PATIENCE_S, context=house.context()) as answer:
+        assert b"console.js" in answer.read()
+    feed = urllib.request.Request(f"{url}/v1/console/events", headers={"Origin": url, "Sec-Fetch-Site": "same-origin"})
+    with urllib.request.urlopen(feed, timeout=PATIENCE_S, context=house.context()) as answer:
+        assert answer.readline() == b"event: frame\n"
+        assert json.loads(answer.readline().removeprefix(b"data: "))["consoles"] >= 1
+    other = urllib.request.Request(f"{url}/v1/broker", headers={"Origin": "https://localhost:1"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(other, timeout=PATIENCE_S, context=house.context())
+    assert refused.value.code == 403
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_curl(house: House) -> None:
     url = house.broker.admin.replace("127.0.0.1", "localhost") + "/metrics"

@@ -81,6 +81,11 @@ def test_a_rule_that_never_stepped_back_is_open_until_its_consumer_goes() -> Non
     assert still.open, "a dry run cuts nobody"
 
 
+def test_what_an_operator_asked_for_is_done_once_and_never_open() -> None:
+    (row,) = to_rows([entry(100, action="conflate", cause=Cause.OPERATOR, policy="", rule=0)])
+    assert not row.open
+
+
 def test_a_restart_ends_no_episode_of_the_run_before() -> None:
     rows = to_rows([entry(100), clear(70, 5.0, run="r2")])
     assert [row.open for row in rows] == [True, False]

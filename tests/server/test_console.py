@@ -15,6 +15,7 @@ from tests.core.stage import STUCK, Stage
 from tests.interop.waiting import holds
 from tests.server.served import serve
 
+from headway.core.base import Reason
 from headway.core.log import Pool
 from headway.core.policy import Sample
 from headway.server.admin.api import Admin
@@ -64,9 +65,12 @@ def test_twenty_consoles_cost_one_computation(tmp_path: Path) -> None:
         last = msgspec.json.decode(sorted(seen[0])[-1])
         assert last["consoles"] == 20
         assert feed.made <= 5 + 30, "as many frames were made as one console would have needed"
+        pool = served._engine.broker.registry.pools[""]
+        assert pool.clients_bytes > 20 * len(min(seen[0])), "what consoles may hold is counted"
         for _, writer in consoles:
             writer.close()
         await holds(lambda: not feed.viewers)
+        assert pool.clients_bytes == 0
 
     serve(tmp_path, play)
 
@@ -188,6 +192,23 @@ def test_the_worst_of_very_many_are_found_within_some_rounds() -> None:
     assert {one.filter for one in walk.worst[:5]} == {"t/0"}, "the five who have waited longest"
     assert walk.looks_a_turn_most <= LOOKS_A_TURN
     assert not walk.complete
+
+
+def test_who_is_away_is_no_trouble_and_comes_last() -> None:
+    stage = Stage()
+    publisher = stage.client("publisher")
+    gone = stage.client("gone", expiry_s=3600.0)
+    gone.subscribe("t/0", 1)
+    stage.broker.disconnect(gone.session, gone.outlet, Reason.CLIENT_GONE, stage.now)
+    publisher.publish("t/0", 1)
+    stage.run(10)
+    stage.client("stuck", reads=STUCK, buffer=0).subscribe("t/1", 0)
+    publisher.publish("t/1", 1)
+    stage.run(3)
+    walk = walked(stage)
+    asyncio.run(walk.round())
+    assert [one.session.client for one in walk.worst] == ["stuck", "gone"], "though it has waited for longer"
+    assert (walk.troubled, walk.away) == (1, 1)
 
 
 def test_the_last_hour_is_bounded_and_counted() -> None:

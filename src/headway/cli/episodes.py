@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from headway.core.base import Cause
 from headway.core.policy import ActionKind
 from headway.store.history import EntryKind, HistoryEntry
 
@@ -102,6 +103,8 @@ def _key(entry: HistoryEntry) -> _Key:
 
 
 def _lasts(entry: HistoryEntry) -> bool:
+    if entry.cause is Cause.OPERATOR:
+        return False  # it was done once
     return entry.action not in list(ActionKind) or ActionKind(entry.action).stateful
 
 

@@ -20,10 +20,9 @@ class VerdictLog:
     def record(self, subscription: Subscription, verdict: Verdict, now: float) -> None:
         self.book.add(verdict, subscription.session.username or "")
         subscription.case.last_verdict = verdict
-        if self._registry.observer is not None:
+        fires, asked = verdict.kind is DecisionKind.FIRE, verdict.cause is Cause.OPERATOR
+        if self._registry.observer is not None and not asked:  # the lake is about policies
             self._registry.observer.verdict(verdict, subscription)
-        fires = verdict.kind is DecisionKind.FIRE
-        asked = verdict.cause is Cause.OPERATOR
         if fires and not asked and subscription.case.meter.mark_slow(now):
             self._registry.totals.count_slow(subscription, 1)
             self._watchlist.add(subscription)  # until it has recovered

@@ -8,6 +8,7 @@ in actions.py. All of it is for who may read at the admin API; moves are for who
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -33,6 +34,8 @@ from headway.server.engine import Engine
 from headway.server.http import USER, Refusal, json_answer, read_text
 from headway.server.loop import memory_rss_bytes
 from headway.store.toml_text import policy_text
+
+log = logging.getLogger("headway")
 
 STATES_MAX = 200
 
@@ -84,7 +87,11 @@ class Console:
 
     async def _look_on(self) -> None:
         while True:
-            await self._engine.pulse.steps("admin", self._round(), "the console")
+            try:
+                await self._engine.pulse.steps("admin", self._round(), "the console")
+            except Exception:  # a consumer that cannot be looked at must not take the console away for good
+                log.exception("console: a look at the broker failed; the next one follows in %g s", EVERY_S)
+                await asyncio.sleep(EVERY_S)
             await (asyncio.sleep(self.feed.period_s) if self.feed.wanted else self.feed.rest(EVERY_S))
 
     async def _round(self) -> None:

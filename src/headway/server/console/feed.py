@@ -2,9 +2,9 @@
 
 Theory of operation. A frame is made and encoded once a period, and all consoles are given the same bytes. A console is
 a consumer, too, and a conflated one: as long as its transport has not taken all of its last frame it gets no other, and
-then the newest. So a console that does not read costs the memory of one frame, is counted (``skipped``), and is cut
-when it has taken nothing for ``STUCK_S``. Without consoles no frames are made, and the broker is looked at less often,
-for the last hour.
+then the newest. So a console that does not read costs the memory of one frame, which counts in the global pool, is
+counted itself (``skipped``), and is cut when it has taken nothing for ``STUCK_S``. Without consoles no frames are made,
+and the broker is looked at less often, for the last hour.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
+from headway.core.log import Tab
 from headway.server.engine import Engine
 from headway.server.http import USER, Refusal, abort, is_gone
 
@@ -51,6 +52,7 @@ class Feed:
         self._numbers = 0
         self._clients: Counter[str] = Counter()
         self._frame = b""
+        self._tab = Tab(engine.broker.registry.pools[""])
         self.made = 0
         self._fresh = asyncio.Event()
         """Set when the next frame is there; each has an event of its own."""
@@ -75,6 +77,7 @@ class Feed:
         body = await self._make(len(self.viewers), self.period_s)
         self._frame = b"event: frame\ndata: " + body + b"\n\n"
         self.made += 1
+        self._tab.put("consoles", len(self._frame) * (1 + len(self.viewers)))
         self._fresh.set()
         self._fresh = asyncio.Event()
 
@@ -99,7 +102,8 @@ class Feed:
         if self._clients[client] >= CONSOLES_PER_CLIENT:
             raise Refusal(429, f"{client} has {CONSOLES_PER_CLIENT} consoles already; close some of them")
         self._numbers += 1
-        number, viewer = self._numbers, Viewer(client, max(0, self.made - 1), given_s=self._engine.now())
+        before = self.made - 1 if self._frame else self.made
+        number, viewer = self._numbers, Viewer(client, before, last=before, given_s=self._engine.now())
         self.viewers[number] = viewer
         self._clients[client] += 1
         self._wanted.set()
@@ -113,6 +117,9 @@ class Feed:
             del self.viewers[number]
             self._clients[client] -= 1
             self._clients += Counter()  # forgets who has none
+            if not self.viewers:
+                self._frame = b""
+                self._tab.put("consoles", 0)
         return response
 
     async def _send(self, request: web.Request, response: web.StreamResponse, viewer: Viewer) -> None:

@@ -63,6 +63,7 @@ class Frame(msgspec.Struct, frozen=True):
     complete: bool
     """Whether all consumers in trouble were looked at; else ``troubled`` is the number of those who may be."""
     away: int
+    """Consumers for whom records wait while their clients are away."""
     paused: int
     """Publishers that are held back."""
     band: Band
@@ -112,8 +113,10 @@ class FrameMaker:
             number=self.made, wall_s=round(time.time(), 2), version=__version__, name=cut(engine.settings.server.name),
             uptime_s=round(engine.now() - engine.started_s, 1), rates=self._rates(), sessions=len(registry.sessions),
             consumers=consumers, slow=registry.totals.slow, troubled=troubled, complete=walk.complete,
-            away=walk.states["away"], paused=paused(engine),
-            band=Band(max(0, consumers - troubled), AGES_S, walk.ages, max(1, consumers / LOOKS) * period_s),
+            away=walk.away, paused=paused(engine),
+            band=Band(
+                max(0, consumers - troubled - walk.away), AGES_S, walk.ages, max(1, consumers / LOOKS) * period_s
+            ),
             lanes=[lane_row(feed, shown[number]) for feed, number in index.items()], rows=rows,
             pools=[stats.pool(one) for one in registry.distinct_pools()], rss_bytes=memory_rss_bytes(),
             late_p99_s=round(self._lateness.p99_s, 4), late_most_s=round(self._lateness.most_s, 4),

@@ -52,17 +52,16 @@ class Walk:
         """The consumers in the most trouble, the worst first."""
         self.troubled = 0
         """The number of those found in trouble in the last round, beyond the worst, too."""
+        self.away = 0
+        """The number of those found whose clients are away while records wait for them. They are in no trouble."""
         self.complete = True
         """Whether the last round looked at all who are watched."""
         self.ages = [0] * (len(AGES_S) + 1)
         """The consumers of the last whole walk through the crowd, by the age of what waits for them."""
-        self.states: Counter[str] = Counter()
-        """The same consumers by state."""
         self.large: list[Feed] = []
         """The lanes with the most readers."""
         self._crowd: Iterator[Subscription | None] | None = None
         self._ages = [0] * (len(AGES_S) + 1)
-        self._states: Counter[str] = Counter()
         self._feeds: Counter[Feed] = Counter()
 
     # -- budget -----------------------------------------------------------------------------------------------------
@@ -99,7 +98,8 @@ class Walk:
                 found.append((bad, one))
             if self._look():
                 await self.pause()
-        self.troubled = len(found) if self.complete else max(len(found), len(watched))
+        self.away = sum(not bad[0] for bad, _ in found)
+        self.troubled = (len(found) if self.complete else max(len(found), len(watched))) - self.away
         self.worst = [one for _, one in nlargest(ROWS_MAX, found, key=lambda pair: pair[0])]
 
     async def _go_on(self) -> None:
@@ -121,15 +121,14 @@ class Walk:
         self._registry.totals.count(one)
         oldest = one.oldest_time() if one.has_more else None
         self._ages[bisect_left(AGES_S, now - oldest) if oldest is not None else 0] += 1
-        self._states[state_of(one)] += 1
         if len(self._feeds) < FEEDS_MAX or one.feed in self._feeds:
             self._feeds[one.feed] += 1
 
     def _close(self) -> None:
         """Ends a walk through the crowd."""
-        self.ages, self.states = self._ages, self._states
+        self.ages = self._ages
         self.large = [feed for feed, _ in self._feeds.most_common(LARGE_FEEDS)]
-        self._crowd, self._ages, self._states, self._feeds = None, [0] * len(self._ages), Counter(), Counter()
+        self._crowd, self._ages, self._feeds = None, [0] * len(self._ages), Counter()
 
 
 def _each(sessions: list[Session]) -> Iterator[Subscription | None]:

@@ -52,14 +52,15 @@ export function board(root, { feed }) {
 }
 
 function headlineOf(frame) {
-  const { consumers, troubled, slow } = frame;
+  const { consumers, troubled, slow, away } = frame;
   const about = frame.complete ? "" : "about ";
   if (!consumers) return "Nobody consumes anything yet.";
-  if (!troubled) return `${many(consumers, "consumer")}, and none is in trouble.`;
-  const others = consumers - troubled;
-  const cost = frame.rows.reduce((total, row) => total + row.held_bytes, 0);
+  const absent = away ? ` ${count(away)} ${away === 1 ? "is" : "are"} away, and records wait.` : "";
+  if (!troubled) return `${many(consumers, "consumer")}, and none is in trouble.${absent}`;
+  const others = consumers - troubled - away;
+  const cost = frame.rows.filter((row) => row.connected).reduce((total, row) => total + row.held_bytes, 0);
   const notice = frame.late_p99_s <= 0.025 ? "notice nothing" : `wait ${duration(frame.late_p99_s)} for the broker’s loop`;
-  const rest = ` They cost ${size(cost)}${others > 0 ? `; the other ${count(others)} ${notice}` : ""}.`;
+  const rest = ` They cost ${size(cost)}${others > 0 ? `; the other ${count(others)} ${notice}` : ""}.${absent}`;
   return `${about}${count(troubled)} of ${many(consumers, "consumer")} ${troubled === 1 ? "is" : "are"} in trouble`
     + `${slow && slow !== troubled ? `, ${count(slow)} of them slow` : ""}.${rest}`;
 }
@@ -73,7 +74,7 @@ function drawLately(element, frame) {
 }
 
 function moreOf(frame) {
-  const left = frame.troubled - frame.rows.length;
+  const left = frame.troubled + frame.away - frame.rows.length;
   if (left > 0) return `The ${count(frame.rows.length)} worst are shown, and ${count(left)} more are in trouble.`;
   return frame.lanes.length ? "" : "Nobody has subscribed to anything.";
 }

@@ -42,6 +42,8 @@ export function verdicts(root) {
   }, onchange: look }, h("label", { for: "kind" }, "Show"), kind, h("label", { for: "since" }, "of"), since,
   h("label", { for: "cause" }, "by"), cause, h("label", { for: "who" }, "client"), who, h("button", { type: "submit" }, "Ask"));
   root.append(h("h1", {}, "Last night"), h("section", { "aria-label": "Filter" }, form, said), h("section", { "aria-label": "What was decided" }, summary, list));
+  root.append(h("p", { class: "note" }, "Weeks of it, with what it cost and who noticed: ", h("code", {}, "headway pipeline health"), ", on recorded telemetry. What other policies would have done: ",
+    h("a", { href: "#/policies" }, "the last hour"), ", or ", h("code", {}, "headway lab run"), "."));
   look();
 }
 

@@ -17,11 +17,12 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
-.PHONY: help setup serve demo test suite bench judge crash soak mutants lint style types lock clean mosquitto browser \
+.PHONY: help setup serve demo tour test suite bench judge crash soak mutants lint style types lock clean mosquitto browser \
 	java jms
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
+	@echo "make tour    for data engineers: recorded flights, Spark, a view, an archive, reports (four minutes; needs Java)"
 	@echo "make serve   a broker on mqtt://127.0.0.1:1883, and for AMQP on :5672, STOMP on :61613, OpenWire (JMS) on :61616"
 	@echo "make test    lint, types and every test (a quarter of an hour on two cores)"
 	@echo "make soak    what takes longer: canaries beside every kind of trouble, hundreds of seeds (a quarter of an hour)"
@@ -43,6 +44,11 @@ serve: $(STAMP)
 demo: $(SPARK_STAMP)
 	@$(MAKE) java || true
 	@exec $(BIN)/python -m demo $(ARGS)
+
+# It needs Java, as all of it is about Spark.
+tour: $(SPARK_STAMP)
+	@$(MAKE) java
+	@exec $(BIN)/python -m demo.tour $(ARGS)
 
 lint: style types
 
@@ -138,14 +144,15 @@ java: $(STAMP)
 			echo "Spark needs Java 17 or newer: $$command$${JAVA_HOME:+ (JAVA_HOME is $$JAVA_HOME)}" >&2; exit 1; \
 		fi; }
 
-# The interoperability tests drive mosquitto's own clients.
+# The interoperability tests drive mosquitto's own clients, and `headway trouble` is tested against mosquitto itself. Its
+# package would start a broker: RUNLEVEL=1 keeps it from that.
 mosquitto:
-	@if ! command -v mosquitto_pub >/dev/null; then \
+	@if ! command -v mosquitto_pub >/dev/null || ! PATH="$$PATH:/usr/sbin" command -v mosquitto >/dev/null; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			apt-get update -qq && \
-			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mosquitto-clients >/dev/null; \
+			apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+				apt-get install -y -qq --no-install-recommends mosquitto mosquitto-clients >/dev/null; \
 		else \
-			echo "The tests need mosquitto_pub: sudo apt-get install -y --no-install-recommends mosquitto-clients" >&2; exit 1; \
+			echo "The tests need: sudo apt-get install -y --no-install-recommends mosquitto mosquitto-clients" >&2; exit 1; \
 		fi; fi
 
 # OpenWire is tested with ActiveMQ's JMS client. Where it cannot be had, those tests are skipped.

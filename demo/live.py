@@ -132,7 +132,7 @@ def run_view(console: Console, screen: Screen, folder: Path) -> bool:
         views = Views(folder, broker)
         try:
             with screen:
-                return _play(console, screen, company, broker, views)
+                return play_view(console, screen, company, broker, views)
         finally:
             views.stop()
     finally:
@@ -142,7 +142,11 @@ def run_view(console: Console, screen: Screen, folder: Path) -> bool:
             broker.stop()
 
 
-def _play(console: Console, screen: Screen, company: Company, broker: BrokerProcess, views: Views) -> bool:
+def play_view(
+    console: Console, screen: Screen, company: Company, broker: BrokerProcess, views: Views, recorded: int = 0
+) -> bool:
+    """Whether the view comes to as many flights as are published, and were ``recorded`` before. Raises BrokerFailed,
+    ActorFailed, ViewFailed."""
     screen.say("starting Spark ...")
     part = msgspec.structs.replace(PUBLISHER, host=broker.host, port=broker.port, seconds=SECONDS)
     publisher = company.hire(part, "publisher")
@@ -167,7 +171,7 @@ def _play(console: Console, screen: Screen, company: Company, broker: BrokerProc
         if not await_all(lambda: publisher.done is not None, SECONDS * 1.5 + 30.0, look):
             raise ActorFailed("the publisher could not send all flights in time")
         assert publisher.done is not None
-        sent = publisher.done.records
+        sent = publisher.done.records + recorded
         came = await_all(lambda: board.flights == sent, CATCH_UP_S, look)
     finally:
         board.close()

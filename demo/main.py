@@ -77,6 +77,7 @@ class Demo:
         publisher = self._gather(broker)
         assert publisher.ready is not None
         view = Dashboard(publisher, self.consumers, publisher.ready.total, self.seconds, delays)
+        self.console.print(f"The console, live, in a browser (who is slow, and why): {broker.admin}/", highlight=False)
         self.console.print(f"The ten longest delays, live, in a browser: {delays.url}", highlight=False)
         publisher.order("go")
         self._watch(broker, view, delays)

@@ -33,7 +33,8 @@ PACKAGE = "headway"
 BESIDE_THE_PACKAGE = ["demo", "bench"]
 
 FLOORS = [
-    "core", "plugins", "wire", "store", "server", "client", "console", "migration", "pipeline", "spark", "cli",
+    "core", "plugins", "wire", "store", "server", "client", "console", "migration", "pipeline", "spark", "trouble",
+    "embed", "cli",
     "__main__",
     *BESIDE_THE_PACKAGE,
 ]
@@ -50,15 +51,16 @@ NAMES_A_PROTOCOL = {
 ROOMS = {
     "core": [
         "base", "message", "selector", "log", "forms", "permission", "allowance", "policy", "consumer", "receipts",
-        "delivery", "routing", "query", "live", "queue", "clients", "governance", "telemetry",
+        "delivery", "routing", "query", "live", "queue", "clients", "governance", "operating", "telemetry",
     ],
     "server": [
         "protocols", "config", "systemd", "loop", "journal", "recorded", "offline", "logins", "transport",
-        "connections", "websocket", "engine", "peers", *PROTOCOLS, "http", "streams", "admin",
+        "connections", "websocket", "engine", "peers", *PROTOCOLS, "http", "streams", "console", "admin",
     ],
     "core.policy": ["meters"],
     "core.consumer": ["progress"],
     "core.clients": ["durability", "requests"],
+    "core.queue": ["places"],
     "server.journal": ["entries", "compaction", "writing", "recovery"],
     "store": ["journal", "history"],
     "store.journal": ["disk", "segments", "reading", "recovery"],
@@ -72,7 +74,7 @@ WITHOUT_FACES = {"pipeline", "pipeline.lab"}
 BESIDE = {
     "core": {"broker"},
     "core.policy": {
-        "action", "case", "causes", "condition", "decision", "evaluation", "flap",
+        "action", "case", "causes", "condition", "decision", "evaluation", "flap", "outlook",
         "plugged_condition", "policy", "rule", "rule_state", "table", "trial", "verdict",
     },
     "core.consumer": {
@@ -83,7 +85,11 @@ BESIDE = {
         "admission", "consuming", "ending", "intake", "object_names", "polls", "queue_feeds",
         "queues", "restoring", "revoking", "starts", "subscribing", "terms", "writers",
     },
-    "server": {"listener", "log_format", "main", "reloading", "service"}, "server.journal": set[str](),
+    "core.queue": {
+        "acks", "backlog", "binding_set", "dispatch", "drops", "groups", "life", "members", "picker", "picking",
+        "placeholder", "port", "queue", "unsettled", "writing",
+    },
+    "server": {"listener", "log_format", "main", "reloading", "running", "service"}, "server.journal": set[str](),
     "store": {"atomic_write", "backup", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged",
               "toml", "toml_text"},
     "store.journal": {"journal", "stream"},

@@ -14,7 +14,7 @@ from bench.wires.mqtt import Mqtt
 from bench.wires.packets import encode_subscribe
 from bench.wires.wire import take
 
-TOLD, LAST = b'"told":', b'"last":'
+TOLD, LAST = b'"mark":"told', b'"mark":"last'
 READ_BYTES = 256 * 1024
 LOOK_S = 0.05
 END_S = 60.0

@@ -29,8 +29,8 @@ class State(Workload):
     about = (
         f"the state of a topic with keys of {PAYLOAD_BYTES} B: the first page of 20 in the order of a field, which "
         f"makes the order unless that is declared; {PAGES} more, with nothing published and with {UPDATES_PER_S:,} "
-        "updates a second; memory. Then subscribers who share one selector, or one live page of 20: the broker's CPU "
-        "time for a record that none of them is told of, and for each delivery of one that all are told of"
+        "updates a second; memory. Then subscribers who share one selector, its deltas, or one live page of 20: the "
+        "broker's CPU time for a record that none of them is told of, and for each delivery of one that all are told of"
     )
     columns = (
         Column("page p99", "page_p99_ns", "ns", "low"), Column("page p50", "page_p50_ns", "ns", "low"),

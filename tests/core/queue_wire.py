@@ -79,6 +79,9 @@ class Wrapping(msgspec.Struct, frozen=True):
     def shape(self) -> object:
         return "plain"
 
+    def opening(self, cut: Cut) -> Cut:
+        return cut
+
     def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: bool = False) -> Cut:
         starts = [0, *ends[:-1]]
         assert ends[-1] == len(data)

@@ -127,13 +127,13 @@ class Peer:
 
     def consume(self, queue: str, prefetch: int = NO_LIMIT, *, acks: bool | None = True, tag: str = "",
                 channel: int = 1, exclusive: bool = False, policy: str | None = None,
-                patience_s: float | None = None) -> Subscription:
+                patience_s: float | None = None, selector: str | None = None) -> Subscription:
         """``acks``: whether it settles what it reads; None: nothing is to be settled (no-ack)."""
         tag = tag or queue
         queues = self.broker.queues
         request = SubscribeRequest(
             f"$queue/{queue}", PLAIN, qos=int(acks is not None), name=(channel, tag), envelope=Wrapping(channel, tag),
-            options=SubscriptionOptions(policy=policy, patience_s=patience_s),
+            options=SubscriptionOptions(policy=policy, patience_s=patience_s, selector=selector),
         )  # fmt: skip
         made = queues.consume(self.session, self.channel(channel), queues.queue(self.session, queue), request,
                               prefetch, self.stage.now, exclusive=exclusive)
@@ -185,11 +185,11 @@ class Peer:
     def publish(self, key: str, first: int, count: int = 1, *, exchange: str = "", size: int = 20,
                 priority: int | None = None, ttl_s: float | None = None, qos: int = 1,
                 receipt: ReceiptRequest | None = None, patience: str | None = None,
-                **headers: object) -> Published | None:
+                user: tuple[tuple[str, str], ...] = (), **headers: object) -> Published | None:
         """So many records, numbered; None (and nothing) while the broker does not read this peer."""
         if self.paused:
             return None
-        user = () if priority is None else (("priority", str(priority)),)
+        user += () if priority is None else (("priority", str(priority)),)
         user += () if patience is None else ((JOB_PATIENCE, patience),)
         native = msgspec.json.encode(headers) if headers else None
         run = run_of(

@@ -67,16 +67,16 @@ def test_what_is_settled_late_is_given_to_nobody() -> None:
     for delivery_id in [late(peer)[at] for at in (0, *range(40, 60), 99)]:
         peer.ack(delivery_id)
     assert queue.backlog.lag_records == 78
-    assert queue.backlog.lag_bytes == sum(record.size for record in queue.backlog._requeued if 0 < record.number < 99
+    assert queue.backlog.lag_bytes == sum(record.size for record in queue.backlog.requeued if 0 < record.number < 99
                                           and not 40 <= record.number < 60)  # fmt: skip
     other = peer.stage.peer("other")
     other.consume("q")
     peer.stage.run(1)
     assert other.numbers == [*range(1, 40), *range(60, 99)]
     assert queue.backlog.lag_records == queue.backlog.lag_bytes == 0
-    assert not queue.backlog._requeued_by_chunk
-    assert not queue.backlog._late
-    assert not queue.backlog._withdrawn
+    assert not queue.backlog.requeued.chunks
+    assert not queue.backlog.requeued.by_key
+    assert not queue.backlog.requeued._stale
 
 
 def test_a_purge_has_steps() -> None:

@@ -110,7 +110,7 @@ def test_aio_pika_reads_topics_conflated(
     assert numbers == sorted(numbers)
 
 
-@pytest.mark.parametrize("option", ["conflate", "snapshot", "selector", "lease"])
+@pytest.mark.parametrize("option", ["conflate", "snapshot", "lease"])
 def test_a_consumer_of_a_queue_is_told_where_it_can_have_the_option(
     headway: BrokerProcess, client: Pika, option: str
 ) -> None:

@@ -257,7 +257,9 @@ def test_without_a_journal_nothing_is_recorded(broker: BrokerProcess) -> None:
     assert broker.get("/v1/topics") == {"topics": []}
     answer = ask(broker, "a")
     assert answer.status == 404
-    assert answer.error == "a is not recorded; recorded is nothing (a [[topic]] with keep is)"
+    assert answer.error == (
+        "a is not recorded; recorded is nothing (a [[topic]] with keep is; or start the broker with --record)"
+    )
 
 
 def test_without_pyarrow_there_are_json_lines(start: BrokerFactory, tmp_path: Path) -> None:

@@ -57,13 +57,13 @@ def test_the_page_of_a_mq_has_rows_of_activemq() -> None:
     assert set(rows) <= {row(one) for one in BY_NAME["activemq"].options}
 
 
-def test_every_origin_and_every_preset_has_its_page_and_the_readme_links_it() -> None:
+def test_every_origin_and_every_preset_has_its_page_and_the_start_page_links_it() -> None:
     pages = {path.stem for path in PAGES.glob("*.md")}
     assert pages == {*OF_PAGE, "A-MQ"}
     assert {name for names in OF_PAGE.values() for name in names} == set(BY_NAME)
     assert {page.lower() for page in pages} == set(PRESETS)
-    readme = (PAGES.parents[1] / "README.md").read_text()
-    assert not [page for page in pages if f"docs/coming-from/{page}.md" not in readme]
+    start = (PAGES.parent / "start" / "ANOTHER_BROKER.md").read_text()
+    assert not [page for page in pages if f"(../coming-from/{page}.md)" not in start]
     assert not [page for page in pages if f"serve --preset {page.lower()} " not in (PAGES / f"{page}.md").read_text()]
 
 

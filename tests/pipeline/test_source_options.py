@@ -41,7 +41,7 @@ def test_everything_said_is_read_whatever_its_letters_case() -> None:
     [
         ({}, 'option topic is missing: which topic to read, or a filter, such as "flights/#"'),
         ({"topic": "a/#/b"}, "option topic: filter 'a/#/b': '#' must be the whole of the last level"),
-        ({"topics": "a", **TOPIC}, "unknown option 'topics': there are admin, at, failOnDataLoss, from, lake, "
+        ({"topics": "a", **TOPIC}, "unknown option 'topics': there are admin, at, failOnDataLoss, from, archive, "
          "maxBytesPerTrigger, maxOffsetsPerTrigger, order_by, partitions, patience, policy, pushFilters, selector, "
          "skip, state, timeout, to, top, topic, where; did you mean topic?"),
         ({"statee": "true", **TOPIC}, "top, topic, where; did you mean state?"),

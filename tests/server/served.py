@@ -19,7 +19,8 @@ def serve(folder: Path, play: Play) -> None:
         settings = parse_settings(f'[server]\nadmin = "http://127.0.0.1:0"\n[pool]\ndisk_path = "{folder}"\n')
         engine = Engine(settings, asyncio.get_running_loop())
         served = Admin(engine)
-        await served.start("127.0.0.1", 0)
+        await served.start()
+        await served.listen("127.0.0.1", 0)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await play(served)

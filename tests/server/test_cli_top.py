@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 
 import pytest
-from rich.console import Console
 from tests.server.canned import ANSWERS, BROKER, CONSUMER, PUBLISHER, QUEUE, VERDICT, WELL, Canned, Ran
 
-from headway.cli.admin import AdminClient
-from headway.cli.top import watch
+from headway.cli.top.keys import names
 
 # -- top ---------------------------------------------------------------------------------------------------------------
 
@@ -64,27 +61,32 @@ def test_top_shows_queues_where_something_waits(broker: Canned) -> None:
     assert "and 1 more queues" in out
 
 
-def test_top_live_shows_rates_and_survives_a_broker_that_goes_away(broker: Canned) -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=200, height=20, color_system=None)
-    looks = 0
+def test_top_sorts_and_filters_once(broker: Canned) -> None:
+    broker.answers["/v1/consumers"] = {"consumers": [
+        {**CONSUMER, "client": "gone", "state": "away", "lag_records": 10**9},
+        CONSUMER, {**WELL, "client": "a", "lag_age_ms": 99_000},
+    ]}  # fmt: skip
+    order = [("--sort", "lag"), ("--sort", "age"), ("--sort", "consumer", "--reverse"), ("--filter", "FLIGHTS")]
+    firsts = []
+    for options in order:
+        lines = Ran("top", "--once", *options, "--admin", broker.url).out.splitlines()
+        at = next(at for at, line in enumerate(lines) if line.startswith("CONSUMER"))
+        firsts.append([line.split()[0] for line in lines[at + 1 : at + 4]])
+    assert firsts == [["display/7", "a", "gone"], ["a", "display/7", "gone"], ["display/7", "a", "gone"],
+                      ["display/7", "a", "gone"]]  # fmt: skip
+    ran = Ran("top", "--once", "--sort", "lagg", "--admin", broker.url)
+    assert (ran.code, "did you mean lag?" in ran.err) == (2, True)
 
-    def wait(seconds: float) -> None:
-        nonlocal looks
-        looks += 1
-        if looks == 1:
-            broker.answers["/v1/broker"] = {**BROKER, "published_records": 10**9, "published_bytes": 128 * 10**9}
-        elif looks == 2:
-            broker.answers["/v1/broker"] = b"gone"
-        else:
-            raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        watch(AdminClient(broker.url), console, 1.0, wait)
-    out = console.file.getvalue()  # type: ignore[attr-defined]
-    assert re.search(r"in [0-9,]{9,}/s", out)
-    assert "out 0/s (0 B/s)" in out
-    assert "is not headway's admin API" in out
-    assert out.rindex("display/7") > out.index("in 1,000 (128 kB)")
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("q", ["q"]), ("\x1b[A\x1b[Bx", ["up", "down", "x"]), ("\x1b", ["esc"]), ("\x1b[5~\x1b[6~", ["pgup", "pgdn"]),
+        ("\x1b[1;5Ca", ["a"]), ("\x1bOP\x7f\r", ["f1", "backspace", "enter"]), ("\x1b[", []), ("é", ["é"]),
+    ],
+)  # fmt: skip
+def test_keys_have_names(text: str, keys: list[str]) -> None:
+    assert names(text) == keys
 
 
 # -- why ---------------------------------------------------------------------------------------------------------------

@@ -14,11 +14,11 @@ from tests.server.test_docs import BLOCKS
 from headway.core.policy import Sample, parse_policies
 from headway.core.policy.condition import parse_condition
 from headway.core.policy.meters.catalogue import METERS
-from headway.server.config.linter import lint
-from headway.server.config.reachability import _implies, contradiction
+from headway.server.config.linting.linter import lint
+from headway.server.config.linting.reachability import _implies, contradiction
+from headway.server.config.linting.writable import why_not_writable
 from headway.server.config.reading import default_text, parse_settings
 from headway.server.config.wildcards import meant
-from headway.server.config.writable import why_not_writable
 from headway.store.toml import BadConfig
 
 ALL = '\n[[policy]]\nname = "all"\n[[policy.rule]]\nwhen = { lag_age = "1h" }\nthen = "notify"\n'
@@ -28,7 +28,7 @@ ALL = '\n[[policy]]\nname = "all"\n[[policy.rule]]\nwhen = { lag_age = "1h" }\nt
 def nowhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folders of the config are not tried, for they are not the test's."""
     if request.node.name != "test_folders_are_tried_and_nothing_is_made":
-        monkeypatch.setattr("headway.server.config.linter.folders", lambda settings: {})
+        monkeypatch.setattr("headway.server.config.linting.linter.folders", lambda settings: {})
 
 
 def found(text: str) -> list[str]:

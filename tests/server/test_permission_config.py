@@ -7,7 +7,7 @@ import pytest
 from headway.core.base.errors import ConfigError
 from headway.server.config.auth import hash_password
 from headway.server.config.description import describe_permissions
-from headway.server.config.linter import lint
+from headway.server.config.linting.linter import lint
 from headway.server.config.reading import parse_settings
 
 HASH = hash_password("x")

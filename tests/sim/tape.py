@@ -242,7 +242,9 @@ def unsettled(position: DurablePosition) -> list[UnsettledRecord]:
     for cursor in position.cursors:
         if isinstance(cursor, OutOfOrderProgress):
             continue
-        found += [UnsettledRecord(cursor, number, sent=True) for number in sorted(cursor.unacknowledged)]
+        standing = [row.chunk.first_number + at for row in getattr(cursor, "rows", ()) for at, flag in
+                    enumerate(row.flags) if flag]  # fmt: skip
+        found += [UnsettledRecord(cursor, number, sent=True) for number in sorted([*cursor.unacknowledged, *standing])]
         if cursor.attached and cursor.position < cursor.end_position:
             unsent = [UnsettledRecord(cursor, number, sent=False) for number in range(cursor.number, cursor.end_number)]
             found += [one for one in unsent if not cursor.ended or one.sequence <= cursor.ended]

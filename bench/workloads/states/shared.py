@@ -1,4 +1,4 @@
-"""Subscribers of a state who share a selector or a live page: what a record costs the broker, however many they are.
+"""Subscribers of a state who share a selector, deltas or a live page: what a record costs, however many they are.
 
 Two things are told apart: a record that nobody is told of, which is the work of finding that out, and a record that
 all are told of, whose cost is that of delivering it.
@@ -19,6 +19,7 @@ from bench.workloads.workload import Case, Column, Figures
 COUNTS, TINY_COUNTS = (0, 10, 100, 1_000), (3,)
 SHARED: dict[str, tuple[tuple[str, str], ...]] = {
     "selector": (("selector", "v >= 1000"),),
+    "delta": (("selector", "v >= 1000"), ("delta", "true")),
     "live page": (("order_by", "/v DESC"), ("top", "20")),
 }
 """Options that all subscribers of a case have. One more option is one more row."""
@@ -49,8 +50,8 @@ def run(running: Running, case: Case, seconds: float) -> Figures:
         time.sleep(PACE_S)
         readers = begin(share, running.port, "state/#", count, SHARED[case.values["shared"]])
         untold, untold_s = writer.paced(UNTOLD_PER_S, seconds, _other)
-        told, told_s = writer.paced(TOLD_PER_S, seconds, lambda n: _page(n % PAGE_KEYS, 2_000 + n, TOLD))
-        writer.publish([_page(0, 1_000_000, LAST)])
+        told, told_s = writer.paced(TOLD_PER_S, seconds, _told)
+        writer.publish([_page(0, 1_000_000, b'%b",' % LAST)])
         readers.go()
         got = readers.answer(2 * PATIENCE_S)
         running.check()
@@ -95,6 +96,11 @@ def _other(number: int) -> bytes:
     return b'{"k":"o%d","v":%d,"f":"%b"}' % (number % OTHER_KEYS, number % 1_000, FIELD)
 
 
-def _page(key: int, value: int, mark: bytes = b'"f":') -> bytes:
-    """Makes an update of a key that is on the page, and stays there."""
-    return b'{"k":"p%d","v":%d,%b"%b"}' % (key, value, mark, FIELD)
+def _told(number: int) -> bytes:
+    """Makes an update that all are told of."""
+    return _page(number % PAGE_KEYS, 2_000 + number, b'%b%d",' % (TOLD, number))
+
+
+def _page(key: int, value: int, mark: bytes = b"") -> bytes:
+    """Makes an update of a key that is on the page, and stays there. ``mark``: a member that is another each time."""
+    return b'{"k":"p%d","v":%d,%b"f":"%b"}' % (key, value, mark, FIELD)

@@ -63,6 +63,10 @@ class AdminClient:
         """Asks which connected clients the config would hit."""
         return self._ask("/v1/preview", config.encode())
 
+    def move(self, wanted: dict[str, str]) -> str:
+        """Makes a move on a consumer. Returns what was done, in words."""
+        return str(self._ask("/v1/moves", json.dumps(wanted).encode(), "application/json").get("text", ""))
+
     def verdicts(self, query: dict[str, str]) -> tuple[str, list[bytes]]:
         """Asks what is in the history. Returns its state (``on``, ``failing``, ``off``) and the lines, newest first."""
         answer = self._open(f"/v1/verdicts?{urlencode(query)}")
@@ -110,10 +114,10 @@ class AdminClient:
             raise self._stranger()
         return found
 
-    def _ask(self, path: str, body: bytes | None = None) -> dict[str, Any]:
+    def _ask(self, path: str, body: bytes | None = None, kind: str = "application/toml") -> dict[str, Any]:
         request = Request(self.url + path, data=body, headers={"Accept": "application/json"} | self._login)
         if body is not None:
-            request.add_header("Content-Type", "application/toml")
+            request.add_header("Content-Type", kind)
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
                 raw = answer.read(ANSWER_BYTES_MAX)

@@ -15,6 +15,7 @@ from rich.console import Console
 from headway import __version__
 from headway.cli.admin import AdminClient, NotFound
 from headway.cli.certs import certs
+from headway.cli.consumer import consumer
 from headway.cli.errors import MISTAKE, NOTHING_FOUND, plainly, say
 from headway.cli.export import export
 from headway.cli.imports import import_config
@@ -23,15 +24,18 @@ from headway.cli.lab import lab
 from headway.cli.options import AdminOption, CaOption
 from headway.cli.pipeline import pipeline
 from headway.cli.state import query
-from headway.cli.top import draw, take, watch
+from headway.cli.top import SORTS, View, draw, take, watch
+from headway.cli.trouble.command import trouble
 from headway.cli.verdicts import verdicts
 from headway.cli.why import near, tell
 from headway.console import printable
-from headway.core.base import ConfigError
+from headway.core.base import ConfigError, unknown
 from headway.server.config import (
     PASSWORD_BYTES_MAX,
     PRESETS,
+    Settings,
     bad_certificates,
+    default_text,
     describe,
     describe_permissions,
     hash_password,
@@ -40,6 +44,7 @@ from headway.server.config import (
     new_token,
     parse_settings,
     preset_text,
+    recording_text,
     remarks,
     uncovered_finding,
 )
@@ -60,7 +65,9 @@ app.add_typer(journal, name="journal", short_help="Show, verify or compact the f
 app.command(short_help="Make certificates for trying out TLS.")(certs)
 app.command("import", short_help="Read the configuration of another system.")(import_config)
 app.command(short_help="Take recorded records out: Parquet or JSON lines.")(export)
+app.add_typer(consumer, name="consumer", short_help="Skip, conflate, kick one consumer, or be patient with it.")
 app.command(short_help="The latest record per key: filtered, ordered, live.")(query)
+app.command(short_help="Slow consumers made to order, for any broker.")(trouble)
 app.add_typer(pipeline, name="pipeline", short_help="What telemetry says of slow consumers; views of topics.")
 app.add_typer(lab, name="lab", short_help="What other policies would have done with recorded traffic.")
 
@@ -91,8 +98,12 @@ def headway(
       headway top                       consumers by lag
       headway why CLIENT                what was decided about a client, and why
       headway verdicts --since 8h       what happened last night
+      headway consumer skip CLIENT      act on one consumer; http://127.0.0.1:9883/ is a console to do it in
       headway query 'flights/#'         the latest record per key
       headway export TOPIC -o x.parquet what is recorded of a topic; headway journal looks into the files
+    \b
+    Try it, or any other broker:
+      headway trouble mqtt://127.0.0.1:1883    slow consumers made to order, beside healthy ones
 
     `headway COMMAND --help` has examples of each. Exit codes: 0 all is well, 1 nothing found, 2 something to put right.
     """
@@ -105,7 +116,8 @@ def serve(
     ready_file: Annotated[
         Path | None,
         typer.Option(
-            "--ready-file", metavar="FILE", help="Written when all ports listen: the addresses and the pid, as JSON."
+            "--ready-file", metavar="FILE",
+            help="Written when all ports listen: the addresses and the pid, as JSON. It goes with the broker.",
         ),
     ] = None,
     print_config: Annotated[
@@ -115,6 +127,14 @@ def serve(
         str, typer.Option("--preset", metavar="SYSTEM", help=f"Treat slow consumers as it does: {', '.join(PRESETS)}.",
                           show_default=False)
     ] = "",
+    record: Annotated[
+        list[str] | None,
+        typer.Option("--record", metavar="FILTER", help="Keep the records of these topics for a day, for replay and "
+                     "for Spark; may be given again.", show_default=False)
+    ] = None,
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="The journal's folder, with --record.")
+    ] = Path("headway-data"),
     repair: Annotated[
         bool, typer.Option("--repair", help="Start from what can be read of a damaged journal; log what is lost.")
     ] = False,
@@ -129,12 +149,11 @@ def serve(
       headway serve
       headway serve --print-config >headway.toml        start from the default
       headway serve --preset nats                       slow consumers as NATS has them; also with --print-config
+      headway serve --record 'flights/#'                and keep its records in ./headway-data; also with --print-config
       headway serve --config headway.toml
       headway serve -c test.toml --ready-file ready.json with port 0 in its URLs: takes free ports, and says which
     """
-    if preset and config is not None:
-        raise ConfigError("--preset and --config: one or the other (--preset with --print-config: to start from)")
-    settings = parse_settings(preset_text(preset)) if preset else load_settings(config)
+    settings = _served(config, preset, record or [], data)
     if print_config:
         typer.echo(settings.text, nl=not settings.text.endswith("\n"))
         return
@@ -144,7 +163,25 @@ def serve(
         say(line)
     from headway.server.main import run
 
-    raise typer.Exit(run(settings, ready_file, repair=repair))
+    if ready_file is None:
+        raise typer.Exit(run(settings, repair=repair))
+    ready_file.unlink(missing_ok=True)  # of a broker that was killed
+    try:
+        raise typer.Exit(run(settings, ready_file, repair=repair))
+    finally:
+        ready_file.unlink(missing_ok=True)
+
+
+def _served(config: Path | None, preset: str, record: list[str], data: Path) -> Settings:
+    """Returns the settings that ``serve`` was asked for. Raises ConfigError."""
+    if config is None:
+        text = preset_text(preset) if preset else default_text()
+        return parse_settings(recording_text(text, record, data) if record else text)
+    if preset:
+        raise ConfigError("--preset and --config: one or the other (--preset with --print-config: to start from)")
+    if record:
+        raise ConfigError("--record and --config: one or the other (in a config: [journal], and a [[topic]] with keep)")
+    return load_settings(config)
 
 
 @app.command(short_help="Find every mistake in a config.")
@@ -229,8 +266,13 @@ def top(
     interval: Annotated[
         float, typer.Option("--interval", "-i", min=0.1, max=3600.0, help="Seconds between looks.")
     ] = 1.0,
+    sort: Annotated[str, typer.Option("--sort", metavar="COLUMN", help="Such as lag, age, holds, consumer.")] = "lag",
+    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="The other way round.")] = False,
+    filter: Annotated[str, typer.Option("--filter", metavar="TEXT", help="Only with this in name, topic, state.")] = "",
 ) -> None:
-    """Consumers by lag: what each holds, its state, and the last verdict about it. Ctrl-C ends it.
+    """Consumers by lag: what each holds, its state, and the last verdict about it. Those that are away stand last.
+
+    Keys: q quits, / filters as you type, < and > sort, r reverses, enter shows details, p pauses, ? has them all.
 
     \b
     LAG     records that wait for it         HOLDS      bytes kept on its account; all together, what is kept
@@ -244,19 +286,21 @@ def top(
     \b
     Examples:
       headway top
-      headway top --once
+      headway top --once --sort age --filter display     or into a pipe
       headway top --json | jq '.consumers[] | select(.slow) | .client'
     """
     broker = AdminClient(admin, ca=ca)
     if as_json:
         typer.echo(take(broker).json())
         return
-    console = Console()
+    if sort not in SORTS:
+        raise ConfigError(f"--sort: {unknown('column', sort, list(SORTS))}")
+    console, view = Console(), View(sort, reverse, filter)
     if once or not console.is_terminal:
-        console.print(draw(take(broker), None, console))
+        console.print(draw(take(broker), None, console, view))
         return
     try:
-        watch(broker, console, interval)
+        watch(broker, console, interval, view)
     except KeyboardInterrupt:
         return
 

@@ -1,4 +1,4 @@
-"""``headway pipeline archive``: recorded topics into a lake of Parquet."""
+"""``headway pipeline archive``: recorded topics into an archive of Parquet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def archive(
     config: Annotated[
         Path, typer.Option("--config", "-c", metavar="FILE", help="The broker's config, with recorded topics.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The lake.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The archive.")],
     topics: Annotated[
         list[str] | None, typer.Argument(metavar="[TOPIC]...", help="The filters of these [[topic]] tables only.")
     ] = None,
@@ -43,9 +43,9 @@ def archive(
 
     \b
     Examples:
-      headway pipeline archive -c headway.toml --out lake
-      headway pipeline archive -c headway.toml --out lake --every 1m "flights/#"
-      python -c 'import pandas; print(pandas.read_parquet("lake/flights"))'
+      headway pipeline archive -c headway.toml --out archive
+      headway pipeline archive -c headway.toml --out archive --every 1m "flights/#"
+      python -c 'import pandas; print(pandas.read_parquet("archive/flights"))'
     """
     with needing("spark", "the pipeline"):
         from headway.pipeline.admin import admin_url

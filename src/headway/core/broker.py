@@ -39,6 +39,7 @@ from headway.core.governance import LATE_S, SWEEP_S, Governor, NewPolicies, Turn
 from headway.core.live import LiveQueries
 from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle, StateTerms
 from headway.core.message import Dialect, Run
+from headway.core.operating import Operating
 from headway.core.permission import Rights
 from headway.core.policy import FlapControl, Policy, VerdictBook, minds_acks
 from headway.core.query import KeptOrders
@@ -81,6 +82,7 @@ class Broker:
         self.writers = Writers(self.registry, self._publishing, metadata, self._admission)
         self.governor = Governor(self.registry, ending, self._admission, self.queues, metadata, advisories,
                                  self.flap, sweep_s=sweep_s, late_s=late_s)
+        self.operating = Operating(self.registry, self.governor)
         self._receipt_replies = ReceiptReplies(self.registry, self._publishing, advisories)
         self._turn = Turn(self.registry, self.fanout, self.queues, self.governor, self._receipt_replies,
                           Expiring(self.registry, self._publishing), live, self._subscribing.starts)

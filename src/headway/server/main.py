@@ -16,15 +16,14 @@ import uvloop
 
 from headway import __version__
 from headway.core.base import ConfigError
-from headway.server.admin import Admin
-from headway.server.config import ADMIN_TLS, Settings, TlsContext, doubtful_certificates, load_all_tls, tls_of
-from headway.server.engine import Engine, Stage
-from headway.server.listener import Listener
+from headway.server.config import Settings
+from headway.server.engine import Stage
 from headway.server.log_format import begin_log, log_verdicts
 from headway.server.loop import Collector, raise_file_limit
 from headway.server.reloading import Reloading
+from headway.server.running import Running
 from headway.server.service import Service
-from headway.server.systemd import ADMIN, NotifySocket, PassedSockets
+from headway.server.systemd import NotifySocket, PassedSockets
 from headway.store.atomic_write import atomic_write
 
 log = logging.getLogger("headway")
@@ -52,35 +51,19 @@ def run(settings: Settings, ready_file: Path | None = None, *, repair: bool = Fa
 
 async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> None:
     loop = asyncio.get_running_loop()
-    certificates = load_all_tls(settings)
-    for where, key, text in doubtful_certificates(settings):
-        log.warning("%s.%s: %s", where, key, text)
     passed, notify = PassedSockets.of_environment(), NotifySocket.of_environment()
-    engine = _engine(settings, loop, repair)
+    running = Running(settings, loop, passed, repair=repair)
+    engine = running.engine
     if settings.server.log == "json":
         log_verdicts(engine.broker.verdicts)
-    listeners = [_listener(engine, name, certificates, passed) for name in settings.listeners]
-    admin = Admin(engine)
-    if settings.server.admin is not None:
-        address = settings.server.admin
-        try:
-            sock = passed.take(ADMIN, address)
-            await admin.start(address.host, address.port, certificates.get(ADMIN_TLS), sock)
-        except OSError as error:
-            raise ConfigError(f"server.admin: cannot listen on {address}: {error.strerror}") from error
-    passed.check_all_taken()
-    for listener in listeners:
-        listener.open()
     collector = Collector(loop)
-    collector.start()
-    engine.start()
-    engine.pulse.start(loop)
+    await running.start(collector.start)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     service = Service(engine, notify)
-    loop.add_signal_handler(signal.SIGHUP, Reloading(engine, listeners, admin, service).ask)
-    _announce(listeners, admin, ready_file)
+    loop.add_signal_handler(signal.SIGHUP, Reloading(engine, running.listeners, running.admin, service).ask)
+    _announce(running, ready_file)
     service.ready()
     await stopped.wait()
     log.info("stopping")
@@ -88,11 +71,7 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
     service.stopping()
     await _drain(settings.server.drain_s, stopped)
     collector.stop()
-    for listener in listeners:
-        listener.close()
-    await admin.stop()  # its requests need the engine, so it stops first
-    engine.stop()
-    await engine.lingering.end(settings.server.stop_timeout_s)
+    await running.stop()
     service.close()
 
 
@@ -104,27 +83,10 @@ async def _drain(seconds: float, stopped: asyncio.Event) -> None:
             await stopped.wait()
 
 
-def _engine(settings: Settings, loop: asyncio.AbstractEventLoop, repair: bool) -> Engine:
-    try:
-        return Engine(settings, loop, repair=repair)
-    except OSError as error:
-        path = settings.pools[""].disk_path
-        text = f"pool.disk_path {path}: cannot write there ({error.strerror}); choose another, or disk = 0"
-        raise ConfigError(text) from error
-
-
-def _listener(engine: Engine, name: str, certificates: dict[str, TlsContext], passed: PassedSockets) -> Listener:
-    table = engine.settings.listeners[name]
-    try:
-        return Listener(engine, name, table, certificates.get(tls_of(name)), passed.take(name, table.url))
-    except OSError as error:
-        raise ConfigError(f"listeners.{name}: cannot listen on {table.url}: {error.strerror}") from error
-
-
-def _announce(listeners: list[Listener], admin: Admin, ready_file: Path | None) -> None:
-    urls = {listener.name: listener.url for listener in listeners}
+def _announce(running: Running, ready_file: Path | None) -> None:
+    admin = running.admin.url
     if ready_file is not None:
         with atomic_write(ready_file) as partial:
-            partial.write_text(json.dumps({"listeners": urls, "admin": admin.url, "pid": os.getpid()}))
-    also = f", admin {admin.url}" if admin.url else ""
-    print(f"headway {__version__} listening on {', '.join(urls.values())}{also}", flush=True)
+            partial.write_text(json.dumps({"listeners": running.urls, "admin": admin, "pid": os.getpid()}))
+    also = f", admin {admin}" if admin else ""
+    print(f"headway {__version__} listening on {', '.join(running.urls.values())}{also}", flush=True)

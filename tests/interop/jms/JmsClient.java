@@ -11,6 +11,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.TimeUnit;
 import javax.jms.*;
 import org.apache.activemq.ActiveMQConnection;
@@ -88,11 +89,18 @@ public class JmsClient {
             }
             case "unsubscribe": ((Session) known.get(said[0])).unsubscribe(said[1]); return "";
             case "listen": {
-                BlockingQueue<Message> queue = new LinkedBlockingQueue<>();
-                heard.put(said[0], queue);
+                String consumer = said[0];
+                boolean held = said.length > 2; // each message until somebody asks for it, or closes the consumer
+                BlockingQueue<Message> queue = held ? new SynchronousQueue<>() : new LinkedBlockingQueue<>();
+                heard.put(consumer, queue);
                 String failing = said[1];
-                ((MessageConsumer) known.get(said[0])).setMessageListener(message -> {
-                    queue.add(message);
+                ((MessageConsumer) known.get(consumer)).setMessageListener(message -> {
+                    try {
+                        while (!queue.offer(message, 50, TimeUnit.MILLISECONDS) && known.containsKey(consumer)) {
+                        }
+                    } catch (InterruptedException end) {
+                        throw new RuntimeException(end);
+                    }
                     if (failing != null) {
                         throw new RuntimeException(failing);
                     }
@@ -154,6 +162,7 @@ public class JmsClient {
             case "start": ((Connection) known.get(said[0])).start(); return "";
             case "stop": ((Connection) known.get(said[0])).stop(); return "";
             case "faults": return String.join("\n", faults.get(said[0]));
+            case "property": return String.valueOf(last.get(said[0]).getObjectProperty(said[1]));
             case "reply_to": known.put(said[1], last.get(said[0]).getJMSReplyTo()); return "";
             case "begin_xa": throw new UnsupportedOperationException();
         }

@@ -76,6 +76,8 @@ class Cause(StrEnum):
     OVER_SUBSCRIPTION = "over_subscription"
     PRODUCER_BURST = "producer_burst"
     BROKER = "broker"
+    OPERATOR = "operator"
+    """Nowhere: somebody asked for what was done."""
 
 
 class HeadwayError(Exception):

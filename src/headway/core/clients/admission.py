@@ -59,6 +59,8 @@ class Admission:
             credit=min(request.credit, limits.in_flight_max),
         )  # fmt: skip
         old = registry.sessions.get(request.client)
+        if old is not None and old.outlet.keeps_its_name and old.protocol != request.protocol:
+            raise Refused(Reason.NOT_ALLOWED, f"{request.client} is the name of a client that keeps it")
         if request.allowance is not None:
             replaced = old is not None and old.connected and old.allowance is request.allowance
             request.allowance.check_connection(leaving=replaced)

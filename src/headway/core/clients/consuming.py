@@ -49,6 +49,7 @@ class Consuming(Acks, ABC):
             session.allowance.check_subscription()
         if queue.members.exclusive is not None or (exclusive and queue.members.any_consumer):
             raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer, and one is to be the only one")
+        queue.picking.admit(request.options.selector)
         subscription = self._join(session, channel, queue, request, prefetch, now)
         if exclusive:
             queue.members.exclusive = subscription

@@ -67,6 +67,8 @@ class Ending:
             self._metadata.queue_ended(queue)
             queue.close()
         registry.close_if_unread(feed)
+        if session.outlet.told_of_ends:
+            registry.effects.append(Cancelled(subscription))
         return subscription.gap
 
     def end_by_itself(self, subscription: Subscription, reason: Reason, now: float) -> None:

@@ -6,6 +6,7 @@ Rules:
   to a topic. The queue's own name counts as a binding when it is the only one, or when it was published to.
 - A change of a queue's bindings visits the names of all its bindings (``BindingSet.feed_name``). The client that asks
   for it pays for that, out of its budget for a turn. No member is visited.
+- A queue with a selector (a subscription to topics) shares a lane with those of the same selector.
 - A queue that refuses records when it is full has a lane of its own, because other queues may accept these records.
 """
 
@@ -13,10 +14,11 @@ from __future__ import annotations
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import Feed, FeedKey, QueueTerms, SharedReader, SubscriptionOptions
-from headway.core.log import DECLARED, QUEUE_BYTES, Lane, Pool
+from headway.core.log import DECLARED, QUEUE_BYTES, SELECTOR_BYTES, Lane, Pool
 from headway.core.message import TOPICS, Dialect, routing_key_of
 from headway.core.queue import BindingSet, Queue, filter_of, queue_of
 from headway.core.routing import AmqTopic, Binding, Registry, Replay, seen_before
+from headway.core.selector import compile_selector
 
 REBIND_WORK = 8
 """The work of a change of bindings, however few they are: a queue gets another feed with a lane of its own."""
@@ -158,14 +160,17 @@ class QueueFeeds:
         return work
 
     def _feed(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, names: str) -> Feed:
-        key = FeedKey(names, None, dialect, pool, 0, name if terms.refuses else None)
+        key = FeedKey(names, terms.selector, dialect, pool, 0, name if terms.refuses else None)
         feed = self._router.feeds.get(key)
         if feed is None:
             feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
+            if terms.selector is not None:
+                feed.selector = compile_selector(terms.selector)
             self._router.add_feed(feed)
         return feed
 
 
 def queue_cost(name: str, terms: QueueTerms) -> int:
     dead_letter_names = (terms.dead_letter_exchange or "") + (terms.dead_letter_key or "")
-    return QUEUE_BYTES + 4 * len(name) + 2 * len(dead_letter_names)
+    selector_bytes = SELECTOR_BYTES * len(terms.selector or "")
+    return QUEUE_BYTES + selector_bytes + 4 * len(name) + 2 * len(dead_letter_names)

@@ -245,8 +245,7 @@ class Restoring:
 
     def _place_queue(self, queue: Queue, cursor: Cursor, recovered: RecoveredPosition) -> None:
         for chunk, index in unsettled(cursor, recovered):
-            cursor.sent(chunk.first_number + index, chunk)
-            queue.unsettled.restored(cursor, chunk, index)
+            queue.restored(cursor, chunk, index)
         _step_over(cursor, recovered.unsent)
         self._registry.ready_queues[queue] = None
 

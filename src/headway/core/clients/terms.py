@@ -18,6 +18,6 @@ _WORDS = {
     "idle_s": "x-expires", "records_max": "x-max-length", "bytes_max": "x-max-length-bytes", "refuses": "x-overflow",
     "dead_letter_refused": "x-overflow", "dead_letter_exchange": "x-dead-letter-exchange",
     "dead_letter_key": "x-dead-letter-routing-key", "priorities": "x-max-priority",
-    "single_active": "x-single-active-consumer", "returns_max": "x-delivery-limit",
+    "single_active": "x-single-active-consumer", "returns_max": "x-delivery-limit", "selector": "selector",
 }  # fmt: skip
 

@@ -33,16 +33,16 @@ from headway.core.consumer.poll import ArchiveIndex, ArchiveLag, ConnectionlessO
 from headway.core.consumer.progress import Predicate, Skip
 from headway.core.consumer.reader import QueueMember, Reader
 from headway.core.consumer.session import ConnectRequest, Session, Will
-from headway.core.consumer.shared_reader import SharedReader
+from headway.core.consumer.shared_reader import SharedReader, Waiting
 from headway.core.consumer.subscription import Due, Subscription
 
 __all__ = [
     "ArchiveIndex", "ArchiveLag", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation",
-    "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery", "Disconnect", "Due", "Effect",
-    "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "Grant", "GrantedChannel", "known_names", "Life",
-    "LiveSource", "LiveTerms", "Mode",
-    "NO_LIMIT", "NO_OPTIONS", "Observer", "OPTIONS", "Outlet", "Pace", "parse_options", "Pause", "PAUSED",
-    "PeerState", "PluginFailed", "Poll", "Predicate", "PREFIX", "QueueMember", "QueueTerms", "read_options",
-    "Reader", "REPLACED", "RESTING", "Resume", "Revoked", "RightsSource", "Session", "SessionLife", "SharedReader",
-    "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription", "SubscriptionOptions", "Use", "Will", "Window",
+    "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery", "Disconnect", "Due",
+    "Effect", "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "Grant", "GrantedChannel", "known_names",
+    "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer", "OPTIONS", "Outlet", "Pace",
+    "parse_options", "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate", "PREFIX", "QueueMember",
+    "QueueTerms", "read_options", "Reader", "REPLACED", "RESTING", "Resume", "Revoked", "RightsSource", "Session",
+    "SessionLife", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription",
+    "SubscriptionOptions", "Use", "Waiting", "Will", "Window",
 ]

@@ -66,7 +66,8 @@ class CloseChannel(NamedTuple):
 
 
 class Cancelled(NamedTuple):
-    """Tell the client that its consumer was cancelled: its queue was deleted or taken away from it."""
+    """Tell the client that its consumer was cancelled: its queue was deleted or taken away from it. Or, to one that is
+    told of all ends, that its subscription has ended."""
 
     subscription: Subscription
 

@@ -111,10 +111,7 @@ OPTIONS: Mapping[str, Option] = {
     "out_of_focus": Option("out_of_focus", _flag, _TRUTH, _TOPICS, "a queue keeps what it has"),
     "delta": Option("delta", _flag, _TRUTH, _TOPICS, f"{_EACH_ONCE}, and has no record before to compare it with"),
     "key": Option("key", str, _TEXT, _TOPICS, "a queue is neither conflated nor has it a state"),
-    "selector": Option(
-        "selector", str, _TEXT, _TOPICS | _QUERIES,
-        f"{_EACH_ONCE}, and one that no consumer selects would wait for ever; {_READ_TOPICS}",
-    ),
+    "selector": Option("selector", str, _TEXT, _CONSUMERS | _QUERIES),
     "policy": Option("policy", str, _TEXT, _CONSUMERS),
     "from": Option("start", _start, _FROM, _TOPICS, "a binding takes from as its argument"),
     "offsets": Option("offsets", _flag, _TRUTH, _TOPICS, "the delivery tag numbers deliveries"),

@@ -164,6 +164,8 @@ class QueueTerms(msgspec.Struct, frozen=True):
     """One consumer gets all records until it is gone; then the next one does."""
     returns_max: int | None = None
     """A record that was requeued more often than this is dropped (a poison message)."""
+    selector: str | None = None
+    """The selector of a subscription to topics that is a queue. Records that do not match never enter it."""
 
     @property
     def limited(self) -> bool:

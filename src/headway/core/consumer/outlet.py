@@ -36,6 +36,10 @@ class Outlet(ABC):
     """One connection. Times are seconds on the broker's clock."""
 
     __slots__ = ("blocked", "out", "progress_s", "taken_bytes")
+    told_of_ends = False
+    """Whether the client is told of each of its subscriptions that ends while it is connected (``Cancelled``)."""
+    keeps_its_name = False
+    """Whether a client of another protocol that connects under this one's name is refused, instead of taking over."""
 
     def __init__(self, now: float) -> None:
         self.out = bytearray()

@@ -77,6 +77,9 @@ class ConnectionlessOutlet(Outlet):
         """Is told that the broker has ended the session. ``rest``: the rest of a half-sent record; None: it is lost."""
         self.last_word = reason, text
 
+    def cancelled(self) -> None:
+        """Is told that a subscription has ended, if ``told_of_ends``."""
+
     def moved(self, size: int, now: float) -> None:
         """Notes that the client has read so many bytes more."""
         if self._step_bytes >= 0:

@@ -17,7 +17,7 @@ from headway.core.consumer.progress import Volume
 
 if TYPE_CHECKING:
     from headway.core.consumer.progress import Skip
-    from headway.core.consumer.shared_reader import SharedReader
+    from headway.core.consumer.shared_reader import SharedReader, Waiting
     from headway.core.consumer.subscription import Subscription
     from headway.core.log import DurablePosition
 
@@ -154,12 +154,14 @@ def _rest_skipped(subscription: Subscription) -> Skip | None:
 
 
 class QueueMember(Reader):
-    __slots__ = ("queue",)
+    __slots__ = ("queue", "waiting")
     queue: SharedReader
     counts_apart = True
 
-    def __init__(self, queue: SharedReader) -> None:
+    def __init__(self, queue: SharedReader, waiting: Waiting | None = None) -> None:
         self.queue = queue
+        self.waiting: Waiting = waiting or queue.backlog
+        """The records that wait for the member: all of the queue, or those that were found for its selector."""
 
     @property
     def gates(self) -> bool:
@@ -179,24 +181,24 @@ class QueueMember(Reader):
         return self.queue.durable_position
 
     def has_more(self, subscription: Subscription) -> bool:
-        return self.queue.backlog.has_more
+        return self.waiting.has_more
 
     def lag_records(self, subscription: Subscription) -> int:
-        return self.queue.backlog.lag_records
+        return self.waiting.lag_records
 
     def lag_bytes(self, subscription: Subscription) -> int:
-        return self.queue.backlog.lag_bytes
+        return self.waiting.lag_bytes
 
     def gating_bytes(self, subscription: Subscription) -> int:
-        return self.queue.backlog.lag_bytes
+        return self.waiting.lag_bytes
 
     def oldest_time(self, subscription: Subscription) -> float | None:
-        return self.queue.backlog.oldest_time()
+        return self.waiting.oldest_time()
 
     def drained(self, subscription: Subscription) -> Volume:
         return subscription.counters.taken_from_queue
 
     def skipped(self, subscription: Subscription) -> Volume:
         """Returns the volume that went to other members since this one joined."""
-        backlog = self.queue.backlog
-        return subscription.counters.given_to_others(backlog.handed_records, backlog.handed_bytes)
+        waiting = self.waiting
+        return subscription.counters.given_to_others(waiting.handed_records, waiting.handed_bytes)

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 class Waiting(Protocol):
     """The records that a shared reader has still to hand out, and how much it has handed out."""
 
-    handed_records: int
-    handed_bytes: int
-
+    @property
+    def handed_records(self) -> int: ...
+    @property
+    def handed_bytes(self) -> int: ...
     @property
     def reading(self) -> Cursor:
         """The cursor that reads what comes next."""

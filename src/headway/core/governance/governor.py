@@ -74,6 +74,10 @@ class Governor:
     def book(self) -> VerdictBook:
         return self._verdicts.book
 
+    def record(self, subscription: Subscription, verdict: Verdict, now: float) -> None:
+        """Keeps and tells a verdict that was made elsewhere."""
+        self._verdicts.record(subscription, verdict, now)
+
     @property
     def late_s(self) -> float:
         return self.watchlist.late_s

@@ -1,7 +1,9 @@
-"""The verdict log stores, reports and announces each verdict, and marks its consumer as slow or as recovered."""
+"""The verdict log stores, reports and announces each verdict, and marks its consumer as slow or as recovered. What an
+operator asked for is no sign of either."""
 
 from __future__ import annotations
 
+from headway.core.base import Cause
 from headway.core.consumer import Subscription
 from headway.core.governance.watchlist import Watchlist
 from headway.core.policy import DecisionKind, Verdict, VerdictBook
@@ -21,15 +23,17 @@ class VerdictLog:
         if self._registry.observer is not None:
             self._registry.observer.verdict(verdict, subscription)
         fires = verdict.kind is DecisionKind.FIRE
-        if fires and subscription.case.meter.mark_slow(now):
+        asked = verdict.cause is Cause.OPERATOR
+        if fires and not asked and subscription.case.meter.mark_slow(now):
             self._registry.totals.count_slow(subscription, 1)
             self._watchlist.add(subscription)  # until it has recovered
         elif not fires:
             self.recover(subscription, now)
+        kind = "operator" if asked else "slow" if fires else "recovered"
         self._advisories.tell(
-            "slow" if fires else "recovered", verdict.client, now, filter=verdict.filter, policy=verdict.policy,
-            rule=verdict.rule, action=verdict.action.word, reason=verdict.reason, cause=verdict.cause,
-            enforced=verdict.enforced, text=verdict.text,
+            kind, verdict.client, now, filter=verdict.filter, policy=verdict.policy, rule=verdict.rule,
+            action=verdict.action.word, reason=verdict.reason, cause=verdict.cause, enforced=verdict.enforced,
+            text=verdict.text,
         )  # fmt: skip
 
     def recover(self, subscription: Subscription, now: float) -> None:

@@ -192,7 +192,7 @@ class Cursor:
     def _settle_from(self, first: int, last: int) -> None:
         """Reports records ``first`` to ``last``, from the next one on, as settled."""
         assert self.chunk is not None
-        if self.unacknowledged or self.durable_position.first is not self:
+        if self.leaves or self.durable_position.first is not self:
             last = min(last, self.lane.count - 1)
             first_sequence, last_sequence = _sequence_at(self.chunk, first), _sequence_at(self.chunk, last)
             if not self.ended or last_sequence <= self.ended:
@@ -269,6 +269,7 @@ class Cursor:
         """Settles record ``number``, and frees the chunks that only this record still held."""
         chunk = self.unacknowledged.pop(number, None)
         if chunk is None:
+            self._acknowledge_other(number)
             return
         if self.durable_position is not NOT_DURABLE:  # per record, and to find the sequence takes a search
             sequence = chunk.sequence_of(number - chunk.first_number)
@@ -280,6 +281,18 @@ class Cursor:
             self.step()  # otherwise the cursor would hold a chunk that it has read
             self._lower_to(self.chunk)
 
+    def _acknowledge_other(self, number: int) -> None:
+        """Settles a record that is not in ``unacknowledged``, if the kind of cursor has others."""
+
+    def owes(self, number: int) -> bool:
+        """Tells whether a record before its position is not settled."""
+        return number in self.unacknowledged
+
+    @property
+    def leaves(self) -> int:
+        """Returns how many kinds of records before its position are not settled: 0 if all are."""
+        return int(bool(self.unacknowledged))
+
     # -- invariants -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -290,15 +303,18 @@ class Cursor:
             assert chunk.start <= self.position <= chunk.stop, "a cursor is in its chunk"
         if floor is None:
             assert chunk is None
-            assert not waiting, "an unacknowledged record holds its chunk"
+            assert not self.leaves, "an unacknowledged record holds its chunk"
             return
         assert self in floor.cursors_here, "a cursor is in the table of its floor"
-        oldest = next(iter(waiting.values()), chunk)
-        assert floor is oldest, "the floor is the oldest chunk that the cursor needs"
+        assert floor is self._oldest(), "the floor is the oldest chunk that the cursor needs"
         for number, one in waiting.items():
             assert 0 <= number - one.first_number < len(one), "a record is in the chunk that is held for it"
             assert floor.start <= one.start
         assert not NONE_UNACKNOWLEDGED
+
+    def _oldest(self) -> Chunk | None:
+        """Returns the oldest chunk that it needs."""
+        return next(iter(self.unacknowledged.values()), self.chunk)
 
     def _lower_to(self, chunk: Chunk | None) -> None:
         floor = self.floor

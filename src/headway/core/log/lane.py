@@ -14,7 +14,7 @@ from math import isclose
 from headway.core.log.chunk import CHUNK_BYTES, Chunk, SpillHandle
 from headway.core.log.open_receipts import OpenReceipts
 from headway.core.log.pool import GRACE_S, Pool
-from headway.core.message import Dialect, EncodedRun, Run
+from headway.core.message import Dialect, EncodedRun, Run, group_of
 
 SPILL_BYTES_MIN = 1024
 SPILL_BYTES_ENOUGH = 8 * 1024
@@ -36,6 +36,7 @@ class Lane:
         "end",
         "first",
         "full",
+        "grouped",
         "index_bytes",
         "largest",
         "last_sequence",
@@ -68,12 +69,14 @@ class Lane:
         """Set when the lane takes up more than its share and the last try to spill it wrote nothing."""
         self.report_above_bytes = 0
         """The lane reports its size to the pool when ``resident_bytes`` is above this."""
+        self.grouped = False
+        """Set once a record of a message group has come. It is looked for where queues read."""
         self.dropped_sequence = last_sequence
         """The lane still holds all its records after this sequence."""
         self.largest = 0
         """The size of the largest record so far."""
         self.cursors_awaiting_acks = 0
-        """The number of cursors with unacknowledged records, which may have to be sent again."""
+        """The number of cursors that leave records behind them, which may have to be sent again."""
         self.chunks_with_cursors: dict[Chunk, None] | None = None
         """The chunks that are the floor of a cursor. None while the lane has only one chunk."""
         self.receipts: OpenReceipts | None = None
@@ -117,6 +120,8 @@ class Lane:
     def append(self, run: Run, frames: EncodedRun, sequence: int, now: float) -> None:
         """Appends a run, in chunks of whole records and about 64 KiB."""
         assert sequence > self.tail.last_sequence, "sequences only grow"
+        if run.properties.user and self.bare and not self.grouped:
+            self.grouped = group_of(run.properties) is not None
         ends = frames.ends
         total = len(ends)
         size = ends[-1]
@@ -321,7 +326,7 @@ class Lane:
         assert self.spilled_bytes == sum(chunk.spill.disk_bytes for chunk in spilled if chunk.spill is not None)
         assert self.index_bytes == sum(chunk.index_bytes for chunk in spilled)
         cursors = [cursor for chunk in chunks for cursor in chunk.cursors_here]
-        assert self.cursors_awaiting_acks == sum(bool(cursor.unacknowledged) for cursor in cursors)
+        assert self.cursors_awaiting_acks == sum(cursor.leaves for cursor in cursors)
         if self.chunks_with_cursors is None:
             assert self.first is self.tail, "only a lane of one chunk has no table of its cursors"
         else:

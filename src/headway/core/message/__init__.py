@@ -13,6 +13,7 @@ from headway.core.message.keys import (
     resolve,
 )
 from headway.core.message.merge_patch import DELTA, MERGE, BadPatch, difference, merged, says_merge
+from headway.core.message.message_groups import GROUP, GROUP_SEQUENCE, group_of
 from headway.core.message.receipt_request import ReceiptRequest, receipt_request
 from headway.core.message.record import (
     ACCEPTED,
@@ -51,11 +52,12 @@ from headway.core.message.topics import (
 )
 
 __all__ = [
-    "ACCEPTED", "BadKey", "BadPatch", "BadTopic", "compile_key", "covers", "DELETE", "DELTA", "difference", "Dialect",
-    "Durability", "EncodedRun", "Envelope", "EVENT", "field_reader", "FilterTrie", "Gap", "has_wildcard", "is_deep",
-    "is_delete", "JOB_PATIENCE", "job_patience_s", "JOURNALED", "KeyExtractor", "matcher", "matches", "MAX_KEY_CHARS",
-    "may_delete", "MERGE", "merged", "NO_PROPERTIES", "NOT_JSON", "overlaps", "parse_patience", "parse_shared_filter",
-    "Properties", "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of", "Run", "says_delete",
-    "says_merge", "SCAN_BYTES", "SCAN_MAX", "table_name", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree", "TRANSIENT",
+    "ACCEPTED", "BadKey", "BadPatch", "BadTopic", "compile_key", "covers", "DELETE", "DELTA", "Dialect",
+    "difference", "Durability", "EncodedRun", "Envelope", "EVENT", "field_reader", "FilterTrie", "Gap", "GROUP",
+    "group_of", "GROUP_SEQUENCE", "has_wildcard", "is_deep", "is_delete", "JOB_PATIENCE", "job_patience_s",
+    "JOURNALED", "KeyExtractor", "matcher", "matches", "MAX_KEY_CHARS", "may_delete", "MERGE", "merged",
+    "NO_PROPERTIES", "NOT_JSON", "overlaps", "parse_patience", "parse_shared_filter", "Properties",
+    "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of", "Run", "says_delete", "says_merge",
+    "SCAN_BYTES", "SCAN_MAX", "table_name", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree", "TRANSIENT",
     "TREE_LEVELS", "validate_filter", "validate_topic",
 ]

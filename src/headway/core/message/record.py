@@ -265,6 +265,9 @@ class Envelope(Protocol):
         """Splits whole records of a lane; ``ends`` has the end of each, counted from the start of ``data``.
         ``redelivered``: how often they were handed out before."""
 
+    def opening(self, cut: Any) -> Any:
+        """Returns the cut of one record, as the first of its message group that the consumer gets."""
+
     def write(self, cut: Any, start: int, stop: int, first_id: int) -> bytes:
         """Returns the deliveries of records ``start`` … ``stop - 1`` of the cut, with ids from ``first_id`` on."""
 

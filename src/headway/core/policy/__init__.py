@@ -22,9 +22,11 @@ from headway.core.policy.causes import (
     ON_ITS_WAY_BYTES,
     STEADY_SHARE,
     explain,
+    explain_cause,
+    find_cause,
     find_reason,
 )
-from headway.core.policy.condition import AllOf, AnyOf, Comparison, Condition, Reading
+from headway.core.policy.condition import AllOf, Amount, AnyOf, Comparison, Condition, Reading
 from headway.core.policy.decision import Decision, DecisionKind, leading
 from headway.core.policy.evaluation import EASE, PolicyState, evaluate, replace_policy
 from headway.core.policy.flap import FlapControl
@@ -44,7 +46,9 @@ from headway.core.policy.meters import (
     Sample,
     UsualPause,
     plugged_meter,
+    waiting,
 )
+from headway.core.policy.outlook import Prospect, outlook
 from headway.core.policy.plugged_condition import CONDITIONS, PluggedCondition, plugged_condition
 from headway.core.policy.policy import (
     HTTP_LISTENER,
@@ -61,13 +65,13 @@ from headway.core.policy.trial import Trial, minds_acks, parse_trials, try_out
 from headway.core.policy.verdict import Verdict, VerdictBook, judge, judge_pressure
 
 __all__ = [
-    "Action", "ActionInfo", "ActionKind", "ACTIONS", "AHEAD", "AllOf", "ANY_LUMP_BYTES", "AnyOf", "BLOCKED_S",
-    "BURST_FACTOR", "Case", "Comparison", "Condition", "CONDITIONS", "Decision", "DecisionKind", "EASE", "evaluate",
-    "explain", "find_reason", "Figures", "FlapControl", "HTTP_LISTENER", "judge", "judge_pressure", "LATE_ACK_S",
-    "Lateness", "leading", "Look", "Meter", "MeterInfo", "METERS", "minds_acks", "Move", "move", "NO_CREDIT_S",
-    "NO_POLICY", "ON_ITS_WAY_BYTES", "parse_policies", "parse_policy", "parse_trials", "PAUSES", "plugged_action",
-    "plugged_condition", "plugged_meter", "PluggedAction", "PluggedCondition", "PluggedMeter", "Policy",
-    "policy_for", "policy_for_any", "policy_named", "PolicyState", "RARE_S", "RATE_WINDOW_S", "Reading",
-    "replace_policy", "Rule", "Sample", "STEADY_SHARE", "tell", "Trial", "try_out", "UNSEEN_S", "UsualPause",
-    "Verdict", "VerdictBook", "Which",
+    "Action", "ActionInfo", "ActionKind", "ACTIONS", "AHEAD", "AllOf", "Amount", "ANY_LUMP_BYTES", "AnyOf",
+    "BLOCKED_S", "BURST_FACTOR", "Case", "Comparison", "Condition", "CONDITIONS", "Decision", "DecisionKind", "EASE",
+    "evaluate", "explain", "explain_cause", "Figures", "find_cause", "find_reason", "FlapControl", "HTTP_LISTENER",
+    "judge", "judge_pressure", "LATE_ACK_S", "Lateness", "leading", "Look", "Meter", "MeterInfo", "METERS",
+    "minds_acks", "Move", "move", "NO_CREDIT_S", "NO_POLICY", "ON_ITS_WAY_BYTES", "outlook", "parse_policies",
+    "parse_policy", "parse_trials", "PAUSES", "plugged_action", "plugged_condition", "plugged_meter", "PluggedAction",
+    "PluggedCondition", "PluggedMeter", "Policy", "policy_for", "policy_for_any", "policy_named", "PolicyState",
+    "Prospect", "RARE_S", "RATE_WINDOW_S", "Reading", "replace_policy", "Rule", "Sample", "STEADY_SHARE", "tell",
+    "Trial", "try_out", "UNSEEN_S", "UsualPause", "Verdict", "VerdictBook", "waiting", "Which",
 ]

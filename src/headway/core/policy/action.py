@@ -88,7 +88,7 @@ class Action(msgspec.Struct, frozen=True):
     older_s: float = 0.0
     """``return`` takes back records that were sent at least so many seconds ago."""
     name: str = ""
-    """The name of a plugged-in action."""
+    """The name of a plugged-in action, or of an operator's move."""
     options: tuple[tuple[str, Any], ...] = ()
     """The options of a plugged-in action, as they are written."""
     conflates: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from headway.core.policy.action import Action
 from headway.core.policy.decision import Decision
@@ -19,7 +20,7 @@ GAP_TOLD_EVERY_S = 1.0
 class Case:
     __slots__ = (
         "_gap_told", "_gap_told_s", "_offline_told", "blocked_publishers_s", "last_sample", "last_verdict", "meter",
-        "policies_version", "policy", "state", "trials", "tried",
+        "patient_until_s", "policies_version", "policy", "state", "trials", "tried",
     )  # fmt: skip
 
     def __init__(self, policy: Policy, meter: Meter) -> None:
@@ -37,6 +38,8 @@ class Case:
         """The trials that judge it beside its policy (trial.py)."""
         self.tried: tuple[Policy, ...] | None = ()
         """The trials of the broker from which they were chosen; None: they are to be chosen anew."""
+        self.patient_until_s = -inf
+        """Until then no rule judges the consumer, because an operator has said so."""
         self._gap_told = 0
         self._gap_told_s = 0.0
         self._offline_told = False
@@ -49,8 +52,15 @@ class Case:
         self.state = PolicyState() if state is None else state
 
     def evaluate(self, sample: Sample, now: float) -> list[Decision]:
-        """Returns the policy's decisions now."""
+        """Returns the policy's decisions now; none while an operator's patience lasts."""
+        if now < self.patient_until_s:
+            return []
         return evaluate(self.policy, self.state, sample, now)
+
+    def give_patience(self, until_s: float) -> None:
+        """Has no rule judge the consumer until then. Rules that have not fired begin anew."""
+        self.patient_until_s = until_s
+        self.state.calm_down()
 
     @property
     def plugged(self) -> tuple[str, ...]:

@@ -67,6 +67,17 @@ class PolicyState:
         self._rules = [RuleState() for _ in policy.rules]
 
     @property
+    def phases(self) -> list[tuple[Phase, float]]:
+        """Returns the phase of each rule, and since when it is in it; nothing if they have no states."""
+        return [(one.phase, one.fired_at if one.phase is Phase.ACTIVE else one.since) for one in self._rules]
+
+    def calm_down(self) -> None:
+        """Stops the clocks of rules that have not fired."""
+        for state in self._rules:
+            if state.phase is not Phase.ACTIVE:
+                state.phase, state.onsets = Phase.IDLE, []
+
+    @property
     def settled(self) -> bool:
         """Tells whether no clock runs and no rule is active. Then there is nothing to evaluate until the consumer lags.
         """

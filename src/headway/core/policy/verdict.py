@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 
 import msgspec
@@ -26,6 +26,8 @@ __all__ = [
     "Verdict", "VerdictBook", "explain", "explain_cause", "explain_pressure", "find_cause", "find_reason", "judge",
     "judge_pressure",
 ]  # fmt: skip
+
+LATEST_MAX = 32
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +125,8 @@ class VerdictBook(History[Verdict]):
         """Verdicts so far, including those that are no longer in the book."""
         self.counts: Counter[tuple[Cause | None, ActionKind, bool]] = Counter()
         """How many fired, by cause, action, and whether they were enforced."""
+        self.latest: deque[Verdict] = deque(maxlen=LATEST_MAX)
+        """The newest verdicts of all clients, the newest last."""
         self.keep: Callable[[Verdict, str], None] | None = None
         """Called with each verdict and the name of its client's user, for the history; None: there is none."""
 
@@ -133,6 +137,7 @@ class VerdictBook(History[Verdict]):
 
     def add(self, verdict: Verdict, user: str = "") -> None:
         self.put(verdict.client, verdict)
+        self.latest.append(verdict)
         if verdict.kind is DecisionKind.FIRE:
             self.counts[verdict.cause, verdict.action.kind, verdict.enforced] += 1
         if self.keep is not None:

@@ -2,53 +2,33 @@
 
 A queue has a list of cursors (queue_cursor.py), and reads one after the other.
 
-A *requeued* record is out of its lane's order: a member gave it back, or the queue hands out by priority. It is a
-reference (chunk and index) on a heap. The heap is ordered by priority and then by position in the lanes, so a record
-that comes back is at its old position again. A requeued record holds its chunk, like an unacknowledged one. Requeued
-records are handed out before fresh ones from the lane.
+A *requeued* record (requeued.py) is out of its lane's order: a member gave it back, or the queue hands out by priority.
+A *standing* record (standing.py) was passed, because a member with a selector looked for others. Both hold their
+chunks, like unacknowledged ones, and are handed out before fresh ones from the lane; of the two, what is at an earlier
+position comes first. To be handed out as the next one, a standing record becomes a requeued one.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from heapq import heappop, heappush, nsmallest
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterator
+from heapq import merge
+from itertools import islice
+from typing import cast
 
 from headway.core.consumer import Feed
 from headway.core.delivery import record_at
 from headway.core.log import Chunk, Cursor
+from headway.core.queue.places import (
+    LaneSource,
+    PresentCursor,
+    QueueCursor,
+    Requeued,
+    RequeuedRecord,
+    Standing,
+    StandingRecord,
+)
 from headway.core.queue.port import QueuePort
-from headway.core.queue.queue_cursor import LaneSource, PresentCursor, QueueCursor
 from headway.core.routing import Registry
-
-
-class RequeuedRecord(NamedTuple):
-    """A record out of its lane's order. The first three fields order the heap; together they are unique."""
-
-    rank: int
-    order: int
-    number: int
-    cursor: QueueCursor
-    chunk: Chunk
-    at: int
-    """Index in the chunk."""
-    returns: int
-    """The number of times that members gave it back."""
-    late: bool = False
-    """Set when it timed out; its member may still settle it."""
-
-    @property
-    def key(self) -> tuple[int, int]:
-        return self.order, self.number
-
-    @property
-    def redelivered(self) -> bool:
-        return self.returns > 0
-
-    @property
-    def size(self) -> int:
-        return self.chunk.ends[self.at] - self.chunk.record_start(self.at)
 
 
 class Backlog:
@@ -68,15 +48,10 @@ class Backlog:
         """The records that cursors which are no longer in ``cursors`` have read."""
         self._queue = queue
         self._registry = registry
-        self._requeued: list[RequeuedRecord] = []
-        """A heap. The record at its top is never a withdrawn one."""
-        self._requeued_bytes = 0
-        self._requeued_by_chunk: dict[Chunk, int] = {}
-        """Number of requeued records of each chunk."""
-        self._late: dict[tuple[int, int], RequeuedRecord] = {}
-        """Requeued records that their member may still settle, by ``key``."""
-        self._withdrawn: set[tuple[int, int]] = set()
-        """Keys of records that were settled late. They leave the heap when they come to its top."""
+        self.requeued = Requeued()
+        self.standing = Standing(self.cursors, self.draining)
+        self.on_put: Callable[[RequeuedRecord], None] | None = None
+        """Is told of each requeued record; None: nobody looks for records out of their order."""
         self._orders = 0
 
     # -- cursors ----------------------------------------------------------------------------------------------------
@@ -137,7 +112,7 @@ class Backlog:
             self._settled(cursor)
 
     def _settled(self, cursor: QueueCursor) -> None:
-        if not cursor.unacknowledged:
+        if not cursor.leaves:
             del self.draining[cursor]
             self._leave(cursor)
 
@@ -160,9 +135,8 @@ class Backlog:
 
     def close(self) -> None:
         """Drops all records and cursors, because the queue has ended."""
-        for table in (self._requeued, self._requeued_by_chunk, self._late, self._withdrawn):
-            table.clear()
-        self._requeued_bytes = 0
+        self.requeued.clear()
+        self.standing.clear()
         for cursor in [*self.cursors, *self.draining]:
             cursor.close()
             cursor.feed.reading -= 1
@@ -176,33 +150,34 @@ class Backlog:
         self.cursors[:] = [last]
         del self._queue
 
+    @property
+    def sorts(self) -> bool:
+        """Tells whether all records are sorted by their priorities, and so requeued, before they are handed out."""
+        return self._queue.terms.priorities > 0
+
     # -- lag --------------------------------------------------------------------------------------------------------
 
     @property
     def has_more(self) -> bool:
-        cursor = self.cursors[0]
-        return bool(self._requeued) or cursor.position != cursor.end_position or len(self.cursors) > 1
+        return self.has_some or len(self.cursors) > 1
 
     @property
     def has_some(self) -> bool:
         """Tells whether a record can be handed out now. A record that a source has not found yet cannot."""
         cursor = self.cursors[0]
-        return bool(self._requeued) or cursor.position != cursor.end_position
-
-    @property
-    def _requeued_records(self) -> int:
-        return len(self._requeued) - len(self._withdrawn)
+        return cursor.position != cursor.end_position or bool(self.requeued.by_key or self.standing.records)
 
     @property
     def lag_records(self) -> int:
-        return self._requeued_records + sum(
+        return len(self.requeued) + self.standing.records + sum(
             cursor.end_number - cursor.number for cursor in self.cursors
             if cursor.attached and cursor.position != cursor.end_position
         )  # fmt: skip
 
     @property
     def lag_bytes(self) -> int:
-        return self._requeued_bytes + sum(cursor.end_position - cursor.position for cursor in self.cursors)
+        unread = sum(cursor.end_position - cursor.position for cursor in self.cursors)
+        return self.requeued.size + self.standing.size + unread
 
     @property
     def body_bytes(self) -> int:
@@ -222,13 +197,18 @@ class Backlog:
     @property
     def unacknowledged(self) -> int:
         """The number of records that members have and may give back."""
-        out = sum(len(cursor.unacknowledged) for cursor in [*self.cursors, *self.draining])
-        return out - self._requeued_records
+        cursors = [*self.cursors, *self.draining]
+        return sum(len(one.unacknowledged) + len(one.taken) for one in cursors) - len(self.requeued)
 
     def oldest_time(self) -> float | None:
         """Returns the time when the next record was published; None if no record waits."""
-        if self._requeued:
-            return self._requeued[0].chunk.time_of(self._requeued[0].at)
+        times = []
+        if (top := self.requeued.top) is not None:
+            times.append(top.chunk.time_of(top.at))
+        if (first := self.standing.next()) is not None:
+            times.append(first.row.chunk.time_of(first.at))
+        if times:
+            return min(times)
         return next((time for s in self.cursors if (time := s.oldest_time()) is not None), None)
 
     @property
@@ -240,7 +220,7 @@ class Backlog:
     def wants(self, chunk: Chunk) -> bool:
         """Tells whether records of the chunk are still to be handed out."""
         waits = any(s.chunk is chunk and s.position != s.end_position for s in self.cursors)
-        return waits or chunk in self._requeued_by_chunk
+        return waits or chunk in self.requeued.chunks or self.standing.wants(chunk)
 
     def oldest_wanted(self, chunk: Chunk) -> Chunk:
         """Returns the first chunk with waiting records, in the oldest lane that has one; else this chunk."""
@@ -251,8 +231,12 @@ class Backlog:
 
     @property
     def next_requeued(self) -> RequeuedRecord | None:
-        """The requeued record that is handed out next."""
-        return self._requeued[0] if self._requeued else None
+        """The requeued record that is handed out next. A standing one that comes before it is requeued."""
+        if self.standing.records and (first := self.standing.next()) is not None:
+            top = self.requeued.top
+            if top is None or first.key < top.key:
+                self.put(self.standing.take(first))
+        return self.requeued.top
 
     def has_fresh(self) -> bool:
         """Returns whether the lane has records that were never handed out."""
@@ -269,18 +253,16 @@ class Backlog:
 
     def head(self) -> tuple[Chunk, int] | None:
         """Returns the next record to be handed out: its chunk and its index there."""
-        if self._requeued:
-            return self._requeued[0].chunk, self._requeued[0].at
+        if (top := self.next_requeued) is not None:
+            return top.chunk, top.at
         return self.fresh()[1:] if self.has_fresh() else None
 
     def waiting(self, most: int) -> Iterator[tuple[Chunk, int, int]]:
         """Yields the records that wait, in the order in which they are handed out, ``most`` at most: chunk, index
         there, and how often it came back. Nothing may be handed out meanwhile."""
-        returned = [one for one in nsmallest(most + len(self._withdrawn), self._requeued)
-                    if one.key not in self._withdrawn]  # fmt: skip
-        for one in returned[:most]:
+        for one in islice(merge(sorted(self.requeued), self.standing.walk()), most):
             yield one.chunk, one.at, one.returns
-        most -= len(returned)
+            most -= 1
         for cursor in self.cursors:
             if most <= 0 or cursor.position == cursor.end_position:
                 continue
@@ -295,56 +277,63 @@ class Backlog:
                 chunk = chunk.next
 
     def requeue(self, cursor: QueueCursor, chunk: Chunk, index: int, *, returns: int, late: bool = False) -> None:
-        """Puts a record that is out of its lane's order onto the heap."""
-        self._returned_records += returns > 0
-        rank = self._rank(chunk, index) if self._queue.terms.priorities else 0
+        """Puts a record that was handed out back at its place."""
+        self._returned_records += 1
+        self._put(cursor, chunk, index, returns, late)
+
+    def _put(self, cursor: QueueCursor, chunk: Chunk, index: int, returns: int = 0, late: bool = False) -> None:
+        rank = self._rank(chunk, index) if self.sorts else 0
         self.put(RequeuedRecord(rank, cursor.order, chunk.first_number + index, cursor, chunk, index, returns, late))
 
     def put(self, record: RequeuedRecord) -> None:
-        heappush(self._requeued, record)
-        self._requeued_bytes += record.size
-        self._requeued_by_chunk[record.chunk] = self._requeued_by_chunk.get(record.chunk, 0) + 1
-        if record.late:
-            self._late[record.key] = record
+        self.requeued.put(record)
+        if self.on_put is not None:
+            self.on_put(record)
 
     def pop(self) -> RequeuedRecord:
-        record = heappop(self._requeued)
-        self._count_out(record)
-        self._clear_top()
-        return record
+        return self.requeued.pop()
+
+    def find(self, order: int, number: int) -> RequeuedRecord | StandingRecord | None:
+        """Returns the record at this place if it was passed or requeued, and still waits."""
+        return self.requeued.by_key.get((order, number)) or self.standing.find(order, number)
+
+    def take(self, found: RequeuedRecord | StandingRecord) -> RequeuedRecord:
+        """Takes out what was found. It is the caller's to hand out, to drop or to requeue."""
+        if isinstance(found, StandingRecord):
+            return self.standing.take(found)
+        self.requeued.take(found.key)
+        return found
+
+    def leave_standing(self, most: int) -> None:
+        """Lets the cursor pass some fresh records, of which there must be one."""
+        cursor, chunk, first = self.fresh()
+        last = min(first + most, len(chunk), cursor.end_number - chunk.first_number)
+        self.standing.leave(cursor, chunk, first, last)
+        cursor.advance(chunk.ends[last - 1] - chunk.record_start(first))
+        self.step()
+
+    def restored(self, cursor: QueueCursor, chunk: Chunk, index: int) -> None:
+        """Takes in a record that a member may have had when the previous process ended."""
+        if self.sorts:
+            cursor.sent(chunk.first_number + index, chunk)
+            self.requeue(cursor, chunk, index, returns=1)
+        else:
+            self._returned_records += 1
+            self.standing.leave(cursor, chunk, index, index + 1, came_back=True)
 
     def take_requeued(self) -> tuple[list[Chunk], list[RequeuedRecord]]:
         """Removes all requeued records, and counts them as dropped. Returns their chunks and them; the caller frees
         them."""
-        chunks, taken = list(self._requeued_by_chunk), self._requeued
-        if self._withdrawn:
-            taken = [record for record in taken if record.key not in self._withdrawn]
-        self.handed(len(taken), self._requeued_bytes)
-        self._requeued, self._requeued_bytes = [], 0
-        for table in (self._requeued_by_chunk, self._late, self._withdrawn):
-            table.clear()
+        chunks, taken = list(self.requeued.chunks), sorted(self.requeued)
+        self.handed(len(taken), self.requeued.size)
+        self.requeued.clear()
         return chunks, taken
-
-    def _count_out(self, record: RequeuedRecord) -> None:
-        self._requeued_bytes -= record.size
-        left = self._requeued_by_chunk[record.chunk] = self._requeued_by_chunk[record.chunk] - 1
-        assert left >= 0 <= self._requeued_bytes
-        if not left:
-            del self._requeued_by_chunk[record.chunk]
-        if record.late:
-            del self._late[record.key]
-
-    def _clear_top(self) -> None:
-        while self._withdrawn and self._requeued[0].key in self._withdrawn:
-            self._withdrawn.remove(heappop(self._requeued).key)
 
     def withdraw(self, cursor: QueueCursor, number: int) -> None:
         """Drops a requeued record that was settled after it timed out, if it was not handed out again."""
-        record = self._late.get((cursor.order, number))
-        if record is not None:
-            self._count_out(record)
-            self._withdrawn.add(record.key)
-            self._clear_top()
+        record = self.requeued.by_key.get((cursor.order, number))
+        if record is not None and record.late:
+            self.requeued.take(record.key)
             self.handed(1, record.size)
             self.free(record.cursor, record.number)
 
@@ -352,7 +341,7 @@ class Backlog:
         """Moves the next fresh record to the heap, which orders by priority."""
         cursor, chunk, index = self.fresh()
         cursor.sent(chunk.first_number + index, chunk)
-        self.requeue(cursor, chunk, index, returns=0)
+        self._put(cursor, chunk, index)
         cursor.advance(chunk.ends[index] - chunk.record_start(index))
 
     def _rank(self, chunk: Chunk, index: int) -> int:
@@ -378,7 +367,8 @@ class Backlog:
     def check(self) -> None:
         """Asserts the invariants of a queue that has not ended. It visits all requeued and unacknowledged records."""
         passed = self._passed_records + sum(cursor.passed_records for cursor in self.cursors)
-        out = self.handed_records - self._returned_records + self._requeued_records
+        here = len(self.requeued) + self.standing.records
+        out = self.handed_records - self._returned_records + here
         assert out == passed, f"{passed} records passed, {out} handed out, dropped or requeued: some lost or doubled"
         orders = [cursor.order for cursor in self.cursors]
         assert orders == sorted(set(orders))
@@ -386,13 +376,6 @@ class Backlog:
         for cursor in [*self.cursors, *self.draining]:
             cursor.check()
             assert cursor.position <= cursor.end_position
-        assert all(cursor.unacknowledged and not cursor.attached for cursor in self.draining)
-        records = [record for record in self._requeued if record.key not in self._withdrawn]
-        assert len(records) == self._requeued_records
-        assert self._requeued == [] or self._requeued[0] == min(self._requeued), "the next record is at the top"
-        assert self._requeued == [] or self._requeued[0].key not in self._withdrawn
-        assert self._requeued_bytes == sum(record.size for record in records)
-        assert self._requeued_by_chunk == Counter(record.chunk for record in records)
-        assert self._late == {record.key: record for record in records if record.late}
-        for record in records:
-            assert record.cursor.unacknowledged[record.number] is record.chunk, "a requeued record holds its chunk"
+        assert all(cursor.leaves and not cursor.attached for cursor in self.draining)
+        self.requeued.check()
+        self.standing.check()

@@ -15,11 +15,12 @@ from headway.core.base import Reason
 from headway.core.consumer import Delivery, Skip, Subscription
 from headway.core.delivery import PUMP_BYTES, Fanout, drop_reason
 from headway.core.log import Chunk
-from headway.core.queue.backlog import Backlog, RequeuedRecord
+from headway.core.queue.backlog import Backlog
 from headway.core.queue.drops import Drops
 from headway.core.queue.members import Members
+from headway.core.queue.picker import Picker, place_in_chunk
+from headway.core.queue.places import QueueCursor, RequeuedRecord
 from headway.core.queue.port import QueuePort
-from headway.core.queue.queue_cursor import QueueCursor
 from headway.core.queue.writing import has_room, send_batch, send_one
 from headway.core.routing import REQUEUED_WORK, SORTED_WORK, Registry
 
@@ -64,7 +65,10 @@ class Dispatch:
         if (self._terms.priorities and not self.sort_in()) or (drops.discarding and not drops.discard_more()):
             self._queue.feed.listening.pop(self._queue, None)
             return
-        self._hand_out(now)
+        if self._members.picking or self._queue.feed.lane.grouped:
+            self._hand_out_found(now)
+        else:
+            self._hand_out(now)
         drops.fresh_from = inf
         drops.drop_expired(now)
         if self._terms.limited and not self._terms.refuses:
@@ -124,6 +128,79 @@ class Dispatch:
             self._queue.feed.listening.pop(self._queue, None)
             return
 
+    def _hand_out_found(self, now: float) -> None:
+        """Hands out records where members have selectors: each picker has its turn, until no member gets more."""
+        backlog, returning, before = self._backlog, self._registry.returning, self._backlog.handed_records
+        budget, picking, stuck = backlog.handed_bytes + PUMP_BYTES, self._members.picking, False
+        feed = self._queue.feed
+        feed.listening.pop(self._queue, None)
+        feed.limited[self._queue] = None
+        if feed.lane.grouped and picking.groups is None:
+            picking.begin_groups(self._members)
+        served = True
+        while served and backlog.has_some and returning.left > 0:
+            served = False
+            for picker in picking.in_turn():
+                if backlog.handed_bytes > budget:
+                    self._registry.ready_queues[self._queue] = None
+                    return
+                ready = self._members.ready(now, ROUND_MEMBERS, picker.ring)
+                if picking.groups is not None:
+                    waited = [member for member in picking.with_reserved(picker) if has_room(member, now)]
+                    ready = list(dict.fromkeys(waited + ready))
+                if ready and self._serve(picker, ready, budget, now):
+                    picking.had_its_turn(picker)
+                    served = True
+                stuck = stuck or not ready or (picking.groups is not None and bool(picking.groups.reserved))
+        if returning.left <= 0:
+            returning.put_off(self._queue, begun=backlog.handed_records > before)
+        if stuck and backlog.has_more:
+            if not self._members.watch(self._on_lag, now):
+                self._registry.ready_queues[self._queue] = None
+            self._after_answers()
+
+    def _serve(self, picker: Picker, ready: list[Subscription], budget: int, now: float) -> int:
+        """Gives a portion to each of a picker's members that are ready. Returns how many records they got."""
+        given, returning = 0, self._registry.returning
+        if picker.looks and not picker.look(returning):
+            return 0
+        waiting = picker.lag_records if picker.looks else self._backlog.lag_records
+        portion = max(1, min(PORTION_RECORDS, waiting // len(ready)))
+        for member in ready:
+            give = self._give_found if picker.looks else self._give
+            if some := give(member, portion, budget, now):
+                self._members.to_the_back(member)
+                given += some
+            if self._backlog.handed_bytes > budget or returning.left <= 0:
+                break
+        return given
+
+    def _give_found(self, member: Subscription, portion: int, budget: int, now: float) -> int:
+        """Hands up to ``portion`` of the records that a picker found to a member of it; see ``_give``."""
+        given, backlog, returning, picking = 0, self._backlog, self._registry.returning, self._members.picking
+        while given < portion and backlog.handed_bytes <= budget and returning.left > 0 and has_room(member, now):
+            offer = picking.next_for(member)
+            if offer is None:
+                break
+            chunk, at = place_in_chunk(offer.found)
+            reason = self._why_not(member, chunk, at, now)
+            if reason is not None and not self._drops.affordable_dead_letters(1):
+                break
+            returning.left -= REQUEUED_WORK
+            record = backlog.take(offer.found)
+            if reason is not None:
+                self._drops.drop_out_of_order(record, reason)
+            elif not self._send(member, record.cursor, chunk, at, at + 1, now, requeued=record, opens=offer.first):
+                backlog.put(record)
+                break
+            picking.done(member, offer)
+            given += 1
+            if offer.first:
+                break  # the next new group is for the next member
+        if member.request.envelope is None:
+            self._fanout.pump(member.session, now)
+        return given
+
     def _after_answers(self) -> None:
         """Marks the queue as ready again if unsent answers to a member's commands are in the way. There is no event
         when they are sent."""
@@ -180,28 +257,30 @@ class Dispatch:
     ) -> tuple[int, Reason | None]:
         """Returns the end of the records that are dropped for the same reason as the first, or (None) are all sent."""
 
-        def why(index: int) -> Reason | None:
-            if self._drops.expired(chunk, index, now):
-                return Reason.EXPIRED
-            try:
-                return drop_reason(member, chunk, index)
-            except OSError:
-                return None  # the disk fails: sending the record will report it
-
-        reason = why(first)
+        reason = self._why_not(member, chunk, first, now)
         upto = first + 1
-        while upto < last and why(upto) == reason:
+        while upto < last and self._why_not(member, chunk, upto, now) == reason:
             upto += 1
         return upto, reason
 
+    def _why_not(self, member: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
+        """Returns why a record is not handed out; None: it is."""
+        if self._drops.expired(chunk, index, now):
+            return Reason.EXPIRED
+        try:
+            return drop_reason(member, chunk, index) if self._skips else None
+        except OSError:
+            return None  # the disk fails: sending the record will report it
+
     def _send(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int, last: int, now: float, *,
-              requeued: RequeuedRecord | None = None) -> int:
-        """Writes records for a member and counts them. Returns how many were sent or dropped."""
+              requeued: RequeuedRecord | None = None, opens: bool = False) -> int:
+        """Writes records for a member and counts them. ``opens``: it is the first of its group that the member gets.
+        Returns how many were sent or dropped."""
         if member.request.envelope is None:
             sent = send_one(member, chunk, first, now)
         else:
             again = requeued.returns if requeued is not None else 0
-            sent = send_batch(self._registry, member, chunk, first, last, now, redelivered=again)
+            sent = send_batch(self._registry, member, chunk, first, last, now, redelivered=again, opens=opens)
         if not sent.records:
             return 0
         size = chunk.ends[first + sent.records - 1] - chunk.record_start(first)

@@ -22,7 +22,8 @@ from headway.core.base import Reason, Timer, WorkSteps, stop
 from headway.core.consumer import DeadLetter, SharedReader, Subscription
 from headway.core.delivery import record_at
 from headway.core.log import Chunk
-from headway.core.queue.backlog import Backlog, RequeuedRecord
+from headway.core.queue.backlog import Backlog
+from headway.core.queue.places import RequeuedRecord
 from headway.core.routing import DEAD_LETTER_WORK, Registry
 
 PURGED_AT_ONCE = 128
@@ -78,9 +79,7 @@ class Drops:
         """Drops the records that would be handed out next. Returns how many it dropped."""
         backlog, done = self._backlog, 0
         while done < records and backlog.next_requeued is not None:
-            record = backlog.pop()
-            self._drop_one(record.chunk, record.at, reason)
-            backlog.free(record.cursor, record.number)
+            self.drop_out_of_order(backlog.pop(), reason)
             done += 1
         while done < records and backlog.has_fresh():
             cursor, chunk, first = backlog.fresh()
@@ -92,6 +91,11 @@ class Drops:
         if not backlog.has_more:
             self._registry.ready_queues[self._queue] = None  # so that the lane frees the dropped records
         return done
+
+    def drop_out_of_order(self, record: RequeuedRecord, reason: Reason) -> None:
+        """Drops a record that was taken out of the backlog."""
+        self._drop_one(record.chunk, record.at, reason)
+        self._backlog.free(record.cursor, record.number)
 
     def _drop_fresh(self, chunk: Chunk, first: int, last: int, reason: Reason) -> None:
         if self._terms.dead_letter_exchange is not None and reason is not Reason.PURGED:
@@ -123,6 +127,20 @@ class Drops:
             member.note_gap(1, sequence, sequence, reason)
         self.by_reason[reason] += 1
         self._registry.lost({chunk.run_publisher[chunk.run_of(index)]: 1}, reason)
+
+    def lose_standing(self, member: Subscription, reason: Reason) -> None:
+        """Drops the standing records, which no member gets, and counts them in this member's gap."""
+        for chunk, first, last in self._backlog.standing.give_up():
+            self._backlog.handed(last - first, chunk.ends[last - 1] - chunk.record_start(first))
+            self._count_lost(member, chunk, first, last, reason)
+        for cursor in list(self._backlog.draining):
+            self._backlog.settled(cursor)
+
+    def _count_lost(self, member: Subscription, chunk: Chunk, first: int, last: int, reason: Reason) -> None:
+        self.by_reason[reason] += last - first
+        self._tell_receipts(chunk, first, last, reason)
+        member.note_gap(last - first, chunk.sequence_of(first), chunk.sequence_of(last - 1), reason)
+        self._registry.lost(chunk.publishers(first, last), reason)
 
     def lose_requeued(self, member: Subscription, reason: Reason) -> WorkSteps:
         """Counts the requeued records, which no member gets, in this member's gap at once. Frees them little by little.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from itertools import islice
 
 from headway.core.consumer import QueueTerms, Session, Subscription
+from headway.core.queue.picking import Picking
 from headway.core.queue.writing import has_room, moves, waits_for_client
 
 WATCHED_AT_ONCE = 64
@@ -15,11 +16,14 @@ WATCHED_AT_ONCE = 64
 
 class Members(dict[Subscription, None]):
     __slots__ = (
-        "_alone", "_of_session", "_pushed", "_slow", "_terms", "_there", "departed", "exclusive", "ring", "unwatched",
+        "_alone", "_of_session", "_pushed", "_slow", "_terms", "_there", "departed", "exclusive", "picking", "ring",
+        "unwatched",
     )  # fmt: skip
 
-    def __init__(self, terms: QueueTerms) -> None:
+    def __init__(self, terms: QueueTerms, picking: Picking) -> None:
         super().__init__()
+        self.picking = picking
+        """The pickers of members with selectors."""
         self.departed: dict[Subscription, None] = {}
         """Members that left with unsettled deliveries. Some may have settled them since (``forget_settled``)."""
         self.exclusive: Subscription | None = None
@@ -56,6 +60,7 @@ class Members(dict[Subscription, None]):
     def remove(self, member: Subscription) -> bool:
         """Removes a member. Returns whether its session has no other members."""
         session = member.session
+        self.picking.leave(member)
         for table in (self.ring, self.unwatched, self._there, self._alone, session.aside):
             table.pop(member, None)
         if self.pop(member, self) is None:
@@ -120,13 +125,14 @@ class Members(dict[Subscription, None]):
         """Tells whether there is a member that records are pushed to."""
         return any(not member.request.polling and not member.gone for member in self)
 
-    def ready(self, now: float, most: int) -> list[Subscription]:
+    def ready(self, now: float, most: int, ring: Mapping[Subscription, None] | None = None) -> list[Subscription]:
         """Returns the eligible consumers that have room and credit, those that come next: ``most`` at most, which is
-        at least one. Those before them that wait for their clients are set aside."""
+        at least one; of a ``ring`` if one is given. Those before them that wait for their clients are set aside."""
         if self.single:
-            return [member for member in self.eligible if not member.request.polling and has_room(member, now)]
+            return [member for member in self.eligible if not member.request.polling and has_room(member, now)
+                    and (ring is None or member in ring)]  # fmt: skip
         ready, stuck = [], []
-        for member in self.ring:
+        for member in self.ring if ring is None else ring:
             if has_room(member, now):
                 ready.append(member)
                 if len(ready) == most:
@@ -136,6 +142,8 @@ class Members(dict[Subscription, None]):
         for member in stuck:
             del self.ring[member]
             member.session.aside[member] = None
+            if self.picking:
+                self.picking.set_aside(member)
         return ready
 
     def watch(self, on_lag: Callable[[Subscription, float], None], now: float) -> bool:
@@ -157,6 +165,8 @@ class Members(dict[Subscription, None]):
         if member in self and member not in self.ring:
             member.session.aside.pop(member, None)
             self.ring[member] = None
+            if self.picking:
+                self.picking.offer_again(member)
 
     def check(self) -> None:
         """Asserts the invariants. It visits every member."""
@@ -182,6 +192,8 @@ class Members(dict[Subscription, None]):
             for table in (self, self.ring):
                 if table.pop(member, self) is None:
                     table[member] = None
+            if self.picking:
+                self.picking.to_the_back(member)
 
     def forget_settled(self) -> None:
         """Drops departed members that have settled everything."""

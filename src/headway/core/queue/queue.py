@@ -43,8 +43,9 @@ from headway.core.queue.dispatch import Dispatch, FetchedRecord
 from headway.core.queue.drops import Drops
 from headway.core.queue.life import MOVES, QueueLife
 from headway.core.queue.members import Members
+from headway.core.queue.picking import Picking
 from headway.core.queue.placeholder import Placeholder
-from headway.core.queue.queue_cursor import LaneSource
+from headway.core.queue.places import LaneSource, QueueCursor
 from headway.core.queue.unsettled import Unsettled
 from headway.core.routing import Registry
 
@@ -67,7 +68,6 @@ class Queue:
         self.name = name
         self.terms = terms
         self.feed = feed
-        self.members = Members(terms)
         self.ends_with_members = ends_with_members
         self.life = QueueLife.OPEN
         """Set by ``_become`` alone."""
@@ -88,6 +88,8 @@ class Queue:
         self._registry = registry
         self._on_lag = on_lag
         self.backlog = Backlog(self, registry)
+        self.picking = Picking(self.backlog)
+        self.members = Members(terms, self.picking)
         self.drops = Drops(self, self.backlog, registry)
         self.unsettled = Unsettled(self, self.backlog, self.drops, registry)
         self.placeholder = Placeholder(self, registry, on_lag)
@@ -151,6 +153,7 @@ class Queue:
         """Ends the queue. Its remaining members get no more records."""
         self._become(QueueLife.ENDED)
         self.members.departed.clear()
+        self.picking.stop()
         stop(self.expiry)
         self._registry.returning.forget(self)
         self.drops.stop()
@@ -190,9 +193,11 @@ class Queue:
         subscription.cursor.close()
         del subscription.feed.subscriptions[subscription]  # the queue knows it
         subscription.cursor = backlog.present
-        subscription.reader = QueueMember(self)
+        picker = None if self.ends_with_members else self.picking.join(subscription, self.members)  # a group's lane has
+        reader = QueueMember(self, picker)  # only what its selector accepts
+        subscription.reader = reader
         subscription.skips = self.skips
-        subscription.counters.start_at(backlog.handed_records, backlog.handed_bytes)
+        subscription.counters.start_at(reader.waiting.handed_records, reader.waiting.handed_bytes)
         self.members.add(subscription)
         subscription.session.queues[self] = None
         self._registry.ready_queues[self] = None
@@ -202,6 +207,8 @@ class Queue:
         session = member.session
         if self.members.remove(member):
             session.queues.pop(self, None)
+        if not self.picking and not (self.terms.limited and not self.terms.refuses):
+            self.feed.limited.pop(self, None)
         if self.members.exclusive is member:
             self.members.exclusive = None
         if self.ended:
@@ -224,6 +231,11 @@ class Queue:
             self._give_up(member, Reason.SUBSCRIPTION_ENDED)
         self._registry.ready_queues[self] = None
 
+    def restored(self, cursor: Cursor, chunk: Chunk, index: int) -> None:
+        """Takes in a record that a member may have had when the previous process ended."""
+        assert isinstance(cursor, QueueCursor)
+        self.backlog.restored(cursor, chunk, index)
+
     # -- settled and dropped ----------------------------------------------------------------------------------------
 
     def settled(self, cursor: Cursor | None) -> None:
@@ -241,6 +253,7 @@ class Queue:
         """Drops all waiting records of the lane that is read now, and counts them in this member's gap. Requeued ones
         are freed over the turns to come (deferred.py)."""
         backlog, cursor = self.backlog, self.backlog.cursor
+        self.drops.lose_standing(member, reason)
         if backlog.next_requeued is not None:
             deferred = self._registry.deferred
             deferred.begin(self.drops.lose_requeued(member, reason), deferred.now, client=member.session)
@@ -304,6 +317,14 @@ class Queue:
         """Returns whether one more record would be handed out at once."""
         self.dispatch(now)
         return not self.backlog.has_more and bool(self.members.ready(now, 1))
+
+    def has_some_for(self, member: Subscription, now: float) -> bool:
+        """Tells whether a record is on its way to a member that has credit, or may be."""
+        picker = self.picking.of(member)
+        if self.is_behind(now) or picker is None:
+            return self.is_behind(now) or (self.backlog.has_more and bool(self.members.ready(now, 1)))
+        groups = self.picking.groups
+        return picker.may_find or (member.has_more and (groups is None or not groups.full))
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no

@@ -7,11 +7,10 @@ from math import inf
 from headway.core.base import DELIVERY_WORK, Reason, WorkSteps
 from headway.core.consumer import Delivery, Subscription
 from headway.core.delivery import lose
-from headway.core.log import Chunk, Cursor
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.drops import Drops
+from headway.core.queue.places import QueueCursor
 from headway.core.queue.port import QueuePort
-from headway.core.queue.queue_cursor import QueueCursor
 from headway.core.routing import Registry
 
 
@@ -54,11 +53,6 @@ class Unsettled:
         self._queue.feed.listening.pop(self._queue, None)
         self._registry.ready_queues[self._queue] = None
         self._registry.came_back[self._queue] = None
-
-    def restored(self, cursor: Cursor, chunk: Chunk, index: int) -> None:
-        """Requeues a record that was with a member when the previous process ended."""
-        assert isinstance(cursor, QueueCursor)
-        self._backlog.requeue(cursor, chunk, index, returns=1)
 
     def withdraw(self, delivery: Delivery) -> None:
         """Drops a record that its member settled after it timed out, if no other member has it yet."""

@@ -105,9 +105,11 @@ def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Send
 
 
 def send_batch(
-    registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, now: float, *, redelivered: int
-) -> SendResult:
-    """Offers records ``first`` … ``last - 1`` to the member's outlet. ``redelivered``: how often they came back."""
+    registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, now: float, *, redelivered: int,
+    opens: bool = False,
+) -> SendResult:  # fmt: skip
+    """Offers records ``first`` … ``last - 1`` to the member's outlet. ``redelivered``: how often they came back.
+    ``opens``: it is one, the first of its group that the member gets."""
     outlet, envelope, channel = member.session.outlet, member.request.envelope, member.channel
     assert envelope is not None
     try:
@@ -115,6 +117,8 @@ def send_batch(
         cut = cut_of(registry.cuts, member, chunk, first, last, shared=shared, redelivered=redelivered)
     except OSError:
         return SendResult(1, reason=Reason.SPILL_FAILED)
+    if opens:
+        cut = envelope.opening(cut)
     count = last - first
     frames = envelope.write(cut, 0, count, channel.last_id + 1)
     taken = outlet.send([frames], len(frames))

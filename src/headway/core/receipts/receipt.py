@@ -177,7 +177,7 @@ class Receipt:
     def waits_in(self, cursor: Cursor) -> bool:
         """Tells whether the record waits to be read by this cursor, or to be acknowledged."""
         number = self.numbers[cursor.lane]
-        return cursor.number <= number or number in cursor.unacknowledged
+        return cursor.number <= number or cursor.owes(number)
 
     def gone_from_state(self, reader: Subscription) -> Reason | None:
         """Returns the reason why a conflated subscription will not get the record any more; None if it still may."""

@@ -21,6 +21,8 @@ class Totals:
         """The number of subscriptions, and of slow ones, by filter."""
         self.slow = 0
         """The number of slow subscriptions."""
+        self.subscriptions = 0
+        """The number of all of them."""
 
     def count(self, subscription: Subscription) -> None:
         """Brings the totals up to date with one subscription."""
@@ -33,6 +35,7 @@ class Totals:
 
     def count_consumers(self, filter: str, change: int) -> None:
         """Counts so many subscriptions more, or less if ``change`` is negative."""
+        self.subscriptions += change
         _count(self.consumers, filter, change)
 
     def move(self, consumers: int, slow: int, old: Feed, new: Feed) -> None:

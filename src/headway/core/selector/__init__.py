@@ -11,9 +11,10 @@ from headway.core.selector.ordering import (
     rank_of,
 )
 from headway.core.selector.selector import Decoded, Selector, compile_selector, cost_of, priority_of
-from headway.core.selector.syntax import BadSelector
+from headway.core.selector.syntax import BadSelector, prepare_selectors
 
 __all__ = [
     "BadField", "BadOrder", "BadSelector", "compile_ordering", "compile_selector", "cost_of", "Decoded", "Fields",
-    "FIELDS", "Ordering", "nearest_float", "parse_terms", "place_of", "priority_of", "rank_of", "Selector",
+    "FIELDS", "Ordering", "nearest_float", "parse_terms", "place_of", "prepare_selectors",
+    "priority_of", "rank_of", "Selector",
 ]

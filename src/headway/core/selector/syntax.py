@@ -77,6 +77,12 @@ def _parser() -> Lark:
     return Lark(_GRAMMAR, parser="lalr", lexer="basic", maybe_placeholders=True)
 
 
+def prepare_selectors() -> None:
+    """Builds the parser, which takes a tenth of a second. Called before there are clients: all of them would wait while
+    the first selector is read."""
+    _parser()
+
+
 _HINTS = {
     "'": "this text lacks its closing '", '"': 'this name lacks its closing "', "&": "write AND", "|": "write OR",
     "!": "write NOT, or <> for unequal",

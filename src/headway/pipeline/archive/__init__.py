@@ -1,1 +1,1 @@
-"""Recorded topics as a lake of plain Parquet: written, compacted, and read together with the live topic."""
+"""Recorded topics as an archive of plain Parquet: written, compacted, and read together with the live topic."""

@@ -136,7 +136,7 @@ class Folder:
 
 
 def open_folder(out: Path, filter: str) -> Folder:
-    """Opens the topic's folder in the lake ``out``, or makes it: named as SQL calls the topic, unless that is taken.
+    """Opens the topic's folder in the archive ``out``, or makes it: named as SQL calls the topic, unless that is taken.
     Raises ConfigError."""
     name = re.sub(r"[^a-z0-9_-]", "_", table_name(filter)) or "all"
     if _filter_of(out / name) not in (None, filter):
@@ -147,7 +147,7 @@ def open_folder(out: Path, filter: str) -> Folder:
 
 
 def folders_of(out: Path) -> list[Folder]:
-    """Returns the archived topics of this lake."""
+    """Returns the archived topics of this archive."""
     found = {path.parent: _filter_of(path.parent) for path in sorted(out.glob(f"*/{TOPIC}"))}
     return [Folder(path, filter) for path, filter in found.items() if filter is not None]
 

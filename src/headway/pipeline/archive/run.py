@@ -1,4 +1,4 @@
-"""``headway pipeline archive``: recorded topics into a lake, as a Spark Declarative Pipeline with a flow for each.
+"""``headway pipeline archive``: recorded topics into an archive, as a Spark Declarative Pipeline with a flow for each.
 
 What is in the folder (OUT): a folder for each topic (folder.py); ``_state``, which is Spark's own and says how far each
 flow is; ``_lock``, held by a run. Nothing is told apart by when it is run: each run goes on where the last one ended.

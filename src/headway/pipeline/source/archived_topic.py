@@ -1,7 +1,7 @@
 """A topic's archive (pipeline/archive), read from files: the broker may have deleted the records long ago.
 
-Offsets mean the same in the lake and at the broker. All before the lake's ``end`` is read from the lake, all from there
-on from the broker; so lake and live topic are one stream, and it does not matter when what was archived.
+Offsets mean the same in the archive and at the broker. All before the archive's ``end`` is read from the archive, all
+from there on from the broker; so archive and live topic are one stream, and it does not matter when what was archived.
 
 Files may be merged with others between being planned and being read; then their records are in another file of their
 day, and are read from there.
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from headway.core.base import ConfigError
 from headway.core.message import covers, matches
 from headway.pipeline.archive.folder import File, Folder, folders_of
-from headway.pipeline.source.ranges import SPAN_OFFSETS, LakeSpan
+from headway.pipeline.source.ranges import SPAN_OFFSETS, ArchiveSpan
 from headway.store.records import SCHEMA
 
 ROWS = 50_000
@@ -29,12 +29,12 @@ TRIES = 10
 
 
 def open_archived_topic(path: str, topic: str) -> ArchivedTopic:
-    """Opens the part of a lake that has this topic. Raises ConfigError."""
+    """Opens the part of an archive that has this topic. Raises ConfigError."""
     there = folders_of(Path(path)) if Path(path).is_dir() else []
     found = [folder for folder in there if covers(folder.filter, topic)]
     if not found:
         names = ", ".join(folder.filter for folder in there) or "nothing (headway pipeline archive fills one)"
-        raise ConfigError(f"option lake: {topic} is not in {path}; there is {names}")
+        raise ConfigError(f"option archive: {topic} is not in {path}; there is {names}")
     return ArchivedTopic(found[0], topic)
 
 
@@ -73,18 +73,18 @@ class ArchivedTopic:
                 return min(stop, file.last + 1)
         return stop
 
-    def split(self, first: int, stop: int) -> list[LakeSpan]:
+    def split(self, first: int, stop: int) -> list[ArchiveSpan]:
         """Splits a range into partitions: neighbouring files together, until they are worth one."""
-        spans: list[LakeSpan] = []
+        spans: list[ArchiveSpan] = []
         waiting: list[File] = []
         for file in self._within(first, stop):
             waiting.append(file)
             if file.last - waiting[0].first >= SPAN_OFFSETS:
-                spans.append(LakeSpan(first, stop, tuple(waiting)))
+                spans.append(ArchiveSpan(first, stop, tuple(waiting)))
                 waiting = []
-        return spans + ([LakeSpan(first, stop, tuple(waiting))] if waiting else [])
+        return spans + ([ArchiveSpan(first, stop, tuple(waiting))] if waiting else [])
 
-    def read(self, span: LakeSpan) -> Iterator[pa.RecordBatch]:
+    def read(self, span: ArchiveSpan) -> Iterator[pa.RecordBatch]:
         """Raises OSError."""
         for file in span.files:
             with self._opened(file) as source:

@@ -11,7 +11,7 @@ from headway.pipeline.broker.broker_client import BrokerClient
 from headway.pipeline.broker.errors import in_one_line
 from headway.pipeline.source.offset_finder import OffsetFinder
 from headway.pipeline.source.options import Options
-from headway.pipeline.source.ranges import Bounds, LakeSpan, Span
+from headway.pipeline.source.ranges import ArchiveSpan, Bounds, Span
 from headway.pipeline.source.reading import read
 
 
@@ -38,7 +38,7 @@ class TopicBatch(DataSourceReader):
         return finder.split(first, max(first, stop))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Span | LakeSpan)
+        assert isinstance(partition, Span | ArchiveSpan)
         return read(self._options, self._bounds.topic, partition)
 
 

@@ -1,4 +1,4 @@
-"""Offsets of a query's beginning and end, of times, and of the part of a range that is in the lake."""
+"""Offsets of a query's beginning and end, of times, and of the part of a range that is in the archive."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ class OffsetFinder:
         self._topic = topic
 
     @property
-    def _lake(self) -> ArchivedTopic | None:
+    def _archive(self) -> ArchivedTopic | None:
         """The topic's archive, as it is now."""
-        if self._options.lake is None:
+        if self._options.archive is None:
             return None
         from headway.pipeline.source.archived_topic import open_archived_topic
 
-        return open_archived_topic(self._options.lake, self._topic)
+        return open_archived_topic(self._options.archive, self._topic)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def start(self) -> int:
         """Finds where a query begins, as option ``from`` says."""
-        text, lake = self._options.start, self._lake
+        text, archive = self._options.start, self._archive
         if text == LATEST:
             return self._broker.offsets(self._topic).latest
         if text == EARLIEST:
-            first = None if lake is None else lake.earliest()
+            first = None if archive is None else archive.earliest()
             return self._broker.offsets(self._topic).earliest if first is None else first
-        if lake is not None:
-            found = self._in_lake(lake, text)
+        if archive is not None:
+            found = self._in_archive(archive, text)
             if found is not None:
                 return found
         try:
@@ -60,51 +60,51 @@ class OffsetFinder:
 
     def stop(self) -> int:
         """Finds where a batch ends: as option ``to`` says, or with all there is."""
-        text, lake = self._options.stop, self._lake
-        found = None if lake is None or text is None else self._in_lake(lake, text)
+        text, archive = self._options.stop, self._archive
+        found = None if archive is None or text is None else self._in_archive(archive, text)
         return self._broker.offsets(self._topic, to=text).next if found is None else found
 
     def at(self, moment: datetime) -> int:
         """The first offset of that time or later."""
-        lake = self._lake
-        found = None if lake is None else lake.since(moment)
+        archive = self._archive
+        found = None if archive is None else archive.since(moment)
         return self._broker.offsets(self._topic, to=moment.isoformat()).next if found is None else found
 
-    def _in_lake(self, lake: ArchivedTopic, text: str) -> int | None:
+    def _in_archive(self, archive: ArchivedTopic, text: str) -> int | None:
         """None: it is not there, or before all that is."""
         if OFFSET.fullmatch(text):
-            first = lake.earliest()
-            return int(text) if first is not None and first <= int(text) < lake.end() else None
+            first = archive.earliest()
+            return int(text) if first is not None and first <= int(text) < archive.end() else None
         from headway.server.recorded import Timestamp, parse_position
 
         place = parse_position(text, "from", int(time.time() * 1e6))
-        return lake.since(datetime.fromtimestamp(place.us / 1e6, UTC)) if isinstance(place, Timestamp) else None
+        return archive.since(datetime.fromtimestamp(place.us / 1e6, UTC)) if isinstance(place, Timestamp) else None
 
     # -- ranges -----------------------------------------------------------------------------------------------------
 
     def has(self, first: int, stop: int) -> bool:
-        """All of this range is in the lake, whatever the broker has deleted."""
-        lake = self._lake
-        earliest = None if lake is None else lake.earliest()
-        return lake is not None and earliest is not None and earliest <= first and stop <= lake.end()
+        """All of this range is in the archive, whatever the broker has deleted."""
+        archive = self._archive
+        earliest = None if archive is None else archive.earliest()
+        return archive is not None and earliest is not None and earliest <= first and stop <= archive.end()
 
     def split(self, first: int, stop: int) -> Sequence[InputPartition]:
-        """Splits a range into partitions: the lake's part by files, the rest evenly; at least one partition."""
-        lake = self._lake
-        edge = first if lake is None else min(max(first, lake.end()), stop)
-        earliest = None if lake is None else lake.earliest()
-        if lake is None or earliest is None or edge <= first:
+        """Splits a range into partitions: the archive's part by files, the rest evenly; at least one partition."""
+        archive = self._archive
+        edge = first if archive is None else min(max(first, archive.end()), stop)
+        earliest = None if archive is None else archive.earliest()
+        if archive is None or earliest is None or edge <= first:
             return split(first, stop, self._options.partitions)
-        begin = max(first, min(earliest, edge))  # what is before the lake, the broker may have; or it is lost
+        begin = max(first, min(earliest, edge))  # what is before the archive, the broker may have; or it is lost
         before = split(first, begin, self._options.partitions) if first < begin else []
         after = split(edge, stop, self._options.partitions) if edge < stop else []
-        return [*before, *lake.split(begin, edge), *after] or split(first, first, 1)
+        return [*before, *archive.split(begin, edge), *after] or split(first, first, 1)
 
     def limited(self, first: int, stop: int, size: int) -> int:
-        """Returns where to stop so that no more than ``size`` bytes are read; in the lake, where files end."""
-        lake = self._lake
-        if lake is not None and self.has(first, first + 1):
-            return lake.upto(first, min(stop, lake.end()), size)
+        """Returns where to stop so that no more than ``size`` bytes are read; in the archive, where files end."""
+        archive = self._archive
+        if archive is not None and self.has(first, first + 1):
+            return archive.upto(first, min(stop, archive.end()), size)
         with suppress(OffsetsGone):  # whoever reads it says so
             return self._broker.offsets(self._topic, from_=first, to=stop, max_bytes=size).next
         return stop

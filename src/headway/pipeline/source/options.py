@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -17,7 +18,8 @@ FOR_STREAMS = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "policy", "patience
 FOR_STATES = ("where", "selector", "order_by", "top", "skip", "at")
 NOT_FOR_STATES = {
     "from": ": the state as it was has option at", "to": ": the state as it was has option at",
-    "pushFilters": ": what the broker is to leave out says option where", "lake": "", "partitions": "",
+    "pushFilters": ": what the broker is to leave out says option where", "archive": "", "lake": "",
+    "partitions": "",
 } | dict.fromkeys(FOR_STREAMS, "")
 """Options that are for records only, and the other way to what they mean."""
 OFFSET = re.compile(r"[0-9]+")
@@ -42,7 +44,7 @@ class Options:
     policy: str | None = None
     patience: str | None = None
     """For how long a batch may take without the query being slow."""
-    lake: str | None = None
+    archive: str | None = None
     """The folder of the topic's archive."""
     state: bool = False
     """Whether the latest record per key is read, and not the records."""
@@ -141,6 +143,17 @@ def _of_state(name: str) -> Callable[[str], str]:
     return read
 
 
+def _as_before(name: str, now: str) -> Callable[[str], str]:
+    """An option's old name, which works until the next release and says so."""
+
+    def read(text: str) -> str:
+        warnings.warn(f"option {name} is called {now} now; the old name works until the next release", FutureWarning,
+                      stacklevel=2)  # fmt: skip
+        return text
+
+    return read
+
+
 READ: Readers = {
     "topic": ("topic", validate_filter),
     "admin": ("admin", read_admin_url),
@@ -154,7 +167,8 @@ READ: Readers = {
     "maxOffsetsPerTrigger": ("offsets_max", at_least_one(parse_count)),
     "policy": ("policy", str),
     "patience": ("patience", read_patience),
-    "lake": ("lake", str),
+    "archive": ("archive", str),
+    "lake": ("archive", _as_before("lake", "archive")),
     "state": ("state", read_flag),
     "where": ("where", _of_state("where")),
     "selector": ("where", _of_state("selector")),

@@ -40,8 +40,8 @@ class Span(InputPartition):
 
 
 @dataclass(frozen=True)
-class LakeSpan(InputPartition):
-    """A partition of the lake: of these files, the records with ``first`` <= offset < ``stop``."""
+class ArchiveSpan(InputPartition):
+    """A partition of the archive: of these files, the records with ``first`` <= offset < ``stop``."""
 
     first: int
     stop: int

@@ -12,17 +12,17 @@ from headway.pipeline.broker.broker_client import BrokerClient
 from headway.pipeline.broker.errors import Away, OffsetsGone
 from headway.pipeline.source.loss import DELETED, LOST, lose
 from headway.pipeline.source.options import Options
-from headway.pipeline.source.ranges import LakeSpan, Span
+from headway.pipeline.source.ranges import ArchiveSpan, Span
 
 
-def read(options: Options, topic: str, span: Span | LakeSpan) -> Iterator[pa.RecordBatch]:
+def read(options: Options, topic: str, span: Span | ArchiveSpan) -> Iterator[pa.RecordBatch]:
     """Yields every record of the span once. Raises SourceError, DataLoss, ConfigError; each is one line."""
     try:
-        if isinstance(span, LakeSpan):
+        if isinstance(span, ArchiveSpan):
             from headway.pipeline.source.archived_topic import open_archived_topic
 
-            assert options.lake is not None
-            yield from open_archived_topic(options.lake, topic).read(span)
+            assert options.archive is not None
+            yield from open_archived_topic(options.archive, topic).read(span)
         else:
             yield from _read(options, topic, span)
     except HeadwayError as error:

@@ -34,7 +34,7 @@ from headway.pipeline.broker.errors import OffsetsGone, in_one_line
 from headway.pipeline.source.loss import DELETED, go_back, lose
 from headway.pipeline.source.offset_finder import OffsetFinder
 from headway.pipeline.source.options import Options
-from headway.pipeline.source.ranges import LakeSpan, Span
+from headway.pipeline.source.ranges import ArchiveSpan, Span
 from headway.pipeline.source.reading import read
 
 IDLE_MS = 100
@@ -120,7 +120,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._finder.split(first, end["offset"]) if first < end["offset"] else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Span | LakeSpan)
+        assert isinstance(partition, Span | ArchiveSpan)
         return read(self._options, self._options.topic, partition)
 
     # -- the cursor -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from headway import __version__
-from headway.core.base import ConfigError, Reason
+from headway.core.base import ConfigError
 from headway.core.consumer import Session
 from headway.core.governance import conflated_by
 from headway.server.admin import health, javascript
@@ -24,6 +24,7 @@ from headway.server.admin.metrics import Metrics
 from headway.server.admin.preview import preview
 from headway.server.admin.verdicts import Verdicts
 from headway.server.config import TlsContext, parse_settings
+from headway.server.console import Console, kick, operator
 from headway.server.engine import Engine
 from headway.server.http import IDLE_S, AccessControl, HttpsListener, Refusal, json_answer, read_text
 from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
@@ -68,9 +69,10 @@ class Admin:
         self._writers = WriterHandlers(engine)
         self._states = StateHandlers(engine)
         self._backups = BackupHandlers(engine, self._writers.staged)
+        self._console = Console(engine, self._access.may_change)
         self._app.add_routes([
             *self._records.routes(), *self._cursors.routes(), *self._writers.routes(), *self._states.routes(),
-            *javascript.routes(), *health.routes(engine), *self._backups.routes(),
+            *javascript.routes(), *health.routes(engine), *self._backups.routes(), *self._console.routes(),
         ])  # fmt: skip
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S,
                                      keepalive_timeout=IDLE_S, logger=_log)  # fmt: skip
@@ -78,22 +80,29 @@ class Admin:
         self._secure: HttpsListener | None = None
         self.url = ""
 
-    async def start(
+    async def start(self) -> None:
+        """Gets ready to answer requests, wherever they come from."""
+        await self._runner.setup()
+        self._writers.start()
+        self._console.start()
+
+    def connection(self) -> asyncio.BaseProtocol:
+        """Returns the protocol for a connection that somebody else accepted: it is given bytes, and a transport."""
+        server = self._runner.server
+        assert server is not None
+        return self._access.connection(server)
+
+    async def listen(
         self, host: str, port: int, tls: TlsContext | None = None, passed: socket.socket | None = None
     ) -> None:
         """Listens; with ``tls``, by HTTPS. ``passed``: a socket that listens already, in place of one at this address.
         Raises OSError if the address cannot be had."""
-        await self._runner.setup()
-        server, engine, sock = self._runner.server, self._engine, bound(host, port) if passed is None else passed
-        assert server is not None
-        self._writers.start()
+        engine, sock = self._engine, bound(host, port) if passed is None else passed
         if tls is not None:
-            self._secure = HttpsListener(
-                sock, engine.handshakes, engine.pulse, lambda: self._access.connection(server), tls
-            )
+            self._secure = HttpsListener(sock, engine.handshakes, engine.pulse, self.connection, tls)
             self.url = self._secure.url
             return
-        self._listening = await engine.loop.create_server(lambda: self._access.connection(server), sock=sock)
+        self._listening = await engine.loop.create_server(self.connection, sock=sock)
         here = self._listening.sockets[0].getsockname()
         self.url = f"http://[{here[0]}]:{here[1]}" if ":" in here[0] else f"http://{here[0]}:{here[1]}"
 
@@ -108,6 +117,7 @@ class Admin:
         if self._secure is not None:
             self._secure.close()
         self._backups.stop()
+        await self._console.stop()
         _log.addFilter(_no_late_answer)
         try:
             await self._runner.cleanup()
@@ -127,7 +137,7 @@ class Admin:
             "uptime_s": round(engine.now() - engine.started_s, 3), "wall_s": time.time(),
             "connections": len(engine.connections), "memory_rss_bytes": memory_rss_bytes(),
             "memory_peak_bytes": memory_peak_bytes(), "longest_turn_ms": round(engine.longest_turn_s * 1000, 3),
-            "loop": _loop(engine.pulse),
+            "loop": _loop(engine.pulse), "console": self._console.stats(),
             "connections_refused": engine.connections_refused, "protocol_errors": engine.protocol_errors,
         }  # fmt: skip
         telemetry = engine.telemetry
@@ -198,12 +208,7 @@ class Admin:
         return json_answer(await preview(self._engine, settings.policies))
 
     async def _disconnect(self, request: web.Request) -> web.Response:
-        client, engine = request.match_info["client"], self._engine
-        session = engine.broker.registry.sessions.get(client)
-        if session is None or not session.connected:
-            raise Refusal(404, f"no client {client!r} is connected")
-        engine.broker.expel(session, Reason.ADMIN, "disconnected by an operator", engine.now())
-        engine.turn_soon()
+        kick(self._engine, request.match_info["client"], operator(request))
         return web.Response(status=204)
 
     async def _page(self, _: web.Request) -> web.Response:

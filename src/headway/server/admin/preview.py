@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from headway.core.governance import peek
+from headway.core.governance import peek, with_peer
 from headway.core.policy import NO_POLICY, Policy, PolicyState, evaluate, explain
 from headway.core.telemetry import stats
 from headway.server.admin.listings import EACH_MAX
@@ -62,6 +62,7 @@ async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any
                 clients.add(session.client)
                 if len(hits) < EACH_MAX:
                     filter = subscription.feed.key.filter
+                    sample = with_peer(sample, subscription)
                     text = explain(decision, sample, client=session.client, filter=filter, policy=policy.name)
                     hits.append({"client": session.client, "filter": subscription.filter, "policy": policy.name,
                                  "rule": decision.rule + 1, "text": text})  # fmt: skip

@@ -15,6 +15,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headway.core.base import Refused
 from headway.core.consumer import Grant, SubscribeRequest, Subscription, SubscriptionOptions, Use, parse_options
 from headway.core.message import TOPICS, routing_key_of
@@ -76,7 +78,7 @@ class ConsumingLink:
             return self._begin_dynamic(source, wishes)
         place = place_of(peer.engine, source.address, source.capabilities, filter=True)
         if place.node is Node.QUEUE:
-            self._consume(peer.queues.named(place.name), wishes)
+            self._consume(peer.queues.named(place.name), parse_options(wishes.options, Use.QUEUE))
         elif self._is_durable(source):
             self._consume_durably(place, source, wishes)
         elif place.node is Node.TOPIC:
@@ -84,9 +86,10 @@ class ConsumingLink:
         elif place.name == TOPICS:
             self._read(filter_under(place, wishes.binding or place.key), wishes)
         else:
-            self.own = peer.queues.temporary()
+            options = parse_options(wishes.options, Use.QUEUE)
+            self.own = peer.queues.temporary(options.selector)
             peer.queues.bind(self.own, wishes.binding or place.key or "", place.name)
-            self._consume(self.own, wishes)
+            self._consume(self.own, _without_selector(options))
         return self._answer(source._replace(filter=wishes.known or None, default_outcome=None))
 
     def _known_source(self) -> Source:
@@ -126,10 +129,11 @@ class ConsumingLink:
             old = queues.queues.queue(self._session.session, name)
             if filter_of(wanted) not in old.filters:  # the same name with another topic is another subscription
                 queues.queues.delete(old, self._session.now(), if_unused=True, by=self._session.session)
-        queue = queues.named(name)
+        options = parse_options(wishes.options, Use.QUEUE)
+        queue = queues.subscription(name, selector=options.selector)
         queues.bind(queue, wanted, exchange)
         self.durable = True
-        self._consume(queue, wishes, exclusive="shared" not in words(source.capabilities))
+        self._consume(queue, _without_selector(options), exclusive="shared" not in words(source.capabilities))
 
     def _begin_dynamic(self, source: Source, wishes: Wishes) -> Attach:
         """Begins to consume from a node that is made for this link: a temporary queue, or a topic."""
@@ -140,7 +144,7 @@ class ConsumingLink:
             address = f"topic://{topic}"
         else:
             self.own = peer.queues.temporary()
-            self._consume(self.own, wishes)
+            self._consume(self.own, parse_options(wishes.options, Use.QUEUE))
             address = self.own.name
         return self._answer(source._replace(address=address, filter=wishes.known or None, default_outcome=None))
 
@@ -159,10 +163,9 @@ class ConsumingLink:
             options=options, name=(session.number, self.name), envelope=envelope,
         )  # fmt: skip
 
-    def _consume(self, queue: Queue, wishes: Wishes, *, exclusive: bool = False) -> None:
+    def _consume(self, queue: Queue, options: SubscriptionOptions, *, exclusive: bool = False) -> None:
         peer = self._session.peer
         peer.queues.check_read(queue)
-        options = parse_options(wishes.options, Use.QUEUE)
         request = self._request(f"$queue/{queue.name}", options, of_queue=True)
         self.consumer = peer.queues.queues.consume(
             self._session.session, self._session.core, queue, request, self._grant, self._session.now(),
@@ -242,7 +245,7 @@ class ConsumingLink:
         """Tells whether a record is on its way to this consumer."""
         if queue is None:
             return self.consumer.has_more
-        return queue.is_behind(now) or (queue.backlog.has_more and bool(queue.members.ready(now, 1)))
+        return queue.has_some_for(self.consumer, now)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -269,6 +272,11 @@ class ConsumingLink:
 
     def lost(self, first_id: int, condition: Condition, text: str) -> None:
         raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")
+
+
+def _without_selector(options: SubscriptionOptions) -> SubscriptionOptions:
+    """Returns the options of a consumer of a queue that has the selector among its terms."""
+    return msgspec.structs.replace(options, selector=None)
 
 
 def binding_of(filter: str) -> str:

@@ -15,10 +15,12 @@ from headway.server.config.auth.hook import HookTable
 from headway.server.config.auth.jwt import JwtTable
 from headway.server.config.auth.tables import AuthTable
 from headway.server.config.description import describe, describe_permissions, remarks
+from headway.server.config.embedding import ASGI_LISTENER, PROGRAM_LISTENER
 from headway.server.config.fields import Keep, Url
-from headway.server.config.linter import lint, uncovered_finding
+from headway.server.config.linting import lint, uncovered_finding
 from headway.server.config.presets import PRESETS, preset_text
 from headway.server.config.reading import default_text, load_settings, parse_settings
+from headway.server.config.recording import recording_text
 from headway.server.config.settings import (
     HistorySettings,
     JournalTable,
@@ -43,11 +45,11 @@ from headway.server.config.tls.users import users_are_elsewhere
 from headway.server.config.views import tables_of
 
 __all__ = [
-    "ADMIN_TLS", "AuthTable", "bad_certificates", "default_text", "describe", "describe_permissions",
+    "ADMIN_TLS", "ASGI_LISTENER", "AuthTable", "bad_certificates", "default_text", "describe", "describe_permissions",
     "digest_of", "doubtful_certificates", "hash_password", "HistorySettings", "HookTable", "host_limits",
     "JournalTable", "JwtTable", "Keep",
     "lint", "ListenerTable", "load_all_tls", "load_settings", "load_tls", "make_broker", "new_token",
-    "parse_settings", "PASSWORD_BYTES_MAX", "preset_text", "PRESETS",
+    "parse_settings", "PASSWORD_BYTES_MAX", "preset_text", "PRESETS", "PROGRAM_LISTENER", "recording_text",
     "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of",
     "saslprep", "ScramKeys", "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TopicTable",
     "uncovered_finding", "Url", "Users", "users_are_elsewhere", "ViewTable", "with_tls_of",

@@ -30,6 +30,7 @@ from headway.server.config import host_limits
 from headway.server.config.auth import read_password_file
 from headway.server.config.auth.jwt import bad_jwt
 from headway.server.config.auth.tables import AuthTable, LimitTable, PermissionTable
+from headway.server.config.embedding import of_a_program
 from headway.server.config.errors import in_plain_words
 from headway.server.config.fields import Url, shown
 from headway.server.config.plugins import look_for_plugins
@@ -50,18 +51,19 @@ from headway.store.toml import BadConfig, parse_toml, read_text
 POOL_BYTES_MIN = 1_000_000
 
 
-def load_settings(path: str | Path | None = None) -> Settings:
+def load_settings(path: str | Path | None = None, *, embedded: bool = False) -> Settings:
     """Reads the settings of a file, or of the embedded default. Raises ConfigError."""
     if path is None:
         return parse_settings(default_text())
     path = Path(path)
-    return parse_settings(read_text(path), path)
+    return parse_settings(read_text(path), path, embedded=embedded)
 
 
-def parse_settings(text: str, source: Path | None = None) -> Settings:
-    """Reads the settings of a TOML text. ``source``: the file, for messages and for a reload. Raises ConfigError."""
+def parse_settings(text: str, source: Path | None = None, *, embedded: bool = False) -> Settings:
+    """Reads the settings of a TOML text. ``source``: the file, for messages and for a reload. ``embedded``: of a broker
+    in a program (embedding.py). Raises ConfigError."""
     where = f"{source}: " if source else ""
-    errors, settings = _read(parse_toml(text, where), text, source)
+    errors, settings = _read(parse_toml(text, where), text, source, embedded=embedded)
     if settings is None or errors:
         raise BadConfig([where + line for line in errors])
     return settings
@@ -78,8 +80,10 @@ def _default_tables() -> dict[str, Any]:
     return parse_toml(default_text())
 
 
-def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[str], Settings | None]:
-    tables = dict(tables)
+def _read(
+    tables: dict[str, Any], text: str, source: Path | None, *, embedded: bool
+) -> tuple[list[str], Settings | None]:
+    tables = of_a_program(tables) if embedded else dict(tables)
     for section in ("listeners", "policy"):
         tables.setdefault(section, _default_tables()[section])
     written = {name: tables.get(name, []) for name in ("policy", "topic")}
@@ -105,6 +109,7 @@ def _read(tables: dict[str, Any], text: str, source: Path | None) -> tuple[list[
         flap=file.flap, retained=file.retained, telemetry=file.telemetry, journal=file.journal, history=_history(file),
         topics=topics_of(file.views.values(), file.topic), views=file.views, tables=file.tables, policies=policies,
         trials=trials, source=source, policies_text=msgspec.json.encode(written).decode(), text=text,
+        embedded=embedded,
     )  # fmt: skip
     contradictions = [*_contradictions(settings), *_bad_topics(settings, file.topic), *bad_views(settings, file.topic)]
     return [*contradictions, *errors], settings

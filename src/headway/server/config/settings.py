@@ -19,6 +19,7 @@ from headway.core.permission import Permission
 from headway.core.policy import HTTP_LISTENER, Policy
 from headway.server.config import host_limits
 from headway.server.config.auth.tables import AuthTable, LimitTable, PermissionTable
+from headway.server.config.embedding import ASGI_LISTENER, PROGRAM_LISTENER
 from headway.server.config.fields import (
     LOOPBACK,
     AdminUrl,
@@ -361,8 +362,16 @@ class Settings:
     """JSON of the ``[[policy]]`` and ``[[topic]]`` tables as they are written, with the topics of views."""
     text: str
     """The TOML text."""
+    embedded: bool = False
+    """Whether the broker is part of a program (embedding.py)."""
 
     @property
     def listener_names(self) -> list[str]:
-        """The names that a policy's ``listeners`` may have: of the listeners, and that of clients of the admin API."""
-        return [*self.listeners, HTTP_LISTENER]
+        """The names that a policy's ``listeners`` may have: of the listeners, and that of clients of the admin API; in
+        a program, that of its own subscriptions, too."""
+        return [*self.listeners, HTTP_LISTENER, *([PROGRAM_LISTENER] if self.embedded else ())]
+
+    @property
+    def ports(self) -> list[str]:
+        """The names of listeners that have a port of their own."""
+        return [name for name in self.listeners if not (self.embedded and name == ASGI_LISTENER)]

@@ -74,10 +74,12 @@ class Lingering:
     async def end(self, seconds: float) -> None:
         """Ends all of them when the server stops: waits this long for clients to read, then closes the others."""
         waiting = [lingerer.done.wait() for here in self._open.values() for lingerer in here]
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*waiting), seconds)
-        for lingerer in [lingerer for here in self._open.values() for lingerer in here]:
-            lingerer.end()
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(*waiting), seconds)
+        finally:
+            for lingerer in [lingerer for here in self._open.values() for lingerer in here]:
+                lingerer.end()
 
 
 class _LingeringSocket:

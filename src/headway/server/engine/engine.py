@@ -33,6 +33,7 @@ from headway.core.consumer import (
     Spill,
 )
 from headway.core.permission import Identity
+from headway.core.selector import prepare_selectors
 from headway.server.config import Settings, make_broker
 from headway.server.connections import (
     BUDGET_WORK,
@@ -76,6 +77,7 @@ class Engine:
         self.life = secrets.token_hex(8)
         """A name for this start of the broker."""
         self.broker = make_broker(settings)
+        prepare_selectors()
         self.broker.registry.wall_offset_s = time.time() - time.monotonic()
         self.logins = Logins(settings.auth, loop)
         self.connections = Connections()
@@ -115,6 +117,8 @@ class Engine:
         self._expiries: dict[Connection, asyncio.TimerHandle] = {}
         """Connections that end with their clients' tokens."""
         self._turn_due = False
+        self.stopped = False
+        """Set at the end: there are no more turns, also where the loop goes on, which may be another program's."""
         self._read_s: float | None = None
         """Time of the first read of this turn; None: nothing was read."""
         self._ticks = Repeating(loop, settings.server.sweep_s, self._tick)
@@ -139,12 +143,14 @@ class Engine:
         """Schedules a turn. ``read_s``: the time of the read that caused it; None: there was none."""
         if self._read_s is None:
             self._read_s = read_s
-        if not self._turn_due:
+        if not self._turn_due and not self.stopped:
             self._turn_due = True
             self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._turn_due = False
+        if self.stopped:
+            return
         began = self.pulse.begin()
         self.turns += 1
         if self._busy:
@@ -267,6 +273,8 @@ class Engine:
                 session.outlet.peer_side.close_channel(effect)
             case Cancelled(subscription) if isinstance(subscription.session.outlet, Connection):
                 subscription.session.outlet.peer_side.cancelled(subscription)
+            case Cancelled(subscription) if isinstance(subscription.session.outlet, ConnectionlessOutlet):
+                subscription.session.outlet.cancelled()
             case Revoked(subscription, text) if isinstance(subscription.session.outlet, Connection):
                 subscription.session.outlet.peer_side.revoked(subscription, text)
             case PluginFailed(name, error):
@@ -364,6 +372,9 @@ class Engine:
         self._spilling.close()
         self.logins.close()
         self.handshakes.close()
+        for task in self._tasks:
+            task.cancel()
+        self.stopped = True
 
 
 def _about(session: Session, **more: object) -> dict[str, object]:

@@ -214,6 +214,7 @@ class HistoryWriter:
     def stop(self) -> None:
         """Writes the last entries, and waits up to ``STOP_S`` for them."""
         if not self._ticks.running:
+            self._lock.close()
             return
         self._ticks.stop()
         self._queue.put(list(self._unwritten))

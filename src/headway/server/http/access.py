@@ -1,7 +1,8 @@
 """Access control of the admin API: who may connect, what a user may do, and how long a request may take.
 
 Rules:
-- Without TLS, only clients on this machine are answered. No web page in a browser is.
+- Without TLS, only clients on this machine are answered. Of web pages in a browser, only the broker's own is (the
+  console): a request of any other page's is refused, whatever it asks for.
 - Code for pages (``PUBLIC``) is for everybody, web pages among them. So is the broker's health (``HEALTH``): what asks
   for it (systems that watch and balance) often has no login, and names any host.
 - If there are users or tokens, a request must name one of them (HTTP basic, bearer token), unless the client's
@@ -42,9 +43,11 @@ UNREAD_S = 60.0
 USER = web.RequestKey("user", str)
 """The user of a request; empty if there are no users."""
 IDENTITY = web.RequestKey("identity", Identity)
+VOUCHED = "headway_vouched"
+"""The name under which a transport tells that pages need not be refused here."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _READING = ("GET", "HEAD")
-_ONLY_ASKING = ("/v1/preview",)
+_ONLY_ASKING = ("/v1/preview", "/v1/console/replay")
 DATA = ("/v1/topics", "/v1/state/", "/v1/cursors/", "/v1/writers/")
 """Paths at which programs read and publish records begin so."""
 PUBLIC = "/javascript/"
@@ -89,7 +92,8 @@ class AccessControl:
         self._silent.discard(request.protocol)
         try:
             if not _is_public(request):
-                _no_web_pages(request)
+                if not _vouched(request):
+                    _no_web_pages(request)
                 request[IDENTITY] = await self._identity(request)
                 request[USER] = request[IDENTITY].user
                 self._may(request)
@@ -135,6 +139,13 @@ class AccessControl:
         if isinstance(found, RefusedLogin):
             raise _refused(request, found.text, name)
         return found
+
+    def may_change(self, request: web.Request) -> bool:
+        """Tells whether who makes a request, which was let in, may change what this API changes."""
+        auth, user, permissions = self._engine.settings.auth, request[USER], self._engine.permissions
+        if permissions.given:
+            return permissions.may_admin(request[IDENTITY], "change") or auth.names(user, change=True)
+        return (not auth.asks and not request[IDENTITY].elsewhere) or auth.may(user, change=True)
 
     def _may(self, request: web.Request) -> None:
         auth, user, permissions = self._engine.settings.auth, request[USER], self._engine.permissions
@@ -193,8 +204,21 @@ def _no_web_pages(request: web.Request) -> None:
         raise Refusal(400, "the Host header is not the name of a host") from None
     if host not in _LOOPBACK and not request.secure:
         raise Refusal(403, "the admin API answers this machine only")
-    if "Origin" in request.headers:
-        raise Refusal(403, "the admin API answers no web pages")
+    own = f"{'https' if request.secure else 'http'}://{request.host}"
+    if request.headers.get("Origin", own) != own or not _is_of_own_page(request):
+        raise Refusal(403, "the admin API answers no web pages but its own")
+
+
+def _is_of_own_page(request: web.Request) -> bool:
+    """Returns False for requests that a browser says another site has made. What is typed in, or a link to the console,
+    is of no page; where something is changed, or the browser does not say, there is an Origin as well."""
+    site, mode = request.headers.get("Sec-Fetch-Site", "none"), request.headers.get("Sec-Fetch-Mode", "")
+    return site in ("none", "same-origin") or (mode == "navigate" and request.method in _READING)
+
+
+def _vouched(request: web.Request) -> bool:
+    """Returns whether whoever has passed the request on has checked where it comes from (``headway.embed``)."""
+    return request.transport is not None and bool(request.transport.get_extra_info(VOUCHED))
 
 
 def _certified(request: web.Request) -> str:

@@ -2,7 +2,8 @@
 
 A consumer of topics reads their lanes for itself, and loses what it was sent when it ends. A consumer of queues is a
 member of each. A durable subscription is a queue of its own that is bound to its topic (``durable_queue``): so its
-records are kept while its client is away, and are settled one by one.
+records are kept while its client is away, and are settled one by one. Its selector is one of the queue's terms: what
+does not match never enters it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from headway.server.openwire.consumer import Consumer
 from headway.server.openwire.destinations import each_of, has_wildcards
 from headway.server.openwire.faults import JmsFault
 from headway.server.openwire.options import about_destination, options_of
-from headway.server.peers import DURABLE, binding_key_of, filter_of
+from headway.server.peers import binding_key_of, filter_of
 from headway.server.protocols import QUEUES
 from headway.wire.openwire.advisory import FOLLOWED, own_filter
 from headway.wire.openwire.commands import ConsumerInfo, MessagePull
@@ -208,13 +209,13 @@ class Consuming:
     def _consume(self, consumer: Consumer, queue: Queue, name: str) -> None:
         peer, info = self._peer, consumer.info
         peer.queues.check_read(queue)
-        if options_of(info).selector is not None:
-            what = "durable subscriptions" if info.subscription is not None else "consumers of queues"
-            raise JmsFault(f"{what} have no selectors here: a message that none selects would wait for ever")
+        options = options_of(info, Use.QUEUE)
+        if info.subscription is not None:
+            options = msgspec.structs.replace(options, selector=None)  # it is one of the queue's terms
         envelope = OpenWireEnvelope(consumer.written, f"{peer.granted.number}-{consumer.slot}", peer.wire)
         request = SubscribeRequest(
             f"$queue/{queue.name}", QUEUES.dialect, qos=1, name=(consumer.slot, name), envelope=envelope,
-            options=options_of(info, Use.QUEUE), alone=info.exclusive,
+            options=options, alone=info.exclusive,
         )  # fmt: skip
         subscription = self._queues.consume(
             peer.granted, consumer.channel, queue, request, NO_LIMIT, peer.engine.now()
@@ -236,7 +237,7 @@ class Consuming:
             raise JmsFault(f"the durable subscription {info.subscription!r} is in use", STATE_ERROR)
         if known is not None and filter_of(parts[0].name) not in known.filters:
             self._queues.delete(known, peer.engine.now())  # JMS: another topic makes it another subscription
-        queue = peer.queues.named(name, DURABLE)
+        queue = peer.queues.subscription(name, selector=options.selector)
         peer.queues.bind(queue, key)
         self._consume(consumer, queue, "durable")
 

@@ -15,12 +15,16 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from headway.core.base import Reason, Refused
 from headway.core.clients import Queues, check_binding, check_queue, is_own, published_to, queue_object
 from headway.core.consumer import QueueTerms
 from headway.core.message import TOPICS, Run
 from headway.core.permission import Operation
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Binding, Destination
+from headway.core.selector import BadSelector, compile_selector
 from headway.server.connections import SUBSCRIBE_WORK, TurnBudget
 from headway.server.protocols import QUEUES
 
@@ -34,6 +38,16 @@ SUBSCRIBED = QueueTerms(exclusive=True, auto_delete=True)
 """The terms of a subscription's queue that ends with it."""
 TEMPORARY_NAMES = "amq.temp-"
 """The prefix of the names of temporary queues. No client can declare such a name."""
+
+
+def with_selector(terms: QueueTerms, selector: str | None) -> QueueTerms:
+    """Returns the terms of a subscription to topics with this selector. Raises :class:`Refused`."""
+    if selector is None:
+        return terms
+    try:
+        return msgspec.structs.replace(terms, selector=compile_selector(selector).text)
+    except BadSelector as error:
+        raise Refused(Reason.PROTOCOL_ERROR, str(error)) from None
 
 
 def is_temporary(name: str) -> bool:
@@ -69,14 +83,24 @@ class NamedQueues:
         self._budget.left -= SUBSCRIBE_WORK
         return self.queues.declare(self._session, name, terms, QUEUES.dialect, self._engine.now())
 
-    def temporary(self) -> Queue:
-        """Makes a temporary queue. Raises :class:`Refused`."""
-        return self._fresh(TEMPORARY)
+    def subscription(self, name: str, terms: QueueTerms = DURABLE, selector: str | None = None) -> Queue:
+        """Returns the queue of a named subscription to topics, and makes it if there is none. Another selector makes it
+        another subscription: the one before ends, with what waits for it (JMS 1.1, 6.11.1). Raises :class:`Refused`."""
+        wanted = with_selector(terms, selector)
+        known = self.found(name)
+        if known is not None and known.terms.selector != wanted.selector:
+            self.queues.delete(self.queues.queue(self._session, name), self._engine.now(), if_unused=True,
+                               by=self._session)  # fmt: skip
+        return self.named(name, wanted)
 
-    def subscribed(self, key: str, exchange: str = TOPICS) -> Queue:
+    def temporary(self, selector: str | None = None) -> Queue:
+        """Makes a temporary queue. Raises :class:`Refused`."""
+        return self._fresh(with_selector(TEMPORARY, selector))
+
+    def subscribed(self, key: str, exchange: str = TOPICS, selector: str | None = None) -> Queue:
         """Makes a queue of the client's own, which ends with its consumer, and binds it by this key. Raises
         :class:`Refused`."""
-        queue = self._fresh(SUBSCRIBED)
+        queue = self._fresh(with_selector(SUBSCRIBED, selector))
         try:
             self.bind(queue, key, exchange)
         except Exception:

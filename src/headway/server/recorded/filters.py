@@ -11,7 +11,7 @@ class NotRecorded(Exception):
     """Some of the topics that were asked for are not recorded."""
 
     def __init__(self, topic: str, recorded: Collection[str]) -> None:
-        names = ", ".join(recorded) or "nothing (a [[topic]] with keep is)"
+        names = ", ".join(recorded) or "nothing (a [[topic]] with keep is; or start the broker with --record)"
         super().__init__(f"{topic} is not recorded; recorded is {names}")
 
 

@@ -162,12 +162,14 @@ class Subscriber:
                 options = _options(headers, Use.QUEUE)
                 exchange = TOPICS if kind is not Kind.EXCHANGE else name
                 bound = key if kind is Kind.EXCHANGE else binding_key_of(name)
+                selector, options = options.selector, msgspec.structs.replace(options, selector=None)
                 if durable is None:
-                    queue = named.subscribed(bound, exchange)
+                    queue = named.subscribed(bound, exchange, selector)
                 else:
                     if len(durable.encode()) > NAME_BYTES_MAX:
                         raise Refused(Reason.PRECONDITION_FAILED, f"the name {durable[:60]!r}... is too long")
-                    queue = self._bound(named.named(durable, _kept_terms(headers)), bound, exchange)
+                    kept = named.subscription(durable, _kept_terms(headers), selector)
+                    queue = self._bound(kept, bound, exchange)
             case Kind.TEMP_QUEUE:
                 options = _options(headers, Use.QUEUE)
                 queue = named.queues.queue(peer.granted, peer.temporaries.address(destination).name)

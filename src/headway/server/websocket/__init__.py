@@ -3,9 +3,18 @@ protocol's bytes."""
 
 from headway.server.websocket.compressed import CompressedStream
 from headway.server.websocket.deflate import SharedDeflate
-from headway.server.websocket.handshake import Rules
+from headway.server.websocket.handshake import (
+    Refusal,
+    Request,
+    Rules,
+    check_page,
+    is_loopback,
+    is_no_name,
+    subprotocol,
+)
 from headway.server.websocket.stream import WebSocketStream
 
 __all__ = [
-    "CompressedStream", "Rules", "SharedDeflate", "WebSocketStream",
+    "check_page", "CompressedStream", "is_loopback", "is_no_name", "Refusal", "Request", "Rules", "SharedDeflate",
+    "subprotocol", "WebSocketStream",
 ]

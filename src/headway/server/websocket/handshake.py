@@ -123,15 +123,8 @@ def answer(request: Request, rules: Rules) -> Accepted:
     if request.one("sec-websocket-version") != VERSION:
         text = f"this WebSocket is of version {VERSION}"
         raise Refusal(426, text, f"Sec-WebSocket-Version: {VERSION}", *_UPGRADE)
-    host = _host(request)
-    origin = request.one("origin")
-    if origin is not None and not allowed(origin, host, rules.origins, secure=rules.secure):
-        line = f'origins = ["{origin[:100]}"] in [listeners.{rules.listener}] lets them in'
-        raise Refusal(403, f"pages of {origin[:100]} are not let in: {line}")
-    offered = request.tokens("sec-websocket-protocol")
-    chosen = next((one for one in offered if one in rules.protocols), None)
-    if chosen is None:
-        raise Refusal(400, f"the subprotocol must be one of: {', '.join(rules.protocols)}")
+    check_page(request, rules)
+    chosen = subprotocol(request, rules)
     proof = base64.b64encode(hashlib.sha1(key.encode() + _GUID).digest()).decode()
     lines = [
         "HTTP/1.1 101 Switching Protocols", *_UPGRADE, f"Sec-WebSocket-Accept: {proof}",
@@ -141,6 +134,25 @@ def answer(request: Request, rules: Rules) -> Accepted:
     if compression:
         lines.append(f"Sec-WebSocket-Extensions: {ANSWER}")
     return Accepted("\r\n".join([*lines, "", ""]).encode(), rules.protocols[chosen], request, compression)
+
+
+def check_page(request: Request, rules: Rules) -> str:
+    """Returns the host that the client asked for. Raises Refusal for pages that are not let in."""
+    host = _host(request)
+    origin = request.one("origin")
+    if origin is not None and not allowed(origin, host, rules.origins, secure=rules.secure):
+        line = f'origins = ["{origin[:100]}"] in [listeners.{rules.listener}] lets them in'
+        raise Refusal(403, f"pages of {origin[:100]} are not let in: {line}")
+    return host
+
+
+def subprotocol(request: Request, rules: Rules) -> str:
+    """Returns the first of the client's subprotocols that is known here. Raises Refusal."""
+    offered = request.tokens("sec-websocket-protocol")
+    chosen = next((one for one in offered if one in rules.protocols), None)
+    if chosen is None:
+        raise Refusal(400, f"the subprotocol must be one of: {', '.join(rules.protocols)}")
+    return chosen
 
 
 _UPGRADE = ("Upgrade: websocket", "Connection: Upgrade")
@@ -186,9 +198,9 @@ def allowed(origin: str, host: str, origins: tuple[str, ...] | None, *, secure: 
         here = (page.hostname or "").lower()
     except ValueError:
         return False
-    if page.scheme not in ("http", "https") or not (_is_no_name(host) or (secure and page.scheme == "https")):
+    if page.scheme not in ("http", "https") or not (is_no_name(host) or (secure and page.scheme == "https")):
         return False
-    return here == host or (_is_loopback(here) and _is_loopback(host))
+    return here == host or (is_loopback(here) and is_loopback(host))
 
 
 def _matches(origin: str, pattern: str) -> bool:
@@ -198,7 +210,8 @@ def _matches(origin: str, pattern: str) -> bool:
     return bool(wild) and origin.startswith(f"{scheme}://") and origin.endswith(f".{rest}")
 
 
-def _is_no_name(host: str) -> bool:
+def is_no_name(host: str) -> bool:
+    """Tells whether a host is an address, or ``localhost``: no page can have made it mean this host."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -206,7 +219,8 @@ def _is_no_name(host: str) -> bool:
     return True
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Tells whether an address is this machine's own, or ``localhost``."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

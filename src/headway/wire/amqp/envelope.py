@@ -78,6 +78,9 @@ class AmqpEnvelope:
 
     # -- for each consumer ------------------------------------------------------------------------------------------
 
+    def opening(self, cut: AmqpCut) -> AmqpCut:
+        return cut  # nothing is said of groups
+
     def write(self, cut: AmqpCut, start: int, stop: int, first_id: int) -> bytes:
         whom = (self._method, start, stop, first_id)
         known = cut.written(whom)

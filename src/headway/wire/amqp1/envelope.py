@@ -87,6 +87,9 @@ class Amqp1Envelope:
 
     # -- for each link ----------------------------------------------------------------------------------------------
 
+    def opening(self, cut: Cut) -> Cut:
+        return cut  # nothing is said of groups
+
     def write(self, cut: Cut, start: int, stop: int, first_id: int) -> bytes:
         whom = (self._own, self._between, self.frame_bytes_max, start, stop, first_id)
         known = cut.written(whom)

@@ -22,6 +22,7 @@ from headway.wire.openwire.primitives import i32, i64
 
 _HEAD = bytes((Type.MESSAGE_DISPATCH,)) + b"\0\0\0\0\0"
 NUMBER_BYTES = 8
+COUNTER_BYTES = 4
 
 
 class Piece(NamedTuple):
@@ -58,6 +59,13 @@ class OpenWireEnvelope:
         own_id = MessageId(None, self._own, 0)
         lead, rest = write_message(destination, common, record.properties, record.payload, own_id, self._wire)
         return Piece(write_cached(destination, self._wire) + lead, rest + counter, unnamed)
+
+    def opening(self, cut: list[Piece]) -> list[Piece]:
+        """Sets JMSXGroupFirstForConsumer, which ends the message from version 10 on."""
+        (piece,) = cut
+        if self._wire.version < 10:
+            return cut
+        return [piece._replace(after=piece.after[: -COUNTER_BYTES - 1] + b"\1" + piece.after[-COUNTER_BYTES:])]
 
     def write(self, cut: list[Piece], start: int, stop: int, first_id: int) -> bytes:
         parts: list[bytes] = []

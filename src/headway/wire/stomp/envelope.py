@@ -29,6 +29,8 @@ from headway.wire.stomp.message import head_of
 from headway.wire.stomp.versions import V1_2, Version, header_line
 
 ID_DIGITS = 15
+OPENS = b"\nJMSXGroupFirstForConsumer:true"
+"""The header of the first message of a group that a consumer gets, before the others."""
 FEW = 8
 """Fewer deliveries are joined from parts, for columns take time to set up."""
 _LAST = [b"%03d" % value for value in range(1000)]
@@ -109,6 +111,9 @@ class StompEnvelope:
             pieces.append(b"%b%b\0" % (rest, data[body_at:end]))
             start = end
         return StompCut(pieces)
+
+    def opening(self, cut: StompCut) -> StompCut:
+        return StompCut([OPENS + piece for piece in cut.pieces])
 
     # -- for each consumer ------------------------------------------------------------------------------------------
 

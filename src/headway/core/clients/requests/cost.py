@@ -16,13 +16,17 @@ from headway.core.log import (
 from headway.core.message import has_wildcard
 from headway.core.permission import QUEUES
 
+PICKER_BYTES = 20_000
+"""The memory of a selector of a queue: the places of records that it found."""
+
 
 def cost(request: SubscribeRequest) -> int:
     """Returns the memory that such a subscription takes up."""
     filter, options = request.filter, request.options
     selector = len(options.selector or "") * SELECTOR_BYTES
     if request.envelope is not None and filter.startswith(QUEUES):
-        return CONSUMER_BYTES + 4 * len(filter) + 2 * len(request.label)
+        picker = PICKER_BYTES + selector if selector else 0
+        return picker + CONSUMER_BYTES + 4 * len(filter) + 2 * len(request.label)
     level = WILD_LEVEL_BYTES if has_wildcard(filter) else LEVEL_BYTES
     focus = live_bytes(options) if options.live else FOCUS_BYTES if options.out_of_focus else 0
     focus += shape_bytes(options)

@@ -1,0 +1,1 @@
+"""`headway trouble`: slow consumers made to order."""

@@ -1,0 +1,201 @@
+"""A picker looks through a queue for the records that the members with one selector want (picking.py)."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from headway.core.consumer import Subscription
+from headway.core.delivery import record_at
+from headway.core.message import group_of
+from headway.core.queue.backlog import Backlog
+from headway.core.queue.groups import Found
+from headway.core.queue.places import Key, Place, QueueCursor, RequeuedRecord, StandingRecord
+from headway.core.routing import Overdue
+from headway.core.selector import Selector
+
+if TYPE_CHECKING:
+    from headway.core.log import Chunk
+
+FOUND_ENOUGH = 64
+"""A picker that has found so many looks no further."""
+PASSED_AT_ONCE = 64
+"""The number of records that a cursor passes at once for a picker."""
+LOOKED_WORK = 8
+"""The work of a look at a record."""
+BYTES_A_UNIT = 4096
+"""So many bytes of a record that is looked at are one unit of work more."""
+
+
+class Picker:
+    """The picker of the members with one selector. It is also the backlog that they have (``Waiting``)."""
+
+    __slots__ = ("_backlog", "_facts", "_heap", "_number", "_order", "_unseen", "grouped", "handed_bytes",
+                 "handed_records", "lag_bytes", "members", "ring", "selector")  # fmt: skip
+
+    def __init__(self, selector: Selector | None, backlog: Backlog, *, grouped: bool) -> None:
+        self.selector = selector
+        self.grouped = grouped
+        """Set if it tells the groups of records."""
+        self.ring: dict[Subscription, None] = {}
+        """The members of it that records are offered to, in the order of their turns."""
+        self.members = 0
+        """Their number, those that are set aside included."""
+        self.handed_records = 0
+        self.handed_bytes = 0
+        """The records and bytes that it found and that wait no more: a member of it has them, or others do."""
+        self.lag_bytes = 0
+        """The bytes of records that it found."""
+        self._backlog = backlog
+        self._heap: list[Place] = []
+        """The places of records that match."""
+        self._facts: dict[Key, Found] = {}
+        self._unseen: dict[Key, None] = {}
+        """Requeued records to look at. Some may have been taken since."""
+        self._order = self._number = 0
+        """The place from which on it has looked at nothing that stands."""
+        self.look_anew(grouped=grouped)
+
+    @property
+    def looks(self) -> bool:
+        """Tells whether it looks at records. If not, its members take the next record, whatever it is."""
+        return self.grouped or self.selector is not None
+
+    def look_anew(self, *, grouped: bool) -> None:
+        """Forgets what it found, and looks from the begin on."""
+        self.grouped = grouped
+        self._heap.clear()
+        self._facts.clear()
+        self.lag_bytes = self._order = self._number = 0
+        self._unseen = dict.fromkeys(self._backlog.requeued.by_key) if self.looks else {}
+
+    # -- what its members have to get (Waiting) ---------------------------------------------------------------------
+
+    @property
+    def reading(self) -> QueueCursor:
+        return self._backlog.reading
+
+    @property
+    def lag_records(self) -> int:
+        return len(self._heap)
+
+    @property
+    def has_more(self) -> bool:
+        return self.next() is not None
+
+    def oldest_time(self) -> float | None:
+        found = self.next()
+        if found is None:
+            return None
+        chunk, at = place_in_chunk(found)
+        return chunk.time_of(at)
+
+    @property
+    def may_find(self) -> bool:
+        """Tells whether there are records that it has not looked at."""
+        backlog = self._backlog
+        return bool(self._unseen) or backlog.has_fresh() or backlog.standing.next(self._order, self._number) is not None
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    def note(self, record: RequeuedRecord) -> None:
+        """Notes that a record was requeued, or left its row without a member. It is looked at again."""
+        waiting = self._backlog.requeued.by_key
+        if record.returns or record.key >= (self._order, self._number):
+            self._unseen[record.key] = None
+            if len(self._unseen) > 2 * len(waiting) + FOUND_ENOUGH:
+                self._unseen = {key: None for key in self._unseen if key in waiting}
+
+    def look(self, work: Overdue) -> bool:
+        """Looks for records, as far as this turn's work goes. Returns False if it did not get to those that may be the
+        next ones."""
+        backlog = self._backlog
+        while self._unseen:
+            if work.left <= 0:
+                return False
+            key = next(iter(self._unseen))
+            del self._unseen[key]
+            record = backlog.requeued.by_key.get(key)
+            if record is not None:
+                self._look_at(record, work)
+        while len(self._heap) < FOUND_ENOUGH:
+            if work.left <= 0:
+                return bool(self._heap)
+            found = backlog.standing.next(self._order, self._number)
+            if found is not None:
+                self._look_through(found, work)
+            elif backlog.has_fresh() and not backlog.sorts:
+                backlog.leave_standing(PASSED_AT_ONCE)
+            else:
+                break
+        return True
+
+    def _look_through(self, found: StandingRecord, work: Overdue) -> None:
+        """Looks at what stands in a row, from this record on."""
+        cursor, row, index = found
+        at: int | None = index
+        while at is not None and work.left > 0 and len(self._heap) < FOUND_ENOUGH:
+            self._look_at(StandingRecord(cursor, row, at), work)
+            self._order, self._number = cursor.order, row.chunk.first_number + at + 1
+            at = row.next(at + 1)
+
+    def _look_at(self, one: RequeuedRecord | StandingRecord, work: Overdue) -> None:
+        chunk, at = place_in_chunk(one)
+        size, selector = chunk.size_of(at), self.selector
+        work.left -= LOOKED_WORK * (1 if selector is None else selector.cost) + size // BYTES_A_UNIT
+        try:
+            record = record_at(one.cursor.lane.dialect, chunk, at)
+        except OSError:
+            found = Found(size)  # the disk fails: whoever is to get it reports that
+        else:
+            if selector is not None and not selector.matches(record):
+                return
+            group = group_of(record.properties) if self.grouped else None
+            found = Found(size) if group is None else Found(size, *group)
+        self._note_found((one.rank if isinstance(one, RequeuedRecord) else 0, *one.key), found)
+
+    def _note_found(self, place: Place, found: Found) -> None:
+        if place[1:] not in self._facts:
+            heappush(self._heap, place)
+            self._facts[place[1:]] = found
+            self.lag_bytes += found.size
+
+    take_back = _note_found
+
+    def selects(self, one: RequeuedRecord | StandingRecord) -> bool:
+        """Tells whether it would find this record."""
+        if self.selector is None:
+            return True
+        chunk, at = place_in_chunk(one)
+        try:
+            return self.selector.matches(record_at(one.cursor.lane.dialect, chunk, at))
+        except OSError:
+            return True
+
+    def next(self) -> RequeuedRecord | StandingRecord | None:
+        """Returns the first of what was found that still waits."""
+        while self._heap:
+            _, order, number = self._heap[0]
+            found = self._backlog.find(order, number)
+            if found is not None:
+                return found
+            self.done()
+        return None
+
+    def first(self) -> tuple[Place, Found]:
+        """Returns the place of the first of what was found, and its facts."""
+        place = self._heap[0]
+        return place, self._facts[place[1:]]
+
+    def done(self) -> None:
+        """Notes that the first of what was found does not wait any more, or is reserved."""
+        _, order, number = heappop(self._heap)
+        size = self._facts.pop((order, number)).size
+        self.lag_bytes -= size
+        self.handed_records += 1
+        self.handed_bytes += size
+
+
+def place_in_chunk(one: RequeuedRecord | StandingRecord) -> tuple[Chunk, int]:
+    """Returns the chunk of a record, and its index there."""
+    return (one.chunk if isinstance(one, RequeuedRecord) else one.row.chunk), one.at

@@ -1,0 +1,134 @@
+"""Requeued records of a queue: those out of their lane's order, because a member gave them back, or because the queue
+hands out by priority. Each is a reference (chunk and index). They stand on a heap, by priority and then by position in
+the lanes, so a record that comes back is at its old position again.
+
+A record may be taken from the middle. Its place on the heap is then *stale*, and goes when it comes to the top.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from headway.core.log import Chunk
+from headway.core.queue.places.queue_cursor import QueueCursor
+
+Key = tuple[int, int]
+"""The order of a record's cursor, and its number in the lane."""
+Place = tuple[int, int, int]
+"""A record's rank, and its key: places are handed out in this order."""
+
+
+class RequeuedRecord(NamedTuple):
+    """A record out of its lane's order."""
+
+    rank: int
+    order: int
+    number: int
+    cursor: QueueCursor
+    chunk: Chunk
+    at: int
+    """Index in the chunk."""
+    returns: int
+    """The number of times that members gave it back."""
+    late: bool = False
+    """Set when it timed out; its member may still settle it."""
+
+    @property
+    def key(self) -> Key:
+        return self.order, self.number
+
+    @property
+    def place(self) -> Place:
+        return self.rank, self.order, self.number
+
+    @property
+    def redelivered(self) -> bool:
+        return self.returns > 0
+
+    @property
+    def size(self) -> int:
+        return self.chunk.ends[self.at] - self.chunk.record_start(self.at)
+
+
+class Requeued:
+    __slots__ = ("_by_chunk", "_heap", "_stale", "by_key", "size")
+
+    def __init__(self) -> None:
+        self.by_key: dict[Key, RequeuedRecord] = {}
+        """All of them."""
+        self.size = 0
+        """Their bytes."""
+        self._heap: list[Place] = []
+        """Their places. The top is never a stale one."""
+        self._stale: set[Key] = set()
+        self._by_chunk: dict[Chunk, int] = {}
+        """Number of records of each chunk."""
+
+    def __len__(self) -> int:
+        return len(self.by_key)
+
+    def __iter__(self) -> Iterator[RequeuedRecord]:
+        return iter(self.by_key.values())
+
+    @property
+    def top(self) -> RequeuedRecord | None:
+        """The record that is handed out next."""
+        if not self.by_key:
+            return None
+        _, order, number = self._heap[0]
+        return self.by_key[order, number]
+
+    @property
+    def chunks(self) -> dict[Chunk, int]:
+        return self._by_chunk
+
+    def put(self, record: RequeuedRecord) -> None:
+        key = record.key
+        if key in self._stale:
+            self._stale.remove(key)
+        else:
+            heappush(self._heap, record.place)
+        self.by_key[key] = record
+        self.size += record.size
+        self._by_chunk[record.chunk] = self._by_chunk.get(record.chunk, 0) + 1
+
+    def pop(self) -> RequeuedRecord:
+        _, order, number = self._heap[0]
+        found = self.take((order, number))
+        assert found is not None
+        return found
+
+    def take(self, key: Key) -> RequeuedRecord | None:
+        """Removes one. Returns None if it is not here."""
+        record = self.by_key.pop(key, None)
+        if record is None:
+            return None
+        self.size -= record.size
+        left = self._by_chunk[record.chunk] = self._by_chunk[record.chunk] - 1
+        assert left >= 0 <= self.size
+        if not left:
+            del self._by_chunk[record.chunk]
+        self._stale.add(key)
+        while self._stale and self._heap[0][1:] in self._stale:
+            self._stale.remove(heappop(self._heap)[1:])
+        return record
+
+    def clear(self) -> None:
+        self.size = 0
+        for table in (self.by_key, self._heap, self._stale, self._by_chunk):
+            table.clear()
+
+    def check(self) -> None:
+        """Asserts the invariants. It visits all records."""
+        places = {record.place for record in self}
+        assert len(self._heap) == len(places) + len(self._stale)
+        assert not places or self._heap[0] == min(places), "the next record is at the top"
+        assert self.size == sum(record.size for record in self)
+        assert self._by_chunk == Counter(record.chunk for record in self)
+        for record in self:
+            cursor, number = record.cursor, record.number
+            held = cursor.taken[number].chunk if number in cursor.taken else cursor.unacknowledged[number]
+            assert held is record.chunk, "a requeued record holds its chunk"

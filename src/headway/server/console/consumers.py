@@ -1,0 +1,117 @@
+"""One consumer's page: how it stands, its last hour, and what its policy would do next."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from headway.core.consumer import Subscription
+from headway.core.policy import METERS, Prospect, Reading, outlook
+from headway.server.console.hour import Hour
+from headway.server.console.names import Known, Name, consumer_of, cut, name_of
+from headway.server.console.rows import consumer_row, deed_row, now_of
+from headway.server.engine import Engine
+from headway.server.http import Refusal, json_answer
+
+CLIENT_CHARS_MAX = 1024
+FOUND_MAX = 100
+"""Consumers of one client that are listed."""
+
+
+class ReadingRow(msgspec.Struct, frozen=True):
+    """One comparison of a condition: the value now, and the limit."""
+
+    meter: str
+    meaning: str
+    op: str
+    value: float
+    threshold: float
+    value_text: str
+    limit_text: str
+    held: bool
+
+
+class RuleRow(msgspec.Struct, frozen=True):
+    rule: int
+    name: str
+    action: str
+    enforced: bool
+    applies: bool
+    phase: str
+    held_s: float
+    window_s: float
+    readings: list[ReadingRow]
+
+
+class Consumers:
+    def __init__(self, engine: Engine, known: Known, hour: Hour) -> None:
+        self._engine = engine
+        self._known = known
+        self._hour = hour
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/v1/console/consumers/{key}", self._one), web.get("/v1/console/consumers", self._of_client)]
+
+    def find(self, key: str) -> tuple[Name, Subscription | None]:
+        """Returns the consumer of a key, and None if it has ended. Raises Refusal."""
+        name = self._known.find(key)
+        if name is None:
+            raise Refusal(404, "no consumer is known by this key any more; ask for it by its client's name")
+        return name, consumer_of(self._engine.broker.registry.sessions, name)
+
+    async def _one(self, request: web.Request) -> web.Response:
+        name, one = self.find(request.match_info["key"])
+        engine, hour = self._engine, self._hour.consumers.get(name)
+        verdicts = [verdict for verdict in engine.broker.verdicts.of(name.client) if verdict.filter == name.filter]
+        body: dict[str, Any] = {
+            "key": name.key, "client": cut(name.client, CLIENT_CHARS_MAX), "filter": cut(name.filter),
+            "consumer": cut(name.consumer), "there": one is not None, "row": None, "rules": [],
+            "policy": "", "patience_s": 0.0, "hour": None if hour is None else hour.as_columns(),
+            "verdicts": [deed_row(verdict, name.key) for verdict in reversed(verdicts)],
+        }  # fmt: skip
+        if one is not None:
+            now, case, sample = engine.now(), one.case, now_of(engine, one, {})
+            case.state.keyed = one.keyed
+            body |= {
+                "row": consumer_row(engine, one, -1, self._known, {}), "policy": case.policy.name,
+                "listener": one.session.listener, "user": cut(one.session.username or ""), "durable": one.durable,
+                "patience_s": max(0.0, case.patient_until_s - now), "delivered": one.delivered.records,
+                "rules": [_rule(rule) for rule in outlook(case.policy, case.state, sample, now)],
+            }  # fmt: skip
+        return json_answer(body)
+
+    async def _of_client(self, request: web.Request) -> web.Response:
+        """Lists the consumers of one client."""
+        session = self._engine.broker.registry.sessions.get(request.query.get("client", ""))
+        theirs = [] if session is None else list(islice(session.subscriptions.values(), FOUND_MAX))
+        return json_answer({
+            "connected": session is not None and session.connected,
+            "total": 0 if session is None else len(session.subscriptions),
+            "consumers": [
+                {"key": self._known.key(name_of(one)), "filter": cut(one.filter), "consumer": cut(one.request.label)}
+                for one in theirs
+            ],
+        })  # fmt: skip
+
+
+def _rule(of: Prospect) -> RuleRow:
+    return RuleRow(
+        rule=of.rule, name=of.name, action=of.action.word, enforced=of.enforced, applies=of.applies, phase=of.phase,
+        held_s=round(of.held_s, 2), window_s=of.window_s, readings=[_reading(one) for one in of.readings],
+    )  # fmt: skip
+
+
+def _reading(of: Reading) -> ReadingRow:
+    meter = METERS[of.meter]
+    form = meter.unit.format
+    return ReadingRow(
+        of.meter, meter.meaning, of.op, _number(of.value), _number(of.threshold), form(of.value), form(of.threshold),
+        of.held,
+    )  # fmt: skip
+
+
+def _number(value: float) -> float:
+    return min(value, 1e18)  # JSON has no infinity

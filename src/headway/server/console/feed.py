@@ -1,0 +1,149 @@
+"""The feed: the board's frames, to all consoles, as server-sent events.
+
+Theory of operation. A frame is made and encoded once a period, and all consoles are given the same bytes. A console is
+a consumer, too, and a conflated one: as long as its transport has not taken all of its last frame it gets no other, and
+then the newest. So a console that does not read costs the memory of one frame, is counted (``skipped``), and is cut
+when it has taken nothing for ``STUCK_S``. Without consoles no frames are made, and the broker is looked at less often,
+for the last hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from headway.server.engine import Engine
+from headway.server.http import USER, Refusal, abort, is_gone
+
+log = logging.getLogger("headway")
+
+PERIOD_S = 1.0
+CONSOLES_MAX = 64
+CONSOLES_PER_CLIENT = 32
+"""Limit of one user, or of one address where nobody is logged in."""
+STUCK_S = 60.0
+HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+class Viewer(msgspec.Struct):
+    """One console: the frames that it was given, and the number of the last one."""
+
+    name: str
+    came_at: int
+    """The number of the last frame that was made before it came."""
+    last: int = 0
+    frames: int = 0
+    given_s: float = 0.0
+
+
+class Feed:
+    def __init__(self, engine: Engine, make: Callable[[int, float], Awaitable[bytes]]) -> None:
+        """``make`` returns the next frame, given the number of consoles and the period."""
+        self._engine = engine
+        self._make = make
+        self.period_s = PERIOD_S
+        self.viewers: dict[int, Viewer] = {}
+        self._numbers = 0
+        self._clients: Counter[str] = Counter()
+        self._frame = b""
+        self.made = 0
+        self._fresh = asyncio.Event()
+        """Set when the next frame is there; each has an event of its own."""
+        self._wanted = asyncio.Event()
+        self._closed = False
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self.viewers)
+
+    async def rest(self, seconds: float) -> None:
+        """Waits so long, or until the first console comes."""
+        self._wanted.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wanted.wait()
+        except TimeoutError:
+            pass
+
+    async def tell(self) -> None:
+        """Makes a frame, and gives it to all consoles that have taken the last one."""
+        body = await self._make(len(self.viewers), self.period_s)
+        self._frame = b"event: frame\ndata: " + body + b"\n\n"
+        self.made += 1
+        self._fresh.set()
+        self._fresh = asyncio.Event()
+
+    def close(self) -> None:
+        self._closed = True
+        self._fresh.set()
+
+    def stats(self) -> list[dict[str, object]]:
+        """Returns how many frames each console was given, and how many it was not, because it was slow."""
+        return [
+            {"name": one.name, "frames": one.frames, "skipped": max(0, self.made - one.came_at - one.frames)}
+            for one in self.viewers.values()
+        ]
+
+    # -- one console --------------------------------------------------------------------------------------------------
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Raises Refusal."""
+        client = request[USER] or f"address {request.remote}"
+        if len(self.viewers) >= CONSOLES_MAX:
+            raise Refusal(503, f"there are {CONSOLES_MAX} consoles already; try again later")
+        if self._clients[client] >= CONSOLES_PER_CLIENT:
+            raise Refusal(429, f"{client} has {CONSOLES_PER_CLIENT} consoles already; close some of them")
+        self._numbers += 1
+        number, viewer = self._numbers, Viewer(client, max(0, self.made - 1), given_s=self._engine.now())
+        self.viewers[number] = viewer
+        self._clients[client] += 1
+        self._wanted.set()
+        response = web.StreamResponse(headers=HEADERS)
+        try:
+            await response.prepare(request)
+            await self._send(request, response, viewer)
+        except ConnectionError:
+            pass  # the console is gone
+        finally:
+            del self.viewers[number]
+            self._clients[client] -= 1
+            self._clients += Counter()  # forgets who has none
+        return response
+
+    async def _send(self, request: web.Request, response: web.StreamResponse, viewer: Viewer) -> None:
+        """Sends frames until the console is gone, or is cut. Raises ConnectionError."""
+        while not self._closed and not is_gone(request):
+            if viewer.last == self.made:
+                await self._fresh.wait()
+                continue
+            if _has_taken_all(request):
+                if not await self._give(response, viewer):
+                    break
+            elif self._engine.now() - viewer.given_s < STUCK_S:
+                await self._fresh.wait()
+            else:
+                break
+        if not self._closed and not is_gone(request):
+            log.info("the console of %s is cut: it has taken nothing for %g s", viewer.name, STUCK_S)
+            abort(request)
+
+    async def _give(self, response: web.StreamResponse, viewer: Viewer) -> bool:
+        """Gives the newest frame. Returns False if the console does not take it. Raises ConnectionError."""
+        viewer.last, viewer.given_s = self.made, self._engine.now()
+        viewer.frames += 1
+        try:
+            async with asyncio.timeout(STUCK_S):
+                await response.write(self._frame)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _has_taken_all(request: web.Request) -> bool:
+    transport = request.transport
+    return not isinstance(transport, asyncio.WriteTransport) or transport.get_write_buffer_size() == 0

@@ -1,0 +1,1 @@
+"""Trouble made to order: a test bench of slow consumers for any broker, with healthy ones beside them."""

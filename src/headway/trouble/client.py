@@ -1,0 +1,216 @@
+"""A client of the run: its connection, what it got, and how the broker treated it.
+
+What is read is counted at once. A record is acknowledged at once, unless its kind says later, or never.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from math import inf
+from typing import NamedTuple
+
+from headway.trouble.figures.tally import Tally
+from headway.trouble.line import READ_BYTES, Gone, Line
+from headway.trouble.opening import ANSWER_S, open_line
+from headway.trouble.stage import Stage
+from headway.trouble.wires.dialogue import Dialogue
+
+LOOK_S = 0.025
+ANSWER_BYTES = 256
+"""A read takes no more while it waits for an answer, so that few records are read with it."""
+SAVED_S = 0.25
+"""A paced reader that finds nothing saves up the pace of this long at most."""
+READ_ON_S = 1.0
+"""For how long a client in trouble reads on at the end, to see what was said to it."""
+
+
+class End(NamedTuple):
+    """How a connection ended that the client did not end itself."""
+
+    after_s: float | None
+    """Since it was let in; None: it noticed only when it read on, at the end."""
+    words: str
+
+
+class Client:
+    def __init__(self, stage: Stage, kind: str, number: int, *, from_start: bool = False) -> None:
+        self.stage, self.kind = stage, kind
+        self.name = f"{stage.plan.name}-{kind}-{number}"
+        self.tally = Tally(stage.run, stage.trouble_ns, from_start=from_start)
+        self.connections = 0
+        self.ends: list[End] = []
+        self.refusals: list[str] = []
+        """The words of each refused connection."""
+        self.ack_after_s = 0.0
+        """How long it takes over a record; inf: it never acknowledges one."""
+        self.pings = True
+        self.note = ""
+        self.age_s: float | None = None
+        """The age of the latest record that it had seen when the trouble was over."""
+        self.seen = 0
+        """The records that it had seen by then."""
+        self.line: Line | None = None
+        self.dialogue: Dialogue | None = None
+        self._since_s = 0.0
+        self._ended_s: float | None = None
+        self._held: deque[tuple[float, int]] = deque()
+
+    # -- connecting ---------------------------------------------------------------------------------------------------
+
+    async def connect(
+        self, filters: Sequence[str] | None = None, *, acked: bool = False, window: int | None = None,
+        receive_buffer: int | None = None, publishes: bool = False,
+    ) -> None:  # fmt: skip
+        """Connects, and subscribes to the plan's filters or to these. Raises Gone with the broker's words."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                self.line = await open_line(self.stage.place, receive_buffer)
+                dialogue = self.dialogue = self.stage.dialogue(self.name)
+                dialogue.open(window)
+                await self._until_granted(dialogue, "greeted")
+                self.connections += 1
+                self._since_s = time.monotonic()
+                if publishes:
+                    dialogue.prepare()
+                    self.flush()
+                    return
+                dialogue.subscribe(self.stage.plan.filters if filters is None else filters, acked=acked)
+                await self._until_granted(dialogue, "granted")
+        except TimeoutError:
+            self._refused(f"no answer within {ANSWER_S:g} s")
+        except (OSError, Gone) as error:
+            self._refused((getattr(error, "strerror", None) or str(error)).lower())
+
+    async def _until_granted(self, dialogue: Dialogue, what: str) -> None:
+        assert self.line is not None
+        self.flush()
+        while not getattr(dialogue, what):
+            await self.line.readable()
+            self.took(self.line.take(ANSWER_BYTES))
+
+    def _refused(self, words: str) -> None:
+        self.close()
+        self.refusals.append(words)
+        raise Gone(words)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def took(self, data: bytes) -> None:
+        """Handles bytes. Raises Gone."""
+        assert self.dialogue is not None
+        deliveries = self.dialogue.take(data)
+        now_ns = time.monotonic_ns()
+        for one in deliveries:
+            self.tally.add(one.payload, now_ns)
+        tags = [one.tag for one in deliveries if one.tag]
+        if self.ack_after_s:
+            if self.ack_after_s != inf:
+                self._held.extend((now_ns / 1e9 + self.ack_after_s, tag) for tag in tags)
+        elif tags:
+            self.dialogue.acknowledge(tags)
+        self.flush()
+        if self.dialogue.over:
+            raise Gone(self.dialogue.over)
+
+    async def read(self) -> None:
+        """Reads all that comes, as soon as it comes. Raises Gone."""
+        assert self.line is not None
+        while True:
+            await self.line.readable()
+            self.took(self.line.take(READ_BYTES))
+
+    async def read_at(self, rate: float = inf) -> None:
+        """Reads so many bytes a second, and acknowledges what is due. Raises Gone."""
+        assert self.line is not None
+        allowance, last = 0.0, time.monotonic()
+        while True:
+            now = time.monotonic()
+            allowance = inf if rate == inf else min(allowance + rate * (now - last), rate * SAVED_S)
+            last = now
+            while allowance >= 1 and (data := self.line.take(allowance)):
+                allowance -= len(data)
+                self.took(data)
+            self._settle(now)
+            self._look(self.line)
+            await asyncio.sleep(LOOK_S)
+
+    def _settle(self, now: float) -> None:
+        tags = []
+        while self._held and self._held[0][0] <= now:
+            tags.append(self._held.popleft()[1])
+        if tags and self.dialogue is not None:
+            self.dialogue.acknowledge(tags)
+            self.flush()
+
+    async def stay(self) -> None:
+        """Reads nothing, and notices no more than its kernel is told."""
+        while self.line is not None:
+            self._look(self.line)
+            await asyncio.sleep(LOOK_S)
+
+    def _look(self, line: Line) -> None:
+        if self._ended_s is None and line.ended:
+            self._ended_s = time.monotonic()
+
+    async def read_on(self) -> None:
+        """Reads what there is at the end, to hear the broker's last words."""
+        try:
+            async with asyncio.timeout(READ_ON_S):
+                await self.read()
+        except TimeoutError:
+            pass
+        except Gone as error:
+            self.was_cut(str(error), late=self._ended_s is None)
+
+    # -- writing, and the end -----------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        if self.line is not None and self.dialogue is not None and self.dialogue.out:
+            self.line.write(self.dialogue.out)
+            self.dialogue.out.clear()
+
+    def ping(self) -> None:
+        if self.pings and self.connected and self.dialogue is not None:
+            self.dialogue.ping()
+            self.flush()
+
+    @property
+    def connected(self) -> bool:
+        return self.line is not None
+
+    def was_cut(self, words: str, *, late: bool = False) -> None:
+        """Notes an end. ``late``: nobody knows when it was."""
+        if self.line is None:
+            return  # it was refused, which is noted
+        self.ends.append(End(None if late else (self._ended_s or time.monotonic()) - self._since_s, words))
+        self.close()
+
+    def see(self, now_ns: int) -> None:
+        """Notes how much it saw, and how old that is."""
+        self.seen = self.tally.records
+        seen_ns = self.tally.last_sent_ns
+        self.age_s = None if seen_ns is None else max(0.0, (now_ns - seen_ns) / 1e9)
+
+    def reset(self) -> None:
+        """Ends the connection without a word."""
+        if self.line is not None:
+            self.line.reset()
+            self._forget()
+
+    def close(self) -> None:
+        if self.line is None:
+            return
+        if self.dialogue is not None and self.dialogue.greeted and not self.dialogue.over:
+            self.dialogue.goodbye()
+            self.flush()
+        self.line.close()
+        self._forget()
+
+    def _forget(self) -> None:
+        self.line = None
+        self._ended_s = None
+        self._held.clear()
+        self.tally.start_anew()

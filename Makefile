@@ -184,7 +184,7 @@ browser:
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" $(LOCK_ARGS)
 
-# Only here is something fetched that the lock does not name: the tool that writes it.
+# The tool that writes the lock comes first, in a version of its own.
 lock:
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)

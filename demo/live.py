@@ -25,7 +25,7 @@ from headway.core.base import format_duration
 from headway.server.loop import called_as
 
 SECONDS = 30.0
-START_S = 120.0
+START_S = 300.0
 CATCH_UP_S = 30.0
 STOP_S = 40.0
 NAME = "delay_by_carrier"

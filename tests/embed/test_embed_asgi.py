@@ -312,6 +312,38 @@ def test_who_may_come_in(
     play(story())
 
 
+def test_a_request_stays_one(tmp_path: Path) -> None:
+    """A header or a query with line ends in it, as a careless server may let through, becomes no second request; nor
+    does a body that is longer than its header says."""
+
+    async def story() -> None:
+        async with Broker(config(tmp_path)) as broker:
+            engine = broker.running.engine
+            honest = {"path": "/v1/state/a", "headers": [(b"host", b"localhost")], "client": HERE}
+            split = b"x\r\n\r\nDELETE /v1/clients/a HTTP/1.1"
+            headers = {"headers": [(b"host", b"localhost"), (b"x", split)]}
+            for wrong in (headers, {"query_string": split}, {"query_string": b"a b"}):
+                assert refused(lambda wrong=wrong: Admittance().check_request(engine, Came(honest | wrong))) == 400
+            hidden = b"DELETE /v1/clients/program HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            gone = asyncio.get_running_loop().create_future()
+            sent: list[Any] = []
+
+            async def send(message: Any) -> None:
+                sent.append(message)
+
+            scope = honest | {"type": "http", "method": "POST", "path": "/v1/preview",
+                              "headers": [(b"host", b"localhost"), (b"content-length", b"2")]}  # fmt: skip
+            messages = iter([{"type": "http.request", "body": b"xx" + hidden}])
+
+            async def told() -> Any:
+                return next(messages, None) or await gone
+
+            await broker.asgi()(scope, told, send)
+            assert [one["status"] for one in sent if "status" in one] == [400]
+
+    play(story())
+
+
 def refused(check: Callable[[], object]) -> int:
     try:
         check()

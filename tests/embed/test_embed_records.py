@@ -184,6 +184,29 @@ def test_a_snapshot_and_what_follows_it_are_one(tmp_path: Path) -> None:
     play(story())
 
 
+def test_a_group_shares_its_records(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Broker(config(tmp_path)) as broker:
+            group = [broker.subscribe("$share/g/t") for _ in range(2)]
+            found: list[list[bytes]] = [[], []]
+
+            async def work(number: int) -> None:
+                async for one in group[number]:
+                    assert isinstance(one, Record)
+                    found[number].append(one.payload)
+
+            workers = [asyncio.create_task(work(number)) for number in range(2)]
+            for number in range(300):
+                await broker.publish("t", b"%d" % number)
+            await holds(lambda: sum(map(len, found)) == 300)
+            assert all(found)
+            assert sorted(found[0] + found[1]) == sorted(b"%d" % number for number in range(300))
+            for worker in workers:
+                worker.cancel()
+
+    play(story())
+
+
 def test_a_query_ends_when_it_is_answered(tmp_path: Path) -> None:
     async def story() -> None:
         async with Broker(config(tmp_path, topic=KEYED)) as broker:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import uvloop
+
 from headway.server.admin.api import Admin
 from headway.server.config.reading import parse_settings
 from headway.server.engine.engine import Engine
@@ -28,4 +30,5 @@ def serve(folder: Path, play: Play) -> None:
             await served.stop()
             engine.stop()
 
-    asyncio.run(whole())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(whole())

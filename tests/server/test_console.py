@@ -21,8 +21,8 @@ from headway.server.admin.api import Admin
 from headway.server.config import parse_settings
 from headway.server.console import pages
 from headway.server.console.console import Console
-from headway.server.console.hour import CONSUMERS_MAX, METERS, SAMPLES_MAX, Hour, Terms
-from headway.server.console.names import KNOWN_MAX, Known, Name
+from headway.server.console.hour import BYTES_MAX, CONSUMERS_MAX, METERS, SAMPLES_MAX, Hour, Terms
+from headway.server.console.names import KNOWN_CHARS_MAX, KNOWN_MAX, Known, Name
 from headway.server.console.replay import replay
 from headway.server.console.walk import LOOKS, LOOKS_A_TURN, ROWS_MAX, Walk
 
@@ -204,7 +204,12 @@ def test_the_last_hour_is_bounded_and_counted() -> None:
     assert series.as_columns()["lag_age"][-1] == 2 * SAMPLES_MAX - 1
     hour.tidy(2000.0 + 10 * SAMPLES_MAX)
     assert list(hour.consumers) == [Name("c199", "t", "")], "nobody else had a sample in the last hour"
-    assert pool.clients_bytes - before == hour.bytes <= 2000 + SAMPLES_MAX * (8 + 4 * len(METERS))
+    assert pool.clients_bytes - before == hour.bytes <= 2010 + SAMPLES_MAX * (8 + 4 * len(METERS))
+    for number in range(CONSUMERS_MAX):
+        long = Name(f"{number}", "x" * 65_000, "")
+        hour.add(long, 9200.0, Sample(), Terms(tuple(f"{'y' * 65_000}{at}" for at in range(4))))
+    hour.tidy(9201.0)
+    assert 0 < hour.bytes <= BYTES_MAX, "names count, too"
     hour.close()
     assert pool.clients_bytes == before
 
@@ -218,6 +223,9 @@ def test_names_are_known_by_keys_of_one_length_and_not_for_ever() -> None:
     for number in range(KNOWN_MAX):
         known.key(Name(str(number), "t", ""))
     assert known.find(key) is None
+    for number in range(200):
+        known.key(Name(str(number), "z" * 65_000, ""))
+    assert known.chars <= KNOWN_CHARS_MAX
 
 
 BLOCKED = """

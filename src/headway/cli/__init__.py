@@ -6,5 +6,7 @@ from __future__ import annotations
 def main() -> None:
     """Runs the console script. Commands import Spark, the offline tools and the server when they are run."""
     from headway.cli.app import app
+    from headway.cli.shell.completion import answer_shells
 
+    answer_shells()
     app()

@@ -16,6 +16,7 @@ from headway import __version__
 from headway.cli.admin import AdminClient, NotFound
 from headway.cli.certs import certs
 from headway.cli.consumer import consumer
+from headway.cli.doctor import doctor
 from headway.cli.errors import MISTAKE, NOTHING_FOUND, plainly, say
 from headway.cli.export import export
 from headway.cli.imports import import_config
@@ -23,6 +24,8 @@ from headway.cli.journal import journal
 from headway.cli.lab import lab
 from headway.cli.options import AdminOption, CaOption
 from headway.cli.pipeline import pipeline
+from headway.cli.shell.completion import completion
+from headway.cli.shell.man import man
 from headway.cli.state import query
 from headway.cli.top import SORTS, View, draw, take, watch
 from headway.cli.trouble.command import trouble
@@ -91,6 +94,7 @@ def headway(
       headway serve                     MQTT, AMQP and STOMP on their ports of 127.0.0.1, nothing to configure
       headway serve --print-config >headway.toml
       headway check headway.toml        find every mistake, before it is needed
+      headway doctor headway.toml       is everything here that it needs?
       headway import activemq.xml       start from another broker's configuration
       headway serve --config headway.toml
     \b
@@ -336,6 +340,9 @@ def why(
         tell(Console(), answer, last)
 
 
+app.command(short_help="Is everything here that the broker needs?")(doctor)
+app.command(short_help="Completion for bash, zsh or fish.")(completion)
+app.command(short_help="The man page.")(man)
 app.command(short_help="What was decided lately: last night's verdicts.")(verdicts)
 
 

@@ -203,7 +203,7 @@ class Broker:
         it: nothing between the two is lost or comes twice.
 
         :param filter: as in MQTT: ``+`` is one level, ``#`` all that follow; ``$share/GROUP/FILTER`` shares its records
-            among the group.
+            among the program's own subscriptions of this group.
         :param client: the name by which ``headway why`` and policies know it; without one, ``NAME/1`` and so on.
         :param retained: whether retained records come first.
         :param options: those of a subscription over MQTT, STOMP or AMQP, by the same names and with the same values

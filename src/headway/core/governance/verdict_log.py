@@ -29,12 +29,14 @@ class VerdictLog:
             self._watchlist.add(subscription)  # until it has recovered
         elif not fires:
             self.recover(subscription, now)
-        kind = "operator" if asked else "slow" if fires else "recovered"
-        self._advisories.tell(
-            kind, verdict.client, now, filter=verdict.filter, policy=verdict.policy, rule=verdict.rule,
-            action=verdict.action.word, reason=verdict.reason, cause=verdict.cause, enforced=verdict.enforced,
-            text=verdict.text,
-        )  # fmt: skip
+        told = {
+            "filter": verdict.filter, "policy": verdict.policy, "rule": verdict.rule, "action": verdict.action.word,
+            "reason": verdict.reason, "cause": verdict.cause, "enforced": verdict.enforced, "text": verdict.text,
+        }  # fmt: skip
+        if asked:
+            self._advisories.tell("operator", verdict.client, now, **told)
+        else:
+            self._advisories.tell("slow" if fires else "recovered", verdict.client, now, **told)
 
     def recover(self, subscription: Subscription, now: float) -> None:
         """Stops counting the consumer as slow, if it has recovered."""

@@ -127,6 +127,8 @@ class VerdictBook(History[Verdict]):
         """How many fired, by cause, action, and whether they were enforced."""
         self.latest: deque[Verdict] = deque(maxlen=LATEST_MAX)
         """The newest verdicts of all clients, the newest last."""
+        self.cuts: deque[Verdict] = deque(maxlen=LATEST_MAX)
+        """The newest of those that ended a consumer."""
         self.keep: Callable[[Verdict, str], None] | None = None
         """Called with each verdict and the name of its client's user, for the history; None: there is none."""
 
@@ -140,6 +142,8 @@ class VerdictBook(History[Verdict]):
         self.latest.append(verdict)
         if verdict.kind is DecisionKind.FIRE:
             self.counts[verdict.cause, verdict.action.kind, verdict.enforced] += 1
+            if verdict.enforced and verdict.action.kind.ends_subscription:
+                self.cuts.append(verdict)
         if self.keep is not None:
             self.keep(verdict, user)
 

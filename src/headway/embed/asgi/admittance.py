@@ -53,6 +53,12 @@ class Came:
         """Whether the client is on this machine. A web server at a socket of the file system knows no address."""
         return not self.host or is_loopback(self.host)
 
+    @property
+    def is_one_line_each(self) -> bool:
+        """Whether no part of it has a line end, so that it stays one request when it is written out."""
+        parts = (self.method.encode(), self.query, *(part for header in self.headers for part in header))
+        return not any(end in part for part in parts for end in (b"\r", b"\n")) and b" " not in self.query
+
     @cached_property
     def request(self) -> Request:
         found: dict[str, list[str]] = {}
@@ -76,6 +82,8 @@ class Admittance:
     """Raises Refusal."""
 
     def check_request(self, engine: Engine, came: Came) -> None:
+        if not came.is_one_line_each:
+            raise Refusal(400, "the request has a line end where there may be none")
         if came.path.startswith(PUBLIC):
             return
         table = engine.settings.listeners[ASGI_LISTENER]

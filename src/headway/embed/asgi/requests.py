@@ -6,7 +6,7 @@ bytes are read back into the messages of ASGI. So every path is there, with the 
 
 Rules:
 - The buffer has ``HIGH_BYTES`` and one write more; beyond that the answer has to wait, until ``send`` has taken them.
-- A body is handed over as fast as it is read.
+- A body is handed over as fast as it is read, in chunks.
 - An answer that is broken off is never ended as if it were whole.
 """
 
@@ -25,6 +25,8 @@ HIGH_BYTES = 64 * 1024
 HEAD_END = b"\r\n\r\n"
 _DROPPED = {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"expect", b"te", b"trailer"}
 """Headers about one connection only."""
+_SIZE = b"content-length"
+"""A body is handed over in chunks of its own. Whatever size the client has told, nothing behind it is a request."""
 _OF_THE_SERVER = (b"date", b"server")
 """Headers that the web server sets itself."""
 _WITHOUT_BODY = (204, 304)
@@ -51,14 +53,13 @@ async def pass_on(protocol: asyncio.BaseProtocol, came: Came, receive: Receive, 
 
 async def _hand_over(transport: RequestTransport, came: Came, receive: Receive) -> None:
     """Hands over the request; then waits until the client is gone."""
-    chunked = not any(name.lower() == b"content-length" for name, _ in came.headers)
-    first, begun = await receive(), False
-    message = first
+    chunked = begun = False
+    message = await receive()
     while message["type"] == "http.request":
         data, more = message.get("body", b""), message.get("more_body", False)
         if not begun:
             begun = True
-            chunked = chunked and (bool(data) or more)
+            chunked = bool(data) or more
             transport.protocol.data_received(_head(came, chunked=chunked))
         if data:
             transport.protocol.data_received(b"%x\r\n%b\r\n" % (len(data), data) if chunked else data)
@@ -72,7 +73,7 @@ async def _hand_over(transport: RequestTransport, came: Came, receive: Receive) 
 def _head(came: Came, *, chunked: bool) -> bytes:
     path = quote(came.path).encode() + (b"?" + came.query if came.query else b"")
     lines = [b"%b %b HTTP/1.1" % (came.method.encode(), path)]
-    lines += [b"%b: %b" % (name, value) for name, value in came.headers if name.lower() not in _DROPPED]
+    lines += [b"%b: %b" % (name, value) for name, value in came.headers if name.lower() not in (*_DROPPED, _SIZE)]
     lines.append(b"connection: close")
     if chunked:
         lines.append(b"transfer-encoding: chunked")

@@ -17,7 +17,7 @@ from headway.server.config.auth.tables import AuthTable
 from headway.server.config.description import describe, describe_permissions, remarks
 from headway.server.config.embedding import ASGI_LISTENER, PROGRAM_LISTENER
 from headway.server.config.fields import Keep, Url
-from headway.server.config.linting import lint, uncovered_finding
+from headway.server.config.linting import lint, uncovered_finding, writable
 from headway.server.config.presets import PRESETS, preset_text
 from headway.server.config.reading import default_text, load_settings, parse_settings
 from headway.server.config.recording import recording_text
@@ -52,5 +52,5 @@ __all__ = [
     "parse_settings", "PASSWORD_BYTES_MAX", "preset_text", "PRESETS", "PROGRAM_LISTENER", "recording_text",
     "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of",
     "saslprep", "ScramKeys", "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TopicTable",
-    "uncovered_finding", "Url", "Users", "users_are_elsewhere", "ViewTable", "with_tls_of",
+    "uncovered_finding", "Url", "Users", "users_are_elsewhere", "ViewTable", "with_tls_of", "writable",
 ]

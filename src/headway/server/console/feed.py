@@ -146,4 +146,4 @@ class Feed:
 
 def _has_taken_all(request: web.Request) -> bool:
     transport = request.transport
-    return not isinstance(transport, asyncio.WriteTransport) or transport.get_write_buffer_size() == 0
+    return transport is None or transport.get_write_buffer_size() == 0

@@ -10,6 +10,7 @@ import msgspec
 
 from headway import __version__
 from headway.core.consumer import Feed, Shares
+from headway.core.policy import VerdictBook
 from headway.core.telemetry import stats
 from headway.server.console.lateness import RecentLateness
 from headway.server.console.names import Known, cut
@@ -21,6 +22,8 @@ from headway.server.loop import memory_rss_bytes
 LANES_MAX = 60
 DEEDS_MAX = 20
 RATES_OVER_S = 5.0
+LATELY_S = 600.0
+CUTS_MAX = 8
 HOLDUPS_LOOKED_AT = 256
 _TOTALS = ("published_records", "published_bytes", "delivered_records", "delivered_bytes")
 
@@ -72,6 +75,8 @@ class Frame(msgspec.Struct, frozen=True):
     verdicts: int
     deeds: list[DeedRow]
     """The latest verdicts, the newest first."""
+    cuts: list[str]
+    """Clients of whom a verdict has ended something in the last ``LATELY_S``, the latest first."""
     consoles: int
     period_s: float
 
@@ -112,7 +117,7 @@ class FrameMaker:
             lanes=[lane_row(feed, shown[number]) for feed, number in index.items()], rows=rows,
             pools=[stats.pool(one) for one in registry.distinct_pools()], rss_bytes=memory_rss_bytes(),
             late_p99_s=round(self._lateness.p99_s, 4), late_most_s=round(self._lateness.most_s, 4),
-            verdicts=book.made, deeds=deeds, consoles=consoles, period_s=period_s,
+            verdicts=book.made, deeds=deeds, cuts=_cuts(book, engine.now()), consoles=consoles, period_s=period_s,
         ))  # fmt: skip
 
     def _lanes(self) -> list[Feed]:
@@ -130,6 +135,11 @@ class FrameMaker:
         then, before = self._totals[0]
         return Rates(*(round((new - old) / (now - then), 1) for new, old in zip(seen, before, strict=True))) \
             if now > then else Rates()
+
+
+def _cuts(book: VerdictBook, now: float) -> list[str]:
+    lately = (cut(one.client) for one in reversed(book.cuts) if now - one.time_s < LATELY_S)
+    return list(islice(dict.fromkeys(lately), CUTS_MAX))
 
 
 def paused(engine: Engine) -> int:

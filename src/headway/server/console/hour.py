@@ -1,8 +1,8 @@
 """The last hour, in memory: coarse samples of the whole broker, and of each consumer that was in trouble.
 
-A series has one column per figure, of 4 bytes a sample, and the times, of 8. So the whole broker's hour is 50 kB, and
-that of ``CONSUMERS_MAX`` consumers 3.7 MB at most. What consumers cause is counted: on a tab of its own, in the global
-pool. The consumer that has gone longest without a sample makes room for another.
+A series has one column per figure, of 4 bytes a sample, and the times, of 8. So the whole broker's hour is 40 kB, and
+that of ``CONSUMERS_MAX`` consumers 4 MB, and their names: ``BYTES_MAX`` at most. What consumers cause is counted: on a
+tab of its own, in the global pool. The consumer that has gone longest without a sample makes room for another.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headway.server.console.names import Name
 HOUR_S = 3600.0
 EVERY_S = 5.0
 CONSUMERS_MAX = 100
+BYTES_MAX = 8_000_000
 SAMPLES_MAX = int(HOUR_S / EVERY_S)
 METERS = (
     "lag_age", "lag_bytes", "lag_records", "drain_share", "drain_rate", "offered_rate", "blocked_time", "unread_time",
@@ -45,6 +46,10 @@ class Terms(NamedTuple):
     policy: str = ""
     """The policy that it asked for by name."""
     keyed: bool = False
+
+    @property
+    def chars(self) -> int:
+        return sum(map(len, self.names))
 
     @classmethod
     def of(cls, one: Subscription) -> Terms:
@@ -76,7 +81,7 @@ class Series:
 
     @property
     def bytes(self) -> int:
-        return _SERIES_BYTES + len(self.times) * (8 + 4 * len(self.columns))
+        return _SERIES_BYTES + self.terms.chars + len(self.times) * (8 + 4 * len(self.columns))
 
     def as_columns(self) -> dict[str, list[float]]:
         """Returns the columns as lists, with the times first, in seconds since 1970."""
@@ -106,7 +111,7 @@ class Hour:
         """Forgets consumers without a sample in the last hour, and counts what the others take up."""
         while self.consumers:
             name, oldest = next(iter(self.consumers.items()))
-            if oldest.times[-1] >= wall_s - HOUR_S:
+            if oldest.times[-1] >= wall_s - HOUR_S and self.bytes <= BYTES_MAX:
                 break
             del self.consumers[name]
         self._tab.put("console", self.bytes)
@@ -114,7 +119,7 @@ class Hour:
     @property
     def bytes(self) -> int:
         """The bytes that the consumers' hours take up."""
-        return sum(series.bytes for series in self.consumers.values())
+        return sum(name.chars + series.bytes for name, series in self.consumers.items())
 
     def close(self) -> None:
         self.consumers.clear()

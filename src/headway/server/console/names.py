@@ -13,6 +13,7 @@ NAME_CHARS_MAX = 200
 """Clients choose their names, up to 64 kB of anything; a page gets the beginning."""
 TEXT_CHARS_MAX = 700
 KNOWN_MAX = 2000
+KNOWN_CHARS_MAX = 4_000_000
 _KEY_BYTES = 9
 
 
@@ -22,6 +23,10 @@ class Name(NamedTuple):
     client: str
     filter: str
     consumer: str
+
+    @property
+    def chars(self) -> int:
+        return len(self.client) + len(self.filter) + len(self.consumer)
 
     @property
     def key(self) -> str:
@@ -38,17 +43,20 @@ def cut(text: str, most: int = NAME_CHARS_MAX) -> str:
 
 
 class Known:
-    """The consumers that pages were told of, by key: the latest ``KNOWN_MAX``."""
+    """The consumers that pages were told of, by key: the latest ``KNOWN_MAX``, fewer where names are long."""
 
     def __init__(self) -> None:
         self._names: OrderedDict[str, Name] = OrderedDict()
+        self.chars = 0
 
     def key(self, name: Name) -> str:
         key = name.key
+        if key not in self._names:
+            self.chars += name.chars
         self._names[key] = name
         self._names.move_to_end(key)
-        if len(self._names) > KNOWN_MAX:
-            self._names.popitem(last=False)
+        while len(self._names) > KNOWN_MAX or (self.chars > KNOWN_CHARS_MAX and len(self._names) > 1):
+            self.chars -= self._names.popitem(last=False)[1].chars
         return key
 
     def find(self, key: str) -> Name | None:

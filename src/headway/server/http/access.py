@@ -21,6 +21,7 @@ import base64
 import binascii
 import logging
 from collections.abc import Awaitable, Callable
+from typing import cast
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -169,8 +170,8 @@ class _Full(asyncio.Protocol):
     """A connection beyond ``CONNECTIONS_MAX``: it is told so and closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(_FULL)
+        whole = cast("asyncio.Transport", transport)  # uvloop's are none of asyncio's classes
+        whole.write(_FULL)
         transport.close()
 
 

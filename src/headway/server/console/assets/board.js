@@ -16,8 +16,6 @@ const COLUMNS = [
   ["why", "Why", "The likely place of the trouble, now"],
   ["done", "What was done", "The last verdict on it"],
 ];
-const ENDS = ["disconnect", "delete_subscription", "close_consumer"];
-const LATELY_S = 600;
 const TRENDS = { 1: ["↗", "growing"], 0: ["→", "steady"], [-1]: ["↘", "shrinking"] };
 
 /** Shows the board in `root`. Returns what to call when another view comes. */
@@ -25,7 +23,7 @@ export function board(root, { feed }) {
   const headline = h("h1", { class: "headline" }, "Looking …");
   const lately = h("p", { class: "lately" });
   const figures = makeFigures();
-  const table = h("table", { class: "board", role: "table", "aria-label": "Lanes and the consumers in trouble" },
+  const table = h("table", { class: "board", role: "table", "aria-label": "Lanes and the consumers in trouble", "aria-describedby": "legend" },
     h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, COLUMNS.map(([name, word, about]) =>
       h("th", { class: name, scope: "col", role: "columnheader", title: about },
         name === "where" ? [h("span", { class: "unseen" }, "Place in the log"), scale()] : word)))));
@@ -34,7 +32,8 @@ export function board(root, { feed }) {
   const deeds = h("ol", { class: "deeds" });
   root.append(
     headline, lately, figures.element,
-    h("section", { "aria-label": "Board" }, h("div", { class: "scrolls" }, table), more),
+    h("section", { "aria-label": "Board" }, h("p", { class: "small", id: "legend" },
+      "Each line is a log. It ends at the right, now: the green box counts who has read that far, and a mark is a consumer that has not."), h("div", { class: "scrolls" }, table), more),
     h("div", { class: "pair" },
       h("section", { "aria-label": "What was done" }, h("h2", {}, "What was done of late"), deeds,
         h("p", { class: "note" }, h("a", { href: "#/verdicts" }, "All verdicts and ends"))),
@@ -58,21 +57,19 @@ function headlineOf(frame) {
   if (!consumers) return "Nobody consumes anything yet.";
   if (!troubled) return `${many(consumers, "consumer")}, and none is in trouble.`;
   const others = consumers - troubled;
+  const cost = frame.rows.reduce((total, row) => total + row.held_bytes, 0);
   const notice = frame.late_p99_s <= 0.025 ? "notice nothing" : `wait ${duration(frame.late_p99_s)} for the broker’s loop`;
-  const rest = others > 0 ? ` The other ${count(others)} ${notice}.` : "";
+  const rest = ` They cost ${size(cost)}${others > 0 ? `; the other ${count(others)} ${notice}` : ""}.`;
   return `${about}${count(troubled)} of ${many(consumers, "consumer")} ${troubled === 1 ? "is" : "are"} in trouble`
     + `${slow && slow !== troubled ? `, ${count(slow)} of them slow` : ""}.${rest}`;
 }
 
 /** Says who is gone from the board, because a verdict has ended it. */
 function drawLately(element, frame) {
-  const cuts = frame.deeds.filter((deed) => deed.enforced && deed.kind === "fire" && ENDS.includes(deed.action)
-    && frame.wall_s - deed.wall_s < LATELY_S);
-  const clients = [...new Map(cuts.map((deed) => [deed.client, deed])).values()].slice(0, 5);
-  element.hidden = !clients.length;
-  keyed(element, clients.length ? ["head", ...clients] : [], (deed) => deed.client ?? deed, (deed) => (deed === "head"
+  element.hidden = !frame.cuts.length;
+  keyed(element, frame.cuts.length ? ["", ...frame.cuts] : [], (client) => `client ${client}`, (client) => (client === ""
     ? h("span", {}, "Cut in the last 10 minutes: ")
-    : h("a", { href: `#/client/${encodeURIComponent(deed.client)}` }, named(deed.client))), () => {});
+    : h("a", { href: `#/client/${encodeURIComponent(client)}` }, named(client))), () => {});
 }
 
 function moreOf(frame) {
@@ -218,8 +215,8 @@ function makeCrowd() {
     update(frame) {
       const { band } = frame;
       const walked = band.ages.reduce((total, number) => total + number, 0);
-      say(words, `${many(band.consumers, "consumer")} ${band.consumers === 1 ? "takes" : "take"} what comes. What they wait for the loop is `
-        + `below ${duration(frame.late_p99_s)}, in 99 of 100 probes.`
+      say(words, `${many(band.consumers, "consumer")} ${band.consumers === 1 ? "takes" : "take"} what comes. In 99 of 100 probes `
+        + `the broker’s loop was late by less than ${duration(frame.late_p99_s)}: so long they wait for it.`
         + (band.walk_s > 2 * frame.period_s ? ` A walk through all of them takes ${duration(band.walk_s)}.` : ""));
       const rows = band.ages.map((number, at) => ({ number, word: at < band.bounds_s.length
         ? `less than ${duration(band.bounds_s[at])}` : `more than ${duration(band.bounds_s.at(-1))}` }));

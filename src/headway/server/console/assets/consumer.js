@@ -101,7 +101,7 @@ function drawCharts(root, one, whole) {
     root.replaceChildren(h("p", { class: "note" }, "It was in no trouble while anybody measured."));
     return;
   }
-  const end = whole.wall_s.at(-1) ?? hour.wall_s.at(-1);
+  const end = Math.max(whole.wall_s.at(-1) ?? 0, hour.wall_s.at(-1), one.verdicts[0]?.wall_s ?? 0);
   const span = [Math.min(hour.wall_s[0], end - SPAN_MIN_S), end];
   const inside = (columns, name) => {
     const from = columns.wall_s.findIndex((time) => time >= span[0]);

@@ -1,0 +1,1 @@
+"""For the shell around the command line: completion, and the man page."""

@@ -1,6 +1,6 @@
-"""A broker under a real systemd: the unit that comes with it, in a user manager of its own, in namespaces of its own. It
-starts, is ready, reloads, is restarted when it hangs, and stops. Left out of the unit is what needs a mount namespace
-within that one; system calls, capabilities and memory are restricted as it says.
+"""A broker under a real systemd: the unit that comes with it, in a user manager of its own, in namespaces of its own.
+It starts, is ready, reloads, is restarted when it hangs, and stops. Left out of the unit is what needs a mount
+namespace within that one; system calls, capabilities and memory are restricted as it says.
 
 Only for root in a container without systemd: elsewhere the machine's own manager has the control groups."""
 

@@ -1,6 +1,6 @@
 """The config file, and the broker that it describes."""
 
-from headway.server.config import host_limits, writable
+from headway.server.config import host_limits
 from headway.server.config.assembly import make_broker
 from headway.server.config.auth import (
     PASSWORD_BYTES_MAX,
@@ -17,7 +17,7 @@ from headway.server.config.auth.tables import AuthTable
 from headway.server.config.description import describe, describe_permissions, remarks
 from headway.server.config.embedding import ASGI_LISTENER, PROGRAM_LISTENER
 from headway.server.config.fields import Keep, Url
-from headway.server.config.linting import lint, uncovered_finding
+from headway.server.config.linting import lint, uncovered_finding, writable
 from headway.server.config.presets import PRESETS, preset_text
 from headway.server.config.reading import default_text, load_settings, parse_settings
 from headway.server.config.recording import recording_text

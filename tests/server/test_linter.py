@@ -16,9 +16,9 @@ from headway.core.policy.condition import parse_condition
 from headway.core.policy.meters.catalogue import METERS
 from headway.server.config.linting.linter import lint
 from headway.server.config.linting.reachability import _implies, contradiction
+from headway.server.config.linting.writable import why_not_writable
 from headway.server.config.reading import default_text, parse_settings
 from headway.server.config.wildcards import meant
-from headway.server.config.writable import why_not_writable
 from headway.store.toml import BadConfig
 
 ALL = '\n[[policy]]\nname = "all"\n[[policy.rule]]\nwhen = { lag_age = "1h" }\nthen = "notify"\n'

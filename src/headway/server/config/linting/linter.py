@@ -9,11 +9,11 @@ from headway.core.permission import EXCHANGES, QUEUES, Operation, Permission, fi
 from headway.core.policy import Policy
 from headway.server.config.linting.findings import Finding, Lines
 from headway.server.config.linting.reachability import contradiction, marks_nobody, too_late
+from headway.server.config.linting.writable import folders, why_not_writable
 from headway.server.config.settings import Settings
 from headway.server.config.tls.files import doubtful_certificates
 from headway.server.config.tls.users import known_users, users_are_elsewhere
 from headway.server.config.wildcards import meant
-from headway.server.config.writable import folders, why_not_writable
 
 _WITH_FILTERS = (Operation.CONNECT, Operation.PUBLISH, Operation.SUBSCRIBE, Operation.DECLARE)
 NARROW = "list narrow policies first, and those for more topics after them"

@@ -108,6 +108,32 @@ def test_a_slow_client_is_on_the_board_with_its_cause(
     look(tmp_path, story)
 
 
+def test_many_of_one_lane_are_a_few_rows_until_somebody_asks(house: BrokerProcess, name: str, tmp_path: Path) -> None:
+    topic = f"desk/many/{name}"
+    clients = [Raw(house.port, f"{name}-{number}", receive_buffer=4096) for number in range(20)]
+    for client in clients:
+        client.subscribe(topic)
+    with Raw(house.port) as publisher:
+        for _ in range(200):
+            publisher.send(encode_publish(topic, b"x" * 2000, version=5))
+
+    async def story(page: Page) -> None:
+        await page.open(f"{house.admin}/")
+        await page.until("document.querySelector('.more')?.textContent === 'Show 8 more'")
+        links = "[...document.querySelectorAll('table.board a')]"
+        rows = f"{links}.filter((link) => link.textContent.startsWith('{name}-')).length"
+        assert await page.value(rows) == 12
+        assert await page.value("document.querySelectorAll('.line .cursor').length") >= 20, "a mark for each"
+        await page.tab_to(".more button")
+        await page.press("Enter")
+        await page.until(f"{rows} === 20")
+        assert page.complaints == []
+
+    look(tmp_path, story)
+    for client in clients:
+        client.close()
+
+
 HOSTILE = (
     "<img src=x onerror=\"document.title='caught'\">", "</td><script>document.title='caught'</script>",
     "\u202ecod.exe\u200f", "&amp;&lt;b>", "x" * 1000,

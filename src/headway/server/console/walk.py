@@ -60,6 +60,8 @@ class Walk:
         """The consumers of the last whole walk through the crowd, by the age of what waits for them."""
         self.large: list[Feed] = []
         """The lanes with the most readers."""
+        self._walked = False
+        """The crowd was walked through at least once."""
         self._crowd: Iterator[Subscription | None] | None = None
         self._ages = [0] * (len(AGES_S) + 1)
         self._feeds: Counter[Feed] = Counter()
@@ -116,6 +118,8 @@ class Walk:
                 now = self._engine.now()
         if looked < LOOKS:
             self._close()
+        elif not self._walked:
+            self._tell()  # better a part of them than nobody
 
     def _count(self, one: Subscription, now: float) -> None:
         self._registry.totals.count(one)
@@ -126,9 +130,13 @@ class Walk:
 
     def _close(self) -> None:
         """Ends a walk through the crowd."""
-        self.ages = self._ages
-        self.large = [feed for feed, _ in self._feeds.most_common(LARGE_FEEDS)]
+        self._tell()
+        self._walked = True
         self._crowd, self._ages, self._feeds = None, [0] * len(self._ages), Counter()
+
+    def _tell(self) -> None:
+        self.ages = list(self._ages)
+        self.large = [feed for feed, _ in self._feeds.most_common(LARGE_FEEDS)]
 
 
 def _each(sessions: list[Session]) -> Iterator[Subscription | None]:

@@ -16,6 +16,9 @@ const COLUMNS = [
   ["why", "Why", "The likely place of the trouble, now"],
   ["done", "What was done", "The last verdict on it"],
 ];
+/** Rows of a lane that are shown at once; its line has a mark for each consumer anyway. */
+const SHOWN = 12;
+const MORE = { key: "more" };
 const TRENDS = { 1: ["↗", "growing"], 0: ["→", "steady"], [-1]: ["↘", "shrinking"] };
 
 /** Shows the board in `root`. Returns what to call when another view comes. */
@@ -167,8 +170,24 @@ function setLane(body, lane, feed) {
   set(parts.holds, size(lane.memory_bytes), lane.disk_bytes ? `${size(lane.disk_bytes)} on disk` : "");
   set(parts.why, lane.gated ? "holds publishers back" : "");
   const head = body.firstChild;
-  keyed(body, [null, ...lane.rows], (row) => row?.key ?? "lane", (row) => (row === null ? head : makeRow()),
-    (element, row) => row !== null && setRow(element, row, feed));
+  const more = lane.rows.length - SHOWN;
+  const rows = body.open ? lane.rows : lane.rows.slice(0, SHOWN);
+  keyed(body, [null, ...rows, ...(more > 0 ? [MORE] : [])], (row) => row?.key ?? "lane", (row) => {
+    if (row === MORE) return makeMore(() => {
+      body.open = !body.open;
+      setLane(body, lane, feed);
+    });
+    return row === null ? head : makeRow();
+  }, (element, row) => {
+    if (row === MORE) say(element.button, body.open ? `Show the worst ${SHOWN}` : `Show ${count(more)} more`);
+    else if (row !== null) setRow(element, row, feed);
+  });
+}
+
+function makeMore(onclick) {
+  const button = h("button", { type: "button", onclick });
+  const row = h("tr", { role: "row", class: "more" }, h("td", { role: "cell", colspan: COLUMNS.length }, button));
+  return Object.assign(row, { button });
 }
 
 function makeRow() {

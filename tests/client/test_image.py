@@ -9,7 +9,7 @@ import pytest
 from headway.client.changes import Current, Delete, Entry, Gap, Key, OutOfFocus, Put, Stale
 from headway.client.image import Changes, Image, Sent
 
-A, B = Key("t", "a"), Key("t", "b")
+A, B, C, D = (Key("t", name) for name in "abcd")
 LIMIT_S = 5.0
 
 
@@ -103,6 +103,22 @@ def test_a_snapshot_that_was_overtaken_waits_for_what_overtook_it() -> None:
     told = list(image.proved(Sent(26, 0.5, 31), 5.0, 5.0))
     assert told == [Put(A, entry(25), entry(1)), Current(26)]
     assert image.stale_s(5.0) == 0.5
+
+
+def test_a_new_image_is_told_as_it_was_however_late_it_is_read() -> None:
+    """A reader takes some of its changes, and more records come before it takes the rest."""
+    image = opened(A)
+    image.cut("gone")
+    image.begin()
+    image.granted(20)
+    for at, key in enumerate((A, B, C)):
+        image.put(key, entry(15 + at))
+    told = iter(image.proved(all_sent(20), 1.0, 1.0))
+    found = [next(told)]
+    later = [*image.put(B, entry(21)), *image.put(D, entry(22))]
+    found += told
+    assert found == [Put(A, entry(15), entry(1)), Put(B, entry(16)), Put(C, entry(17)), Current(20)]
+    assert later == [Put(B, entry(21), entry(16)), Put(D, entry(22))]
 
 
 def test_it_says_how_old_it_is() -> None:

@@ -31,11 +31,12 @@ NO_SNAPSHOT = "there was no snapshot yet"
 
 
 class Differences:
-    """The changes that lead from one image to another, made one by one when they are read."""
+    """The changes that lead from one image to another, made one by one when they are read. More records may have come
+    by then: the other image is kept as it was, and the old one changes no more."""
 
     def __init__(self, old: Entries, new: Entries) -> None:
         self._old = old.of
-        self._new = new.of
+        self._new = dict(new.of)
 
     def __iter__(self) -> Iterator[Change]:
         for key, before in self._old.items():

@@ -102,11 +102,10 @@ def test_clients_cannot_take_the_descriptors_that_the_admin_api_needs(crowded: B
         assert b"listeners.mqtt cannot accept connections: no more open files" in crowded.call("/readyz")[1]
         assert crowded.call("/healthz")[0] == 200
         page = crowded.call("/metrics")[1]
-        assert figure(page, "headway_connections_refused_total") > 0
         assert FILES_MAX - KEPT_BACK <= figure(page, "process_open_fds") < FILES_MAX
         assert len(os.listdir(f"/proc/{crowded.pid}/fd")) < FILES_MAX
     until(lambda: crowded.call("/readyz")[0] == 200)
     with Raw(crowded.port) as client:
         client.subscribed("a")
     crowded.stop()
-    assert "keeps the last open files for the admin API" in crowded.log.read_text()
+    assert "no more open files for clients (raise it: ulimit -n)" in crowded.log.read_text()

@@ -211,7 +211,7 @@ def test_a_session_without_filter_push_down_reads_as_well(spark: SparkSession, l
 
 def test_mistakes_are_said_where_they_are_made(spark: SparkSession, load: Load) -> None:
     """Those that only the broker can see, when it is asked."""
-    assert "unknown option 'topics': there are admin, at, failOnDataLoss" in refusal(load("a", topics="b").collect)
+    assert "unknown option 'topics': there are admin, archive, at, fail" in refusal(load("a", topics="b").collect)
     assert "boats/# is not recorded; recorded is flights/jfk/#, flights/#" in refusal(load("boats/#").collect)
     narrow = spark.read.format("headway").option("topic", "plain").schema("payload BINARY").load()
     columns = "offset, timestamp, topic, key, properties, payload"

@@ -36,12 +36,17 @@ def test_everything_said_is_read_whatever_its_letters_case() -> None:
     )
 
 
+def test_the_old_name_of_an_option_works_and_says_so() -> None:
+    with pytest.warns(FutureWarning, match="option Lake is called archive now"):
+        assert read_options({"Lake": "there", **TOPIC}).archive == "there"
+
+
 @pytest.mark.parametrize(
     ("said", "error"),
     [
         ({}, 'option topic is missing: which topic to read, or a filter, such as "flights/#"'),
         ({"topic": "a/#/b"}, "option topic: filter 'a/#/b': '#' must be the whole of the last level"),
-        ({"topics": "a", **TOPIC}, "unknown option 'topics': there are admin, at, failOnDataLoss, from, archive, "
+        ({"topics": "a", **TOPIC}, "unknown option 'topics': there are admin, archive, at, failOnDataLoss, from, "
          "maxBytesPerTrigger, maxOffsetsPerTrigger, order_by, partitions, patience, policy, pushFilters, selector, "
          "skip, state, timeout, to, top, topic, where; did you mean topic?"),
         ({"statee": "true", **TOPIC}, "top, topic, where; did you mean state?"),

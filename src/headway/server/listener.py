@@ -13,7 +13,16 @@ from headway.server.engine import Engine
 from headway.server.loop import descriptors_for_clients, lowest_free_descriptor
 from headway.server.peers import Choice, Undecided
 from headway.server.protocols import PROTOCOLS, SUBPROTOCOLS, peer_of
-from headway.server.transport import Acceptor, ByteStream, PlainStream, TlsHandshake, TlsStream, bound, with_options
+from headway.server.transport import (
+    NO_FILES_LEFT,
+    Acceptor,
+    ByteStream,
+    PlainStream,
+    TlsHandshake,
+    TlsStream,
+    bound,
+    with_options,
+)
 from headway.server.websocket import CompressedStream, Rules, SharedDeflate, WebSocketStream
 
 log = logging.getLogger("headway")
@@ -51,8 +60,8 @@ class Listener:
         host, port = sock.getsockname()[:2]
         self.url = str(table.url._replace(host=host, port=port))
         """The address, with the port that was free where the config asks for any."""
-        self._acceptor = Acceptor(sock, engine.loop, engine.pulse, self.url, self._welcome)
-        self._descriptors = descriptors_for_clients()
+        self._files_max = descriptors_for_clients()
+        self._acceptor = Acceptor(sock, engine.loop, engine.pulse, self.url, self._welcome, self._files_max)
         engine.readiness.ask(self.trouble)
 
     def open(self) -> None:
@@ -74,19 +83,16 @@ class Listener:
         if self._acceptor.paused:
             return f"{where} cannot accept connections: {self._acceptor.paused}"
         try:
-            left = lowest_free_descriptor() < self._descriptors
+            left = lowest_free_descriptor() < self._files_max
         except OSError:
             left = False
-        return "" if left else f"{where} cannot accept connections: no more open files for clients (ulimit -n)"
+        return "" if left else f"{where} cannot accept connections: {NO_FILES_LEFT}"
 
     def _welcome(self, sock: socket.socket, address: str) -> None:
         engine = self.engine
         here = engine.connections.by_listener[self.name]
         if here >= self.table.connections_max:
             self._refuse(sock, address, f"has its {here} connections already")
-            return
-        if sock.fileno() >= self._descriptors:
-            self._refuse(sock, address, "keeps the last open files for the admin API and the disk (ulimit -n)")
             return
         if self.table.proxy_protocol and not is_trusted(address.rpartition(":")[0], self.table.proxies):
             self._refuse(sock, address, "takes the PROXY protocol from trusted_proxies only")

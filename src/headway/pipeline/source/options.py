@@ -18,10 +18,10 @@ FOR_STREAMS = ("maxBytesPerTrigger", "maxOffsetsPerTrigger", "policy", "patience
 FOR_STATES = ("where", "selector", "order_by", "top", "skip", "at")
 NOT_FOR_STATES = {
     "from": ": the state as it was has option at", "to": ": the state as it was has option at",
-    "pushFilters": ": what the broker is to leave out says option where", "archive": "", "lake": "",
-    "partitions": "",
+    "pushFilters": ": what the broker is to leave out says option where", "archive": "", "partitions": "",
 } | dict.fromkeys(FOR_STREAMS, "")
 """Options that are for records only, and the other way to what they mean."""
+OLD_NAMES = {"lake": "archive"}
 OFFSET = re.compile(r"[0-9]+")
 
 
@@ -64,11 +64,22 @@ class Options:
 
 def read_options(given: Mapping[str, str]) -> Options:
     """Reads the options of batches and of streams. Raises ConfigError."""
+    given = _renamed(given)
     values = read_values(given, READ)
     if "topic" not in values:
         raise ConfigError('option topic is missing: which topic to read, or a filter, such as "flights/#"')
     _check_state({name.lower() for name, text in given.items() if text.strip()}, state=values.get("state", False))
     return Options(**values)
+
+
+def _renamed(given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the options by their present names. The old ones work until the next release, and say so."""
+    for name in given:
+        if name.lower() in OLD_NAMES:
+            now = OLD_NAMES[name.lower()]
+            warnings.warn(f"option {name} is called {now} now; the old name works until the next release",
+                          FutureWarning, stacklevel=3)  # fmt: skip
+    return {OLD_NAMES.get(name.lower(), name): text for name, text in given.items()}
 
 
 def _check_state(said: set[str], *, state: bool) -> None:
@@ -143,17 +154,6 @@ def _of_state(name: str) -> Callable[[str], str]:
     return read
 
 
-def _as_before(name: str, now: str) -> Callable[[str], str]:
-    """An option's old name, which works until the next release and says so."""
-
-    def read(text: str) -> str:
-        warnings.warn(f"option {name} is called {now} now; the old name works until the next release", FutureWarning,
-                      stacklevel=2)  # fmt: skip
-        return text
-
-    return read
-
-
 READ: Readers = {
     "topic": ("topic", validate_filter),
     "admin": ("admin", read_admin_url),
@@ -168,7 +168,6 @@ READ: Readers = {
     "policy": ("policy", str),
     "patience": ("patience", read_patience),
     "archive": ("archive", str),
-    "lake": ("archive", _as_before("lake", "archive")),
     "state": ("state", read_flag),
     "where": ("where", _of_state("where")),
     "selector": ("where", _of_state("selector")),

@@ -6,9 +6,10 @@ import asyncio
 import errno
 import logging
 import socket
+import sys
 from collections.abc import Callable
 
-from headway.server.loop import Pulse
+from headway.server.loop import Pulse, lowest_free_descriptor
 
 log = logging.getLogger("headway")
 
@@ -20,23 +21,27 @@ _OF_ONE = {
 }  # fmt: skip
 """Errors of one connection that was lost, or not let through by a firewall, before it was accepted (accept(2))."""
 _NO_FILES = {errno.EMFILE, errno.ENFILE}
+NO_FILES_LEFT, FILES_ADVICE = "no more open files for clients", " (raise it: ulimit -n)"
 
 
 class Acceptor:
     """Accepts some connections a turn. It passes over a connection that was lost before it was accepted, and accepts
-    nobody for ``RETRY_S`` after any other error."""
+    nobody for ``RETRY_S`` after any other error, or while there are no descriptors for clients. Those who come
+    meanwhile wait in the kernel."""
 
     def __init__(
         self, sock: socket.socket, loop: asyncio.AbstractEventLoop, pulse: Pulse, url: str,
-        welcome: Callable[[socket.socket, str], None],
+        welcome: Callable[[socket.socket, str], None], files_max: int = sys.maxsize,
     ) -> None:  # fmt: skip
         """``sock`` is bound, and is closed by the acceptor; ``url`` names it in the log. ``welcome`` gets each
-        connection's socket, which does not block and sends at once, and its address."""
+        connection's socket, which does not block and sends at once, and its address. ``files_max``: descriptors from
+        this number on are not for its clients."""
         self._sock = sock
         self._loop = loop
         self._pulse = pulse
         self._url = url
         self._welcome = welcome
+        self._files_max = files_max
         self.paused = ""
         """Why nobody is accepted at the moment; empty while all is well."""
 
@@ -57,23 +62,25 @@ class Acceptor:
     def _accept_some(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
             try:
+                if lowest_free_descriptor() >= self._files_max:
+                    self._pause(NO_FILES_LEFT, FILES_ADVICE)
+                    return
                 sock, address = self._sock.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno in _OF_ONE:
                     continue
-                self._pause(error)
+                self._pause(error.strerror or str(error), FILES_ADVICE if error.errno in _NO_FILES else "")
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._welcome(sock, f"{address[0]}:{address[1]}")
 
-    def _pause(self, error: OSError) -> None:
+    def _pause(self, why: str, advice: str) -> None:
         """Accepts nobody for a moment: whatever is wrong would be so again at once."""
-        advice = " (raise it: ulimit -n)" if error.errno in _NO_FILES else ""
-        log.error("cannot accept on %s: %s%s", self._url, error.strerror, advice)
-        self.paused = error.strerror or str(error)
+        log.error("cannot accept on %s: %s%s", self._url, why, advice)
+        self.paused = why
         self._loop.remove_reader(self._sock)
         self._loop.call_later(RETRY_S, self._accept_again)
 

@@ -32,6 +32,8 @@ from headway.server.logins import Refusal, tokens
 from headway.server.logins.jwks import read_jwks
 from headway.server.logins.tokens import AWAY, Tokens
 from headway.server.reloading import Reloading
+from headway.server.service import Service
+from headway.server.systemd import NotifySocket
 
 PRIVATE: dict[str, Any] = {
     "RS256": rsa.generate_private_key(65537, 2048), "ES256": ec.generate_private_key(ec.SECP256R1()),
@@ -79,7 +81,7 @@ def test_a_reload_reads_the_keys_beside_the_loop(
 
     async def play() -> None:
         engine = Engine(load_settings(source), asyncio.get_running_loop())
-        before, reloading = engine.logins.tokens, Reloading(engine, [], Admin(engine))
+        before, reloading = engine.logins.tokens, Reloading(engine, [], Admin(engine), Service(engine, NotifySocket()))
         reloading.ask()
         await holds(lambda: len(readers) == 2 and not reloading._reading)
         assert engine.logins.tokens is not before

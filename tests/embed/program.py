@@ -12,6 +12,7 @@ from headway.embed import Broker
 
 def main() -> None:
     folder, end = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the shell may have had it ignored
     asyncio.run(live(folder, end))
 
 

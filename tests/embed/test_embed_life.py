@@ -208,7 +208,7 @@ def test_it_stops_with_its_program_however_that_ends(tmp_path: Path) -> None:
     logs = {end: tmp_path / f"{end}.log" for end in ENDS}
     programs = {end: Forked(main, [str(tmp_path / end), end], logs[end]) for end in ENDS}
     for end, (code, told) in ENDS.items():
-        assert programs[end].wait() == code, (end, logs[end].read_text())
+        assert programs[end].wait(PATIENCE_S) == code, (end, logs[end].read_text())
         said = logs[end].read_text().strip()
         assert told in said.splitlines()[-1] if told else not said, (end, said)
 

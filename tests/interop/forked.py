@@ -32,8 +32,9 @@ class Forked:
     def poll(self) -> int | None:
         return self.returncode
 
-    def wait(self) -> int | None:
-        self._process.join()
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Waits for its end. None: it has not ended in this time."""
+        self._process.join(timeout_s)
         return self.returncode
 
     def kill(self) -> None:

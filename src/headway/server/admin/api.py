@@ -117,17 +117,17 @@ class Admin:
         if self._secure is not None:
             self._secure.close()
         self._backups.stop()
-        await self._console.stop()
         _log.addFilter(_no_late_answer)
         try:
+            await self._console.stop()
             await self._runner.cleanup()
-        finally:
+        finally:  # also if the program does not wait for it
             _log.removeFilter(_no_late_answer)
-        self._records.close()
-        self._verdicts.close()
-        self._cursors.close()
-        self._states.close()
-        await self._writers.close()
+            self._records.close()
+            self._verdicts.close()
+            self._cursors.close()
+            self._states.close()
+            await self._writers.close()
 
     async def _broker(self, _: web.Request) -> web.Response:
         engine = self._engine

@@ -379,3 +379,38 @@ def test_an_answer_is_read_in_any_pieces(
     assert answer.whole is whole
     assert [one["status"] for one in messages[:1]] == ([] if status is None else [status])
     assert b"".join(one["body"] for one in messages[1:]) == body
+
+
+def test_sockets_that_come_at_once_are_counted_before_they_are_accepted(tmp_path: Path) -> None:
+    """A web server whose ``send`` waits lets others in between."""
+
+    async def story() -> None:
+        async with Broker(config(tmp_path, listeners={"asgi": {"connections_max": 5}})) as broker:
+            app, over, said = broker.asgi(), asyncio.Event(), list[str]()
+
+            async def come() -> None:
+                first = iter([{"type": "websocket.connect"}])
+
+                async def receive() -> Any:
+                    for message in first:
+                        return message
+                    await over.wait()
+                    return {"type": "websocket.disconnect"}
+
+                async def send(message: Any) -> None:
+                    said.append(message["type"])
+                    await turns()
+
+                await app({
+                    "type": "websocket", "path": "/mqtt", "headers": [(b"host", b"localhost")],
+                    "client": ("127.0.0.1", 1), "subprotocols": ["mqtt"],
+                }, receive, send)  # fmt: skip
+
+            tasks = [asyncio.create_task(come()) for _ in range(20)]
+            await holds(lambda: len(said) == 20)
+            assert len(broker.running.engine.connections) == 5
+            assert said.count("websocket.close") == 15
+            over.set()
+            await asyncio.gather(*tasks)
+
+    play(story())

@@ -11,6 +11,9 @@ import signal
 import socket
 import sys
 import threading
+import urllib.error
+import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +223,47 @@ def test_it_stops_with_its_program_however_that_ends(tmp_path: Path) -> None:
 
     for end in ENDS:
         play(story(end))
+
+
+@pytest.mark.parametrize("wrong", ["history", "telemetry", "pool"])
+def test_a_start_that_fails_half_way_leaves_nothing_open(tmp_path: Path, wrong: str) -> None:
+    """The journal was opened first, and stayed locked for as long as the program lived."""
+    nowhere = "/proc/no/where"
+    bad: dict[str, dict[str, Any]] = {
+        "history": {"path": nowhere}, "telemetry": {"path": nowhere, "enabled": True}, "pool": {"disk_path": nowhere},
+    }  # fmt: skip
+
+    async def story() -> None:
+        good = durable(tmp_path)
+        async with Broker(good) as broker:
+            await broker.publish("kept/1", b"x")
+        await asyncio.to_thread(until, lambda: not threads(), what="the threads end")
+        files = open_files()
+        with pytest.raises(ConfigError):
+            await Broker(good | {wrong: bad[wrong]}).start()
+        await asyncio.to_thread(until, lambda: not threads(), what="the threads end")
+        assert open_files() <= files
+        async with Broker(good) as again:
+            assert await kept(again, 1) == [b"x"]
+
+    play(story())
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_stop_that_is_cancelled_leaves_no_thread(tmp_path: Path, steps: int) -> None:
+    async def story() -> None:
+        broker = Broker(durable(tmp_path, server={"admin": "http://127.0.0.1:0"}))
+        await broker.start()
+        name = f"{broker.urls['admin']}/v1/writers/w/parts"
+        request = urllib.request.Request(name, b"x", method="POST")
+        with suppress(urllib.error.HTTPError):
+            await asyncio.to_thread(urllib.request.urlopen, request)  # its threads begin with the first part
+        stopping = asyncio.create_task(broker.stop())
+        await turns(steps)
+        stopping.cancel()
+        with suppress(asyncio.CancelledError):
+            await stopping
+        await broker.stop()
+        await asyncio.to_thread(until, lambda: not threads(), what="the threads end")
+
+    play(story())

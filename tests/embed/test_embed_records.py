@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.embed.stage import LOOPS, MQTT, config, play, turns
 from tests.interop.pahos import Paho, properties
+from tests.interop.raw import Raw
 from tests.interop.waiting import holds
 
 from headway.core.consumer import SubscriptionOptions, Use, known_names, parse_options
@@ -258,3 +260,32 @@ def test_frames_come_out_as_they_went_in_whatever_pieces_they_come_in(
             found.append(one)
     assert found == wanted
     assert frames.unread_bytes == 0
+
+
+WRONG: list[dict[str, Any]] = [
+    {"content_type": "\ud800"}, {"content_type": "x" * 70_000}, {"content_type": 5}, {"correlation_data": "text"},
+    {"correlation_data": b"x" * 70_000}, {"response_topic": "a/#"}, {"response_topic": "\ud800"}, {"user": {"a": 5}},
+    {"user": {"\ud800": "b"}}, {"user": {"a": "b" * 70_000}}, {"user": {"a\0": "b"}}, {"user": [("a",)]},
+    {"user": "ab"}, {"expiry": float("nan")}, {"expiry": float("inf")}, {"expiry": -1}, {"expiry": 10**12},
+    {"expiry": "5"}, {"qos": 7}, {"qos": -1}, {"qos": "x"}, {"publisher": "\ud800"}, {"publisher": 5},
+]  # fmt: skip
+
+
+def test_what_a_protocol_cannot_carry_is_refused_and_no_client_notices(tmp_path: Path) -> None:
+    """It was in the log once, and whoever subscribed over MQTT was cut for it."""
+
+    async def story() -> None:
+        async with Broker(config(tmp_path, listeners=MQTT)) as broker:
+            port = int(broker.urls["mqtt"].rpartition(":")[2])
+            healthy = await asyncio.to_thread(Raw, port, "healthy")
+            await asyncio.to_thread(healthy.subscribe, "t")
+            for wrong in WRONG:
+                with pytest.raises(Refused):
+                    await broker.publish("t", b"x", **wrong)
+            with pytest.raises(Refused):
+                broker.subscribe("t", client="\ud800")
+            await broker.publish("t", b"y", user={"a": "b" * 65_535}, content_type="", expiry=5.5)
+            assert (await asyncio.to_thread(healthy.message)).payload == b"y"
+            healthy.close()
+
+    play(story())

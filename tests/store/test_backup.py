@@ -87,3 +87,16 @@ def test_parts_stay_while_they_are_held_and_go_later(tmp_path: Path) -> None:
     staged.release()
     assert staged.tidy(-60.0, ()) == 1
     assert staged.parts("w") == []
+
+
+@pytest.mark.parametrize("path", ["../outside", "main/../../outside", "/tmp/outside", "", ".", "a\\u0000b"])
+def test_a_list_that_leads_out_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
+    """It made files wherever it named them."""
+    place = tmp_path / "backups" / "one"
+    place.mkdir(parents=True)
+    (place.parent / "outside").write_bytes(b"x")
+    listed = f'{{"folder": "", "time_us": 1, "release": "0", "files": [{{"path": "{path}", "bytes": 1}}]}}'
+    (place / "backup.json").write_text(listed)
+    with pytest.raises(BadBackup, match="no file within"):
+        restore_backup(place, tmp_path / "new" / "journal")
+    assert not (tmp_path / "new").exists()

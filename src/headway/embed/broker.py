@@ -12,10 +12,11 @@ import msgspec
 
 from headway.core.base import HeadwayError, Reason, Refused
 from headway.core.consumer import SubscribeRequest, SubscriptionOptions, Use, read_options
-from headway.core.message import NO_PROPERTIES, BadTopic, Properties, Record, Run, validate_topic
+from headway.core.message import NO_PROPERTIES, BadTopic, Record, Run, validate_topic
 from headway.core.query import NoState, state_of
 from headway.embed.asgi import Application
 from headway.embed.config import Config, settings_of
+from headway.embed.properties import check_expiry, check_qos, check_text, properties_of
 from headway.embed.publisher import Publisher
 from headway.embed.subscription import Subscription
 from headway.server.config import PROGRAM_LISTENER
@@ -164,14 +165,14 @@ class Broker:
         :param expiry: seconds after which it is not delivered any more.
         :param user: user properties, such as ``{"headway-event": "delete"}``.
         :param publisher: a name of its own for this publisher; without one, the broker's ``name``.
-        :raises Refused: the topic is not for publishers, a queue is full, or a patch fits no record.
+        :raises Refused: the topic is not for publishers, a queue is full, a patch fits no record, or an argument is
+            nothing that every protocol can carry.
         :raises Stopped: the broker stopped before the record was confirmed.
         """
+        check_qos(qos)
+        check_expiry(expiry)
         run = self._run(topic, payload, retain, qos, expiry)
-        pairs = tuple(user.items() if isinstance(user, Mapping) else user)
-        lifetime_ms = None if expiry is None else int(expiry * 1000)
-        properties = Properties(None, content_type, response_topic, correlation_data, pairs, None, lifetime_ms)
-        run.properties = NO_PROPERTIES if properties == NO_PROPERTIES else properties
+        run.properties = properties_of(content_type, response_topic, correlation_data, user, expiry)
         await self._publisher(publisher or self.name).publish(run, confirm=confirm)
 
     def _run(self, topic: str, payload: object, retain: bool, qos: int, expiry: float | None) -> Run:
@@ -188,6 +189,7 @@ class Broker:
     def _publisher(self, name: str) -> Publisher:
         engine, found = self.running.engine, self._publishers.get(name)
         if found is None:
+            check_text("publisher", name)
             found = self._publishers[name] = Publisher(engine, name)
         return found
 
@@ -212,6 +214,7 @@ class Broker:
         :raises Refused: a filter or an option is wrong, in plain words.
         """
         engine = self.running.engine
+        check_text("client", client or "")
         said = read_options(map(_said, options.items()), Use.SUBSCRIPTION, strict=True)
         wanted = msgspec.convert(said, SubscriptionOptions)
         dialect = ProgramDialect(wanted.key or self._key_of(filter))

@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -42,6 +42,13 @@ class HeldFile(msgspec.Struct, frozen=True):
     path: str
     """Within the journal's folder."""
     bytes: int
+
+    def __post_init__(self) -> None:
+        """Raises ValueError, which the decoder makes its own error: a list that somebody has changed must not lead out
+        of the folders that are copied."""
+        path = PurePosixPath(self.path)
+        if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in self.path or self.bytes < 0:
+            raise ValueError(f"{self.path!a} is no file within a journal's folder")
 
 
 class Contents(msgspec.Struct, frozen=True):

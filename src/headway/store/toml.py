@@ -10,6 +10,9 @@ from typing import Any
 from headway.core.base import ConfigError, format_size
 
 FILE_BYTES_MAX = 4_000_000
+KEY_WORK_MAX = 4_000_000
+"""Limit of what the keys of a text cost Python's parser: for every part of a key it keeps all parts before, so one line
+with a hundred thousand dots would take all memory that there is."""
 
 
 class BadConfig(ConfigError):
@@ -37,13 +40,25 @@ def read_text(path: Path, bytes_max: int = FILE_BYTES_MAX) -> str:
 
 def parse_toml(text: str, where: str = "") -> dict[str, Any]:
     """Parses a text. ``where`` is put in front of errors. Raises BadConfig."""
+    if _key_work(text) > KEY_WORK_MAX:
+        raise BadConfig([f"{where}is nested too deep: there are lines with far too many dots"])
     try:
         # TOML knows lines by \n and \r\n only.
         return tomllib.loads(text.replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as error:
         raise BadConfig([f"{where}is not TOML: {lower_first(str(error))}"]) from None
+    except ValueError as error:  # of a number with more digits than Python reads
+        raise BadConfig([f"{where}cannot be read: {lower_first(str(error))}"]) from None
     except RecursionError:
         raise BadConfig([f"{where}is nested too deep"]) from None
+
+
+def _key_work(text: str) -> int:
+    """Returns what the keys may cost at most. A key is on one line, and has no more parts than that has dots, besides
+    those of the table that it is in."""
+    lines = text.split("\n")
+    above = max((line.count(".") for line in lines if line.lstrip(" \t").startswith("[")), default=0)
+    return sum(dots * (dots + above) for line in lines if (dots := line.count(".")))
 
 
 def lower_first(text: str) -> str:

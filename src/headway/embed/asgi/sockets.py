@@ -36,11 +36,11 @@ Send = Callable[[Message], Awaitable[None]]
 
 async def carry(engine: Engine, admitted: Admitted, receive: Receive, send: Send) -> None:
     """Accepts the WebSocket, and carries its bytes until one side ends."""
-    await send({"type": "websocket.accept", "subprotocol": admitted.subprotocol})
     ours, theirs = socket.socketpair()
     with theirs:
         theirs.setblocking(False)
-        _connect(engine, admitted, ours)
+        _connect(engine, admitted, ours)  # before anything is waited for, so that others find it counted
+        await send({"type": "websocket.accept", "subprotocol": admitted.subprotocol})
         texts = PROTOCOLS[admitted.protocol].texts
         out = asyncio.create_task(_out(engine.loop, theirs, send))
         come = asyncio.create_task(_come(engine.loop, theirs, receive, texts=texts))

@@ -14,7 +14,6 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from headway import __version__
-from headway.core.base import ConfigError
 from headway.core.consumer import Session
 from headway.core.governance import conflated_by
 from headway.server.admin import health, javascript
@@ -23,10 +22,10 @@ from headway.server.admin.listings import EACH_MAX, Listings
 from headway.server.admin.metrics import Metrics
 from headway.server.admin.preview import preview
 from headway.server.admin.verdicts import Verdicts
-from headway.server.config import TlsContext, parse_settings
+from headway.server.config import TlsContext
 from headway.server.console import Console, kick, operator
 from headway.server.engine import Engine
-from headway.server.http import IDLE_S, AccessControl, HttpsListener, Refusal, json_answer, read_text
+from headway.server.http import IDLE_S, AccessControl, AskedConfigs, HttpsListener, Refusal, json_answer
 from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
 from headway.server.streams import CursorHandlers, RecordHandlers, StateHandlers, WriterHandlers
 from headway.server.transport import bound
@@ -48,6 +47,7 @@ class Admin:
         self._listings = Listings(engine)
         self._metrics = Metrics(engine, self._listings)
         self._access = AccessControl(engine)
+        self._asked = AskedConfigs(engine.loop)
         self._verdicts = Verdicts(engine)
         self._app = web.Application(middlewares=[self._access.enter])
         self._app.add_routes([
@@ -69,7 +69,7 @@ class Admin:
         self._writers = WriterHandlers(engine)
         self._states = StateHandlers(engine)
         self._backups = BackupHandlers(engine, self._writers.staged)
-        self._console = Console(engine, self._access.may_change)
+        self._console = Console(engine, self._access.may_change, self._asked)
         self._app.add_routes([
             *self._records.routes(), *self._cursors.routes(), *self._writers.routes(), *self._states.routes(),
             *javascript.routes(), *health.routes(engine), *self._backups.routes(), *self._console.routes(),
@@ -117,17 +117,17 @@ class Admin:
         if self._secure is not None:
             self._secure.close()
         self._backups.stop()
-        await self._console.stop()
         _log.addFilter(_no_late_answer)
         try:
+            await self._console.stop()
             await self._runner.cleanup()
-        finally:
+        finally:  # also if the program does not wait for it
             _log.removeFilter(_no_late_answer)
-        self._records.close()
-        self._verdicts.close()
-        self._cursors.close()
-        self._states.close()
-        await self._writers.close()
+            self._records.close()
+            self._verdicts.close()
+            self._cursors.close()
+            self._states.close()
+            await self._writers.close()
 
     async def _broker(self, _: web.Request) -> web.Response:
         engine = self._engine
@@ -201,11 +201,8 @@ class Admin:
 
     async def _preview(self, request: web.Request) -> web.Response:
         """Lists the clients that this config would hit now, if every window were over."""
-        try:
-            settings = parse_settings(await read_text(request))
-        except ConfigError as error:
-            raise Refusal(400, str(error)) from None
-        return json_answer(await preview(self._engine, settings.policies))
+        async with self._asked.policies(request) as policies:
+            return json_answer(await preview(self._engine, policies))
 
     async def _disconnect(self, request: web.Request) -> web.Response:
         kick(self._engine, request.match_info["client"], operator(request))

@@ -17,8 +17,6 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from headway.core.base import ConfigError
-from headway.server.config import parse_settings
 from headway.server.console import pages
 from headway.server.console.consumers import Consumers
 from headway.server.console.feed import Feed
@@ -31,7 +29,7 @@ from headway.server.console.replay import replay
 from headway.server.console.rows import now_of
 from headway.server.console.walk import LOOKS_A_TURN, Walk
 from headway.server.engine import Engine
-from headway.server.http import USER, Refusal, json_answer, read_text
+from headway.server.http import USER, AskedConfigs, json_answer
 from headway.server.loop import memory_rss_bytes
 from headway.store.toml_text import policy_text
 
@@ -41,9 +39,10 @@ STATES_MAX = 200
 
 
 class Console:
-    def __init__(self, engine: Engine, may_change: Callable[[web.Request], bool]) -> None:
+    def __init__(self, engine: Engine, may_change: Callable[[web.Request], bool], asked: AskedConfigs) -> None:
         self._engine = engine
         self._may_change = may_change
+        self._asked = asked
         self._known = Known()
         self._walk = Walk(engine)
         self._maker = FrameMaker(engine, self._walk, self._known)
@@ -145,11 +144,8 @@ class Console:
 
     async def _replay(self, request: web.Request) -> web.Response:
         """Says whom other policies would have hit in the last hour."""
-        try:
-            settings = parse_settings(await read_text(request))
-        except ConfigError as error:
-            raise Refusal(400, str(error)) from None
-        return json_answer(await replay(self.hour, self._known, settings.policies))
+        async with self._asked.policies(request) as policies:
+            return json_answer(await replay(self.hour, self._known, policies))
 
     async def _whole(self, _: web.Request) -> web.Response:
         return json_answer(self.hour.broker.as_columns())

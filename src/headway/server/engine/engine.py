@@ -11,6 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from math import inf
 from typing import Any
 
@@ -95,18 +96,7 @@ class Engine:
         self.turns = 0
         self.longest_turn_s = 0.0
         self.telemetry = Telemetry(settings, self.broker, loop, self.now) if settings.telemetry.enabled else None
-        self.journal: JournalWriter | None = None  # None: the broker has no journal
-        if settings.journal.enabled:
-            self.journal = start_journal(settings.journal, settings.topics, self.broker, loop, self.now, self.turn_soon,
-                                       lambda: time.time() - time.monotonic(), repair=repair)  # fmt: skip
-            self.journal.pulse = self.pulse
-            self.permissions.begin(self.now())
-        self.take_limits()
-        self.history = open_history(settings.history, self.broker.verdicts, self.ends, loop, self.now)
-        self._recorders = [one for one in (self.telemetry, self.history) if one is not None]
-        self.readiness = Readiness(self.broker, self.journal)
-        self._spilling = Spilling(settings, self.broker, self.journal, loop, lambda: self.now(), self.pulse,
-                                  self.turn_soon)
+        self._open(settings, loop, repair=repair)
         self._supervision = Supervision(settings, self.connections, list(self.reassembly.values()), loop,
                                         lambda: self.now())
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,6 +117,27 @@ class Engine:
         self._ring_s = inf  # the time of the next ring
         self.pieces = PieceBudget()
         self.glances = Glances()
+
+    def _open(self, settings: Settings, loop: asyncio.AbstractEventLoop, *, repair: bool) -> None:
+        """Opens the journal, the history and the disk. What is open already is closed if another cannot be had. Raises
+        ConfigError, OSError."""
+        self.journal: JournalWriter | None = None  # None: the broker has no journal
+        with ExitStack() as opened:
+            if settings.journal.enabled:
+                self.journal = start_journal(settings.journal, settings.topics, self.broker, loop, self.now,
+                                             self.turn_soon, lambda: time.time() - time.monotonic(), repair=repair)
+                opened.callback(self.journal.close)
+                self.journal.pulse = self.pulse
+                self.permissions.begin(self.now())
+            self.take_limits()
+            self.history = open_history(settings.history, self.broker.verdicts, self.ends, loop, self.now)
+            if self.history is not None:
+                opened.callback(self.history.stop)
+            self._recorders = [one for one in (self.telemetry, self.history) if one is not None]
+            self.readiness = Readiness(self.broker, self.journal)
+            self._spilling = Spilling(settings, self.broker, self.journal, loop, lambda: self.now(), self.pulse,
+                                      self.turn_soon)
+            opened.pop_all()
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 

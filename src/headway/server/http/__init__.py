@@ -1,12 +1,13 @@
 """HTTP: access control, quotas, and the forms of requests and answers."""
 
 from headway.server.http.access import DATA, HEALTH, IDENTITY, IDLE_S, PUBLIC, USER, VOUCHED, AccessControl
+from headway.server.http.asked_configs import AskedConfigs
 from headway.server.http.bodies import Refusal, json_answer, read_body, read_json, read_text
 from headway.server.http.https_listener import HttpsListener
 from headway.server.http.quota import Quota
 from headway.server.http.transports import abort, is_gone
 
 __all__ = [
-    "abort", "AccessControl", "DATA", "HEALTH", "HttpsListener", "IDENTITY", "IDLE_S", "is_gone", "json_answer",
-    "PUBLIC", "Quota", "read_body", "read_json", "read_text", "Refusal", "USER", "VOUCHED",
+    "abort", "AccessControl", "AskedConfigs", "DATA", "HEALTH", "HttpsListener", "IDENTITY", "IDLE_S", "is_gone",
+    "json_answer", "PUBLIC", "Quota", "read_body", "read_json", "read_text", "Refusal", "USER", "VOUCHED",
 ]

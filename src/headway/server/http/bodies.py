@@ -11,6 +11,8 @@ from aiohttp import web
 T = TypeVar("T")
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
+CHARSETS = ("utf-8", "utf8", "us-ascii", "ascii")
+"""Others are refused: Python knows some that take hours for a body that anybody can send (punycode)."""
 BODY_S = 10.0
 """Time for a body to arrive."""
 
@@ -41,13 +43,14 @@ async def read_body(request: web.Request, bytes_max: int = BODY_BYTES_MAX, secon
     return bytes(data)
 
 
-async def read_text(request: web.Request) -> str:
+async def read_text(request: web.Request, bytes_max: int = BODY_BYTES_MAX) -> str:
     """Raises Refusal."""
-    raw, charset = await read_body(request), request.charset or "utf-8"
+    charset = request.charset or "utf-8"
+    if charset.lower() not in CHARSETS:
+        raise Refusal(400, f"the charset {charset[:40]!r} is not known here; send UTF-8")
+    raw = await read_body(request, bytes_max)
     try:
         return raw.decode(charset)
-    except LookupError:
-        raise Refusal(400, f"the charset {charset[:40]!r} is not known here; send UTF-8") from None
     except UnicodeDecodeError as error:
         raise Refusal(400, f"the body is not text in {charset}: byte {error.start} is invalid") from None
 

@@ -89,8 +89,8 @@ class WriterHandlers:
         tasks = [one.task for one in self._publications.values() if not one.task.done()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- requests ---------------------------------------------------------------------------------------------------
 

@@ -47,8 +47,10 @@ def start(
         retained = restore_retained(broker, streams[RETAINED], now(), wall_offset_s)
         found = restore(broker, streams, journal.chunk_cache, now, wall_offset_s, QUEUES.dialect, progress)
     except (Corrupt, Locked) as error:
+        store.close()
         raise ConfigError(f"journal: {error}") from error
     except OSError as error:
+        store.close()
         raise ConfigError(f"journal.path {folder}: {error.strerror or error}; choose another folder") from error
     journal.restored(found.reserved, found.snapshots)
     note_arrived(broker, found.arrived)

@@ -1,0 +1,46 @@
+"""Configs that are asked about: whom would their policies hit?
+
+Theory of operation. Who may only look may ask, and with any text. So a config is read in a thread, as at a reload,
+while the loop goes on; and one question is answered after the other, so that very many take no more than one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from headway.core.base import ConfigError
+from headway.core.policy import Policy
+from headway.server.config import parse_settings
+from headway.server.http.bodies import Refusal, read_text
+
+TEXT_BYTES_MAX = 1024 * 1024
+WAITING_MAX = 16
+
+
+class AskedConfigs:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._turn = asyncio.Lock()
+        self._asking = 0
+
+    @asynccontextmanager
+    async def policies(self, request: web.Request) -> AsyncIterator[tuple[Policy, ...]]:
+        """Yields the policies of the config in a request, when it is its turn, which ends with the block. Raises
+        Refusal."""
+        if self._asking >= WAITING_MAX:
+            raise Refusal(503, f"{WAITING_MAX} configs are being asked about already; try again later")
+        self._asking += 1
+        try:
+            text = await read_text(request, TEXT_BYTES_MAX)
+            async with self._turn:
+                try:
+                    settings = await self._loop.run_in_executor(None, parse_settings, text)
+                except ConfigError as error:
+                    raise Refusal(400, str(error)) from None
+                yield settings.policies
+        finally:
+            self._asking -= 1

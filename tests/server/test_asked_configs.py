@@ -1,0 +1,113 @@
+"""Who may only look may ask what a config would do, with any text: nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from tests.server.served import serve
+
+from headway.core.log import Pool
+from headway.core.policy import Sample
+from headway.server.admin.api import Admin
+from headway.server.config.reading import parse_settings
+from headway.server.console import replay as module
+from headway.server.console.hour import Hour, Terms
+from headway.server.console.names import Known, Name
+from headway.server.http import asked_configs
+from headway.store.toml import BadConfig, parse_toml
+
+PATHS = ["/v1/preview", "/v1/console/replay"]
+
+
+async def asked(served: Admin, path: str, body: bytes, kind: str = "text/plain") -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port)
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {kind}\r\n"
+    writer.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+@pytest.mark.parametrize("charset", ["punycode", "undefined", "idna", "utf-7", "unicode_escape"])
+def test_charsets_that_take_hours_are_not_read(tmp_path: Path, charset: str) -> None:
+    async def play(served: Admin) -> None:
+        for path in PATHS:
+            answer = await asked(served, path, b"-" + b"b" * 100, f"text/plain; charset={charset}")
+            assert answer.startswith(b"HTTP/1.1 400 ")
+            assert b"is not known here; send UTF-8" in answer
+
+    serve(tmp_path, play)
+
+
+@pytest.mark.parametrize("text", [
+    ".".join(["a"] * 20_000) + " = 1", "[" + ".".join(["a"] * 20_000) + "]\nb = 1",
+    "[" + ".".join(["a"] * 1000) + "]\n" + "".join(f"b{n}.c.c.c.c = 1\n" for n in range(1000)),
+    "x = {" + ", ".join(f"a{n}" + ".b" * 100 + " = 1" for n in range(200)) + "}",
+])  # fmt: skip
+def test_keys_with_very_many_parts_are_refused(text: str) -> None:
+    """Python's parser keeps all parts before each part: a hundred thousand of them were all memory of the machine."""
+    with pytest.raises(BadConfig, match="nested too deep"):
+        parse_toml(text)
+
+
+def test_a_number_that_python_does_not_read_is_said_plainly() -> None:
+    with pytest.raises(BadConfig, match="digits"):
+        parse_toml("a = " + "9" * 5000)
+
+
+def test_dots_in_values_are_no_matter() -> None:
+    hosts = [f"https://a{number}.b.example.com" for number in range(400)]
+    assert parse_toml(f"[a.b]\norigins = {hosts}\n" + "".join(f"k{n}.a.b = 1.5\n" for n in range(10_000)))["a"]["b"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_config_is_read_beside_the_loop_and_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    at_once: list[int] = []
+    reading: set[int] = set()
+
+    def slow(text: str) -> Any:
+        reading.add(threading.get_ident())
+        at_once.append(len(reading))
+        assert threading.current_thread() is not threading.main_thread()
+        threading.Event().wait(0.05)
+        reading.discard(threading.get_ident())
+        return parse_settings(text)
+
+    monkeypatch.setattr(asked_configs, "parse_settings", slow)
+    monkeypatch.setattr(asked_configs, "WAITING_MAX", 4)
+
+    async def play(served: Admin) -> None:
+        answers = await asyncio.gather(*(asked(served, path, b"") for _ in range(6)))
+        statuses = sorted(answer[9:12] for answer in answers)
+        assert statuses == [b"200"] * 4 + [b"503"] * 2
+        assert at_once == [1] * 4
+        assert (await asked(served, path, b"= x")).startswith(b"HTTP/1.1 400 ")
+        assert (await asked(served, path, b"#" * 1_100_000)).startswith(b"HTTP/1.1 413 ")
+        assert (await asked(served, path, b"")).startswith(b"HTTP/1.1 200 ")
+
+    serve(tmp_path, play)
+
+
+def test_a_replay_of_large_policies_rests_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests, sleep = [0], asyncio.sleep
+
+    async def counted(seconds: float) -> None:
+        rests[0] += 1
+        await sleep(seconds)
+
+    monkeypatch.setattr(module.asyncio, "sleep", counted)
+    hour = Hour(Pool("", 1 << 30, 0))
+    for moment in range(100):
+        hour.add(Name("c", "t", ""), 1000.0 + 5 * moment, Sample(lag_records=1, lag_age=1.0), Terms(("t",)))
+    leaves = ", ".join(["{lag_records = 9}"] * 64)
+    rule = f'[[policy.rule]]\nwhen = {{any = [{leaves}]}}\nthen = "disconnect"\n'
+    policies = parse_settings('[[policy]]\nname = "p"\ntopics = ["#"]\n' + rule * 8).policies
+    asyncio.run(module.replay(hour, Known(), policies))
+    assert rests[0] >= 100

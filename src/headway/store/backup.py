@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -117,14 +118,21 @@ def restore_backup(place: Path, folder: Path) -> Contents:
 
 @contextmanager
 def _appearing(place: Path) -> Iterator[Path]:
-    """Yields a hidden folder that becomes ``place`` at the end of the block, and is removed if the block fails. Raises
-    BadBackup, OSError."""
+    """Yields a hidden folder that becomes ``place`` at the end of the block, and is removed if the block fails. It is
+    locked meanwhile, so that two that are made at once do not take each other's files. Raises BadBackup, OSError."""
     made = place.with_name(f".{place.name}.partial")
     if place.exists():
         raise BadBackup(f"{place}: exists already")
-    shutil.rmtree(made, ignore_errors=True)  # of one that was killed
-    made.mkdir(mode=0o700, parents=True)
+    made.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise BadBackup(f"{place}: is being made by somebody else just now") from None
+    try:
+        for left in made.iterdir():  # of one that was killed
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
         yield made
         for folder in (made, *(path for path in made.rglob("*") if path.is_dir())):
             REAL.sync_folder(folder)
@@ -132,6 +140,8 @@ def _appearing(place: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
+    finally:
+        os.close(lock)
     REAL.sync_folder(place.parent)
 
 

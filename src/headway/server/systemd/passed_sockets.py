@@ -16,6 +16,7 @@ from headway.server.config import Url
 
 FIRST = 3
 """The descriptor of the first socket; the others follow."""
+SOCKETS_MAX = 1000
 ADMIN = "admin"
 """Name of the socket for the admin API."""
 
@@ -37,6 +38,8 @@ class PassedSockets:
         names = environment.pop("LISTEN_FDNAMES", "").split(":")
         if pid != str(os.getpid()) or not count.isdecimal():
             return cls()
+        if int(count) > SOCKETS_MAX:
+            raise ConfigError(f"LISTEN_FDS={count[:20]}: at most {SOCKETS_MAX} sockets can be passed")
         names += [""] * (int(count) - len(names))
         try:
             return cls([(names[at], socket.socket(fileno=FIRST + at)) for at in range(int(count))])

@@ -138,7 +138,7 @@ class Dispatch:
         feed.limited[self._queue] = None
         if backlog.grouped and picking.groups is None:
             picking.begin_groups(self._members)
-        served = True
+        served, part = True, max(1, returning.left // max(1, len(picking.pickers)))
         while served and backlog.has_some and returning.left > 0:
             served = False
             for picker in picking.in_turn():
@@ -150,10 +150,11 @@ class Dispatch:
                     waited = [member for member in picking.with_reserved(picker) if has_room(member, now)]
                     ready = list(dict.fromkeys(waited + ready))
                 left = returning.left
-                if ready and (self._serve(picker, ready, budget, now) or returning.left < left):
+                if ready and (self._serve(picker, ready, budget, part, now) or returning.left < left):
                     picking.had_its_turn(picker)
                     served = True
                 stuck = stuck or not ready or (picking.groups is not None and bool(picking.groups.reserved))
+            part *= 2  # few look: they have the others' parts
         if returning.left <= 0:
             returning.put_off(self._queue, begun=before > 0)
         if not self._members and backlog.has_more:
@@ -163,11 +164,11 @@ class Dispatch:
                 self._registry.ready_queues[self._queue] = None
             self._after_answers()
 
-    def _serve(self, picker: Picker, ready: list[Subscription], budget: int, now: float) -> int:
-        """Gives a portion to each of a picker's members that are ready. Returns how many records they got."""
+    def _serve(self, picker: Picker, ready: list[Subscription], budget: int, part: int, now: float) -> int:
+        """Gives a portion to each of a picker's members that are ready. Returns how many records they got. ``part``:
+        the work of this turn that the picker may look for."""
         given, returning = 0, self._registry.returning
-        part = returning.left // len(self._members.picking.pickers)
-        if picker.looks and not picker.look(returning, returning.left - part):
+        if picker.looks and not picker.look(returning, max(0, returning.left - part)):
             return 0
         waiting = picker.lag_records if picker.looks else self._backlog.lag_records
         portion = max(1, min(PORTION_RECORDS, waiting // len(ready)))

@@ -63,6 +63,26 @@ def test_what_was_purged_takes_no_room_among_what_waits_for_a_stuck_owner(stage:
     check(stage)
 
 
+def test_what_came_back_from_an_owner_and_is_gone_is_not_enough() -> None:
+    stage = QueueStage()
+    publisher, stuck, healthy = owner(stage), stage.peer("stuck"), stage.peer("healthy")
+    stuck.consume("q", 1, acks=False)
+    put(publisher, range(1), "a")
+    stage.turn()
+    healthy.consume("q", 1, acks=False)
+    put(publisher, range(1, 201), "a")
+    put(publisher, range(201, 202), "b")
+    stage.turn()
+    assert healthy.numbers == [201]
+    stuck.leave()
+    stage.turn()
+    purged(stage.queue("q"))
+    put(publisher, range(300, 301), "a")
+    healthy.ack(*healthy.ids())
+    stage.turn()
+    assert healthy.numbers == [201, 300]
+
+
 def test_a_message_that_is_fetched_and_given_back_takes_up_one_place(stage: QueueStage) -> None:
     publisher = owner(stage)
     _, blue = red_and_blue(stage, publisher)

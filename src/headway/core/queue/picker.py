@@ -121,6 +121,7 @@ class Picker:
         """Looks for records, until so much of this turn's work is left. Returns False if it did not get to those that
         may be the next ones."""
         backlog = self._backlog
+        self.next()  # what was found and is gone does not count as enough
         while self._unseen and (len(self._heap) < FOUND_ENOUGH or self._unseen[0] < self._heap[0]):
             if work.left <= until:
                 return bool(self._heap) and self._heap[0] < self._unseen[0]

@@ -156,6 +156,13 @@ class Backlog:
         """Tells whether all records are sorted by their priorities, and so requeued, before they are handed out."""
         return self._queue.terms.priorities > 0
 
+    @property
+    def grouped(self) -> bool:
+        """Tells whether a lane that it still reads has records of a message group."""
+        if len(self.cursors) == 1 and not self.draining:
+            return self.cursors[0].lane.grouped
+        return any(cursor.lane.grouped for cursor in (*self.cursors, *self.draining))
+
     # -- lag --------------------------------------------------------------------------------------------------------
 
     @property

@@ -65,7 +65,7 @@ class Dispatch:
         if (self._terms.priorities and not self.sort_in()) or (drops.discarding and not drops.discard_more()):
             self._queue.feed.listening.pop(self._queue, None)
             return
-        if self._members.picking.pickers or self._queue.feed.lane.grouped:
+        if self._members.picking.pickers or backlog.grouped:
             self._hand_out_found(now)
         else:
             self._hand_out(now)
@@ -129,15 +129,16 @@ class Dispatch:
             return
 
     def _hand_out_found(self, now: float) -> None:
-        """Hands out records where members have selectors: each picker has its turn, until no member gets more."""
-        backlog, returning, before = self._backlog, self._registry.returning, self._backlog.handed_records
+        """Hands out records where members have selectors: each picker has its turn, until no member gets more. Of the
+        work of a turn each may have its part; so one with a million records to look at holds up none of the others."""
+        backlog, returning, before = self._backlog, self._registry.returning, self._registry.returning.left
         budget, picking, stuck = backlog.handed_bytes + PUMP_BYTES, self._members.picking, False
         feed = self._queue.feed
         feed.listening.pop(self._queue, None)
         feed.limited[self._queue] = None
-        if feed.lane.grouped and picking.groups is None:
+        if backlog.grouped and picking.groups is None:
             picking.begin_groups(self._members)
-        served = True
+        served, part = True, max(1, returning.left // max(1, len(picking.pickers)))
         while served and backlog.has_some and returning.left > 0:
             served = False
             for picker in picking.in_turn():
@@ -148,12 +149,14 @@ class Dispatch:
                 if picking.groups is not None:
                     waited = [member for member in picking.with_reserved(picker) if has_room(member, now)]
                     ready = list(dict.fromkeys(waited + ready))
-                if ready and self._serve(picker, ready, budget, now):
+                left = returning.left
+                if ready and (self._serve(picker, ready, budget, part, now) or returning.left < left):
                     picking.had_its_turn(picker)
                     served = True
                 stuck = stuck or not ready or (picking.groups is not None and bool(picking.groups.reserved))
+            part *= 2  # few look: they have the others' parts
         if returning.left <= 0:
-            returning.put_off(self._queue, begun=backlog.handed_records > before)
+            returning.put_off(self._queue, begun=before > 0)
         if not self._members and backlog.has_more:
             self._queue.miss(now)
         if stuck and backlog.has_more:
@@ -161,10 +164,11 @@ class Dispatch:
                 self._registry.ready_queues[self._queue] = None
             self._after_answers()
 
-    def _serve(self, picker: Picker, ready: list[Subscription], budget: int, now: float) -> int:
-        """Gives a portion to each of a picker's members that are ready. Returns how many records they got."""
+    def _serve(self, picker: Picker, ready: list[Subscription], budget: int, part: int, now: float) -> int:
+        """Gives a portion to each of a picker's members that are ready. Returns how many records they got. ``part``:
+        the work of this turn that the picker may look for."""
         given, returning = 0, self._registry.returning
-        if picker.looks and not picker.look(returning):
+        if picker.looks and not picker.look(returning, max(0, returning.left - part)):
             return 0
         waiting = picker.lag_records if picker.looks else self._backlog.lag_records
         portion = max(1, min(PORTION_RECORDS, waiting // len(ready)))

@@ -5,8 +5,10 @@
 - A message that is found for another consumer than its group's owner is *reserved*: its place is noted for the owner.
   ``RESERVED_MAX`` of them are noted in a queue. Beyond that nobody gets messages that come later, until the owners take
   some of theirs, or leave. One that the owner's selector does not want waits until the owner leaves, as in ActiveMQ.
+- A reserved message may be gone: purged, expired, or fetched by another consumer. It is forgotten when its owner's turn
+  comes to it, or when there is no room for more and many may be gone.
 - A queue knows ``GROUPS_MAX`` groups. Further ones are known by a number from 0 to ``BUCKETS - 1``, by their names: so
-  some of them have one owner, and are closed together. A message never goes to another consumer because of that.
+  some of them have one owner, and no message closes them, because it would close the others too.
 """
 
 from __future__ import annotations
@@ -18,13 +20,17 @@ from zlib import crc32
 
 from headway.core.consumer import Subscription, Waiting
 from headway.core.log import Chunk, Cursor
-from headway.core.queue.places import Key, Place
+from headway.core.queue.places import Key, Place, RequeuedRecord, StandingRecord
 
 GROUPS_MAX = 10_000
 BUCKETS = 256
 RESERVED_MAX = 2_000
+GONE_PART = 32
+"""If more than this part of ``RESERVED_MAX`` may be gone, it is worth a look."""
 
 GroupName = str | int
+Find = Callable[[int, int], RequeuedRecord | StandingRecord | None]
+"""Returns the record at a place, if it still waits."""
 
 
 class Found(NamedTuple):
@@ -52,7 +58,7 @@ class Reserved:
         self.facts: dict[Key, tuple[Found, list[Finder]]] = {}
         self.size = 0
         """Their bytes."""
-        self.unwanted: list[tuple[Place, Found, Finder]] = []
+        self.unwanted: dict[Key, tuple[Place, Found, list[Finder]]] = {}
         """Those that the owner's selector does not want."""
 
     def put(self, place: Place, found: Found, finder: Finder) -> bool:
@@ -67,6 +73,13 @@ class Reserved:
         self.size += found.size
         return True
 
+    def put_unwanted(self, place: Place, found: Found, finder: Finder) -> bool:
+        known = place[1:] in self.unwanted
+        finders = self.unwanted.setdefault(place[1:], (place, found, []))[2]
+        if finder not in finders:
+            finders.append(finder)
+        return not known
+
     def pop(self) -> None:
         _, order, number = heappop(self.heap)
         found, _ = self.facts.pop((order, number))
@@ -76,38 +89,52 @@ class Reserved:
         place = self.heap[0]
         return place, self.facts[place[1:]][0]
 
-    def release(self, which: Callable[[str], bool] = lambda group: True) -> int:
-        """Gives the messages of some groups back to the pickers that found them. Returns how many."""
-        before, kept, unwanted = len(self.heap) + len(self.unwanted), list[Place](), self.unwanted
-        self.unwanted = []
+    def __len__(self) -> int:
+        return len(self.heap) + len(self.unwanted)
+
+    def release(self, group: str | None = None) -> int:
+        """Gives the messages of a group (None: of all groups) back to the pickers that found them. Returns how many."""
+        before, kept = len(self), list[Place]()
         for place in self.heap:
             found, finders = self.facts[place[1:]]
-            if found.group is None or not which(found.group):
+            if group is not None and found.group != group:
                 kept.append(place)
                 continue
             del self.facts[place[1:]]
             self.size -= found.size
             for finder in finders:
                 finder.take_back(place, found)
-        for place, found, finder in unwanted:
-            if found.group is None or not which(found.group):
-                self.unwanted.append((place, found, finder))
-            else:
-                finder.take_back(place, found)
+        for key, (place, found, finders) in list(self.unwanted.items()):
+            if group is None or found.group == group:
+                del self.unwanted[key]
+                for finder in finders:
+                    finder.take_back(place, found)
         heapify(kept)
         self.heap = kept
-        return before - len(self.heap) - len(self.unwanted)
+        return before - len(self)
+
+    def forget_gone(self, find: Find) -> int:
+        """Forgets those that wait no more. Returns how many."""
+        before = len(self)
+        gone = {place for place in self.heap if find(*place[1:]) is None}
+        for place in gone:
+            self.size -= self.facts.pop(place[1:])[0].size
+        self.heap = [place for place in self.heap if place not in gone]
+        heapify(self.heap)
+        self.unwanted = {key: one for key, one in self.unwanted.items() if find(*key) is not None}
+        return before - len(self)
 
 
 class Groups:
     """The groups of a queue: the owner of each, and what is reserved for the owners."""
 
-    def __init__(self) -> None:
+    def __init__(self, find: Find) -> None:
+        self._find = find
         self._owners: dict[GroupName, Subscription] = {}
         self._of: dict[Subscription, set[GroupName]] = {}
         self.reserved: dict[Subscription, Reserved] = {}
         """For each owner, if something is reserved for it."""
-        self._count = 0
+        self._count = self._left = 0
 
     def owner(self, group: str) -> Subscription | None:
         return self._owners.get(group) or self._owners.get(_bucket(group))
@@ -119,15 +146,14 @@ class Groups:
         self._of.setdefault(member, set()).add(name)
 
     def close(self, group: str) -> None:
-        name: GroupName = group if group in self._owners else _bucket(group)
-        owner = self._owners.pop(name, None)
+        owner = self._owners.pop(group, None)
         if owner is None:
             return
-        self._of[owner].discard(name)
+        self._of[owner].discard(group)
         mine = self.reserved.get(owner)
         if mine is not None:  # it belongs to nobody, so neither do its messages
-            self._count -= mine.release(lambda of: of == name or (of not in self._owners and _bucket(of) == name))
-            if not mine.heap and not mine.unwanted:
+            self._count -= mine.release(group)
+            if not mine:
                 del self.reserved[owner]
 
     def leave(self, member: Subscription) -> None:
@@ -156,26 +182,41 @@ class Groups:
         if wanted:
             self._count += mine.put(place, found, finder)
         else:
-            mine.unwanted.append((place, found, finder))
-            self._count += 1
+            self._count += mine.put_unwanted(place, found, finder)
 
     def taken(self, owner: Subscription) -> None:
         """Notes that the first of what is reserved for a member does not wait any more."""
         mine = self.reserved[owner]
         mine.pop()
         self._count -= 1
-        if not mine.heap and not mine.unwanted:
+        if not mine:
             del self.reserved[owner]
+
+    def has_room(self, left: int) -> bool:
+        """Tells whether more can be reserved. ``left`` records left the queue otherwise than to owners, since it began:
+        if there is no room, and many left since the last look, forgets all that is gone."""
+        if self.full and left - self._left > RESERVED_MAX // GONE_PART:
+            self._left = left
+            for owner, mine in list(self.reserved.items()):
+                self._count -= mine.forget_gone(self._find)
+                if not mine:
+                    del self.reserved[owner]
+        return not self.full
 
     def owners_of(self, chunk: Chunk) -> list[Subscription]:
         """Returns the members for which something of the queue's oldest chunk is reserved."""
         first, stop = chunk.first_number, chunk.first_number + len(chunk)
         return [owner for owner, mine in self.reserved.items() if any(first <= one < stop for _, one in mine.facts)]
 
-    def first(self, owner: Subscription) -> tuple[Place, Found] | None:
-        """Returns the first of what is reserved for a member."""
+    def first(self, owner: Subscription) -> tuple[RequeuedRecord | StandingRecord, Place, Found] | None:
+        """Returns the first of what is reserved for a member and still waits: the record, its place and its facts."""
         mine = self.reserved.get(owner)
-        return mine.first() if mine is not None and mine.heap else None
+        while mine is not None and mine.heap:
+            place, facts = mine.first()
+            if (found := self._find(*place[1:])) is not None:
+                return found, place, facts
+            self.taken(owner)
+        return None
 
 
 class Share:
@@ -215,7 +256,7 @@ class Share:
 
     @property
     def has_more(self) -> bool:
-        return bool(self._own.heap) or self._finder.has_more
+        return self._groups.first(self._member) is not None or self._finder.has_more
 
     def oldest_time(self) -> float | None:
         return self._finder.oldest_time()

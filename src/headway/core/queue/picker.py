@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from headway.core.consumer import Subscription
@@ -50,8 +50,8 @@ class Picker:
         self._heap: list[Place] = []
         """The places of records that match."""
         self._facts: dict[Key, Found] = {}
-        self._unseen: dict[Key, None] = {}
-        """Requeued records to look at. Some may have been taken since."""
+        self._unseen: list[Place] = []
+        """The places of requeued records to look at, as a heap. Some may have been taken since."""
         self._order = self._number = 0
         """The place from which on it has looked at nothing that stands."""
         self.look_anew(grouped=grouped)
@@ -67,7 +67,7 @@ class Picker:
         self._heap.clear()
         self._facts.clear()
         self.lag_bytes = self._order = self._number = 0
-        self._unseen = dict.fromkeys(self._backlog.requeued.by_key) if self.looks else {}
+        self._unseen = self._backlog.requeued.places() if self.looks else []
 
     # -- what its members have to get (Waiting) ---------------------------------------------------------------------
 
@@ -97,53 +97,54 @@ class Picker:
         return bool(self._unseen) or backlog.has_fresh() or backlog.standing.next(self._order, self._number) is not None
 
     def has_refused(self, chunk: Chunk) -> bool:
-        """Tells whether it has looked at all that waits in the queue's oldest chunk, and found nothing there. False in
-        a queue that has gone on to another lane and still reads the one before."""
+        """Tells whether it has looked at all that waits in the oldest chunk of a lane, and found nothing there."""
         standing = self._backlog.standing
-        ahead = standing.next(self._order, self._number)
-        if self._unseen or len(standing.readers) > 1 or (ahead is not None and ahead.row.chunk is chunk):
+        order = standing.order_of(chunk)
+        if self._unseen or order is None:
             return False
-        return not any(chunk.first_number <= number < chunk.first_number + len(chunk) for _, number in self._facts)
+        first, stop = (order, chunk.first_number), (order, chunk.first_number + len(chunk))
+        ahead = standing.next(self._order, self._number)
+        return (ahead is None or ahead.key >= stop) and not any(first <= key < stop for key in self._facts)
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
-    def note(self, record: RequeuedRecord, *, again: bool) -> None:
+    def note(self, place: Place, *, again: bool) -> None:
         """Notes that a record was requeued. It is looked at if it was with a member (``again``), or was not yet."""
         waiting = self._backlog.requeued.by_key
-        if again or record.key >= (self._order, self._number):
-            self._unseen[record.key] = None
+        if again or place[1:] >= (self._order, self._number):
+            heappush(self._unseen, place)
             if len(self._unseen) > 2 * len(waiting) + FOUND_ENOUGH:
-                self._unseen = {key: None for key in self._unseen if key in waiting}
+                self._unseen = [one for one in set(self._unseen) if one[1:] in waiting]
+                heapify(self._unseen)
 
-    def look(self, work: Overdue) -> bool:
-        """Looks for records, as far as this turn's work goes. Returns False if it did not get to those that may be the
-        next ones."""
+    def look(self, work: Overdue, until: int) -> bool:
+        """Looks for records, until so much of this turn's work is left. Returns False if it did not get to those that
+        may be the next ones."""
         backlog = self._backlog
-        while self._unseen:
-            if work.left <= 0:
-                return False
-            key = next(iter(self._unseen))
-            del self._unseen[key]
-            record = backlog.requeued.by_key.get(key)
+        self.next()  # what was found and is gone does not count as enough
+        while self._unseen and (len(self._heap) < FOUND_ENOUGH or self._unseen[0] < self._heap[0]):
+            if work.left <= until:
+                return bool(self._heap) and self._heap[0] < self._unseen[0]
+            record = backlog.requeued.by_key.get(heappop(self._unseen)[1:])
             if record is not None:
                 self._look_at(record, work)
         while len(self._heap) < FOUND_ENOUGH:
-            if work.left <= 0:
+            if work.left <= until:
                 return bool(self._heap)
             found = backlog.standing.next(self._order, self._number)
             if found is not None:
-                self._look_through(found, work)
+                self._look_through(found, work, until)
             elif backlog.has_fresh() and not backlog.sorts:
                 backlog.leave_standing(PASSED_AT_ONCE)
             else:
                 break
         return True
 
-    def _look_through(self, found: StandingRecord, work: Overdue) -> None:
+    def _look_through(self, found: StandingRecord, work: Overdue, until: int) -> None:
         """Looks at what stands in a row, from this record on."""
         cursor, row, index = found
         at: int | None = index
-        while at is not None and work.left > 0 and len(self._heap) < FOUND_ENOUGH:
+        while at is not None and work.left > until and len(self._heap) < FOUND_ENOUGH:
             self._look_at(StandingRecord(cursor, row, at), work)
             self._order, self._number = cursor.order, row.chunk.first_number + at + 1
             at = row.next(at + 1)

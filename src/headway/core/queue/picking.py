@@ -58,6 +58,8 @@ class Picking:
         self._of: dict[Subscription, Picker] = {}
         self.groups: Groups | None = None
         """None: no message of a group has come."""
+        self._offered = 0
+        """The number of records that left the backlog because they were offered to a member."""
 
     def __bool__(self) -> bool:
         return bool(self.pickers)
@@ -101,7 +103,7 @@ class Picking:
 
     def begin_groups(self, members: Mapping[Subscription, None]) -> None:
         """Keeps to groups from now on, because a message of one has come. Members have what they were given before."""
-        self.groups = Groups()
+        self.groups = Groups(self._backlog.find)
         if not self.pickers:
             self._begin(members)
         for picker in self.pickers.values():
@@ -134,18 +136,23 @@ class Picking:
             self.groups.clear()
 
     def _note(self, record: RequeuedRecord, again: bool) -> None:
+        place = record.place
         for picker in self.pickers.values():
             if picker.looks:
-                picker.note(record, again=again)
+                picker.note(place, again=again)
 
     def of(self, member: Subscription) -> Picker | None:
         """Returns the picker of a member, if that looks at records."""
         picker = self._of.get(member)
         return picker if picker is not None and picker.looks else None
 
-    def nobody_wants(self, chunk: Chunk) -> bool:
-        """Tells whether all pickers have looked at what stands in the chunk, and found nothing in it."""
-        pickers = [picker for picker in self.pickers.values() if picker.members]
+    def nobody_wants(self, chunk: Chunk, members: list[Subscription] | None) -> bool:
+        """Tells whether all pickers have looked at what stands in the chunk, and found nothing in it. ``members``:
+        those whose pickers count (None: all)."""
+        if members is None:
+            pickers = [picker for picker in self.pickers.values() if picker.members]
+        else:
+            pickers = [self._of[member] for member in members if member in self._of]
         return bool(pickers) and all(picker.looks and picker.has_refused(chunk) for picker in pickers)
 
     def takers(self, chunk: Chunk, members: list[Subscription]) -> list[Subscription]:
@@ -168,7 +175,7 @@ class Picking:
             owner = None if groups is None or facts.group is None else groups.owner(facts.group)
             if owner is None or owner is member or groups is None:
                 return Offer(found, place, facts, first=owner is None and facts.group is not None)
-            if groups.full:
+            if not groups.has_room(self._backlog.handed_records - self._offered):
                 break
             theirs = self._of[owner]
             groups.reserve(owner, place, facts, picker, wanted=theirs is picker or theirs.selects(found))
@@ -176,17 +183,13 @@ class Picking:
         return mine
 
     def _reserved(self, member: Subscription, groups: Groups) -> Offer | None:
-        while (first := groups.first(member)) is not None:
-            place, facts = first
-            found = self._backlog.find(*place[1:])
-            if found is not None:
-                return Offer(found, place, facts, reserved=True)
-            groups.taken(member)
-        return None
+        first = groups.first(member)
+        return None if first is None else Offer(*first, reserved=True)
 
     def done(self, member: Subscription, offer: Offer, *, got: bool) -> None:
         """Notes that a member got what it was offered, or that this was dropped."""
         groups, group = self.groups, offer.facts.group
+        self._offered += 1
         if groups is None:
             self._of[member].done()
             return

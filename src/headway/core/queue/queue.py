@@ -291,10 +291,12 @@ class Queue:
         ]  # fmt: skip
 
     def nobody_selects(self, chunk: Chunk) -> bool:
-        """Tells whether all records of the chunk that wait were looked at, and no member selects them."""
+        """Tells whether all records of the chunk that wait were looked at, and no member selects them. Where one
+        consumer gets all records, that is the only one that counts."""
         cursor = self.backlog.cursor
         fresh = cursor.chunk is chunk and cursor.position < chunk.stop
-        return not fresh and self.picking.nobody_wants(chunk)
+        only = self.members.eligible if self.members.single else None
+        return not fresh and self.picking.nobody_wants(chunk, only)
 
     def write_off(self, member: Subscription, reason: Reason, late_s: float) -> None:
         """Requeues the member's records. If no member takes records, drops the waiting ones that were not promised."""

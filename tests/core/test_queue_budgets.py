@@ -8,19 +8,18 @@ from collections.abc import Callable
 import pytest
 from tests.core.queue_wire import run_of
 from tests.core.queues_stage import QueueStage, filled, reader
-from tests.core.stage import STUCK, Stage
+from tests.core.stage import STUCK
 from tests.core.test_idle import steps
 
 from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
-from headway.core.consumer.effects import Resume
 from headway.core.consumer.session import Session
 from headway.core.governance.turn import HAND_OUT_WORK, POLICY_WORK, Turn
 from headway.core.queue import members
 from headway.core.queue.drops import Drops
 from headway.core.queue.queue import Queue
 from headway.core.routing.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, SORTED_WORK
-from headway.core.routing.registry import RESUME_WORK, Registry
+from headway.core.routing.registry import Registry
 
 MANY = 3000
 DEAD_LETTERS_A_TURN = OVERDUE_WORK // DEAD_LETTER_WORK
@@ -277,51 +276,6 @@ def test_a_consumer_gets_the_record_that_those_before_it_have_no_room_for() -> N
     assert reads.numbers == [0]
 
 
-def test_very_many_publishers_go_on_little_by_little() -> None:
-    stage = QueueStage(memory="64MB")
-    registry = stage.broker.registry
-    sessions = [stage.peer(f"p{number}").session for number in range(MANY)]
-    stage.turn()
-    for session in sessions:
-        registry.pause(session, stage.pool, stage.now)
-    stage.broker.take_effects()
-    registry.resume(stage.pool, stage.now)
-    told = [stage.broker.take_effects()]
-    while stage.broker.has_work:
-        stage.broker.flush(stage.now)
-        told.append(stage.broker.take_effects())
-    assert max(map(len, told)) == DEFERRED_WORK_MAX // RESUME_WORK
-    assert [effect.session for effects in told for effect in effects if isinstance(effect, Resume)] == sessions
-    assert not any(session.paused_by for session in sessions)
-
-
-def test_a_gate_that_only_its_own_client_has_left_is_found_without_a_look_at_all_who_wait() -> None:
-    def of(publishers: int) -> int:
-        stage = Stage("""
-        [[policy]]
-        name = "block"
-        topics = ["t"]
-        [[policy.rule]]
-        when = { lag_records = 1 }
-        then = "block_publishers"
-        """)  # fmt: skip
-        own = stage.consumer("own", "t", 1, reads=STUCK, buffer=0)
-        other = stage.consumer("other", "t", 1, reads=STUCK, buffer=0)
-        waiting = [own, *(stage.client(f"p{number}") for number in range(publishers))]
-        for _ in range(2):
-            waiting[1].publish("t", 0, 3, qos=1)
-            stage.run(1)
-        for client in waiting:
-            client.publish("t", 9, qos=1)
-        assert all(client.session.paused_by for client in waiting)
-        gate = other.session.subscriptions["t"]
-        lines = steps(lambda: stage.broker._ending.open_gate(gate, stage.now))
-        assert [client for client in waiting if not client.session.paused_by] == [own]
-        return lines
-
-    assert of(200) <= of(20) + 50
-
-
 def test_very_many_queues_of_one_publish_take_turns(turns: Callable[[Callable[[], int]], list[int]]) -> None:
     stage, count = QueueStage(), HAND_OUT_WORK
     consumer = stage.peer("consumer")
@@ -349,22 +303,6 @@ def test_queues_that_are_not_reached_in_a_turn_cost_it_nothing() -> None:
         return steps(lambda: stage.broker.flush(stage.now))
 
     assert of(6 * HAND_OUT_WORK) <= of(2 * HAND_OUT_WORK) + 50
-
-
-def test_a_queue_that_many_members_gate_is_asked_once_whether_it_holds_publishers_back() -> None:
-    def of(members: int) -> int:
-        stage = QueueStage()
-        consumer, publisher = stage.peer("consumer"), stage.peer("publisher")
-        queue = consumer.declare("q")
-        for number in range(members):
-            queue.feed.gates[consumer.consume("q", tag=f"tag {number}")] = stage.now
-        assert queue.feed.holds_back(publisher.session)
-        consumer.consume("q", tag="takes records")
-        lines = steps(lambda: queue.feed.holds_back(publisher.session))
-        assert not queue.feed.gated
-        return lines
-
-    assert of(200) <= 20 * of(20)
 
 
 def walked(stuck: int, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from bench.errors import PeerFailed
 from bench.wires.websocket import TEXT, Frames, frame, upgrade
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.embed.stage import config, play, turns
+from tests.embed.web import ask, served
 from tests.interop.raw import Raw
 from tests.interop.waiting import PATIENCE_S, holds
 from tests.interop.web import WebRaw
 
 from headway.embed import Broker
-from headway.embed.asgi.admittance import Admittance, Came
-from headway.embed.asgi.requests import Answer
 from headway.server.config import hash_password
 from headway.server.loop import memory_rss_bytes
-from headway.server.websocket import Refusal
 
 KEYED = [{"filter": "k/#", "key": "topic"}]
 PAYLOAD = b"x" * 1_000
@@ -38,49 +30,6 @@ class Page(WebRaw):
 
     def opened(self, port: int) -> None:
         self.frames = Frames(upgrade(self.sock, "/mqtt", f"127.0.0.1:{port}", "mqtt"))
-
-
-@asynccontextmanager
-async def served(app: Any, **more: Any) -> AsyncIterator[int]:
-    """Serves an application on this loop. Its port. The send buffers of its connections do not grow, as they do where
-    the kernel decides."""
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
-    sock.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", **more))
-    server.capture_signals = _no_signals  # type: ignore[method-assign]
-    serving = asyncio.create_task(server.serve([sock]))
-    await holds(lambda: server.started or serving.done())
-    try:
-        yield sock.getsockname()[1]
-    finally:
-        server.should_exit = True
-        server.force_exit = True
-        await serving
-
-
-@contextmanager
-def _no_signals() -> Iterator[None]:
-    yield
-
-
-Answered = tuple[int, bytes, dict[str, str]]
-
-
-def asked(port: int, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answered:
-    """Status, body and headers of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-    try:
-        chunked = body is not None and not isinstance(body, bytes)
-        connection.request(method, path, body, headers, encode_chunked=chunked)
-        answer = connection.getresponse()
-        return answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()}
-    finally:
-        connection.close()
-
-
-async def ask(port: int, *arguments: Any, **headers: str) -> Answered:
-    return await asyncio.to_thread(asked, port, *arguments, **headers)
 
 
 def test_pages_that_do_not_read_cost_the_program_nothing(tmp_path: Path) -> None:
@@ -265,152 +214,5 @@ def test_alone_it_lives_with_the_server(tmp_path: Path) -> None:
         await broker.asgi()({"type": "lifespan"}, receive, send)  # a broker is started once
         assert told == ["lifespan.startup.failed"]
         await turns()
-
-    play(story())
-
-
-# -- who may come in --------------------------------------------------------------------------------------------------
-
-HERE, AWAY = ("127.0.0.1", 5), ("192.0.2.7", 5)
-ANYBODY = {"listeners": {"asgi": {"allow_anonymous": True}}}
-OWN = {"listeners": {"asgi": {"origins": ["https://shop.example"]}}}
-USERS = {"auth": {"users": {"ann": hash_password("x")}}}
-
-
-@pytest.mark.parametrize(("settings", "client", "host", "origin", "path", "status"), [
-    ({}, HERE, "127.0.0.1:8000", None, "/v1/broker", 0),
-    ({}, HERE, "localhost", "http://localhost:8000", "/v1/broker", 0),
-    ({}, HERE, "localhost", "http://evil.example", "/v1/broker", 403),
-    ({}, HERE, "evil.example", None, "/v1/broker", 403),  # its name resolves to this machine
-    ({}, HERE, "evil.example", "http://evil.example", "/v1/broker", 403),
-    ({}, None, "localhost", None, "/v1/broker", 0),  # at a socket of the file system
-    ({}, AWAY, "192.0.2.1", None, "/v1/broker", 403),
-    ({}, AWAY, "192.0.2.1", None, "/v1/state/a", 403),
-    ({}, AWAY, "192.0.2.1", None, "/javascript/headway-view.js", 0),
-    (ANYBODY, AWAY, "192.0.2.1", None, "/v1/state/a", 0),
-    (ANYBODY, AWAY, "192.0.2.1", None, "/v1/broker", 403),
-    (ANYBODY, AWAY, "192.0.2.1", "http://evil.example", "/v1/state/a", 403),
-    (ANYBODY, HERE, "localhost", None, "/v1/broker", 0),
-    (OWN, HERE, "localhost", "https://shop.example", "/v1/broker", 0),
-    (OWN, HERE, "localhost", "http://localhost", "/v1/broker", 403),
-    (USERS, AWAY, "shop.example", None, "/v1/broker", 0),  # it has to log in
-    (USERS, AWAY, "shop.example", "http://evil.example", "/v1/broker", 403),
-    ({}, HERE, "not a host", None, "/v1/broker", 400),
-])  # fmt: skip
-def test_who_may_come_in(
-    tmp_path: Path, settings: dict[str, Any], client: Any, host: str, origin: str | None, path: str, status: int
-) -> None:
-    headers = [(b"host", host.encode())] + ([(b"origin", origin.encode())] if origin else [])
-    scope = {"type": "http", "root_path": "/headway", "path": f"/headway{path}", "headers": headers, "client": client}
-
-    async def story() -> None:
-        async with Broker(config(tmp_path) | settings) as broker:
-            engine = broker.running.engine
-            assert refused(lambda: Admittance().check_request(engine, Came(scope))) == status
-            if path == "/v1/state/a" or status == 400:  # the WebSocket is as open as data are
-                web = scope | {"path": "/headway/mqtt", "subprotocols": ["mqtt"]}
-                assert refused(lambda: Admittance().check_socket(engine, Came(web))) == status
-
-    play(story())
-
-
-def test_a_request_stays_one(tmp_path: Path) -> None:
-    """A header or a query with line ends in it, as a careless server may let through, becomes no second request; nor
-    does a body that is longer than its header says."""
-
-    async def story() -> None:
-        async with Broker(config(tmp_path)) as broker:
-            engine = broker.running.engine
-            honest = {"path": "/v1/state/a", "headers": [(b"host", b"localhost")], "client": HERE}
-            split = b"x\r\n\r\nDELETE /v1/clients/a HTTP/1.1"
-            headers = {"headers": [(b"host", b"localhost"), (b"x", split)]}
-            for wrong in (headers, {"query_string": split}, {"query_string": b"a b"}):
-                assert refused(lambda wrong=wrong: Admittance().check_request(engine, Came(honest | wrong))) == 400
-            hidden = b"DELETE /v1/clients/program HTTP/1.1\r\nHost: localhost\r\n\r\n"
-            gone = asyncio.get_running_loop().create_future()
-            sent: list[Any] = []
-
-            async def send(message: Any) -> None:
-                sent.append(message)
-
-            scope = honest | {"type": "http", "method": "POST", "path": "/v1/preview",
-                              "headers": [(b"host", b"localhost"), (b"content-length", b"2")]}  # fmt: skip
-            messages = iter([{"type": "http.request", "body": b"xx" + hidden}])
-
-            async def told() -> Any:
-                return next(messages, None) or await gone
-
-            await broker.asgi()(scope, told, send)
-            assert [one["status"] for one in sent if "status" in one] == [400]
-
-    play(story())
-
-
-def refused(check: Callable[[], object]) -> int:
-    try:
-        check()
-    except Refusal as no:
-        return no.status
-    return 0
-
-
-# -- answers ----------------------------------------------------------------------------------------------------------
-
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.mark.parametrize(("method", "data", "status", "body", "whole"), [
-    ("GET", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\n\r\nhello", 200, b"hello", True),
-    ("GET", CHUNKED + b"5\r\nhello\r\n1;x=y\r\n!\r\n0\r\n\r\n", 200, b"hello!", True),
-    ("GET", CHUNKED + b"5\r\nhello\r\n1", 200, b"hello", False),
-    ("GET", b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello", 200, b"hello", False),
-    ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 200, b"", True),
-    ("GET", b"HTTP/1.1 204 No Content\r\n\r\n", 204, b"", True),
-    ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", 304, b"", True),
-    ("GET", b"HTTP/1.1 200 OK\r\nConte", None, b"", False),
-])  # fmt: skip
-@given(piece=st.integers(1, 60))
-def test_an_answer_is_read_in_any_pieces(
-    method: str, data: bytes, status: int | None, body: bytes, whole: bool, piece: int
-) -> None:
-    answer, messages = Answer(method), []
-    for start in range(0, len(data), piece):
-        messages += answer.feed(data[start : start + piece])
-    assert answer.whole is whole
-    assert [one["status"] for one in messages[:1]] == ([] if status is None else [status])
-    assert b"".join(one["body"] for one in messages[1:]) == body
-
-
-def test_sockets_that_come_at_once_are_counted_before_they_are_accepted(tmp_path: Path) -> None:
-    """A web server whose ``send`` waits lets others in between."""
-
-    async def story() -> None:
-        async with Broker(config(tmp_path, listeners={"asgi": {"connections_max": 5}})) as broker:
-            app, over, said = broker.asgi(), asyncio.Event(), list[str]()
-
-            async def come() -> None:
-                first = iter([{"type": "websocket.connect"}])
-
-                async def receive() -> Any:
-                    for message in first:
-                        return message
-                    await over.wait()
-                    return {"type": "websocket.disconnect"}
-
-                async def send(message: Any) -> None:
-                    said.append(message["type"])
-                    await turns()
-
-                await app({
-                    "type": "websocket", "path": "/mqtt", "headers": [(b"host", b"localhost")],
-                    "client": ("127.0.0.1", 1), "subprotocols": ["mqtt"],
-                }, receive, send)  # fmt: skip
-
-            tasks = [asyncio.create_task(come()) for _ in range(20)]
-            await holds(lambda: len(said) == 20)
-            assert len(broker.running.engine.connections) == 5
-            assert said.count("websocket.close") == 15
-            over.set()
-            await asyncio.gather(*tasks)
 
     play(story())

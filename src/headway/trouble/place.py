@@ -9,8 +9,9 @@ import ipaddress
 import socket
 import ssl
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
+from headway.client.address_parts import open_tls, read_parts
 from headway.core.base import ConfigError
 
 PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 8083, "wss": 8084, "amqp": 5672, "amqps": 5671}
@@ -38,26 +39,17 @@ class Place(NamedTuple):
 
 def read_place(text: str, user: str | None = None, password: str | None = None, ca: str | None = None) -> Place:
     """Takes an address apart. Raises ConfigError, which does not repeat the login."""
-    try:
-        parts = urlsplit(text)
-        scheme, host, port = parts.scheme, parts.hostname, parts.port
-        options = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
-    except ValueError:
-        scheme, host, port, options = "", None, None, {}
-    if scheme not in PORTS or not host or port == 0 or options.keys() - {"ca"}:
-        shown = text.rpartition("@")[2]
-        raise ConfigError(f"{shown!r} is not the address of a broker, such as mqtt://127.0.0.1:1883; "
-                          f"its scheme is one of {', '.join(PORTS)}")  # fmt: skip
-    ca = options.get("ca", ca)
-    if ca and scheme not in WITH_TLS:
+    parts = read_parts(text, PORTS, ("ca",), f"; its scheme is one of {', '.join(PORTS)}")
+    scheme, host = parts.scheme, parts.host
+    files = parts.options or ({"ca": ca} if ca else {})
+    if files and scheme not in WITH_TLS:
         raise ConfigError(f"a CA is for {', '.join(sorted(WITH_TLS))}, and the address is {scheme}://{host}")
-    amqp = scheme.startswith("amqp")
     return Place(
-        PROTOCOLS.get(scheme, scheme.removesuffix("s")), host, port or PORTS[scheme],
-        (parts.path or PATHS[scheme]) if scheme in PATHS else None, _tls(ca, host) if scheme in WITH_TLS else None,
-        user if user is not None else None if parts.username is None else unquote(parts.username),
-        password if password is not None else None if parts.password is None else unquote(parts.password),
-        unquote(parts.path[1:]) or "/" if amqp else "/",
+        PROTOCOLS.get(scheme, scheme.removesuffix("s")), host, parts.port,
+        (parts.path or PATHS[scheme]) if scheme in PATHS else None,
+        open_tls(files, host) if scheme in WITH_TLS else None,
+        parts.user if user is None else user, parts.password if password is None else password,
+        unquote(parts.path[1:]) or "/" if scheme.startswith("amqp") else "/",
     )  # fmt: skip
 
 
@@ -68,10 +60,3 @@ def is_loopback(place: Place) -> bool:
     except OSError as error:
         raise ConfigError(f"{place.host} is not known: {error.strerror or error}") from None
     return all(ipaddress.ip_address(str(one[4][0]).partition("%")[0]).is_loopback for one in found)
-
-
-def _tls(ca: str | None, host: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca)
-    except OSError as error:  # ssl.SSLError is one
-        raise ConfigError(f"{ca} cannot be used for {host}: {error.strerror or error}") from None

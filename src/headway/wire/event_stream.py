@@ -20,6 +20,8 @@ from headway.core.message import (
     DELETE,
     DELTA,
     EVENT,
+    OUT_OF_FOCUS,
+    TOLD,
     TOLD_KEY,
     EncodedRun,
     Gap,
@@ -29,12 +31,10 @@ from headway.core.message import (
     compile_key,
     says_delete,
 )
+from headway.wire.dialect import PlainDialect
 from headway.wire.json_forms import properties_form, text_form
 
 END = b"\n\n"
-OUT_OF_FOCUS = "out_of_focus"
-OWN = "headway-"
-"""The beginning of the names of the broker's own user properties."""
 _DATA = b"data: "
 _encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -44,7 +44,7 @@ def event(name: str, told: dict[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(told))
 
 
-class EventStreamDialect(msgspec.Struct, frozen=True):
+class EventStreamDialect(PlainDialect, frozen=True):
     """The wire form of a subscription over server-sent events. ``key`` finds the key of each record."""
 
     key: str
@@ -53,26 +53,14 @@ class EventStreamDialect(msgspec.Struct, frozen=True):
     def form(self) -> object:
         return "server-sent events"
 
-    @property
-    def id_bytes(self) -> int:
-        return 0
-
-    @property
-    def bare(self) -> bool:
-        return False
-
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
-        parts, ends, at = [], [], 0
         properties = properties_form(run.properties, run.qos, retain=False)
         name = _name(run.properties)
         told_key = _told_key(run.properties, name)
-        for index, key in enumerate(compile_key(self.key).of_run(run)):
-            payload = run.payload(index)
-            frame = _frame(run.topic, key or told_key, properties, payload, first_sequence + index, name)
-            parts.append(frame)
-            at += len(frame)
-            ends.append(at)
-        return EncodedRun(b"".join(parts), ends)
+        return EncodedRun.of([
+            _frame(run.topic, key or told_key, properties, run.payload(index), first_sequence + index, name)
+            for index, key in enumerate(compile_key(self.key).of_run(run))
+        ])
 
     def decode(self, frame: bytes) -> Record:
         *_, line = (line for line in frame.split(b"\n") if line.startswith(_DATA))
@@ -132,7 +120,7 @@ def _gap(gap: Gap) -> bytes:
 
 def _figure(pair: tuple[str, str]) -> tuple[str, object]:
     name, value = pair
-    return name.removeprefix(OWN), int(value) if value.isdecimal() else value
+    return name.removeprefix(TOLD), int(value) if value.isdecimal() else value
 
 
 def _data(name: str, told: dict[str, Any]) -> bytes | None:

@@ -22,6 +22,8 @@ from headway.core.message import (
     DELTA,
     EVENT,
     NO_PROPERTIES,
+    OUT_OF_FOCUS,
+    TOLD,
     TOLD_KEY,
     EncodedRun,
     Properties,
@@ -31,11 +33,9 @@ from headway.core.message import (
 )
 from headway.core.message import Gap as SkippedRecords
 from headway.core.message import Record as Published
+from headway.wire.dialect import PlainDialect
 from headway.wire.remembered import Remembered
 
-OUT_OF_FOCUS = "out_of_focus"
-OWN = "headway-"
-"""The beginning of the names of the broker's own user properties."""
 _FRAME = Struct(">IBQHI")
 _SIZE = Struct(">I")
 _RECORD, _GAP, _MARK = range(3)
@@ -111,7 +111,7 @@ class _Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
     user: tuple[tuple[str, str], ...]
 
 
-class ProgramDialect(msgspec.Struct, frozen=True):
+class ProgramDialect(PlainDialect, frozen=True):
     """The form of a subscription in the program. ``key`` finds the key of each record; empty: they have none."""
 
     key: str
@@ -120,24 +120,13 @@ class ProgramDialect(msgspec.Struct, frozen=True):
     def form(self) -> object:
         return "program"
 
-    @property
-    def id_bytes(self) -> int:
-        return 0
-
-    @property
-    def bare(self) -> bool:
-        return False
-
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         head, told = _head(run.topic, run.properties, run.qos, retain=False)
-        parts, ends, at = [], [], 0
         keys = compile_key(self.key).of_run(run) if self.key else [None] * len(run)
-        for index, key in enumerate(keys):
-            frame = _frame(_RECORD, first_sequence + index, told if key is None else key, head, run.payload(index))
-            parts.append(frame)
-            at += len(frame)
-            ends.append(at)
-        return EncodedRun(b"".join(parts), ends)
+        return EncodedRun.of([
+            _frame(_RECORD, first_sequence + index, told if key is None else key, head, run.payload(index))
+            for index, key in enumerate(keys)
+        ])
 
     def decode(self, frame: bytes) -> Published:
         """Behind gaps, which selectors do not see."""
@@ -159,7 +148,7 @@ class ProgramDialect(msgspec.Struct, frozen=True):
     ) -> bytes:  # fmt: skip
         before = b"" if gap is None else _gap(gap)
         if not record.sequence and (mark := record.properties.user_value(EVENT)):
-            told = {name.removeprefix(OWN): _figure(value) for name, value in record.properties.user[1:]}
+            told = {name.removeprefix(TOLD): _figure(value) for name, value in record.properties.user[1:]}
             return before + _frame(_MARK, 0, None, _encode((mark, told)), b"")
         head, told_key = _head(record.topic, record.properties, record.qos, retain=retain)
         key = compile_key(self.key).of(record) if self.key else None

@@ -19,10 +19,9 @@ from headway.core.base import WorkSteps
 from headway.core.consumer import Feed
 from headway.core.delivery import ListedRecords, MarkedSnapshot
 from headway.core.log import Pool, State
-from headway.core.message import EVENT, TOLD_KEY, KeyExtractor, Properties, Record, Run
+from headway.core.message import EVENT, OUT_OF_FOCUS, TOLD_KEY, KeyExtractor, Properties, Record, Run
 from headway.core.routing import Registry
 
-OUT_OF_FOCUS = "out_of_focus"
 DELETES_MAX = 256
 """So many keys that have left are kept for subscribers that are behind. One that is further behind gets all anew."""
 BEGIN_WORK, LISTED_A_UNIT = 16, 64

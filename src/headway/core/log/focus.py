@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headway.core.log.state import State
-from headway.core.message import EVENT, TOLD_KEY, Properties, Record, is_delete
+from headway.core.message import EVENT, OUT_OF_FOCUS, TOLD_KEY, Properties, Record, is_delete
 
-OUT_OF_FOCUS = "out_of_focus"
 LOST_MAX = 256
 FOCUS_BYTES = LOST_MAX * 250
 """The memory of a focus, with ``LOST_MAX`` keys that were lost."""

@@ -1,6 +1,6 @@
 """Messages as records and runs; their topics, filters and keys."""
 
-from headway.core.message.deletes import DELETE, EVENT, is_delete, may_delete, says_delete
+from headway.core.message.deletes import DELETE, EVENT, OUT_OF_FOCUS, TOLD, is_delete, may_delete, says_delete
 from headway.core.message.job_patience import JOB_PATIENCE, job_patience_s, parse_patience
 from headway.core.message.keys import (
     MAX_KEY_CHARS,
@@ -56,8 +56,8 @@ __all__ = [
     "difference", "Durability", "EncodedRun", "Envelope", "EVENT", "field_reader", "FilterTrie", "Gap", "GROUP",
     "group_of", "GROUP_SEQUENCE", "has_wildcard", "is_deep", "is_delete", "JOB_PATIENCE", "job_patience_s",
     "JOURNALED", "KeyExtractor", "matcher", "matches", "MAX_KEY_CHARS", "may_delete", "MERGE", "merged",
-    "NO_PROPERTIES", "NOT_JSON", "overlaps", "parse_patience", "parse_shared_filter", "Properties",
+    "NO_PROPERTIES", "NOT_JSON", "OUT_OF_FOCUS", "overlaps", "parse_patience", "parse_shared_filter", "Properties",
     "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of", "Run", "says_delete", "says_merge",
-    "SCAN_BYTES", "SCAN_MAX", "table_name", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree", "TRANSIENT",
+    "SCAN_BYTES", "SCAN_MAX", "table_name", "TOLD", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree", "TRANSIENT",
     "TREE_LEVELS", "validate_filter", "validate_topic",
 ]

@@ -10,7 +10,11 @@ from operator import eq
 
 from headway.core.message.record import Properties, Record, Run
 
+TOLD = "headway-"
+"""The names of the broker's own user properties begin so."""
 EVENT = "headway-event"
+OUT_OF_FOCUS = "out_of_focus"
+"""An event: the key of the record does not match any more."""
 """The user property with which the broker tells what a record is, if it is not an ordinary one."""
 DELETE = "delete"
 _NO = frozenset({"false", "0", "no", "off"})

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -206,6 +207,11 @@ class EncodedRun(NamedTuple):
     ends: Sequence[int]
     holes: Sequence[int] | None = None
     expiries: Sequence[int] | None = None
+
+    @classmethod
+    def of(cls, frames: Sequence[bytes]) -> Self:
+        """Joins the frames of the records, which are the same for every consumer."""
+        return cls(b"".join(frames), list(accumulate(map(len, frames))))
 
 
 class Gap(NamedTuple):

@@ -15,19 +15,16 @@ from itertools import accumulate, repeat
 from operator import add, sub
 from typing import NamedTuple
 
-import msgspec
-
-from headway.core.message import EncodedRun, Gap, Properties, Record, Run, routing_key_of, topic_of
+from headway.core.message import TOLD, EncodedRun, Gap, Properties, Record, Run, routing_key_of, topic_of
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
 from headway.wire.amqp.properties import read, with_headers, write
 from headway.wire.amqp.scan import CONTENT
 from headway.wire.columns import equal_pieces
+from headway.wire.dialect import PlainDialect
 
 HEADER_LEAD_BYTES = len(CONTENT) + 8
 """Size of class, weight and body size, which come before the properties."""
 OFFSET = "x-headway-offset"
-TOLD = "headway-"
-"""The prefix of names with which the broker says what a record is."""
 REMEMBERED_BYTES_MAX = 256
 """Properties up to this size are cached when read."""
 _read_lately = lru_cache(1024)(read)
@@ -109,20 +106,12 @@ def properties_of(properties: Properties, qos: int) -> bytes:
     return write(properties, qos) if properties.native is None else properties.native
 
 
-class AmqpDialect(msgspec.Struct, frozen=True):
+class AmqpDialect(PlainDialect, frozen=True):
     """The form of queues, and of consumers of topics (``topics``), whose records say with ``offsets`` at which offset
     they stand. No run arrives in this form, so ``form`` is None."""
 
     topics: bool = False
     offsets: bool = False
-
-    @property
-    def form(self) -> object:
-        return None
-
-    @property
-    def id_bytes(self) -> int:
-        return 0
 
     @property
     def bare(self) -> bool:
@@ -201,4 +190,4 @@ def _encode_each(run: Run, raw: bytes, first_sequence: int) -> EncodedRun:
         properties = with_headers(raw, {**headers, OFFSET: first_sequence + number})
         body = run.payload(number)
         parts.append(Leads(run.exchange, run.topic, properties).lead(len(body)) + body)
-    return EncodedRun(b"".join(parts), list(accumulate(map(len, parts))))
+    return EncodedRun.of(parts)

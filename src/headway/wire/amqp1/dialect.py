@@ -12,8 +12,6 @@ from __future__ import annotations
 from itertools import accumulate
 from operator import sub
 
-import msgspec
-
 from headway.core.message import EncodedRun, Gap, Record, Run
 from headway.wire.amqp1.items import Content
 from headway.wire.amqp1.properties import (
@@ -28,20 +26,13 @@ from headway.wire.amqp1.properties import (
 )
 from headway.wire.amqp1.sections import Body, body_lead, split
 from headway.wire.columns import equal_pieces
+from headway.wire.dialect import PlainDialect
 
 
-class Amqp1Dialect(msgspec.Struct, frozen=True):
+class Amqp1Dialect(PlainDialect, frozen=True):
     """``offsets``: records say at which offset they stand."""
 
     offsets: bool = False
-
-    @property
-    def form(self) -> object:
-        return None
-
-    @property
-    def id_bytes(self) -> int:
-        return 0
 
     @property
     def bare(self) -> bool:
@@ -111,4 +102,4 @@ def _encode_each(run: Run, header: bytes, sections: bytes, kind: Body, first_seq
         payload = run.payload(number)
         told = {TOPIC: run.topic, OFFSET: first_sequence + number}
         parts.append(header + annotated(sections, told) + body_lead(kind, len(payload)) + payload)
-    return EncodedRun(b"".join(parts), list(accumulate(map(len, parts))))
+    return EncodedRun.of(parts)

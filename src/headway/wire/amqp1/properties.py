@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from headway.core.base import ProtocolError
-from headway.core.message import BadTopic, Properties, topic_of, validate_topic
+from headway.core.message import TOLD, BadTopic, Properties, topic_of, validate_topic
 from headway.wire.amqp1 import writing
 from headway.wire.amqp1.addresses import Kind, read_address
 from headway.wire.amqp1.items import Content
@@ -37,8 +37,6 @@ from headway.wire.common import KEPT, Address, CommonProperties, told_headers
 SECTIONS = f"{KEPT}sections"
 OPTION = "x-opt-headway-"
 TOPIC, OFFSET = f"{OPTION}topic", f"{OPTION}offset"
-TOLD = "headway-"
-"""The prefix of names with which the broker says what a record is."""
 GROUP, GROUP_SEQUENCE = "JMSXGroupID", "JMSXGroupSeq"
 MS_MAX = 0xFFFF_FFFF
 REMEMBERED_BYTES_MAX = 1024

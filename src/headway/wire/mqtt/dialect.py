@@ -17,15 +17,14 @@ from collections.abc import Iterator
 from itertools import repeat
 from math import ceil
 
-import msgspec
-
 from headway.core.message import NO_PROPERTIES, EncodedRun, Gap, Properties, Record, Run
+from headway.wire.dialect import PlainDialect
 from headway.wire.mqtt.decoder import FORMS
 from headway.wire.mqtt.primitives import MqttReader, read_topic, write_frame, write_text, write_varint
 from headway.wire.mqtt.properties import UserProperties, read_properties, write_message, write_user
 
 
-class MqttDialect(msgspec.Struct, frozen=True):
+class MqttDialect(PlainDialect, frozen=True):
     """The wire form of a subscription's messages.
 
     ``identifier`` is the subscription identifier; ``offsets`` adds each record's sequence as the user property *offset*
@@ -47,10 +46,6 @@ class MqttDialect(msgspec.Struct, frozen=True):
     @property
     def id_bytes(self) -> int:
         return 2
-
-    @property
-    def bare(self) -> bool:
-        return False
 
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         if run.form is not None and run.form == self.form:

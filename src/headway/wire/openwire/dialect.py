@@ -10,14 +10,15 @@ the same bytes. A consumer whose client keeps nothing has a lane of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import accumulate, repeat
+from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
 
-from headway.core.message import TOPICS, EncodedRun, Gap, Properties, Record, Run, routing_key_of, topic_of
+from headway.core.message import TOLD, TOPICS, EncodedRun, Gap, Properties, Record, Run, routing_key_of, topic_of
 from headway.wire.codecs import queue_form
 from headway.wire.common import CommonProperties, address_of
+from headway.wire.dialect import PlainDialect
 from headway.wire.openwire.advisory import FOLLOWED, write_structure
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.marshalling import Destination, FrameReader, MessageId, ObjectCache, ProducerId, write_cached
@@ -27,8 +28,6 @@ from headway.wire.openwire.primitives import ABSENT, i32, i64
 OWN_PRODUCER = ProducerId(OWN_ID, 0, 0)
 OFFSET = "x-headway-offset"
 RETAINED = "ActiveMQ.Retained"
-TOLD = "headway-"
-"""The prefix of names with which the broker says what a record is."""
 _HEAD = bytes((Type.MESSAGE_DISPATCH,)) + b"\0\0\0\0\0"
 _BODY_BYTES_MAX = 2**31 - 1
 
@@ -42,7 +41,7 @@ class _Parts(NamedTuple):
     sequence: int
 
 
-class OpenWireDialect(msgspec.Struct, frozen=True):
+class OpenWireDialect(PlainDialect, frozen=True):
     """``consumer``: the consumer's id, or its number, as it is written. ``wire``: the connection's form."""
 
     consumer: bytes
@@ -51,18 +50,6 @@ class OpenWireDialect(msgspec.Struct, frozen=True):
     shown_as: str = ""
     """The topic that all records seem to be of; empty: each is of its own."""
 
-    @property
-    def form(self) -> object:
-        return None
-
-    @property
-    def id_bytes(self) -> int:
-        return 0
-
-    @property
-    def bare(self) -> bool:
-        return False
-
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         common, destination = common_of(run), destination_of(run)
         sequences = range(first_sequence, first_sequence + len(run)) if first_sequence else repeat(0, len(run))
@@ -70,7 +57,7 @@ class OpenWireDialect(msgspec.Struct, frozen=True):
             self._frame(destination, common, run.properties, run.payload(index), sequence)
             for index, sequence in enumerate(sequences)
         ]
-        return EncodedRun(b"".join(frames), list(accumulate(map(len, frames))))
+        return EncodedRun.of(frames)
 
     def _frame(
         self, destination: Destination, common: CommonProperties, properties: Properties, payload: bytes,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -24,11 +23,11 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from demo.analysis import CANDIDATES, hindrance
-from demo.broker import BrokerFailed, BrokerProcess, config_text
+from demo.broker import BrokerProcess, config_text
 from demo.cast import CONFIRMED, CONSUMERS, PUBLISHER
 from demo.company import Actor, ActorFailed, Company, await_all
-from demo.live import VIEW, ViewFailed, Views, play_view
-from demo.main import EXIT_CANNOT, EXIT_INTERRUPTED, Stopped
+from demo.ending import EXIT_CANNOT, run_to_its_end
+from demo.live import VIEW, Views, play_view
 from demo.screen import Screen
 from headway.server.loop import called_as
 
@@ -37,7 +36,7 @@ SECONDS = 40.0
 READY_TIMEOUT_S = 60.0
 PLAYS = ("board-EWR", "desk-US", "frozen-EWR", "modem-JFK", "map")
 """These of the demo's consumers are enough for the lab, and leave two cores room for Spark."""
-ANSWER = Path(__file__).parent.parent / "examples" / "spark" / "answer.py"
+ANSWER = Path(__file__).parents[2] / "examples" / "spark" / "answer.py"
 MADE = (
     "ready.json", "journal", "lake", "archive", "answer", "health", "lab", "views", "broker.log", "views.log",
     "spark.log",
@@ -198,30 +197,15 @@ def main(args: Sequence[str]) -> int:
     if obstacle := hindrance():
         print(f"tour: {obstacle}", file=sys.stderr)
         return EXIT_CANNOT
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _stop)
+    return run_to_its_end("tour", options.out, lambda: _show(options, console))
+
+
+def _show(options: argparse.Namespace, console: Console) -> int:
     began = time.monotonic()
+    options.out.mkdir(parents=True, exist_ok=True)
     try:
-        options.out.mkdir(parents=True, exist_ok=True)
         Tour(console, not console.is_terminal, options.out.resolve(), options.seconds).run()
-        console.print(f"That took {time.monotonic() - began:.0f} s.")
-        return 0
     except StepFailed:
         return EXIT_CANNOT
-    except OSError as error:
-        print(f"tour: {error.filename or options.out}: {error.strerror}", file=sys.stderr)
-        return EXIT_CANNOT
-    except (BrokerFailed, ActorFailed, ViewFailed) as error:
-        print(f"tour: {error}", file=sys.stderr)
-        return EXIT_CANNOT
-    except (KeyboardInterrupt, Stopped):
-        print("ended early; nothing is left running", file=sys.stderr)
-        return EXIT_INTERRUPTED
-
-
-def _stop(_number: int, _frame: object) -> None:
-    raise Stopped
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    console.print(f"That took {time.monotonic() - began:.0f} s.")
+    return 0

@@ -72,7 +72,7 @@ def test_what_came_back_from_an_owner_and_is_gone_is_not_enough() -> None:
     healthy.consume("q", 1, acks=False)
     put(publisher, range(1, 201), "a")
     put(publisher, range(201, 202), "b")
-    stage.turn()
+    stage.run(1)
     assert healthy.numbers == [201]
     stuck.leave()
     stage.turn()

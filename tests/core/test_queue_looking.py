@@ -3,10 +3,15 @@ consumers select nothing of what waits."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 
 import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner
+
+from headway.core.base.errors import Reason
+from headway.core.queue.drops import PURGED_AT_ONCE
+from headway.core.routing.overdue import DROPPED_WORK, OVERDUE_WORK
 
 
 def flush(stage: QueueStage) -> None:
@@ -46,6 +51,43 @@ def test_one_that_has_much_to_look_at_holds_up_no_other(queue: str) -> None:
             flush(stage)
         assert healthy.numbers[-1:] == [number]
     assert stage.broker.has_work, "the other still looks"
+
+
+@pytest.mark.parametrize("came_back", [False, True], ids=["passed by a selector", "given back"])
+@pytest.mark.parametrize("how", ["discarded", "expired", "purged"])
+def test_very_many_that_wait_one_by_one_are_dropped_little_by_little(came_back: bool, how: str) -> None:
+    """A policy's discard of 300,000 took a tick of 6.7 s."""
+    stage = QueueStage(memory="64MB")
+    publisher = owner(stage, ttl_s=3600.0 if how == "expired" else None)
+    queue = stage.queue("q")
+    grey(publisher, "q", 3000)
+    stage.turn()
+    if came_back:
+        before = stage.peer("before", buffer=10**7)
+        before.consume("q", acks=False)
+        stage.turn()
+        before.leave()
+    else:
+        red(stage, "red", "q")
+    stage.run(1)
+    left = [queue.backlog.lag_records]
+    assert left == [3000]
+    if how == "discarded":
+        queue.drops.discard(2990, 0, Reason.DISCARDED)
+        left.append(queue.backlog.lag_records)
+    elif how == "expired":
+        stage.now += 3600.0
+        stage.broker.registry.ready_queues[queue] = None
+    else:
+        most, steps = PURGED_AT_ONCE, queue.purge()
+        assert next(steps) >= PURGED_AT_ONCE * DROPPED_WORK, "a turn goes by the work of a step"
+        assert queue.backlog.lag_records == 3000 - most
+        return
+    while stage.broker.has_work:
+        flush(stage)
+        left.append(queue.backlog.lag_records)
+    assert max(then - now for then, now in pairwise(left)) <= OVERDUE_WORK // DROPPED_WORK + 1
+    assert left[-1] == (10 if how == "discarded" else 0)
 
 
 def test_as_many_selectors_as_there_may_be_all_get_to_the_last() -> None:

@@ -16,6 +16,7 @@ from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
 from headway.core.routing.parts import SLICE_WORK, SLICES_PER_POOL
 from headway.server.amqp.channel import PORTION
+from headway.server.amqp.publisher import READ_WORK
 from headway.server.connections.turn_budget import BUDGET_WORK
 from headway.wire.amqp.codes import ReplyCode
 
@@ -96,6 +97,24 @@ def test_others_are_served_in_the_middle_of_a_run_for_many_lanes(house: House, c
     other.say(Basic.Consume(queue="q7", no_ack=True))
     found = [item.body for _, item in other.heard if isinstance(item, Content)]
     assert found == [b"%d" % number for number in range(5000)], "all of it, in order"
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_others_are_served_between_messages_with_headers_of_their_own(
+    house: House, client: Client, alike: bool
+) -> None:
+    """A thousand of them in one turn took 60 ms; those that are alike are read once."""
+    client.declare("q")
+    client.new()
+    registry = house.broker.registry
+    frames = [message(1, "q", b"x", headers={"n": 0 if alike else number}) for number in range(3000)]
+    send(client, *(frame for one in frames for frame in one))
+    before, steps = registry.totals.published_records, []
+    while house.pretended.once():
+        steps.append(registry.totals.published_records - before)
+        before = registry.totals.published_records
+    assert sum(steps) == 3000
+    assert alike is (max(steps) > BUDGET_WORK // READ_WORK)
 
 
 def test_a_client_that_is_gone_in_the_middle_publishes_no_more(house: House, client: Client) -> None:

@@ -190,7 +190,7 @@ class Dispatch:
                 break
             chunk, at = place_in_chunk(offer.found)
             reason = self._why_not(member, chunk, at, now)
-            if reason is not None and not self._drops.affordable_dead_letters(1):
+            if reason is not None and not self._drops.affordable_at_least(1):
                 break
             returning.left -= REQUEUED_WORK
             record = backlog.take(offer.found)
@@ -254,7 +254,7 @@ class Dispatch:
         if self._skips or chunk.soonest_s <= now or drops.expired(chunk, first, now):
             last, reason = self._alike(member, chunk, first, last, now)
             if reason is not None:
-                affordable = drops.affordable if reason is Reason.EXPIRED else drops.affordable_dead_letters
+                affordable = drops.affordable if reason is Reason.EXPIRED else drops.affordable_at_least
                 return drops.drop(affordable(last - first), reason)
         return self._send(member, cursor, chunk, first, last, now)
 

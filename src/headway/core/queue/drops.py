@@ -24,7 +24,7 @@ from headway.core.delivery import record_at
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.places import RequeuedRecord
-from headway.core.routing import DEAD_LETTER_WORK, Registry
+from headway.core.routing import DEAD_LETTER_WORK, DROPPED_WORK, Registry
 
 PURGED_AT_ONCE = 128
 """The number of requeued records in one step of a purge. A step of fresh records takes a chunk."""
@@ -81,6 +81,8 @@ class Drops:
         while done < records and backlog.next_requeued is not None:
             self.drop_out_of_order(backlog.pop(), reason)
             done += 1
+        if reason is not Reason.PURGED and self._terms.dead_letter_exchange is None:
+            self._registry.overdue.left -= DROPPED_WORK * done
         while done < records and backlog.has_fresh():
             cursor, chunk, first = backlog.fresh()
             last = min(first + records - done, len(chunk), cursor.end_number - chunk.first_number)
@@ -201,7 +203,7 @@ class Drops:
     def purge_some(self, most: int) -> tuple[int, int]:
         """Drops some of the waiting records, ``most`` at most. Returns how many it dropped, and the work of that."""
         backlog = self._backlog
-        records = work = PURGED_AT_ONCE
+        records, work = PURGED_AT_ONCE, PURGED_AT_ONCE * DROPPED_WORK
         if backlog.next_requeued is None and backlog.has_fresh():
             _, chunk, first = backlog.fresh()
             records, work = len(chunk) - first, CHUNK_WORK
@@ -264,21 +266,29 @@ class Drops:
         return 0
 
     def affordable(self, records: int) -> int:
-        """Returns how many of these records may be dropped in this turn. Only dead letters cost work."""
+        """Returns how many of these records may be dropped in this turn. Dead letters cost work, and records that wait
+        one by one."""
         left = self._registry.overdue.left
-        if self._terms.dead_letter_exchange is None or left <= 0:
+        if not self._cost or left <= 0:
             return records if left > 0 else 0
-        return min(records, max(1, left // DEAD_LETTER_WORK))
+        return min(records, max(1, left // self._cost))
+
+    @property
+    def _cost(self) -> int:
+        """The work of dropping the next record; 0: it goes with those that come after it."""
+        if self._terms.dead_letter_exchange is not None:
+            return DEAD_LETTER_WORK
+        return 0 if self._backlog.next_requeued is None else DROPPED_WORK
 
     # -- policies and pressure --------------------------------------------------------------------------------------
 
-    def affordable_dead_letters(self, records: int) -> int:
-        """Returns how many of these records may be dropped in this turn; all if they do not become dead letters."""
-        return records if self._terms.dead_letter_exchange is None else self.affordable(records)
+    def affordable_at_least(self, records: int) -> int:
+        """Returns how many of these records may be dropped in this turn; all if they cost no work."""
+        return self.affordable(records) if self._cost else records
 
     def _drop_some(self, records: int, reason: Reason) -> bool:
         """Drops as many of the next records as this turn has work left for. Returns False if that is none."""
-        some = self.affordable_dead_letters(records)
+        some = self.affordable_at_least(records)
         if not some:
             self._registry.overdue.put_off(self._queue, begun=True)
             return False

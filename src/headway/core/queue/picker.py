@@ -21,7 +21,7 @@ FOUND_ENOUGH = 64
 """A picker that has found so many looks no further."""
 PASSED_AT_ONCE = 64
 """The number of records that a cursor passes at once for a picker."""
-LOOKED_WORK = 8
+LOOKED_WORK = 32
 """The work of a look at a record."""
 BYTES_A_UNIT = 4096
 """So many bytes of a record that is looked at are one unit of work more."""

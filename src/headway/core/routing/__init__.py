@@ -4,7 +4,7 @@ from headway.core.routing.advisory import Advisories
 from headway.core.routing.bindings import KINDS, AmqTopic, Binding, Destination, frozen
 from headway.core.routing.exchange import EXCHANGE_BYTES, PREDECLARED, Exchange, Exchanges
 from headway.core.routing.expiring import Expiring
-from headway.core.routing.overdue import DEAD_LETTER_WORK, REQUEUED_WORK, SORTED_WORK, Overdue
+from headway.core.routing.overdue import DEAD_LETTER_WORK, DROPPED_WORK, REQUEUED_WORK, SORTED_WORK, Overdue
 from headway.core.routing.parts import part_of
 from headway.core.routing.publishing import Encoded, Published, PublishedRuns, PublishedSlice, Publishing
 from headway.core.routing.receipt_replies import ReceiptReplies
@@ -15,9 +15,8 @@ from headway.core.routing.router import COPIES
 from headway.core.routing.session_round import SessionRound
 
 __all__ = [
-    "Advisories", "AllowanceOf", "AmqTopic", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "Encoded",
-    "Exchange", "EXCHANGE_BYTES", "Exchanges", "Expiring", "frozen", "KINDS", "Limits", "Overdue", "part_of",
+    "Advisories", "AllowanceOf", "AmqTopic", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "DROPPED_WORK",
+    "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges", "Expiring", "frozen", "KINDS", "Limits", "Overdue", "part_of",
     "pause_reason", "PREDECLARED", "Published", "PublishedRuns", "PublishedSlice", "Publishing", "ReceiptReplies",
-    "Recharging", "RecordedTopics", "Registry", "Replay", "REQUEUED_WORK", "seen_before", "SessionRound",
-    "SORTED_WORK",
+    "Recharging", "RecordedTopics", "Registry", "Replay", "REQUEUED_WORK", "seen_before", "SessionRound", "SORTED_WORK",
 ]

@@ -1,7 +1,8 @@
 """Overdue work: work of queues on single records (dropping, sorting, handing out again) that is too much for one turn.
 
-Theory of operation. Dropping a record is little work, unless it becomes a dead letter, which is published anew. A
-requeued record is handed out by itself. So all queues together share a limited amount of such work in a turn. Queues
+Theory of operation. Dropping records is little work, unless they become dead letters, which are published anew, or
+wait one by one: those that were requeued, or that a selector has passed. A requeued record is handed out by itself. So
+all queues together share a limited amount of such work in a turn. Queues
 with more to do go on in the next turns; queues that did none in this turn come first. While a queue has records to drop
 or to sort, the broker reads no more records for it (``Broker.must_wait``). Otherwise their number could grow each turn.
 """
@@ -14,6 +15,8 @@ OVERDUE_WORK = 4096
 """The work of one turn, in the server's units (server/connections/turn_budget.py)."""
 DEAD_LETTER_WORK = 32
 """The work of publishing a dead letter."""
+DROPPED_WORK = 24
+"""The work of dropping a record that waits by itself."""
 REQUEUED_WORK = 8
 """The work of handing out a requeued record."""
 SORTED_WORK = 4

@@ -42,6 +42,9 @@ FACTS_MAX = 256
 """Decoded properties that are remembered."""
 FACTS_BYTES_MAX = 512
 """Size up to which encoded properties are remembered."""
+READ_WORK, READ_BYTES_A_UNIT = 8, 64
+"""The work of decoding properties that are not remembered, and so many of their bytes for one unit more: with a header
+of its own a message is ten times the work of one that is like the last."""
 
 
 class Publisher:
@@ -119,6 +122,7 @@ class Publisher:
         facts = self._facts.get(raw)
         if facts is None:
             facts = read(without_hidden(raw))
+            self._channel.peer.budget.left -= READ_WORK + len(raw) // READ_BYTES_A_UNIT
             if len(raw) <= FACTS_BYTES_MAX:
                 if len(self._facts) >= FACTS_MAX:
                     self._facts.clear()

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.core.queue_wire import run_of
-from tests.core.queues_stage import Peer, QueueStage, drained, reader, refused
+from tests.core.queues_stage import Peer, QueueStage, drained, reader
+from tests.core.refusals import refused
 from tests.sim.tape import NothingRecorded
 
 from headway.core.base.errors import Reason

@@ -8,6 +8,7 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner
 
 from headway.core.queue import groups, picker
+from headway.core.routing.overdue import OVERDUE_WORK
 from headway.core.telemetry.accounts import account
 
 
@@ -203,14 +204,15 @@ def test_selectors_and_groups() -> None:
     check(stage)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(24))
 def test_whoever_comes_and_goes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At any time a group's deliveries are with one consumer, who selects them; in the end, when all have left but one
     who takes everything, all were settled, once each."""
     rng, stage = Random(seed), QueueStage()
     monkeypatch.setattr(groups, "RESERVED_MAX", rng.choice((3, 2000)))
     monkeypatch.setattr(groups, "GROUPS_MAX", rng.choice((2, 10_000)))
-    monkeypatch.setattr(picker, "FOUND_ENOUGH", rng.choice((1, 64)))
+    monkeypatch.setattr(picker, "FOUND_ENOUGH", rng.choice((1, 3, 64)))
+    monkeypatch.setattr(picker, "LOOKED_WORK", rng.choice((32, OVERDUE_WORK // 3)))
     publisher, number, names = owner(stage, priorities=rng.choice((0, 0, 5))), 0, 0
     peers: list[Peer] = []
     group_of: dict[int, str | None] = {}

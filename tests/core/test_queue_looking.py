@@ -10,6 +10,7 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner
 
 from headway.core.base.errors import Reason
+from headway.core.queue import picker
 from headway.core.queue.drops import PURGED_AT_ONCE
 from headway.core.routing.overdue import DROPPED_WORK, OVERDUE_WORK
 
@@ -167,3 +168,28 @@ def test_what_nobody_selects_gives_way_and_others_go_on(how: str) -> None:
         stage.run(1)
     assert (sent, hears.numbers) == (30, [*range(30)])
     assert stage.counts("q")["memory_limit"] > 500
+
+
+def test_what_came_back_does_not_overtake_what_was_not_looked_at_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One picker is far ahead, and its member gives all back. Another picker, which has found nothing of it before,
+    finds the records in their order."""
+    monkeypatch.setattr(picker, "FOUND_ENOUGH", 3)
+    stage = QueueStage()
+    publisher = owner(stage)
+    late = stage.peer("late")
+    late.consume("q", 8, acks=False, selector="n > 0")
+    for number in range(1, 40):
+        colour = "red" if number > 20 else "blue"
+        publisher.publish("q", number, 1, user=(("n", str(number)), ("colour", colour)))
+    stage.run(1)
+    red = stage.peer("red")
+    red.consume("q", 100, acks=False, selector="colour = 'red'")
+    stage.run(1)
+    assert red.numbers == list(range(21, 40))
+    for delivery in red.ids():
+        red.nack(delivery, requeue=True)
+    red.leave()
+    while len(late.numbers) < 39:
+        stage.run(0.1)
+        late.ack(*late.ids())
+    assert late.numbers == list(range(1, 40))

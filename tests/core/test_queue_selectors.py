@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.core.queues_stage import Peer, QueueStage, drained, owner, refused
+from tests.core.queues_stage import Peer, QueueStage, drained, owner
+from tests.core.refusals import refused
 
 from headway.core.base.errors import Reason
 from headway.core.queue import picker, picking

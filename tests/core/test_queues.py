@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.core.queues_stage import Peer, QueueStage, drained, purged, reader, refused
+from tests.core.queues_stage import Peer, QueueStage, drained, purged, reader
+from tests.core.refusals import refused
 
 from headway.core.base.errors import Reason, Refused
 from headway.core.clients.queues import QUEUES_MAX, Queues

@@ -149,8 +149,9 @@ class Dispatch:
                 if picking.groups is not None:
                     waited = [member for member in picking.with_reserved(picker) if has_room(member, now)]
                     ready = list(dict.fromkeys(waited + ready))
-                left = returning.left
-                if ready and (self._serve(picker, ready, budget, part, now) or returning.left < left):
+                left, found = returning.left, picker.handed_records
+                if ready and (self._serve(picker, ready, budget, part, now)
+                              or returning.left < left or picker.handed_records > found):  # it looked, or reserved
                     picking.had_its_turn(picker)
                     served = True
                 stuck = stuck or not ready or (picking.groups is not None and bool(picking.groups.reserved))

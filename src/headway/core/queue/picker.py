@@ -118,33 +118,48 @@ class Picker:
                 heapify(self._unseen)
 
     def look(self, work: Overdue, until: int) -> bool:
-        """Looks for records, until so much of this turn's work is left. Returns False if it did not get to those that
-        may be the next ones."""
+        """Looks for records in their order, until so much of this turn's work is left. Returns False if it did not get
+        to those that may be the next ones."""
         backlog = self._backlog
         self.next()  # what was found and is gone does not count as enough
-        while self._unseen and (len(self._heap) < FOUND_ENOUGH or self._unseen[0] < self._heap[0]):
-            if work.left <= until:
-                return bool(self._heap) and self._heap[0] < self._unseen[0]
-            record = backlog.requeued.by_key.get(heappop(self._unseen)[1:])
-            if record is not None:
-                self._look_at(record, work)
-        while len(self._heap) < FOUND_ENOUGH:
-            if work.left <= until:
-                return bool(self._heap)
-            found = backlog.standing.next(self._order, self._number)
-            if found is not None:
-                self._look_through(found, work, until)
-            elif backlog.has_fresh() and not backlog.sorts:
+        standing = backlog.standing.next(self._order, self._number)
+        while True:
+            if not self._unseen and standing is None:
+                if len(self._heap) >= FOUND_ENOUGH or backlog.sorts or not backlog.has_fresh():
+                    return True
+                if work.left <= until:
+                    return bool(self._heap)
                 backlog.leave_standing(PASSED_AT_ONCE)
+                standing = backlog.standing.next(self._order, self._number)
+                continue
+            first = standing
+            if standing is None or (self._unseen and self._unseen[0] < (0, *standing.key)):
+                first = None
+            place = self._unseen[0] if first is None else (0, *first.key)
+            if not self._worth_a_look(place):
+                return True
+            if work.left <= until:
+                return bool(self._heap) and self._heap[0] < place
+            if first is None:
+                record = backlog.requeued.by_key.get(heappop(self._unseen)[1:])
+                if record is not None:
+                    self._look_at(record, work)
             else:
-                break
-        return True
+                self._look_through(first, work, until)
+                standing = backlog.standing.next(self._order, self._number)
+
+    def _worth_a_look(self, place: Place) -> bool:
+        """Tells whether too little was found, or what was found comes after this place."""
+        return len(self._heap) < FOUND_ENOUGH or place < self._heap[0]
 
     def _look_through(self, found: StandingRecord, work: Overdue, until: int) -> None:
-        """Looks at what stands in a row, from this record on."""
+        """Looks at what stands in a row, from this record on, as far as nothing that was requeued comes before."""
         cursor, row, index = found
         at: int | None = index
-        while at is not None and work.left > until and len(self._heap) < FOUND_ENOUGH:
+        while at is not None and work.left > until:
+            place = (0, cursor.order, row.chunk.first_number + at)
+            if not self._worth_a_look(place) or (self._unseen and self._unseen[0] < place):
+                return
             self._look_at(StandingRecord(cursor, row, at), work)
             self._order, self._number = cursor.order, row.chunk.first_number + at + 1
             at = row.next(at + 1)

@@ -98,7 +98,8 @@ class Picking:
         """Begins with these members, which have no selectors."""
         self._backlog.on_put = self._note
         plain = self.pickers[None] = Picker(None, self._backlog, grouped=self.groups is not None)
-        plain.ring, plain.members = dict(members), len(members)
+        plain.ring = {member: None for member in members if member not in member.session.aside}
+        plain.members = len(members)
         self._of = dict.fromkeys(members, plain)
 
     def begin_groups(self, members: Mapping[Subscription, None]) -> None:
@@ -222,6 +223,10 @@ class Picking:
     def offer_again(self, member: Subscription) -> None:
         """Offers records to a member that was set aside."""
         self._of[member].ring[member] = None
+
+    def offers(self, member: Subscription) -> bool:
+        """Tells whether records are offered to a member."""
+        return member in self._of[member].ring
 
     def set_aside(self, member: Subscription) -> None:
         self._of[member].ring.pop(member, None)

@@ -25,3 +25,4 @@ ConfiguredAdminOption = Annotated[
 MasterOption = Annotated[str, typer.Option("--master", metavar="URL", help="local[N], or spark://HOST:PORT.")]
 MemoryOption = Annotated[str, typer.Option("--memory", metavar="SIZE", help="For Spark's driver, such as 2g.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Let Spark say all it has to say.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]

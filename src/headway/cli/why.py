@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 import difflib
+import json
 import time
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from headway.cli import figures
-from headway.cli.admin import AdminClient
+from headway.cli.admin import AdminClient, NotFound
+from headway.cli.errors import NOTHING_FOUND, plainly, say
+from headway.cli.options import AdminOption, CaOption, JsonOption
 from headway.console import printable
 from headway.core.base import ConfigError, format_duration
+
+
+@plainly
+def why(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The client's name (MQTT client id).", show_default=False)
+    ],
+    admin: AdminOption = None,
+    ca: CaOption = None,
+    as_json: JsonOption = False,
+    last: Annotated[int, typer.Option("--last", "-n", min=1, help="At most N verdicts.")] = 5,
+) -> None:
+    """Explains the decisions about a client, also long after it was disconnected.
+
+    \b
+    Examples:
+      headway why display-7
+      headway why display-7 --json | jq '.verdicts[0].readings'
+    """
+    broker = AdminClient(admin, ca=ca)
+    try:
+        answer = broker.why(name)
+    except NotFound as error:
+        names = near(broker, name)
+        say(str(error) + (f" (did you mean {', '.join(names)}?)" if names else ""))
+        raise typer.Exit(NOTHING_FOUND) from None
+    if as_json:
+        typer.echo(json.dumps(answer, indent=2))
+    else:
+        tell(Console(), answer, last)
 
 
 def tell(console: Console, answer: dict[str, Any], last: int) -> None:

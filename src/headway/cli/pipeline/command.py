@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.archive import archive
 from headway.cli.errors import needing, plainly
 from headway.cli.options import MasterOption, MemoryOption, VerboseOption
-from headway.cli.views import views
+from headway.cli.pipeline.archive import archive
+from headway.cli.pipeline.views import views
 from headway.console import many, printable
 from headway.core.base import format_duration
 

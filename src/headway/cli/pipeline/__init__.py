@@ -1,0 +1,1 @@
+"""`headway pipeline`: what telemetry says of slow consumers; views of topics."""

@@ -81,7 +81,9 @@ class ByteStream(ABC):
 
     @abstractmethod
     def send(self, views: Sequence[Buffer]) -> int:
-        """Returns how many bytes were taken."""
+        """Returns how many bytes were taken. It raises only if none were: what was taken before an error may have
+        reached the peer, and counts as sent. The next call finds the error again. So it is with ``send_pieces`` and
+        ``send_file``."""
 
     @abstractmethod
     def send_pieces(self, data: Buffer, piece_bytes: int) -> int:
@@ -174,6 +176,9 @@ def send_pieces(sock: socket.socket, data: Buffer, piece_bytes: int) -> int:
                 break
     except BlockingIOError:
         pass
+    except OSError:
+        if not taken:
+            raise
     return taken
 
 

@@ -169,16 +169,17 @@ class TlsStream(ByteStream):
                 waiting += write(content)
                 records.append(read())
                 if waiting >= batch:
-                    taken += waiting
                     whole_batch = self._send(records)
+                    taken += waiting
                     waiting, batch, records = 0, 0, []
                     if not whole_batch:
                         return taken
             if records:
-                taken += waiting
                 self._send(records)
-        except ssl.SSLError as error:
-            raise worded(error, opening=False) from None
+                taken += waiting
+        except OSError as error:
+            if not taken:
+                raise _told(error) from None
         finally:
             self._marks.note(self._wire_bytes, taken)
         return taken
@@ -189,12 +190,14 @@ class TlsStream(ByteStream):
         view, taken = memoryview(data), 0
         try:
             while taken < len(view) and not self._rest:
-                taken += self._tls.write(view[taken : taken + SMALL_RECORD_BYTES])
+                count = self._tls.write(view[taken : taken + SMALL_RECORD_BYTES])
                 record = self._outgoing.read()
                 self._wire_bytes += len(record)
                 self._rest = record[send_pieces(self.sock, record, piece_bytes) :]
-        except ssl.SSLError as error:
-            raise worded(error, opening=False) from None
+                taken += count
+        except OSError as error:
+            if not taken:
+                raise _told(error) from None
         finally:
             self._marks.note(self._wire_bytes, taken)
         return taken
@@ -204,11 +207,11 @@ class TlsStream(ByteStream):
         while taken < count and (not self._rest or self._push()):
             try:
                 data = handle.read(start + taken, start + min(count, taken + BATCH_BYTES))
+                taken += self.send((data,))
             except OSError:
                 if taken:
-                    break  # what was sent counts; the next call finds the fault again
+                    break
                 raise
-            taken += self.send((data,))
         return taken
 
     def be_frugal(self, frugal: bool) -> None:
@@ -287,3 +290,7 @@ class TlsStream(ByteStream):
         """Has OpenSSL write that no more follows."""
         with suppress(ssl.SSLError):  # the client's own goodbye has not come
             self._tls.unwrap()
+
+
+def _told(error: OSError) -> OSError:
+    return worded(error, opening=False) if isinstance(error, ssl.SSLError) else error

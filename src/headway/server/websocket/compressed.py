@@ -62,21 +62,19 @@ class CompressedStream(WebSocketStream):
         while taken < len(data):
             piece = data[taken : taken + PIECE_BYTES]
             frame = self._shared.frame(piece) if len(piece) >= PIECE_BYTES_MIN else None
-            if frame is not None:
-                self._overhead_bytes -= len(piece)
-                taken += len(piece)
-                self._send_frame(frame, piece_bytes)
-            else:
-                try:
+            try:
+                if frame is not None:
+                    self._send_frame(frame, piece_bytes)
+                    self._overhead_bytes -= len(piece)
+                    count = len(piece)
+                else:
                     count = self._send_clear(piece, piece_bytes)
-                except BlockingIOError:
-                    if not taken:
-                        raise
-                    return taken
-                taken += count
-                if count < len(piece):
-                    return taken
-            if self.unsent:
+            except OSError:
+                if not taken:
+                    raise
+                return taken
+            taken += count
+            if count < len(piece) or self.unsent:
                 return taken
         return taken
 

@@ -91,7 +91,7 @@ def test_a_service_that_cannot_be_reached_is_away(when_away: str, caplog: pytest
         hook.close()
 
     asyncio.run(play())
-    (line,) = [record.message for record in caplog.records]  # once
+    (line,) = caplog.messages  # once
     assert "cannot be reached" in line
     assert ("refused" if when_away == "deny" else "allowed") in line
     assert "secret" not in line

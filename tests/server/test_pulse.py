@@ -118,7 +118,7 @@ def test_the_log_says_it_now_and_then(pulse: Pulse, clock: Clock, caplog: pytest
         works(pulse, clock, "turn", 0.5)
         beats(pulse, clock)
     assert 1 < len(caplog.records) <= 1 + 30 * 0.5 / SAID_EVERY_S
-    assert "times)" in caplog.records[-1].message
+    assert "times)" in caplog.messages[-1]
     caplog.clear()
     works(pulse, clock, "turn", 0.09)
     clock.now += SAID_EVERY_S

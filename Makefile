@@ -17,14 +17,15 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
-.PHONY: help setup serve demo tour test suite bench judge crash soak mutants lint style types lock clean mosquitto browser \
-	java jms
+.PHONY: help setup serve demo tour test test-spark suite bench judge crash soak mutants lint style types lock clean \
+	mosquitto browser java jms
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
 	@echo "make tour    for data engineers: recorded flights, Spark, a view, an archive, reports (six minutes; needs Java)"
 	@echo "make serve   a broker on mqtt://127.0.0.1:1883, for AMQP on :5672, STOMP on :61613, JMS on :61616; console: http://127.0.0.1:9883/"
-	@echo "make test    lint, types and every test (twenty minutes on two cores)"
+	@echo "make test    lint, types and every test but those of the pipeline on Spark (ten minutes on two cores)"
+	@echo "make test-spark    the tests of the pipeline on Spark (a quarter of an hour; needs Java)"
 	@echo "make soak    what takes longer: canaries beside every kind of trouble, hundreds of seeds (a quarter of an hour)"
 	@echo "make crash   kills the broker fifty times under load; nothing confirmed may be lost (two minutes)"
 	@echo "make mutants a hundred small faults put into the core, one at a time: do the tests notice? (an hour)"
@@ -62,13 +63,18 @@ types: $(SPARK_STAMP)
 test: style mosquitto browser java jms
 	@$(MAKE) -j 2 suite types
 
-# Four workers on two cores, as each waits for others now and then; one has all that shares a Spark session
-# (tests/conftest.py). JOBS=0: one after the other.
+# Four workers on two cores, as each waits for others now and then. JOBS=0: one after the other.
 # Compiled first: hundreds of processes are started, and where PYTHONDONTWRITEBYTECODE is set each would compile it all.
 # pytest compiles what it runs in its own way, in each worker; it may keep that for the next time.
+PYTEST = $(BIN)/python -m compileall -q src tests bench demo && \
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(or $(JOBS),4) --dist loadfile
+
 suite: $(SPARK_STAMP) $(PROTON_STAMP)
-	@$(BIN)/python -m compileall -q src tests bench demo
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(or $(JOBS),4) --dist loadfile $(ARGS)
+	@$(PYTEST) --ignore tests/pipeline $(ARGS)
+
+# One worker has all that shares a Spark session (tests/conftest.py).
+test-spark: $(SPARK_STAMP) java
+	@$(PYTEST) tests/pipeline $(ARGS)
 
 bench: $(STAMP)
 	@exec $(BIN)/python -m bench all --json bench.json --plots docs/plots $(ARGS)

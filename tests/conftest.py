@@ -1,5 +1,5 @@
-"""Who runs what when several run at once: ``make test`` has four workers (``pytest -n 4 --dist loadfile``), as each
-waits for others now and then.
+"""Who runs what when several run at once: ``make test`` and ``make test-spark`` have four workers each
+(``pytest -n 4 --dist loadfile``), as each waits for others now and then.
 
 Rules:
 - All tests that share the Spark session go to one worker, so that there is one JVM for all of them. So do those that

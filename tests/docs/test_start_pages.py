@@ -23,6 +23,7 @@ LIMIT_S = 300
 BEGIN = "set -eu; trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT"
 OWN_NETWORK = ["unshare", "--map-root-user", "--net", "--", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 OPEN = """
+until {python} -c 'import urllib.request as r; r.urlopen("{url}")' 2>/dev/null; do sleep 0.1; done
 {chromium} --headless --no-sandbox --disable-gpu --user-data-dir=browser '{url}' >/dev/null 2>&1 &
 timeout 120 {python} -m tests.docs.told '{last}'
 """

@@ -269,13 +269,13 @@ class BasePeer(ABC, Generic[Item]):
 
     @property
     def buffered_bytes(self) -> int:
-        return self.decoder.buffered_bytes
+        return self.decoder.buffered_bytes + self.decoder.overhead_bytes
 
     def partial_packet(self) -> PartialPacket:
         decoder = self.decoder
         if decoder.waits:
-            return PartialPacket(0, 0, decoder.packets)  # nothing more is read before these items are handled
-        return PartialPacket(decoder.buffered_bytes, decoder.missing_bytes, decoder.packets)
+            return PartialPacket(0, 0, decoder.oldest)  # nothing more is read before these items are handled
+        return PartialPacket(self.buffered_bytes, decoder.missing_bytes, decoder.oldest, decoder.unknown_bytes)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused, moved
 from headway.core.message import Run
 from headway.core.permission import NOBODY, Identity
-from headway.server.connections import ITEMS_MAX, Connection, PartialPacket, PendingReplies, TurnBudget
+from headway.server.connections import END_WORK, ITEMS_MAX, Connection, PartialPacket, PendingReplies, TurnBudget
 from headway.server.logins import Attempt, Refusal
 from headway.server.peers.states import CLOSED, CLOSING, GREETING, MOVES, OPEN, WAITING, ClientState
 from headway.server.transport import Buffer
@@ -347,6 +347,7 @@ class BasePeer(ABC, Generic[Item]):
 
     def connection_lost(self, reason: Reason) -> None:
         self.become(CLOSED)
+        self.budget.left -= END_WORK  # if the client has asked for it
         self.over()
         session, self.session = self.session, None
         if session is not None:

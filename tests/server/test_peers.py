@@ -17,7 +17,7 @@ Item = Run | bytes
 class Letters:
     """Each byte is an item; a point is a record, and a question mark is no byte of the protocol."""
 
-    waits, buffered_bytes, missing_bytes = False, 0, 0
+    waits, buffered_bytes, overhead_bytes, missing_bytes, unknown_bytes, oldest = False, 0, 0, 0, 0, 0
 
     def __init__(self) -> None:
         self.error: ProtocolError | None = None

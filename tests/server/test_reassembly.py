@@ -130,3 +130,72 @@ def test_all_wait_for_more_and_one_of_them_goes_on() -> None:
     for line in lines:
         reassembly.update(line, PartialPacket(200_000, 4_000_000, 0), 0.1)  # type: ignore[arg-type]
     assert sum(not line.held for line in lines) == 1
+
+
+class Trickle:
+    """A connection whose packets tell their sizes only at their ends. Each read brings a piece, and no packet ends."""
+
+    def __init__(self, reassembly: Reassembly, most: int) -> None:
+        self.reassembly = reassembly
+        self.most = most
+        self.partial_bytes = self.bytes = self.oldest = 0
+        self.read_bytes = 262_144
+        self.held: set[str] = set()
+
+    def pause_reading(self, why: str) -> None:
+        self.held.add(why)
+
+    def resume_reading(self, why: str) -> None:
+        self.held.discard(why)
+
+    def send(self, now: float, size: int = 1 << 62, *, end: int = 0) -> bool:
+        """``end``: the oldest packet of a size becomes whole. False: it is not read, or its packet is refused."""
+        if self.held or self.bytes >= self.most:
+            return False
+        self.bytes += min(size, self.reassembly.limit_of(self)) - end  # type: ignore[arg-type]
+        self.oldest += end > 0
+        part: Any = PartialPacket(self.bytes, 0, self.oldest, self.most - self.bytes)
+        self.reassembly.update(self, part, now)  # type: ignore[arg-type]
+        return True
+
+
+def test_packets_that_never_end_stay_within_the_memory_and_the_largest_packet() -> None:
+    pool, reassembly = a_pool()
+    lines = [Trickle(reassembly, 2 * MB) for _ in range(100)]
+    for _ in range(200):
+        for line in lines:
+            line.send(0.0)
+    assert pool.clients_bytes <= reassembly.limit_bytes + 2 * MB + 262_144 + 100 * SMALL_BYTES
+
+
+def test_who_lets_packets_grow_slowly_is_found_and_the_others_go_on() -> None:
+    """Each asks for a little more now and then. Time in which it waits itself does not count."""
+    _, reassembly = a_pool()
+    lines = [Trickle(reassembly, 16 * MB) for _ in range(20)]
+    good = Line(reassembly, 2 * MB)
+    for _ in range(100):
+        for line in lines:
+            line.send(0.0)
+    good.send(0.0)
+    assert good.held
+    for second in range(20 * 60):
+        for line in lines:
+            line.send(second, 1)
+        for line, _ in reassembly.overdue(second):
+            assert not line.held
+            reassembly.remove(line, second)
+            lines.remove(line)  # type: ignore[arg-type]
+        if not good.held:
+            break
+    assert not good.held
+    assert second < 20 * 60 - 1
+
+
+def test_a_packet_that_becomes_whole_does_not_give_away_what_the_others_hold() -> None:
+    """AMQP 1.0: one link's message never ends, and another's have ends all the time."""
+    pool, reassembly = a_pool()
+    lines = [Trickle(reassembly, 2 * MB) for _ in range(100)]
+    for _ in range(200):
+        for line in lines:
+            line.send(0.0, end=1)
+    assert pool.clients_bytes <= reassembly.limit_bytes + 2 * MB + 262_144 + 100 * SMALL_BYTES

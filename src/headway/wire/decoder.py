@@ -40,9 +40,24 @@ class Decoder(ABC, Generic[Item]):
         return len(self.tail.data)
 
     @property
+    def overhead_bytes(self) -> int:
+        """The memory of what was read of these packets already."""
+        return 0
+
+    @property
     def missing_bytes(self) -> int:
         """Bytes of these packets that are still to come, as far as is known."""
         return self.tail.missing_bytes
+
+    @property
+    def unknown_bytes(self) -> int:
+        """The most that may come besides, of packets whose sizes are known only at their ends."""
+        return 0
+
+    @property
+    def oldest(self) -> int:
+        """The number of the incomplete packet that began first."""
+        return self.packets
 
     @property
     def waits(self) -> bool:

@@ -160,7 +160,7 @@ class QueueFeeds:
         return work
 
     def _feed(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, names: str) -> Feed:
-        key = FeedKey(names, terms.selector, dialect, pool, 0, name if terms.refuses else None)
+        key = FeedKey(names, terms.selector, dialect, pool, terms.exclude, name if terms.refuses else None)
         feed = self._router.feeds.get(key)
         if feed is None:
             feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)

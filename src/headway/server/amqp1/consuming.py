@@ -24,6 +24,7 @@ from headway.core.queue import Queue, filter_of, queue_behind
 from headway.server.amqp1.faults import LinkFault
 from headway.server.amqp1.terminus import Node, Place, Wishes, filter_under, place_of, wishes_of
 from headway.server.connections import SUBSCRIBE_WORK
+from headway.server.peers import check_no_local
 from headway.server.protocols import QUEUES
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.dialect import Amqp1Dialect
@@ -79,6 +80,7 @@ class ConsumingLink:
         place = place_of(peer.engine, source.address, source.capabilities, filter=True)
         if place.node is Node.QUEUE:
             self._consume(peer.queues.consumed(place.name), parse_options(wishes.options, Use.QUEUE))
+            wishes = wishes.without_no_local()
         elif self._is_durable(source):
             self._consume_durably(place, source, wishes)
         elif place.node is Node.TOPIC:
@@ -87,7 +89,7 @@ class ConsumingLink:
             self._read(filter_under(place, wishes.binding or place.key), wishes)
         else:
             options = parse_options(wishes.options, Use.QUEUE)
-            self.own = peer.queues.temporary(options.selector)
+            self.own = peer.queues.temporary(options.selector, no_local=wishes.no_local)
             peer.queues.bind(self.own, wishes.binding or place.key or "", place.name)
             self._consume(self.own, _without_selector(options))
         return self._answer(source._replace(filter=wishes.known or None, default_outcome=None))
@@ -121,6 +123,7 @@ class ConsumingLink:
         return f"{DURABLE_PREFIX}{self._session.peer.container}.{name}"
 
     def _consume_durably(self, place: Place, source: Source, wishes: Wishes) -> None:
+        check_no_local(wishes.no_local)
         queues, name = self._session.peer.queues, self._durable_name()
         key = place.key if place.node is Node.EXCHANGE else binding_of(place.name)
         exchange = place.name if place.node is Node.EXCHANGE else TOPICS

@@ -92,7 +92,7 @@ class Amqp1Peer(BasePeer[Item]):
 
     @property
     def broken(self) -> ProtocolError | None:
-        if self.decoder.buffered_bytes > PARTS_MAX * self.decoder.message_bytes_max + GREETING_BYTES_MAX:
+        if self.buffered_bytes > PARTS_MAX * self.decoder.message_bytes_max + GREETING_BYTES_MAX:
             text = "parts of too many messages on too many links"
             return connection_fault(Condition.RESOURCE_LIMIT_EXCEEDED, text)
         return self.decoder.error
@@ -114,12 +114,12 @@ class Amqp1Peer(BasePeer[Item]):
             self._end_session(session, fault)
         else:
             session.end_link(handle, fault.condition, str(fault))
-            self.decoder.forget(channel, handle)
+            self.decoder.skip(channel, handle)
 
     def _end_session(self, session: Amqp1Session, fault: LinkFault) -> None:
         del self.sessions[session.number]
         self._leaving.add(session.number)
-        self.decoder.forget(session.number)
+        self.decoder.skip(session.number)
         session.end(fault)
 
     def one(self, item: Item) -> None:

@@ -106,6 +106,15 @@ class Wishes(NamedTuple):
     binding: str | None
     known: dict[object, object]
 
+    def without_no_local(self) -> Wishes:
+        """Returns them for a queue, which gives its messages to whoever comes."""
+        known = {name: given for name, given in self.known.items() if _named(name, given) not in NO_LOCAL}
+        return self._replace(no_local=False, known=known)
+
+
+def _named(name: object, given: object) -> object:
+    return given.descriptor if isinstance(given, Described) else name
+
 
 def wishes_of(source: Source, properties: dict[Any, Any] | None) -> Wishes:
     """Reads the filters of a source. Those of other names than the broker's are left out, as the specification says.
@@ -114,7 +123,7 @@ def wishes_of(source: Source, properties: dict[Any, Any] | None) -> Wishes:
     known: dict[object, object] = {}
     no_local, binding = False, None
     for name, given in (source.filter or {}).items():
-        what, value = (given.descriptor, given.value) if isinstance(given, Described) else (name, given)
+        what, value = _named(name, given), given.value if isinstance(given, Described) else given
         if isinstance(what, str) and what.startswith(OPTION):
             options.append((PREFIX + what.removeprefix(OPTION), _text(value)))
         elif what in SELECTORS or (what == "selector" and isinstance(value, str)):

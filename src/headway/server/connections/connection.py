@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headway.core.base import Reason
 from headway.core.log import Pool
+from headway.server.connections.endings import Endings
 from headway.server.connections.linger import Lingering
 from headway.server.connections.proxied import Announcement
 from headway.server.connections.reassembly import PartialPacket, Reassembly
@@ -42,6 +43,7 @@ class Host(OutletHost, Protocol):
     read_bytes: int
     protocol_errors: int
     pulse: Pulse
+    endings: Endings
 
     def turn_soon(self, read_s: float | None = None) -> None: ...
     def writable(self, session: Session) -> None: ...
@@ -142,19 +144,18 @@ class Connection(SocketOutlet):
         self._readable()
 
     def _readable(self) -> None:
-        if not self.open:
-            return  # a callback earlier in this turn has closed it
+        if not self.open or "end" in self.reading_paused_by:
+            return  # a callback earlier in this turn has closed it, or has found it to be over
         try:
             data = self.stream.receive(self.reassembly.limit_of(self) if self.reassembly.waiting else self.read_bytes)
         except BlockingIOError:
             self._after_read()
             return
         except OSError as error:
-            end = self.close_gracefully if isinstance(error, StreamError) and error.polite else self.close
-            end(*ended(error))
+            self.end_soon(*ended(error), told=isinstance(error, StreamError) and error.polite)
             return
         if not data:
-            self.close(Reason.CLIENT_GONE)
+            self.end_soon(Reason.CLIENT_GONE)
             return
         if not self._begun:
             self._begun = True
@@ -209,7 +210,7 @@ class Connection(SocketOutlet):
         if not self.open:
             return
         if error := self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self.close(Reason.CLIENT_GONE, lost(error))  # it came after the last bytes; no reader is called for it
+            self.end_soon(Reason.CLIENT_GONE, lost(error))  # it came after the last bytes; no reader is called for it
         elif self.partial_bytes or self.reassembly.reading or self.peer_side.buffered_bytes > UNCOUNTED_BYTES:
             self.reassembly.update(self, self.peer_side.partial_packet(), self.heard_s)
 
@@ -277,6 +278,18 @@ class Connection(SocketOutlet):
             self.host.say_soon(session)
 
     # -- the end ----------------------------------------------------------------------------------------------------
+
+    def end_soon(self, reason: Reason, text: str = "", *, told: bool = False) -> None:
+        """Ends the connection, with others in their order (endings.py); nothing is read until then. ``told``: the
+        client is told why."""
+        if self.open and not self.host.endings.end(self, reason, text, told=told):
+            self.pause_reading("end")
+
+    def end_now(self, reason: Reason, text: str, *, told: bool) -> None:
+        if told:
+            self.close_gracefully(reason, text)
+        else:
+            self.close(reason, text)
 
     def close(self, reason: Reason, text: str = "") -> None:
         """Closes the socket without a last word. ``text`` goes on record."""

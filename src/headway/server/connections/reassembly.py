@@ -12,8 +12,13 @@ Rules:
 - One connection always has its turn: if no other is read, the first that waits is, whatever the size of its packet.
 - While any connection waits, one read brings at most ``SMALL_BYTES`` from those without a reservation, and at most the
   rest of the packet from those with one. Otherwise each would have half of its next packet by then.
+- Of some packets nobody knows the size before their end. They reserve as much again as has come, and more when that is
+  used up.
+- If all wait for more, the first of them gets all that its packets can need. It is the *whale*: no other one gets so
+  much, and it keeps that, until all reservations together are within the limit again.
+- A connection that puts several packets together keeps the reservation for what it holds when one of them is whole.
 - A connection that has a reservation and does not use it while others wait is closed: after ``GRANT_S``, and the time
-  that its packet takes at ``BYTES_PER_S_MIN``.
+  that what has come takes at ``BYTES_PER_S_MIN``. The time in which it had to wait itself does not count.
 """
 
 from __future__ import annotations
@@ -33,13 +38,15 @@ LOOKS_MAX = 64
 
 
 class PartialPacket(NamedTuple):
-    """Partial packets of one connection (several in AMQP: one per channel)."""
+    """Partial packets of one connection (several in AMQP: one per channel, or per link)."""
 
     bytes: int
     missing_bytes: int
-    """Bytes of these packets that are still to come."""
-    packets: int
-    """Packets that have come whole before."""
+    """Bytes of these packets that are still to come, as far as their sizes are known."""
+    oldest: int
+    """Number of the packet that began first. It is another one when that packet is whole."""
+    unknown_bytes: int = 0
+    """The most that may come besides, of packets whose sizes are not known."""
 
 
 class PacketSource(Protocol):
@@ -50,30 +57,42 @@ class PacketSource(Protocol):
 
     def pause_reading(self, why: str) -> None: ...
     def resume_reading(self, why: str) -> None: ...
-    def close_gracefully(self, reason: Reason, text: str) -> None: ...
+    def end_soon(self, reason: Reason, text: str = "", *, told: bool = False) -> None: ...
 
 
 class Reservation(NamedTuple):
     since_s: float
+    """When the packet was first read with a reservation; later by the time in which it has waited since then."""
     bytes: int
-    packets: int
-    """Packets that had come whole when the reservation was asked for."""
-    granted_bytes: int = 0
-    """Bytes that a connection which waits for more has reserved already."""
+    oldest: int
+
+
+class Wish(NamedTuple):
+    """A reservation that a connection waits for."""
+
+    bytes: int
+    most_bytes: int
+    """The most that its packets can need."""
+    oldest: int
+    granted_bytes: int
+    """Bytes that it has reserved already."""
+    used_s: float
+    """How long its packet was read with a reservation before."""
 
 
 class Reassembly:
     """Partial packets of one pool's connections."""
 
-    __slots__ = ("_granted_bytes", "_pool", "reading", "waiting")
+    __slots__ = ("_granted_bytes", "_pool", "_whale", "reading", "waiting")
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self.reading: dict[PacketSource, Reservation] = {}
         """Connections with a reservation, the oldest first. Not empty while any connection waits."""
-        self.waiting: dict[PacketSource, Reservation] = {}
-        """Connections that wait, and the reservation each asks for, in order."""
+        self.waiting: dict[PacketSource, Wish] = {}
+        """Connections that wait, in order."""
         self._granted_bytes = 0
+        self._whale: PacketSource | None = None
 
     @property
     def limit_bytes(self) -> int:
@@ -92,21 +111,35 @@ class Reassembly:
             self._count(connection, part.bytes)
         if not self.reading and part.bytes + part.missing_bytes <= SMALL_BYTES:
             return  # it needs no reservation, and has none to give back
-        granted, grant = 0, self.reading.get(connection)
+        granted, used_s, grant = 0, 0.0, self.reading.get(connection)
         if grant is not None:
-            granted = grant.bytes
-            if part.packets != grant.packets:  # the packet is whole; its reservation goes to others
-                del self.reading[connection]
-                self._granted_bytes -= granted
-                granted = 0
-                self._admit(now)
+            granted, used_s = grant.bytes, now - grant.since_s
+            if part.oldest != grant.oldest:  # its oldest packet is whole; that packet's reservation goes to others
+                granted, used_s = self._shrink(connection, grant, part, now)
         whole = part.bytes + part.missing_bytes
         if part.bytes and whole > max(SMALL_BYTES, granted):
             self.reading.pop(connection, None)
-            self.waiting[connection] = Reservation(now, whole, part.packets, granted)
+            wanted = whole + min(part.unknown_bytes, part.bytes)
+            self.waiting[connection] = Wish(wanted, whole + part.unknown_bytes, part.oldest, granted, used_s)
             self._admit(now)
             if connection in self.waiting:
                 connection.pause_reading("memory")
+
+    def _shrink(
+        self, connection: PacketSource, grant: Reservation, part: PartialPacket, now: float
+    ) -> tuple[int, float]:
+        """Leaves a connection whose oldest packet is whole what it needs for what it holds. Returns its reservation,
+        and how long that is used already."""
+        kept = min(grant.bytes, part.bytes) if part.bytes > SMALL_BYTES else 0
+        if kept and self._granted_bytes - grant.bytes + kept > self.limit_bytes:
+            self.reading[connection] = grant._replace(oldest=part.oldest)
+            return grant.bytes, now - grant.since_s
+        del self.reading[connection]
+        self._granted_bytes -= grant.bytes - kept
+        if kept:
+            self.reading[connection] = Reservation(now, kept, part.oldest)
+        self._admit(now)
+        return kept, 0.0
 
     def remove(self, connection: PacketSource, now: float) -> None:
         """Forgets a connection that has ended."""
@@ -123,23 +156,31 @@ class Reassembly:
         if not self.waiting:
             return []
         found = []
-        for connection, grant in islice(self.reading.items(), LOOKS_MAX):
-            if now - grant.since_s > GRANT_S + grant.bytes / BYTES_PER_S_MIN:
-                text = (f"a packet of {format_size(grant.bytes)} has not come whole in {now - grant.since_s:.0f} s, "
+        for connection in list(islice(self.reading, LOOKS_MAX)):
+            grant = self.reading[connection] = self.reading.pop(connection)  # the next look begins behind it
+            used_s = now - grant.since_s
+            if used_s > GRANT_S + connection.partial_bytes / BYTES_PER_S_MIN:
+                text = (f"a packet of {format_size(grant.bytes)} has not come whole in {used_s:.0f} s, "
                         f"and {len(self.waiting)} others wait for the memory")  # fmt: skip
                 found.append((connection, text))
         return found
 
     def _admit(self, now: float) -> None:
         """Reads those that wait again, in order, as far as there is room."""
+        if self._granted_bytes <= self.limit_bytes:
+            self._whale = None
         while self.waiting:
             connection, wanted = next(iter(self.waiting.items()))
-            more = wanted.bytes - wanted.granted_bytes
-            if self.reading and self._granted_bytes + more > self.limit_bytes:
-                return
+            size = wanted.bytes
+            if self._granted_bytes + size - wanted.granted_bytes > self.limit_bytes:
+                if self.reading:
+                    return
+                if self._whale is not None and self._whale in self.waiting:
+                    connection, wanted = self._whale, self.waiting[self._whale]
+                self._whale, size = connection, wanted.most_bytes
             del self.waiting[connection]
-            self.reading[connection] = Reservation(now, wanted.bytes, wanted.packets)
-            self._granted_bytes += more
+            self.reading[connection] = Reservation(now - wanted.used_s, size, wanted.oldest)
+            self._granted_bytes += size - wanted.granted_bytes
             connection.resume_reading("memory")
 
     def _count(self, connection: PacketSource, partial_bytes: int) -> None:

@@ -87,6 +87,10 @@ class SocketOutlet(Outlet):
     @abstractmethod
     def close(self, reason: Reason, text: str = "") -> None: ...
 
+    def end_soon(self, reason: Reason, text: str = "") -> None:
+        """Closes the socket as soon as there is time for it."""
+        self.close(reason, text)
+
     @abstractmethod
     def _count_unsent(self, size: int) -> None:
         """Counts what the stream has taken and the kernel has not."""
@@ -172,7 +176,7 @@ class SocketOutlet(Outlet):
         """Handles a failed write. The loop closes the connection later: this may be in the middle of a flush."""
         if self.state is OPEN:
             self._become(BROKEN)
-            self.host.loop.call_soon(self.close, *ended(error))
+            self.host.loop.call_soon(self.end_soon, *ended(error))
 
     def wait_writable(self) -> None:
         if self.state is OPEN and not self._writing:

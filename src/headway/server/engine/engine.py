@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -41,6 +42,7 @@ from headway.server.connections import (
     TURN_WORK,
     Connection,
     Connections,
+    Endings,
     Ends,
     Glances,
     Lingering,
@@ -83,6 +85,7 @@ class Engine:
         self.logins = Logins(settings.auth, loop)
         self.connections = Connections()
         self.lingering = Lingering(loop)
+        self.endings = Endings(loop)
         self.handshakes = Handshakes(loop)
         self.reassembly = {pool: Reassembly(pool) for pool in self.broker.registry.distinct_pools()}
         self.now: Callable[[], float] = time.monotonic
@@ -318,7 +321,7 @@ class Engine:
             text = "the token by which the client came in has expired"
             left_s = max(0.0, identity.until_s - time.time())
             self._expiries[connection] = self.loop.call_later(
-                left_s, connection.close_gracefully, Reason.NOT_AUTHORIZED, text
+                left_s, partial(connection.end_soon, Reason.NOT_AUTHORIZED, text, told=True)
             )
 
     def refused(self, connection: Connection, text: str) -> None:

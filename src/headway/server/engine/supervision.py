@@ -33,7 +33,7 @@ class Supervision:
         """Looks at the connections that are due."""
         for reassembly in self._reassembly:
             for connection, text in reassembly.overdue(self._now()):
-                connection.close_gracefully(Reason.CLIENT_MEMORY, text)
+                connection.end_soon(Reason.CLIENT_MEMORY, text, told=True)
         self._look_on()
 
     def _look_on(self) -> None:
@@ -57,12 +57,13 @@ class Supervision:
             elif due_s < now:
                 stage = connection.stream.stage
                 what = f"finish {stage}" if stage else "log in"
-                connection.close_gracefully(Reason.CONNECT_TIMEOUT, f"the client did not {what} within {limit_s:.0f} s")
+                text = f"the client did not {what} within {limit_s:.0f} s"
+                connection.end_soon(Reason.CONNECT_TIMEOUT, text, told=True)
         elif not reading_paused_by:
             due_s = connection.heard_s + 1.5 * peer.keep_alive_s
             if due_s < now:
                 silent_s = now - connection.heard_s
-                connection.close_gracefully(Reason.KEEP_ALIVE, f"nothing was heard for {silent_s:.0f} s")
+                connection.end_soon(Reason.KEEP_ALIVE, f"nothing was heard for {silent_s:.0f} s", told=True)
             elif due_s > now + QUIET_S:
                 connection.read_now()
                 due_s = now + QUIET_S
@@ -70,5 +71,5 @@ class Supervision:
             due_s = now + PAUSED_AGAIN_S
             blocked_s = connection.blocked_s(now)
             if "replies" in reading_paused_by and blocked_s > REPLIES_UNREAD_S:
-                connection.close_gracefully(Reason.BLOCKED, f"replies were not read for {blocked_s:.0f} s")
+                connection.end_soon(Reason.BLOCKED, f"replies were not read for {blocked_s:.0f} s", told=True)
         return max(min(due_s, heartbeat_s), now + AGAIN_S)

@@ -80,7 +80,8 @@ class Transactions:
     def _begin(self, known: LocalTransactionId) -> None:
         if len(self._open) >= TRANSACTIONS_MAX:
             raise Refused(Reason.CLIENT_MEMORY, f"a connection may have {TRANSACTIONS_MAX} transactions at once")
-        self._open.setdefault(known, Transaction(self._peer.granted))
+        if known not in self._open:
+            self._open[known] = Transaction(self._peer.granted)
 
     def _of(self, known: LocalTransactionId) -> Transaction:
         transaction = self._open.get(known)

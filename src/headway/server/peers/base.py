@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused, moved
 from headway.core.message import Run
 from headway.core.permission import NOBODY, Identity
-from headway.server.connections import ITEMS_MAX, Connection, PartialPacket, PendingReplies, TurnBudget
+from headway.server.connections import END_WORK, ITEMS_MAX, Connection, PartialPacket, PendingReplies, TurnBudget
 from headway.server.logins import Attempt, Refusal
 from headway.server.peers.states import CLOSED, CLOSING, GREETING, MOVES, OPEN, WAITING, ClientState
 from headway.server.transport import Buffer
@@ -269,13 +269,13 @@ class BasePeer(ABC, Generic[Item]):
 
     @property
     def buffered_bytes(self) -> int:
-        return self.decoder.buffered_bytes
+        return self.decoder.buffered_bytes + self.decoder.overhead_bytes
 
     def partial_packet(self) -> PartialPacket:
         decoder = self.decoder
         if decoder.waits:
-            return PartialPacket(0, 0, decoder.packets)  # nothing more is read before these items are handled
-        return PartialPacket(decoder.buffered_bytes, decoder.missing_bytes, decoder.packets)
+            return PartialPacket(0, 0, decoder.oldest)  # nothing more is read before these items are handled
+        return PartialPacket(self.buffered_bytes, decoder.missing_bytes, decoder.oldest, decoder.unknown_bytes)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
@@ -347,6 +347,7 @@ class BasePeer(ABC, Generic[Item]):
 
     def connection_lost(self, reason: Reason) -> None:
         self.become(CLOSED)
+        self.budget.left -= END_WORK  # if the client has asked for it
         self.over()
         session, self.session = self.session, None
         if session is not None:

@@ -53,6 +53,15 @@ def with_selector(terms: QueueTerms, selector: str | None) -> QueueTerms:
         raise Refused(Reason.PROTOCOL_ERROR, str(error)) from None
 
 
+def check_no_local(no_local: bool) -> None:
+    """Raises :class:`Refused` if a durable subscription is to leave out its own client's records. It outlives the
+    connection that they came on, and nothing says afterwards which these were."""
+    if no_local:
+        text = ("a durable subscription gets its own client's messages, too: "
+                "noLocal is for subscriptions that end with their connection")  # fmt: skip
+        raise Refused(Reason.PRECONDITION_FAILED, text)
+
+
 def is_temporary(name: str) -> bool:
     return name.startswith(TEMPORARY_NAMES)
 
@@ -110,14 +119,17 @@ class NamedQueues:
                                by=self._session)  # fmt: skip
         return self.named(name, wanted)
 
-    def temporary(self, selector: str | None = None) -> Queue:
-        """Makes a temporary queue. Raises :class:`Refused`."""
-        return self._fresh(with_selector(TEMPORARY, selector))
+    def temporary(self, selector: str | None = None, *, no_local: bool = False) -> Queue:
+        """Makes a temporary queue, which the client's own records do not enter if ``no_local``. Raises
+        :class:`Refused`."""
+        return self._fresh(with_selector(TEMPORARY, selector), no_local=no_local)
 
-    def subscribed(self, key: str, exchange: str = TOPICS, selector: str | None = None) -> Queue:
+    def subscribed(
+        self, key: str, exchange: str = TOPICS, selector: str | None = None, *, no_local: bool = False
+    ) -> Queue:
         """Makes a queue of the client's own, which ends with its consumer, and binds it by this key. Raises
         :class:`Refused`."""
-        queue = self._fresh(with_selector(SUBSCRIBED, selector))
+        queue = self._fresh(with_selector(SUBSCRIBED, selector), no_local=no_local)
         try:
             self.bind(queue, key, exchange)
         except Exception:
@@ -125,7 +137,9 @@ class NamedQueues:
             raise
         return queue
 
-    def _fresh(self, terms: QueueTerms) -> Queue:
+    def _fresh(self, terms: QueueTerms, *, no_local: bool = False) -> Queue:
+        if no_local:
+            terms = msgspec.structs.replace(terms, exclude=self._session.number)
         name = f"{TEMPORARY_NAMES}{secrets.token_urlsafe(16)}"
         self._budget.left -= SUBSCRIBE_WORK
         return self.queues.declare(self._session, name, terms, QUEUES.dialect, self._engine.now())

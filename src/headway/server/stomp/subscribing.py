@@ -35,6 +35,7 @@ from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.peers import (
     DURABLE,
     binding_key_of,
+    check_no_local,
     filter_of,
     is_temporary,
     name_of_topic,
@@ -172,8 +173,9 @@ class Subscriber:
                 bound = key if kind is Kind.EXCHANGE else binding_key_of(name)
                 selector, options = options.selector, msgspec.structs.replace(options, selector=None)
                 if durable is None:
-                    queue = named.subscribed(bound, exchange, selector)
+                    queue = named.subscribed(bound, exchange, selector, no_local=_no_local(headers))
                 else:
+                    check_no_local(_no_local(headers))
                     if len(durable.encode()) > NAME_BYTES_MAX:
                         raise Refused(Reason.PRECONDITION_FAILED, f"the name {durable[:60]!r}... is too long")
                     kept = named.subscription(durable, _kept_terms(headers), selector)
@@ -202,10 +204,9 @@ class Subscriber:
     def _topics(self, name: str, headers: Headers, tag: tuple[object, ...]) -> Subscription:
         peer, options = self._peer, _options(headers, Use.SUBSCRIPTION)
         envelope = StompEnvelope(headers.get("id"), peer.version, acks=False, queue=False)
-        no_local = "true" in (headers.get("no-local"), headers.get("activemq.noLocal"))
         request = SubscribeRequest(
-            filter_of(name), QUEUES.topics(options.offsets), no_local=no_local, send_retained="never", options=options,
-            name=tag, envelope=envelope,
+            filter_of(name), QUEUES.topics(options.offsets), no_local=_no_local(headers), send_retained="never",
+            options=options, name=tag, envelope=envelope,
         )  # fmt: skip
         return peer.named.queues.consume_topics(peer.granted, peer.channel, request, peer.engine.now())
 
@@ -361,6 +362,10 @@ def _options(headers: Headers, use: Use) -> SubscriptionOptions:
         and (name.startswith(PREFIX) or not name.startswith("x-"))
     ]  # fmt: skip
     return parse_options(pairs, use)
+
+
+def _no_local(headers: Headers) -> bool:
+    return "true" in (headers.get("no-local"), headers.get("activemq.noLocal"))
 
 
 def _prefetch(headers: Headers) -> int:

@@ -56,10 +56,11 @@ _FRAME_HEADER_BYTES = 7
 class _Content:
     """An incomplete message."""
 
-    __slots__ = ("address", "body", "properties", "waiting")
+    __slots__ = ("address", "body", "number", "properties", "waiting")
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, number: int) -> None:
         self.address = address
+        self.number = number
         self.properties: bytes | None = None
         self.waiting = 0
         self.body: bytearray | None = bytearray()
@@ -71,7 +72,7 @@ class AmqpDecoder(Decoder[Item]):
     between feeds."""
 
     __slots__ = (
-        "_bytes", "_contents", "_publishes", "_refused", "frame_bytes_max", "message_bytes_max", "version",
+        "_begun", "_bytes", "_contents", "_publishes", "_refused", "frame_bytes_max", "message_bytes_max", "version",
     )  # fmt: skip
 
     def __init__(self, message_bytes_max: int) -> None:
@@ -83,6 +84,8 @@ class AmqpDecoder(Decoder[Item]):
         """Number of bytes decoded so far."""
         self._refused = False
         self._contents: dict[int, _Content] = {}
+        self._begun = 0
+        """Number of messages that came in parts, counted below zero: ``packets`` numbers all else."""
         self._publishes: dict[bytes, Address] = {}
 
     @property
@@ -97,6 +100,10 @@ class AmqpDecoder(Decoder[Item]):
         """Bytes still to come of incomplete frames and messages."""
         waiting = sum(content.waiting for content in self._contents.values() if content.body is not None)
         return max(waiting, self.tail.missing_bytes)
+
+    @property
+    def oldest(self) -> int:
+        return next((content.number for content in self._contents.values() if content.body), self.packets)
 
     def forget(self, channel: int) -> None:
         """Drops the channel's incomplete message, and skips the rest of it: the broker closes the channel."""
@@ -202,7 +209,8 @@ class AmqpDecoder(Decoder[Item]):
         payload_bytes_max = min(self.message_bytes_max, self.frame_bytes_max - FRAME_OVERHEAD)
         whole = find_whole(data, pos, end, payload_bytes_max, self.frame_bytes_max)
         if whole is None:
-            self._contents[channel] = _Content(address)
+            self._begun -= 1
+            self._contents[channel] = _Content(address, self._begun)
             self.silent_frames += 1
             return end
         properties = data[end + PROPERTIES_AT : whole.header_end - 1]

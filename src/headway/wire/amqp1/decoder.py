@@ -30,18 +30,22 @@ RUN_MAX = 1024
 """Messages of one run."""
 PARTIAL_MAX = 256
 """Links of a connection that may have an incomplete message at once."""
+PARTIAL_BYTES, HEAD_BYTE_BYTES = 500, 10
+"""The memory of an incomplete message besides its body; that of a byte of its first transfer, which is kept as read."""
 FRAME_WORK, SHARE_BYTES = 3, 8
 """A performative takes the time of so many small items besides itself, and of one for so many bytes."""
 _LAYERS = {0: Layer.AMQP, 2: Layer.TLS, 3: Layer.SASL}
 
 
 class _Partial:
-    """An incomplete message of a link. ``body`` None: it is skipped."""
+    """An incomplete message of a link. ``body`` None: it is skipped. ``kept_bytes``: the memory of all but its body."""
 
-    __slots__ = ("body", "first", "frames", "text")
+    __slots__ = ("body", "first", "frames", "kept_bytes", "number", "text")
 
-    def __init__(self, first: Transfer) -> None:
+    def __init__(self, first: Transfer, head_bytes: int, number: int) -> None:
         self.first = first
+        self.kept_bytes = PARTIAL_BYTES + HEAD_BYTE_BYTES * head_bytes
+        self.number = number
         self.frames = 0
         self.body: bytearray | None = bytearray()
         self.text = ""
@@ -50,7 +54,7 @@ class _Partial:
 class Amqp1Decoder(Decoder[Item]):
     """``frame_bytes_max`` is what the broker said in its open; ``message_bytes_max`` may be changed between feeds."""
 
-    __slots__ = ("_bytes", "_done", "_partial", "frame_bytes_max", "layer", "message_bytes_max")
+    __slots__ = ("_begun", "_bytes", "_done", "_partial", "frame_bytes_max", "layer", "message_bytes_max")
 
     def __init__(self, message_bytes_max: int, frame_bytes_max: int = FRAME_BYTES_MIN) -> None:
         super().__init__()
@@ -61,16 +65,38 @@ class Amqp1Decoder(Decoder[Item]):
         self._bytes = 0
         self._done = False
         self._partial: dict[tuple[int, int], _Partial] = {}
+        self._begun = 0
+        """Number of messages that came in parts, counted below zero: ``packets`` numbers all else."""
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes held of incomplete frames and messages."""
         return len(self.tail.data) + sum(len(one.body or b"") for one in self._partial.values())
 
+    @property
+    def overhead_bytes(self) -> int:
+        return sum(one.kept_bytes for one in self._partial.values())
+
+    @property
+    def unknown_bytes(self) -> int:
+        """The size of a message is known only at its end."""
+        return sum(self.message_bytes_max - len(one.body) for one in self._partial.values() if one.body is not None)
+
+    @property
+    def oldest(self) -> int:
+        return next((one.number for one in self._partial.values() if one.body), self.packets)
+
     def forget(self, channel: int, handle: int | None = None) -> None:
-        """Drops the incomplete message of a link that the broker has ended, or of all links of a session."""
+        """Drops the incomplete message of a link that has ended, or of all links of a session."""
         for key in [key for key in self._partial if key[0] == channel and handle in (None, key[1])]:
             del self._partial[key]
+
+    def skip(self, channel: int, handle: int | None = None) -> None:
+        """Skips the rest of the incomplete message of a link that the broker has ended, or of all links of a session:
+        the client does not know yet, and goes on with it."""
+        for key, one in self._partial.items():
+            if key[0] == channel and handle in (None, key[1]):
+                one.body = None
 
     def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
         if self._done:
@@ -176,7 +202,8 @@ class Amqp1Decoder(Decoder[Item]):
             if len(self._partial) >= PARTIAL_MAX:
                 text = f"begins a message while those of {PARTIAL_MAX} other links are incomplete"
                 raise _fault(Condition.RESOURCE_LIMIT_EXCEEDED, text)
-            partial = self._partial[key] = _Partial(transfer)
+            self._begun -= 1
+            partial = self._partial[key] = _Partial(transfer, fields.payload_at - pos, self._begun)
         self._continue(data, end, channel, fields, partial, items)
         return end
 

@@ -78,6 +78,12 @@ class StompDecoder(Decoder[Item]):
     def _limit(self) -> int:
         return min(CONNECT_BYTES_MAX, self.packet_bytes_max) if self._connecting else self.packet_bytes_max
 
+    @property
+    def unknown_bytes(self) -> int:
+        """A head, and a body without a content-length, may be as large as a frame."""
+        held = len(self.tail.data)
+        return max(0, self._limit - held) if held and not self.tail.need_bytes else 0
+
     def feed(self, data: bytes | bytearray | memoryview, items_max: int = ALL) -> list[Item]:
         tail = self.tail.data
         if self._in_body and self.error is None and tail and data and b"\0" not in bytes(data):

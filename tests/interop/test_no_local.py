@@ -7,18 +7,18 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from proton import Described, Message, Timeout, symbol
+from proton import Data, Described, Message, Timeout, symbol
 from proton.reactor import Container, DurableSubscription, Filter
 from proton.utils import BlockingConnection, LinkDetached
 from tests.interop.conftest import BrokerFactory
-from tests.interop.jms_client import Jms, JmsError
+from tests.interop.jms_client import Jms
 from tests.interop.openwire_fixtures import LISTENERS, url_of
 from tests.interop.process import BrokerProcess
 from tests.interop.stomps import Client
 
 pytest_plugins = ("tests.interop.openwire_fixtures",)
 
-WHY = "noLocal is for subscriptions that end with their connection"
+WHY = "noLocal is for subscriptions of one"
 TIMEOUT_S = 10.0
 
 
@@ -40,6 +40,17 @@ def no_local() -> Filter:
     return Filter({symbol("no-local"): Described(symbol(what), [])})
 
 
+class Shared(DurableSubscription):
+    """A durable subscription that many links may share."""
+
+    def apply(self, link: Any) -> None:
+        super().apply(link)
+        link.source.capabilities.put_array(False, Data.SYMBOL)
+        link.source.capabilities.enter()
+        link.source.capabilities.put_symbol(symbol("shared"))
+        link.source.capabilities.exit()
+
+
 def proton(broker: BrokerProcess, container_id: str) -> BlockingConnection:
     container = Container()
     container.container_id = container_id
@@ -53,23 +64,52 @@ def known_filters(receiver: Any) -> str:
 
 
 def test_jms(jms: Jms, broker: BrokerProcess, name: str) -> None:
-    client = jms.connect(url_of(broker), client_id=name)
-    session = jms.session(client)
-    with pytest.raises(JmsError, match=WHY):
-        jms.durable(session, f"topic://{name}", "deaf", no_local=True)
-    plain = jms.durable(session, f"topic://{name}", "deaf")
-    deaf = jms.consumer(session, f"topic://{name}", no_local=True)
+    session = jms.session(jms.connect(url_of(broker), client_id=name))
+    plain = jms.durable(session, f"topic://{name}", "all")
+    deaf = [
+        jms.durable(session, f"topic://{name}", "deaf", no_local=True),
+        jms.consumer(session, f"topic://{name}", no_local=True),
+    ]
     jms.send(jms.producer(session), session, "own", f"topic://{name}")
     other = jms.session(jms.connect(url_of(broker)))
     jms.send(jms.producer(other), other, "other", f"topic://{name}")
-    assert jms.got(deaf).body == "other"
+    assert [jms.got(consumer).body for consumer in deaf] == ["other", "other"]
     assert [jms.got(plain).body, jms.got(plain).body] == ["own", "other"]
+
+
+def test_durable_subscriptions_of_amqp1(broker: BrokerProcess, name: str) -> None:
+    """What comes while the client is away is kept. When it is back it leaves out what it sends then, on a connection
+    that has another number, and without the filter it gets all."""
+    other = proton(broker, f"{name}-other")
+    others = other.create_sender(f"topic://{name}")
+
+    def sub(client: BlockingConnection, *options: Filter) -> Any:
+        return client.create_receiver(f"topic://{name}", name="sub", options=[DurableSubscription(), *options])
+
+    for sent in ("before", "back"):
+        one = proton(broker, name)
+        deaf = sub(one, no_local())
+        one.create_sender(f"topic://{name}").send(Message("own"))
+        others.send(Message(sent))
+        if sent == "back":
+            assert deaf.receive().body == "away"
+            deaf.accept()
+        assert deaf.receive().body == sent
+        deaf.accept()
+        one.close()
+        others.send(Message("away"))
+    one = proton(broker, name)
+    hears = sub(one)
+    one.create_sender(f"topic://{name}").send(Message("own"))
+    assert [hears.receive().body, hears.receive().body] == ["away", "own"]
+    one.close()
+    other.close()
 
 
 def test_amqp1(broker: BrokerProcess, name: str) -> None:
     one, other = proton(broker, name), proton(broker, f"{name}-other")
     with pytest.raises(LinkDetached, match=WHY):
-        one.create_receiver(f"topic://{name}", name="sub", options=[DurableSubscription(), no_local()])
+        one.create_receiver(f"topic://{name}", name="sub", options=[Shared(), no_local()])
     deaf = one.create_receiver(f"topic://{name}", options=no_local())
     assert "no-local" in known_filters(deaf)
     one.create_sender(f"topic://{name}").send(Message("own"))
@@ -107,10 +147,21 @@ def test_stomp(broker: BrokerProcess, name: str, header: str, ack: str) -> None:
     other.leave()
 
 
-@pytest.mark.parametrize("durable", ["activemq.subscriptionName", "durable"])
-def test_durable_subscriptions_of_stomp(broker: BrokerProcess, name: str, durable: str) -> None:
+def test_a_durable_subscription_of_stomp(broker: BrokerProcess, name: str) -> None:
     one = Client(broker.ports["stomp"] or 0, headers={"client-id": name})
-    words = {durable: "true", "activemq.noLocal": "true"}
+    other = Client(broker.ports["stomp"] or 0)
+    words = {"activemq.subscriptionName": "deaf", "activemq.noLocal": "true"}
+    one.subscribe(f"/topic/{name}", ack="client", **words)
+    one.send(f"/topic/{name}", "own")
+    other.send(f"/topic/{name}", "other")
+    assert one.bodies(1) == ["other"]
+    one.leave()
+    other.leave()
+
+
+def test_a_shared_subscription_of_stomp(broker: BrokerProcess, name: str) -> None:
+    one = Client(broker.ports["stomp"] or 0, headers={"client-id": name})
+    words = {"durable": "true", "activemq.noLocal": "true"}
     one.conn.subscribe(f"/topic/{name}", id="s", ack="client", headers=words)
     assert WHY in one.error()[1]
 

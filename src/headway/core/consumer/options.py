@@ -166,9 +166,6 @@ class QueueTerms(msgspec.Struct, frozen=True):
     """A record that was requeued more often than this is dropped (a poison message)."""
     selector: str | None = None
     """The selector of a subscription to topics that is a queue. Records that do not match never enter it."""
-    exclude: int = 0
-    """The number of the session whose records never enter it (``no_local``); 0: those of all do. The session owns the
-    queue, for the number means nothing after its end."""
 
     @property
     def limited(self) -> bool:

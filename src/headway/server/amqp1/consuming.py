@@ -24,7 +24,7 @@ from headway.core.queue import Queue, filter_of, queue_behind
 from headway.server.amqp1.faults import LinkFault
 from headway.server.amqp1.terminus import Node, Place, Wishes, filter_under, place_of, wishes_of
 from headway.server.connections import SUBSCRIBE_WORK
-from headway.server.peers import check_no_local
+from headway.server.peers import check_alone
 from headway.server.protocols import QUEUES
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.dialect import Amqp1Dialect
@@ -123,7 +123,8 @@ class ConsumingLink:
         return f"{DURABLE_PREFIX}{self._session.peer.container}.{name}"
 
     def _consume_durably(self, place: Place, source: Source, wishes: Wishes) -> None:
-        check_no_local(wishes.no_local)
+        shared = "shared" in words(source.capabilities)
+        check_alone(no_local=wishes.no_local, shared=shared)
         queues, name = self._session.peer.queues, self._durable_name()
         key = place.key if place.node is Node.EXCHANGE else binding_of(place.name)
         exchange = place.name if place.node is Node.EXCHANGE else TOPICS
@@ -133,10 +134,10 @@ class ConsumingLink:
             if filter_of(wanted) not in old.filters:  # the same name with another topic is another subscription
                 queues.queues.delete(old, self._session.now(), if_unused=True, by=self._session.session)
         options = parse_options(wishes.options, Use.QUEUE)
-        queue = queues.subscription(name, selector=options.selector)
+        queue = queues.subscription(name, selector=options.selector, no_local=wishes.no_local)
         queues.bind(queue, wanted, exchange)
         self.durable = True
-        self._consume(queue, _without_selector(options), exclusive="shared" not in words(source.capabilities))
+        self._consume(queue, _without_selector(options), exclusive=not shared)
 
     def _begin_dynamic(self, source: Source, wishes: Wishes) -> Attach:
         """Begins to consume from a node that is made for this link: a temporary queue, or a topic."""

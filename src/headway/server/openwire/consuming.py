@@ -38,7 +38,7 @@ from headway.server.openwire.wildcards import (
     queues_that_match,
     wildcards_of,
 )
-from headway.server.peers import binding_key_of, check_no_local, filter_of, virtual_topic_of
+from headway.server.peers import binding_key_of, filter_of, virtual_topic_of
 from headway.server.protocols import QUEUES
 from headway.wire.openwire.advisory import FOLLOWED, own_filter
 from headway.wire.openwire.commands import ConsumerInfo, MessagePull
@@ -251,7 +251,6 @@ class Consuming:
         peer, info = self._peer, consumer.info
         if len(parts) != 1 or not parts[0].is_topic:
             raise JmsFault("a durable subscription is to one topic")
-        check_no_local(info.no_local)
         name = durable_queue(peer.client_id, info.subscription or "")
         key = binding_key_of(parts[0].name)
         known = self._peer.queues.found(name)
@@ -259,7 +258,7 @@ class Consuming:
             raise JmsFault(f"the durable subscription {info.subscription!r} is in use", STATE_ERROR)
         if known is not None and filter_of(parts[0].name) not in known.filters:
             self._queues.delete(known, peer.engine.now())  # JMS: another topic makes it another subscription
-        queue = peer.queues.subscription(name, selector=options.selector)
+        queue = peer.queues.subscription(name, selector=options.selector, no_local=info.no_local)
         peer.queues.bind(queue, key)
         self._consume(consumer, queue, "durable")
 

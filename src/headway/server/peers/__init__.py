@@ -3,7 +3,7 @@
 from headway.server.peers.base import BasePeer
 from headway.server.peers.destinations import binding_key_of, filter_of, name_of_topic, parts_of, topic_named
 from headway.server.peers.free_names import free_name
-from headway.server.peers.named_queues import DURABLE, NamedQueues, check_no_local, is_temporary
+from headway.server.peers.named_queues import DURABLE, NamedQueues, check_alone, is_temporary
 from headway.server.peers.queue_arguments import MATCHES, read_alternate, read_terms
 from headway.server.peers.states import CLOSING, OPEN, WAITING, ClientState
 from headway.server.peers.transaction import NO_TRANSACTION, NoTransaction, Transaction
@@ -11,7 +11,7 @@ from headway.server.peers.undecided import Choice, Undecided
 from headway.server.peers.virtual_topics import virtual_topic_of
 
 __all__ = [
-    "BasePeer", "binding_key_of", "check_no_local", "Choice", "ClientState", "CLOSING", "DURABLE", "filter_of",
+    "BasePeer", "binding_key_of", "check_alone", "Choice", "ClientState", "CLOSING", "DURABLE", "filter_of",
     "free_name", "is_temporary", "MATCHES", "name_of_topic", "NamedQueues", "NO_TRANSACTION", "NoTransaction", "OPEN",
     "parts_of", "read_alternate", "read_terms", "topic_named", "Transaction", "Undecided", "virtual_topic_of",
     "WAITING",

@@ -53,12 +53,10 @@ def with_selector(terms: QueueTerms, selector: str | None) -> QueueTerms:
         raise Refused(Reason.PROTOCOL_ERROR, str(error)) from None
 
 
-def check_no_local(no_local: bool) -> None:
-    """Raises :class:`Refused` if a durable subscription is to leave out its own client's records. It outlives the
-    connection that they came on, and nothing says afterwards which these were."""
-    if no_local:
-        text = ("a durable subscription gets its own client's messages, too: "
-                "noLocal is for subscriptions that end with their connection")  # fmt: skip
+def check_alone(*, no_local: bool, shared: bool) -> None:
+    """Raises :class:`Refused` if a durable subscription of many clients is to leave out the records of one."""
+    if no_local and shared:
+        text = "a shared subscription gets the messages of all its clients: noLocal is for subscriptions of one"
         raise Refused(Reason.PRECONDITION_FAILED, text)
 
 
@@ -109,15 +107,21 @@ class NamedQueues:
                 raise
         return queue
 
-    def subscription(self, name: str, terms: QueueTerms = DURABLE, selector: str | None = None) -> Queue:
+    def subscription(
+        self, name: str, terms: QueueTerms = DURABLE, selector: str | None = None, *, no_local: bool = False
+    ) -> Queue:
         """Returns the queue of a named subscription to topics, and makes it if there is none. Another selector makes it
-        another subscription: the one before ends, with what waits for it (JMS 1.1, 6.11.1). Raises :class:`Refused`."""
+        another subscription: the one before ends, with what waits for it (JMS 1.1, 6.11.1). If ``no_local``, what this
+        connection publishes from now on does not enter it. Raises :class:`Refused`."""
         wanted = with_selector(terms, selector)
         known = self.found(name)
         if known is not None and known.terms.selector != wanted.selector:
             self.queues.delete(self.queues.queue(self._session, name), self._engine.now(), if_unused=True,
                                by=self._session)  # fmt: skip
-        return self.named(name, wanted)
+        queue = self.named(name, wanted)
+        if not queue.members.any_consumer:  # what the one before has asked for stays in force while it is there
+            self._budget.left -= self.queues.leave_out(self._session, queue, no_local=no_local)
+        return queue
 
     def temporary(self, selector: str | None = None, *, no_local: bool = False) -> Queue:
         """Makes a temporary queue, which the client's own records do not enter if ``no_local``. Raises
@@ -138,11 +142,11 @@ class NamedQueues:
         return queue
 
     def _fresh(self, terms: QueueTerms, *, no_local: bool = False) -> Queue:
-        if no_local:
-            terms = msgspec.structs.replace(terms, exclude=self._session.number)
         name = f"{TEMPORARY_NAMES}{secrets.token_urlsafe(16)}"
         self._budget.left -= SUBSCRIBE_WORK
-        return self.queues.declare(self._session, name, terms, QUEUES.dialect, self._engine.now())
+        queue = self.queues.declare(self._session, name, terms, QUEUES.dialect, self._engine.now())
+        self._budget.left -= self.queues.leave_out(self._session, queue, no_local=no_local)
+        return queue
 
     def bind(self, queue: Queue, key: str, exchange: str = TOPICS) -> bool:
         """Binds a queue. Returns whether the journal keeps that. Raises :class:`Refused`."""

@@ -35,7 +35,7 @@ from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.peers import (
     DURABLE,
     binding_key_of,
-    check_no_local,
+    check_alone,
     filter_of,
     is_temporary,
     name_of_topic,
@@ -175,10 +175,10 @@ class Subscriber:
                 if durable is None:
                     queue = named.subscribed(bound, exchange, selector, no_local=_no_local(headers))
                 else:
-                    check_no_local(_no_local(headers))
+                    check_alone(no_local=_no_local(headers), shared=not exclusive)
                     if len(durable.encode()) > NAME_BYTES_MAX:
                         raise Refused(Reason.PRECONDITION_FAILED, f"the name {durable[:60]!r}... is too long")
-                    kept = named.subscription(durable, _kept_terms(headers), selector)
+                    kept = named.subscription(durable, _kept_terms(headers), selector, no_local=_no_local(headers))
                     queue = self._bound(kept, bound, exchange)
             case Kind.TEMP_QUEUE:
                 options = _options(headers, Use.QUEUE)

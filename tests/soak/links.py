@@ -98,7 +98,7 @@ def _reader(socks: list[socket.socket]) -> Callable[[threading.Event], None]:
 
     def read(over: threading.Event) -> None:
         counts: dict[tuple[int, int], int] = {}
-        rest = {sock: b"" for sock in socks}
+        rest = dict.fromkeys(socks, b"")
         out: dict[socket.socket, deque[bytes]] = {sock: deque() for sock in socks}
         with DefaultSelector() as ready:
             for number, sock in enumerate(socks):

@@ -121,8 +121,7 @@ class Consuming(Acks, ABC):
         deferred = self._registry.deferred
         yield from self.recover(channel, deferred.now)
         for member in list(channel.members):
-            self._ending.end(member, Reason.SUBSCRIPTION_ENDED, deferred.now)
-            yield END_WORK
+            yield self._ending.end_in_step(member, Reason.SUBSCRIPTION_ENDED, deferred.now)
         self.tidy(deferred.now)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from headway.core.base import END_WORK, Reason, Refused, WorkSteps
+from headway.core.base import Reason, Refused, WorkSteps
 from headway.core.clients.ending import Ending
 from headway.core.clients.requests import cost
 from headway.core.clients.subscribing import Subscribing

@@ -107,7 +107,7 @@ def test_who_has_not_said_all_that_is_unsettled_gets_nothing_new(house: House) -
     one.say(resumed(True, "queue://work", unsettled_map(b"a"), whole=False))
     one.say(write_flow(0, (0, 1 << 30, 0, 1 << 30), (0, 0, 10)))
     assert house.stats("work").unacknowledged == 0
-    one.say(write_detach(0, 0) + receiver(0, "queue://work"))
+    one.say(write_detach(0, 0, closed=False) + receiver(0, "queue://work"))
     one.say(write_flow(0, (0, 1 << 30, 0, 1 << 30), (0, 0, 10)))
     assert house.stats("work").unacknowledged == 10
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from bench.wires.packets import encode_publish
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
+from tests.soak.crowd import Crowd
 from tests.soak.worlds import Setting, beside, is_full, mqtt
 
 STOMP = '[listeners.stomp]\nurl = "stomp://127.0.0.1:0"\n'
@@ -19,6 +20,7 @@ QUEUES = 100
 BEATING = 500
 BEAT_MS = 1000
 HALF = 1000
+CROWD = 3000
 
 
 def stomp(broker: BrokerProcess, beat: str = "0,0", buffer: int | None = None) -> socket.socket:
@@ -146,9 +148,26 @@ def half(broker: BrokerProcess) -> Iterator[None]:
         sock.close()
 
 
+@contextmanager
+def vanish(broker: BrokerProcess) -> Iterator[None]:
+    """3,000 clients whose process is killed, again and again."""
+
+    def come(over: threading.Event) -> None:
+        vanished = 0
+        while not over.is_set():
+            with Crowd(broker.ports["stomp"], CROWD) as crowd:
+                crowd.wait()
+            vanished += 1
+        assert vanished, "nobody has vanished"
+
+    with beside(come):
+        yield
+
+
 WORLDS = {
     "stomp stopped": Setting(stopped, "64MB", "256MB", STOMP),
     "stomp unsettled": Setting(unsettled, "64MB", "128MB", STOMP),
     "stomp beats": Setting(beats, "64MB", "256MB", STOMP),
+    "stomp vanish": Setting(vanish, "64MB", "256MB", STOMP),
     "stomp half": Setting(half, "64MB", "256MB", STOMP),
 }

@@ -12,6 +12,8 @@ from tests.server.test_unfinished import mqtt, openwire, stomp
 from tests.wire import openwire_frames as frames
 
 from headway.core.base import Reason
+from headway.core.base.deferred import DEFERRED_WORK_MAX
+from headway.core.log import CHUNK_BYTES
 from headway.server.amqp1.peer import Amqp1Peer
 from headway.server.connections import END_WORK, TURN_WORK
 from headway.server.connections.endings import ENDS_MAX
@@ -113,3 +115,26 @@ def test_who_is_about_to_end_is_neither_read_nor_ended_twice(house: House) -> No
     assert not one.connection.open
     assert "q" not in house.queues
     assert [end.text for end in house.ends.of(one.connection.client)] == ["first"]
+
+
+def test_who_was_far_behind_takes_more_of_a_turn_to_end(house: House) -> None:
+    """Each chunk that a consumer did not read is visited at its end, for what it held is counted by publisher."""
+    greedy = [of_mqtt(house, f"c{number}") for number in range(40)]
+    for one in greedy:
+        one.sock.capacity = 0
+    publisher = stomp(house)
+    bodies = b"SEND\ndestination:/topic/t\n\n" + b"x" * 4000 + b"\0"
+    for _ in range(50):
+        publisher.say(bodies * 100)
+    [feed] = [one for one in house.broker.registry.router.feeds.values() if one.key.filter == "t"]
+    chunks = feed.lane.resident_bytes // CHUNK_BYTES
+    assert chunks > 250
+    assert len(feed.subscriptions) == len(greedy)
+    for one in greedy:
+        one.sock.incoming.append(b"")
+    ended, left = [], len(greedy)
+    while left:
+        assert house.pretended.once()
+        ended.append(left - len(feed.subscriptions))
+        left = len(feed.subscriptions)
+    assert max(ended) <= DEFERRED_WORK_MAX // chunks + 1

@@ -199,3 +199,23 @@ def test_a_packet_that_becomes_whole_does_not_give_away_what_the_others_hold() -
         for line in lines:
             line.send(0.0, end=1)
     assert pool.clients_bytes <= reassembly.limit_bytes + 2 * MB + 262_144 + 100 * SMALL_BYTES
+
+
+def test_many_that_send_nothing_more_do_not_keep_others_waiting_for_half_a_minute_each() -> None:
+    _, reassembly = a_pool()
+    idle = [Line(reassembly, 4 * MB) for _ in range(100)]
+    slow, good = Line(reassembly, MB), Line(reassembly, MB)
+    slow.read_bytes = 50_000
+    for line in [*idle, slow, good]:
+        line.send(0.0)
+    assert slow.held
+    assert good.held
+    second = 0.0
+    while (good.packets or slow.packets) and second < 400:
+        second += 1
+        for line, _ in reassembly.overdue(second):
+            assert line in idle, "50 kB a second are fast enough"
+            reassembly.remove(line, second)
+        slow.send(second)
+        good.send(second)
+    assert good.done == slow.done == 1

@@ -16,7 +16,7 @@ from headway.server.mqtt.peer import MqttPeer
 from headway.server.openwire.peer import OpenWirePeer
 from headway.server.stomp.peer import StompPeer
 from headway.wire.amqp1 import writing
-from headway.wire.amqp1.performatives import Attach, Source, Target
+from headway.wire.amqp1.performatives import Attach, Coordinator, Source, Target
 from headway.wire.amqp1.replies import frame, write_attach, write_open
 from headway.wire.openwire.codes import Type
 
@@ -214,3 +214,38 @@ def test_a_transaction_that_begins_again_and_again_is_one(house: House) -> None:
     assert one.tab["transactions"] == before
     one.say(openwire_transaction(4))
     assert "transactions" not in one.tab
+
+
+def test_transactions_of_amqp1_without_a_discharge_hold_a_share_of_the_memory_and_no_more(house: House) -> None:
+    """What is too much is refused with its condition, and the link that said it ends."""
+    greedy = [amqp1(house, f"c{number}") for number in range(CLIENTS)]
+    pool = greedy[0].connection.pool
+    declare = writing.described(0x77, writing.described(0x31, writing.list_of([])))
+    body = writing.described(0x75, writing.binary(bytes(PIECE_BYTES)))
+    answers = b""
+    for one in greedy:
+        coordinator = Attach("tx", 40, False, source=Source(), target=Coordinator(), initial_delivery_count=0)
+        one.say(write_attach(0, coordinator))
+        one.say(plain(40, 0, declare))
+    for piece in range(PIECES):
+        for one in greedy:
+            if one.connection.open:
+                answers += one.say(plain(piece % 20, piece + 1, body, one.connection.peer_side))
+        assert pool.clients_bytes <= pool.clients_limit
+    assert b"amqp:resource-limit-exceeded" in answers
+    assert b"besides records" in answers
+    assert b"hello" in stomp(house).say(
+        b"SUBSCRIBE\nid:0\ndestination:/queue/good\n\n\0SEND\ndestination:/queue/good\n\nhello\0"
+    )
+
+
+def plain(handle: int, number: int, body: bytes, peer: object = None) -> bytes:
+    """A whole message; of the peer's only transaction, if it is given."""
+    state = writing.NULL
+    if isinstance(peer, Amqp1Peer):
+        [txn_id] = peer.transactions
+        state = writing.described(0x34, writing.list_of([writing.binary(txn_id)]))
+    fields = [writing.uint(handle), writing.uint(number), writing.binary(b"t"), writing.uint(0), writing.boolean(False),
+              writing.boolean(False), writing.NULL, state]  # fmt: skip
+    content = frame(0, 0x14, fields)[8:] + body
+    return (8 + len(content)).to_bytes(4, "big") + b"\2\0\0\0" + content

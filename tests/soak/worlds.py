@@ -369,9 +369,10 @@ WORLDS = {
 
 def all_worlds() -> dict[str, Setting]:
     """These, and those of other modules."""
-    from tests.soak import handshakes, memory, reloads, states
+    from tests.soak import handshakes, links, memory, reloads, states, wires
 
-    return WORLDS | memory.WORLDS | handshakes.WORLDS | reloads.WORLDS | states.WORLDS
+    more = (memory, handshakes, reloads, states, wires, links)
+    return WORLDS | {name: setting for one in more for name, setting in one.WORLDS.items()}
 
 
 def main(names: list[str]) -> int:

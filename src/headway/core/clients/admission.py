@@ -241,8 +241,7 @@ class Admission:
         """Ends the subscriptions and the channel of a session that has ended."""
         registry, deferred = self._registry, self._registry.deferred
         for subscription in list(session.subscriptions.values()):
-            self._ending.end(subscription, reason, deferred.now)
-            yield END_WORK
+            yield self._ending.end_in_step(subscription, reason, deferred.now)
         registry.receipts.cleared(session.channel)
         session.channel.clear()
         yield from self._on_end(session)

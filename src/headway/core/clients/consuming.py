@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from headway.core.base import END_WORK, Reason, Refused, WorkSteps
+from headway.core.base import Reason, Refused, WorkSteps
 from headway.core.clients.ending import Ending
 from headway.core.clients.requests import cost
 from headway.core.clients.subscribing import Subscribing
@@ -121,8 +121,7 @@ class Consuming(Acks, ABC):
         deferred = self._registry.deferred
         yield from self.recover(channel, deferred.now)
         for member in list(channel.members):
-            self._ending.end(member, Reason.SUBSCRIPTION_ENDED, deferred.now)
-            yield END_WORK
+            yield self._ending.end_in_step(member, Reason.SUBSCRIPTION_ENDED, deferred.now)
         self.tidy(deferred.now)
 
 

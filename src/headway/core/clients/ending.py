@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from headway.core.base import Reason
+from headway.core.base import END_WORK, Reason
 from headway.core.clients.durability import DurableMetadata
 from headway.core.consumer import ENDED, Cancelled, Disconnect, Session, Subscription
 from headway.core.delivery import delivery_record, finish_half_sent
-from headway.core.log import SUBSCRIPTIONS
+from headway.core.log import CHUNK_BYTES, SUBSCRIPTIONS
 from headway.core.message import Gap
 from headway.core.queue import queue_behind
 from headway.core.routing import Registry
@@ -70,6 +70,14 @@ class Ending:
         if session.outlet.told_of_ends:
             registry.effects.append(Cancelled(subscription))
         return subscription.gap
+
+    def end_in_step(self, subscription: Subscription, reason: Reason, now: float) -> int:
+        """Ends a subscription as a step of deferred work. Returns the work: each chunk that it did not read is visited.
+        """
+        of_lane = not subscription.ended and queue_behind(subscription) is None
+        chunks = subscription.lag_bytes // CHUNK_BYTES if of_lane else 0
+        self.end(subscription, reason, now)
+        return END_WORK + chunks
 
     def end_by_itself(self, subscription: Subscription, reason: Reason, now: float) -> None:
         """Ends a subscription because its time is over or it has no more records. A client with channels is told."""

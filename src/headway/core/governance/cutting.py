@@ -1,7 +1,7 @@
 """Cutting closes the channel or the connection of a consumer that costs others too much.
 
 A cut takes far longer than a look. So at most ``CUTS_MAX`` consumers are cut in a turn, and the others in the next
-turns.
+turns. One that is far behind counts as several.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from __future__ import annotations
 from headway.core.base import Reason
 from headway.core.clients import Admission, Queues
 from headway.core.consumer import CloseChannel, Session, Subscription
+from headway.core.log import CHUNK_BYTES
 from headway.core.policy import FlapControl
+from headway.core.queue import queue_behind
 from headway.core.routing import Advisories, Registry
 
 CUTS_MAX = 32
+CUT_BYTES = 64 * CHUNK_BYTES
+"""So much that a consumer has not read takes the time of a cut, for each of its chunks is visited."""
 
 
 class Cutter:
@@ -33,7 +37,8 @@ class Cutter:
     def cut(self, subscription: Subscription, reason: Reason, text: str, now: float) -> None:
         """Closes the consumer's channel if its client has consumers on other channels, else the connection."""
         session, channel = subscription.session, subscription.channel
-        self.cuts_left -= 1
+        of_lane = queue_behind(subscription) is None
+        self.cuts_left -= 1 + (subscription.lag_bytes // CUT_BYTES if of_lane else 0)
         own = (channel, session.channel)  # outside of its channels a client has only what its library follows
         if channel is session.channel or all(other.channel in own for other in session.subscriptions.values()):
             self.disconnect(session, reason, text, now)

@@ -110,8 +110,7 @@ class Governor:
         registry = self._registry
         for _ in range(min(LOOKS_AT_ONCE, len(self._due))):
             if self.cutter.cuts_left <= 0:
-                self._due.clear()
-                break
+                return  # the others are looked at in the next turn
             subscription = self._due.popleft()
             if subscription.ended or subscription not in registry.watched:
                 continue

@@ -15,8 +15,8 @@ from headway.core.base import Reason, moved
 from headway.core.permission import Identity
 from headway.server.amqp.faults import connection_fault
 from headway.server.amqp.states import HANDSHAKE_MOVES, Expected
-from headway.server.logins import SCRAM, Attempt, Refusal, Scram, ScramError
-from headway.server.peers import free_name
+from headway.server.logins import SCRAM, Attempt, Refusal
+from headway.server.peers import ScramLogin, free_name
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import FRAME_BYTES_MIN
 from headway.wire.amqp.login import EXTERNAL, MECHANISMS, Login, read_login
@@ -35,14 +35,13 @@ GUEST = Login("guest", b"guest")
 """The default login of most clients: it means no user, unless there is one of that name."""
 
 
-class Handshake:
-    __slots__ = ("_client", "_expected", "_newest", "_peer", "_renewals", "_scram", "_told")
+class Handshake(ScramLogin):
+    __slots__ = ("_client", "_expected", "_newest", "_peer", "_renewals", "_told")
 
     def __init__(self, peer: ClientSide) -> None:
+        super().__init__()
         self._peer = peer
         self._client = ""
-        self._scram: Scram | None = None
-        """The conversation that goes on."""
         self._told = False
         """Whether the client understands a refusal in words."""
         self._renewals = 0
@@ -76,7 +75,10 @@ class Handshake:
             case commands.Connection.StartOk():
                 self._start(command)
             case commands.Connection.SecureOk():
-                self._prove(_raw(command.response))
+                if self._scram is not None:
+                    self._prove(self._scram, _raw(command.response))
+                else:
+                    self._propose()  # the client has seen the server's proof
             case commands.Connection.TuneOk():
                 self._tune(command)
             case commands.Connection.Open():
@@ -100,6 +102,7 @@ class Handshake:
         self._told = bool(able.get("authentication_failure_close"))
         certified = peer.connection.stream.user
         if command.mechanism == SCRAM and not certified and (scram := peer.engine.logins.scram()) is not None:
+            peer.connection.client = self._client
             self._converse(scram, _raw(command.response))
             return
         external = bool(certified) and command.mechanism == EXTERNAL
@@ -178,36 +181,13 @@ class Handshake:
 
     # -- SCRAM ------------------------------------------------------------------------------------------------------
 
-    def _converse(self, scram: Scram, message: bytes) -> None:
-        """Answers the first message of SCRAM."""
-        peer = self._peer
-        try:
-            answer = scram.first(message)
-        except ScramError as error:
-            self._refuse(str(error))
-            return
-        peer.username = peer.connection.username = scram.name
-        peer.connection.client = self._client
-        self._scram = scram
+    @property
+    def _side(self) -> ClientSide:
+        return self._peer
+
+    def _proven(self, answer: bytes) -> None:
+        """Shows the proof in one more challenge, to which the client's response is empty: AMQP has no other place."""
         self._challenge(answer)
-
-    def _prove(self, message: bytes) -> None:
-        """Checks the last message of SCRAM. The answer shows that the server knows the password, too; AMQP has no place
-        for it but one more challenge, to which the client's response is empty."""
-        peer, scram, self._scram = self._peer, self._scram, None
-        if scram is None:
-            self._propose()
-        else:
-            proof = peer.engine.logins.check_proof(scram, message, peer.host, partial(_is_open, peer.connection))
-            peer.wait_for(proof, self._proved)
-
-    def _proved(self, proof: tuple[Identity | Refusal, bytes]) -> None:
-        found, answer = proof
-        refusal = self._peer.take(found)
-        if refusal is not None:
-            self._refuse(refusal.text)
-        else:
-            self._challenge(answer)
 
     def _challenge(self, message: bytes) -> None:
         self._expect(Expected.SECURE_OK)

@@ -108,7 +108,7 @@ class ConsumingLink:
         mode = SETTLED if self.settled else 0
         told = {"x-opt-headway-policy": consumer.case.policy.name}
         return self.attach._replace(
-            snd_settle_mode=mode, source=source, initial_delivery_count=0, unsettled=None, properties=told
+            snd_settle_mode=mode, source=source, initial_delivery_count=0, properties=told
         )
 
     @staticmethod
@@ -194,7 +194,7 @@ class ConsumingLink:
 
     def flow(self, flow: Flow) -> None:
         grant = self._grant
-        if flow.link_credit is not None:
+        if flow.link_credit is not None and not self.attach.incomplete_unsettled:  # nothing new comes then (2.7.3)
             count = flow.delivery_count or 0
             credit = (count + flow.link_credit - grant.spent) & 0xFFFF_FFFF
             grant.give(credit if credit < 1 << 31 else 0)

@@ -6,13 +6,13 @@ nothing that it has sent is handled.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headway.core.base import Reason
 from headway.core.permission import Identity
 from headway.server.amqp1.faults import connection_fault
-from headway.server.logins import SCRAM, Refusal, Scram, ScramError
+from headway.server.logins import SCRAM, Refusal
+from headway.server.peers import ScramLogin
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Layer
 from headway.wire.amqp1.login import ANONYMOUS, EXTERNAL, PLAIN, Login, read_plain
@@ -21,23 +21,24 @@ from headway.wire.amqp1.replies import HEADERS, sasl_challenge, sasl_mechanisms,
 
 if TYPE_CHECKING:
     from headway.server.amqp1.ports import ClientSide
-    from headway.server.connections import Connection
 
 GUEST = Login("guest", b"guest")
 """The default login of many clients: it means no user, unless there is one of that name."""
 REFUSED = 1
 
 
-class Greeting:
-    __slots__ = ("_done", "_offered", "_peer", "_scram")
+class Greeting(ScramLogin):
+    __slots__ = ("_done", "_offered", "_peer", "_started")
 
     def __init__(self, peer: ClientSide) -> None:
+        super().__init__()
         self._peer = peer
         self._done = False
         """Whether it is known who the client is, or that it need not be."""
         self._offered: tuple[str, ...] = ()
         """Mechanisms; none: SASL has not begun."""
-        self._scram: Scram | None = None
+        self._started = False
+        """Whether the client has chosen one."""
 
     def over(self) -> None:
         """Drops the peer when the connection has ended."""
@@ -80,10 +81,11 @@ class Greeting:
         if self._done or not self._offered:
             raise connection_fault(Condition.NOT_ALLOWED, "a login is not expected now")
         match performative:
-            case SaslInit(mechanism, response) if self._scram is None:
+            case SaslInit(mechanism, response) if not self._started:
+                self._started = True
                 self._start(str(mechanism), response or b"")
             case SaslResponse(response) if self._scram is not None:
-                self._prove(response)
+                self._prove(self._scram, response)
             case _:
                 raise connection_fault(Condition.NOT_ALLOWED, "that is not what a login goes on with")
 
@@ -94,7 +96,9 @@ class Greeting:
             return
         certified = peer.connection.stream.user
         if mechanism == SCRAM:
-            self._converse(response)
+            scram = peer.engine.logins.scram()
+            assert scram is not None
+            self._converse(scram, response)
             return
         login = read_plain(response) if mechanism == PLAIN else GUEST
         peer.username = peer.connection.username = certified or ("" if mechanism == ANONYMOUS else login.user)
@@ -127,36 +131,12 @@ class Greeting:
         peer.engine.refused(peer.connection, text)
         peer.end_with(sasl_outcome(REFUSED), Reason.NOT_AUTHORIZED, text)
 
-    def _converse(self, message: bytes) -> None:
-        """Answers the first message of SCRAM."""
-        peer = self._peer
-        scram = peer.engine.logins.scram()
-        assert scram is not None
-        try:
-            answer = scram.first(message)
-        except ScramError as error:
-            self._refuse(str(error))
-            return
-        peer.username = peer.connection.username = scram.name
-        self._scram = scram
-        peer.write(sasl_challenge(answer))
+    @property
+    def _side(self) -> ClientSide:
+        return self._peer
 
-    def _prove(self, message: bytes) -> None:
-        """Checks the last message of SCRAM. The answer, which goes along with the outcome, shows that the server knows
-        the password, too."""
-        peer, scram = self._peer, self._scram
-        assert scram is not None
-        proof = peer.engine.logins.check_proof(scram, message, peer.host, partial(_is_open, peer.connection))
-        peer.wait_for(proof, self._proved)
+    def _challenge(self, message: bytes) -> None:
+        self._peer.write(sasl_challenge(message))
 
-    def _proved(self, proof: tuple[Identity | Refusal, bytes]) -> None:
-        found, answer = proof
-        refusal = self._peer.take(found)
-        if refusal is not None:
-            self._refuse(refusal.text)
-        else:
-            self._welcome(answer)
-
-
-def _is_open(connection: Connection) -> bool:
-    return connection.open
+    def _proven(self, answer: bytes) -> None:
+        self._welcome(answer)

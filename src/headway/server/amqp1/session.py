@@ -155,7 +155,7 @@ class Amqp1Session:
 
     def _refuse(self, attach: Attach, fault: LinkFault) -> None:
         """Attaches without a terminus, and detaches with the reason (2.6.3)."""
-        answer = answered(attach)._replace(properties=None)
+        answer = answered(attach)._replace(properties=None, unsettled=None)
         answer = answer._replace(source=None) if attach.role else answer._replace(target=None)
         self.peer.write(write_attach(self.number, answer))
         self.peer.write(write_detach(self.number, attach.handle, closed=True, failure=self._error(fault)))

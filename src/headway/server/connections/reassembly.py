@@ -17,8 +17,10 @@ Rules:
 - If all wait for more, the first of them gets all that its packets can need. It is the *whale*: no other one gets so
   much, and it keeps that, until all reservations together are within the limit again.
 - A connection that puts several packets together keeps the reservation for what it holds when one of them is whole.
-- A connection that has a reservation and does not use it while others wait is closed: after ``GRANT_S``, and the time
-  that what has come takes at ``BYTES_PER_S_MIN``. The time in which it had to wait itself does not count.
+- A connection that has a reservation and does not use it while others wait is closed: after its *patience*, and the
+  time that what has come since takes at ``BYTES_PER_S_MIN``. The time in which it had to wait itself does not count.
+  The patience is ``GRANT_S``, or less while more wait than are read. Otherwise a thousand clients that send nothing
+  more would keep others waiting for half a minute each.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from headway.core.log import Pool
 SMALL_BYTES = 16 * 1024
 SHARE = 0.25
 """Share of reservations in what clients may take up besides records."""
-GRANT_S = 30.0
+GRANT_S, GRANT_LEAST_S = 30.0, 3.0
 BYTES_PER_S_MIN = 32 * 1024
 LOOKS_MAX = 64
 
@@ -65,6 +67,8 @@ class Reservation(NamedTuple):
     """When the packet was first read with a reservation; later by the time in which it has waited since then."""
     bytes: int
     oldest: int
+    had_bytes: int
+    """Bytes of the packet that had come then."""
 
 
 class Wish(NamedTuple):
@@ -78,6 +82,7 @@ class Wish(NamedTuple):
     """Bytes that it has reserved already."""
     used_s: float
     """How long its packet was read with a reservation before."""
+    had_bytes: int
 
 
 class Reassembly:
@@ -111,35 +116,36 @@ class Reassembly:
             self._count(connection, part.bytes)
         if not self.reading and part.bytes + part.missing_bytes <= SMALL_BYTES:
             return  # it needs no reservation, and has none to give back
-        granted, used_s, grant = 0, 0.0, self.reading.get(connection)
+        granted, used_s, had, grant = 0, 0.0, part.bytes, self.reading.get(connection)
         if grant is not None:
-            granted, used_s = grant.bytes, now - grant.since_s
+            granted, used_s, had = grant.bytes, now - grant.since_s, grant.had_bytes
             if part.oldest != grant.oldest:  # its oldest packet is whole; that packet's reservation goes to others
-                granted, used_s = self._shrink(connection, grant, part, now)
+                granted, used_s, had = self._shrink(connection, grant, part, now)
         whole = part.bytes + part.missing_bytes
         if part.bytes and whole > max(SMALL_BYTES, granted):
             self.reading.pop(connection, None)
             wanted = whole + min(part.unknown_bytes, part.bytes)
-            self.waiting[connection] = Wish(wanted, whole + part.unknown_bytes, part.oldest, granted, used_s)
+            most = whole + part.unknown_bytes
+            self.waiting[connection] = Wish(wanted, most, part.oldest, granted, used_s, had)
             self._admit(now)
             if connection in self.waiting:
                 connection.pause_reading("memory")
 
     def _shrink(
         self, connection: PacketSource, grant: Reservation, part: PartialPacket, now: float
-    ) -> tuple[int, float]:
+    ) -> tuple[int, float, int]:
         """Leaves a connection whose oldest packet is whole what it needs for what it holds. Returns its reservation,
-        and how long that is used already."""
+        how long that is used already, and what had come then."""
         kept = min(grant.bytes, part.bytes) if part.bytes > SMALL_BYTES else 0
         if kept and self._granted_bytes - grant.bytes + kept > self.limit_bytes:
             self.reading[connection] = grant._replace(oldest=part.oldest)
-            return grant.bytes, now - grant.since_s
+            return grant.bytes, now - grant.since_s, grant.had_bytes
         del self.reading[connection]
         self._granted_bytes -= grant.bytes - kept
         if kept:
-            self.reading[connection] = Reservation(now, kept, part.oldest)
+            self.reading[connection] = Reservation(now, kept, part.oldest, part.bytes)
         self._admit(now)
-        return kept, 0.0
+        return kept, 0.0, part.bytes
 
     def remove(self, connection: PacketSource, now: float) -> None:
         """Forgets a connection that has ended."""
@@ -156,10 +162,11 @@ class Reassembly:
         if not self.waiting:
             return []
         found = []
+        patience_s = max(GRANT_LEAST_S, GRANT_S * min(1.0, len(self.reading) / len(self.waiting)))
         for connection in list(islice(self.reading, LOOKS_MAX)):
             grant = self.reading[connection] = self.reading.pop(connection)  # the next look begins behind it
             used_s = now - grant.since_s
-            if used_s > GRANT_S + connection.partial_bytes / BYTES_PER_S_MIN:
+            if used_s > patience_s + max(0, connection.partial_bytes - grant.had_bytes) / BYTES_PER_S_MIN:
                 text = (f"a packet of {format_size(grant.bytes)} has not come whole in {used_s:.0f} s, "
                         f"and {len(self.waiting)} others wait for the memory")  # fmt: skip
                 found.append((connection, text))
@@ -179,7 +186,7 @@ class Reassembly:
                     connection, wanted = self._whale, self.waiting[self._whale]
                 self._whale, size = connection, wanted.most_bytes
             del self.waiting[connection]
-            self.reading[connection] = Reservation(now - wanted.used_s, size, wanted.oldest)
+            self.reading[connection] = Reservation(now - wanted.used_s, size, wanted.oldest, wanted.had_bytes)
             self._granted_bytes += size - wanted.granted_bytes
             connection.resume_reading("memory")
 

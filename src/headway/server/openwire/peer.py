@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from math import inf
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import CloseChannel, Session, Subscription
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 OBJECTS, HELD = "numbered_objects", "held_messages"
 """Kinds of memory: the objects that a client has numbered, and messages that wait for their turn. These may be a
 thousand times as large as what came, if the client has compressed them."""
+INFLATING_MAX = 4
+"""Connections of a broker whose large compressed bodies are inflated at once; the others wait for their turns."""
 SILENCE = 1 / 1.5
 """Factor for the keep-alive: the client's own limit is the one that counts, and the engine allows one and a half."""
 
@@ -89,14 +92,27 @@ class OpenWirePeer(BasePeer[Item]):
             self._request(item, item.command)
 
     def received(self, data: bytes) -> bool:
+        inflating = inflating_of(self.engine)
+        self.decoder.may_inflate = self in inflating or len(inflating) < INFLATING_MAX
         more = super().received(data)
         if self.session is not None:
             held_bytes = sum(len(item.message.payload) for item in self._held if type(item) is Sent)
+            held_bytes += self.decoder.inflated_bytes
             if (self.decoder.cache_bytes, held_bytes) != (self._cache_bytes, self._held_bytes):
                 self._cache_bytes, self._held_bytes = self.decoder.cache_bytes, held_bytes
                 self.session.tab.put(OBJECTS, self._cache_bytes)
                 self.session.tab.put(HELD, held_bytes)
+        if self.decoder.inflated_bytes and self.connection.open:
+            inflating.add(self)
+        else:
+            inflating.discard(self)
         return more
+
+    def paused(self, why: str) -> None:
+        """Lets others inflate their bodies while this client is not read."""
+        if why:
+            self.decoder.deflate()
+            inflating_of(self.engine).discard(self)
 
     def _sent(self, item: Sent) -> None:
         assert self.granted
@@ -275,6 +291,7 @@ class OpenWirePeer(BasePeer[Item]):
         return write_error(class_of_reason(reason), text)
 
     def over(self) -> None:
+        inflating_of(self.engine).discard(self)
         self._greeting.over()
         self._temporaries.over()
         self._consuming.over()
@@ -295,6 +312,17 @@ class OpenWirePeer(BasePeer[Item]):
     def _finish(self, running: Steps) -> Steps:
         yield from running
         self._parts_over()
+
+
+_INFLATING: WeakKeyDictionary[Engine, set[OpenWirePeer]] = WeakKeyDictionary()
+
+
+def inflating_of(engine: Engine) -> set[OpenWirePeer]:
+    """Returns the clients of a broker that have a body which is inflated in part."""
+    found = _INFLATING.get(engine)
+    if found is None:
+        found = _INFLATING[engine] = set()
+    return found
 
 
 def _transaction_of(item: Item | None) -> LocalTransactionId | None:

@@ -5,6 +5,7 @@ from headway.server.peers.destinations import binding_key_of, filter_of, name_of
 from headway.server.peers.free_names import free_name
 from headway.server.peers.named_queues import DURABLE, NamedQueues, check_alone, is_temporary
 from headway.server.peers.queue_arguments import MATCHES, read_alternate, read_terms
+from headway.server.peers.scram_login import ScramLogin
 from headway.server.peers.states import CLOSING, OPEN, WAITING, ClientState
 from headway.server.peers.transaction import NO_TRANSACTION, NoTransaction, Transaction
 from headway.server.peers.undecided import Choice, Undecided
@@ -13,6 +14,6 @@ from headway.server.peers.virtual_topics import virtual_topic_of
 __all__ = [
     "BasePeer", "binding_key_of", "check_alone", "Choice", "ClientState", "CLOSING", "DURABLE", "filter_of",
     "free_name", "is_temporary", "MATCHES", "name_of_topic", "NamedQueues", "NO_TRANSACTION", "NoTransaction", "OPEN",
-    "parts_of", "read_alternate", "read_terms", "topic_named", "Transaction", "Undecided", "virtual_topic_of",
-    "WAITING",
+    "parts_of", "read_alternate", "read_terms", "ScramLogin", "topic_named", "Transaction", "Undecided",
+    "virtual_topic_of", "WAITING",
 ]

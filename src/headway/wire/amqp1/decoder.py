@@ -10,6 +10,8 @@ Rules:
 - A message that has no form is the fault of its sender alone: it is an item (``Lost``), and the link goes on.
 - A frame longer than ``frame_bytes_max`` is refused when its size is read. Each link has at most one incomplete
   message, of at most ``message_bytes_max``; what comes beyond that is skipped.
+- A message that is resumed is skipped: the broker says of every link that it knows no unsettled message, and what is
+  resumed in spite of that has to be ignored (2.7.5).
 - The sizes of the reads make no difference, except to the number of messages in a run.
 """
 
@@ -194,7 +196,7 @@ class Amqp1Decoder(Decoder[Item]):
         if partial is None:
             if transfer.delivery_id is None:
                 raise _fault(Condition.INVALID_FIELD, "begins a message without a delivery id")
-            if transfer.aborted:
+            if transfer.aborted or (transfer.resume and not transfer.more):
                 items.append(_lost(channel, transfer, 1, aborted=True))
                 return end
             if not transfer.more:
@@ -204,6 +206,8 @@ class Amqp1Decoder(Decoder[Item]):
                 raise _fault(Condition.RESOURCE_LIMIT_EXCEEDED, text)
             self._begun -= 1
             partial = self._partial[key] = _Partial(transfer, fields.payload_at - pos, self._begun)
+            if transfer.resume:
+                partial.body = None
         self._continue(data, end, channel, fields, partial, items)
         return end
 
@@ -239,7 +243,8 @@ class Amqp1Decoder(Decoder[Item]):
         del self._partial[(channel, transfer.handle)]
         self.packets += 1
         if transfer.aborted or partial.body is None:
-            items.append(_lost(channel, first, partial.frames, partial.text, aborted=bool(transfer.aborted)))
+            aborted = bool(transfer.aborted or first.resume)
+            items.append(_lost(channel, first, partial.frames, partial.text, aborted=aborted))
             return
         try:
             items.append(whole_message(channel, first, bytes(partial.body), partial.frames))

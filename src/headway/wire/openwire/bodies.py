@@ -7,10 +7,10 @@ a text or bytes; else the encoding says ``deflate``.
 
 from __future__ import annotations
 
-import zlib
 from typing import NamedTuple
 
 from headway.wire.openwire.codes import Type
+from headway.wire.openwire.inflation import Inflation
 from headway.wire.openwire.primitives import i32, malformed, read_utf, utf
 
 TEXT, BYTES = "text/plain", "application/octet-stream"
@@ -41,13 +41,27 @@ class Content(NamedTuple):
     compressed: bool = False
 
 
-def read_body(kind: int, raw: bytes | None, *, compressed: bool, bytes_max: int) -> Body:
-    """Returns the payload of a message. Raises :class:`ProtocolError`."""
+def inflation_of(kind: int, raw: bytes | None, bytes_max: int) -> Inflation | None:
+    """Returns how a compressed body is inflated; None: it stays as it is."""
+    if kind == Type.TEXT_MESSAGE and raw is not None:
+        return Inflation(raw, bytes_max)
+    if kind == Type.BYTES_MESSAGE and raw:
+        return Inflation(raw[4:], bytes_max)
+    return None
+
+
+def read_inflated(kind: int, raw: bytes, inflated: bytes) -> Body:
+    """Returns the payload of a message that came as ``raw``. Raises :class:`ProtocolError`."""
+    if kind == Type.BYTES_MESSAGE:
+        inflated = inflated[: int.from_bytes(raw[:4], "big")]  # the client deflates zeros behind it
+    return read_body(kind, inflated, compressed=False)
+
+
+def read_body(kind: int, raw: bytes | None, *, compressed: bool) -> Body:
+    """Returns the payload of a message; a text or bytes are not compressed. Raises :class:`ProtocolError`."""
     if kind == Type.TEXT_MESSAGE:
         if raw is None:
             return Body(b"", NULL_TEXT)
-        if compressed:
-            raw = _inflated(raw, bytes_max)
         if len(raw) < 4 or int.from_bytes(raw[:4], "big") != len(raw) - 4:
             raise malformed("is a text whose length is not that of its body")
         text = raw[4:]
@@ -55,21 +69,8 @@ def read_body(kind: int, raw: bytes | None, *, compressed: bool, bytes_max: int)
             text = read_utf(text).encode()
         return Body(text, TEXT)
     if kind == Type.BYTES_MESSAGE:
-        if raw and compressed:
-            raw = _inflated(raw[4:], bytes_max)[: int.from_bytes(raw[:4], "big")]  # the client deflates zeros behind it
         return Body(raw or b"", BYTES)
     return Body(raw or b"", _CONTENT_TYPES[Type(kind)], DEFLATE if compressed and raw else None)
-
-
-def _inflated(raw: bytes, bytes_max: int) -> bytes:
-    inflate = zlib.decompressobj()
-    try:
-        text = inflate.decompress(raw, bytes_max)
-    except zlib.error as error:
-        raise malformed(f"has a body that cannot be inflated ({error})") from None
-    if not inflate.eof:
-        raise malformed(f"has a body that cannot be inflated, or to more than {bytes_max} bytes")
-    return text
 
 
 def kind_of(content_type: str | None, encoding: str | None, payload_format: int | None) -> Type:

@@ -16,9 +16,10 @@ from headway.wire.common import Address, run_to
 from headway.wire.decoder import ALL, Decoder
 from headway.wire.openwire.codes import MAGIC, VERSION_MAX, VERSION_MIN, Form, Type
 from headway.wire.openwire.commands import READERS, Command
+from headway.wire.openwire.inflation import Inflation
 from headway.wire.openwire.maps import read_properties
 from headway.wire.openwire.marshalling import FrameReader, ObjectCache
-from headway.wire.openwire.messages import Message, read_message
+from headway.wire.openwire.messages import INFLATED_SHARE_BYTES, Message, read_message
 from headway.wire.openwire.primitives import malformed
 
 _LENGTH_AND_TYPE = Struct(">iB")
@@ -67,7 +68,7 @@ Item = WireFormat | Request | Sent
 class OpenWireDecoder(Decoder[Item]):
     """``packet_bytes_max`` is the limit of a frame."""
 
-    __slots__ = ("_cache", "_greeted", "_tails", "form", "packet_bytes_max")
+    __slots__ = ("_cache", "_greeted", "_pending", "_tails", "form", "may_inflate", "packet_bytes_max")
 
     def __init__(self, packet_bytes_max: int) -> None:
         super().__init__()
@@ -76,6 +77,20 @@ class OpenWireDecoder(Decoder[Item]):
         self._greeted = False
         self._cache: ObjectCache | None = None
         self._tails: dict[bytes, tuple[bool, str | None]] = {}
+        self.may_inflate = True
+        """Whether a large body may begin to be inflated."""
+        self._pending: tuple[int, Sent, Inflation] | None = None
+        """The message whose body is being inflated, and the size of its frame, which is at the decoder's position."""
+
+    @property
+    def inflated_bytes(self) -> int:
+        """Bytes held of a body that is not inflated to its end."""
+        return 0 if self._pending is None else self._pending[2].bytes
+
+    def deflate(self) -> None:
+        """Drops what is inflated of a body; that begins anew later."""
+        if self._pending is not None:
+            self._pending[2].start_over()
 
     @property
     def cache_bytes(self) -> int:
@@ -90,6 +105,15 @@ class OpenWireDecoder(Decoder[Item]):
         n = len(data)
         try:
             while n - pos >= LENGTH_AND_TYPE and len(items) + self.silent_frames < items_max:
+                if self._pending is not None:
+                    size, sent, inflation = self._pending
+                    if not self._inflate(inflation, items_max - len(items)):
+                        return pos
+                    self._pending = None
+                    items.append(sent._replace(message=sent.message.inflated()))
+                    self.packets += 1
+                    pos += size
+                    continue
                 size, kind = _LENGTH_AND_TYPE.unpack_from(data, pos)
                 if not self._greeted:
                     self._check_first(data, pos, size, kind)
@@ -99,7 +123,11 @@ class OpenWireDecoder(Decoder[Item]):
                 if end > n:
                     self.tail.need_bytes = end - pos
                     return pos
-                items.append(self._frame(data, pos, end, kind) if self._greeted else self._wire_format(data, pos, end))
+                item = self._frame(data, pos, end, kind) if self._greeted else self._wire_format(data, pos, end)
+                if type(item) is Sent and item.message.pending is not None:
+                    self._pending = end - pos, item, item.message.pending.inflation
+                    continue
+                items.append(item)
                 self.packets += 1
                 pos = end
         except ProtocolError as error:
@@ -107,6 +135,19 @@ class OpenWireDecoder(Decoder[Item]):
             return n
         self.tail.need_bytes = LENGTH_AND_TYPE
         return pos
+
+    def _inflate(self, inflation: Inflation, items_max: int) -> bool:
+        """Inflates a body as far as the time of so many items goes. Returns whether it is done."""
+        if not inflation.begun:
+            self.silent_frames += 1 + inflation.step() // INFLATED_SHARE_BYTES  # most end here
+        while not inflation.done:
+            if not self.may_inflate:
+                inflation.start_over()
+                self.silent_frames = max(self.silent_frames, items_max)  # the rest waits
+            if self.silent_frames >= items_max:
+                return False
+            self.silent_frames += inflation.step() // INFLATED_SHARE_BYTES
+        return True
 
     def _check_first(self, data: bytes, pos: int, size: int, kind: int) -> None:
         if kind != Type.WIRE_FORMAT_INFO or not MAGIC.startswith(data[pos + 5 : pos + 13]):

@@ -20,8 +20,18 @@ from typing import NamedTuple
 from headway.core.message import Properties
 from headway.wire.codecs import queue_form
 from headway.wire.common import KEPT, Address, CommonProperties
-from headway.wire.openwire.bodies import kind_of, read_body, write_content
+from headway.wire.openwire.bodies import (
+    BYTES,
+    TEXT,
+    Body,
+    inflation_of,
+    kind_of,
+    read_body,
+    read_inflated,
+    write_content,
+)
 from headway.wire.openwire.codes import Form, Type
+from headway.wire.openwire.inflation import Inflation
 from headway.wire.openwire.maps import TYPES, read_headers, write_headers
 from headway.wire.openwire.marshalling import (
     Destination,
@@ -84,6 +94,18 @@ class _Recent(dict[bytes, CommonProperties]):
 RECENT = _Recent()
 
 
+PENDING = {Type.TEXT_MESSAGE: Body(b"", TEXT), Type.BYTES_MESSAGE: Body(b"", BYTES)}
+"""Bodies that are not inflated yet, by their kinds."""
+
+
+class Pending(NamedTuple):
+    """A compressed body that came as ``raw``."""
+
+    kind: int
+    raw: bytes
+    inflation: Inflation
+
+
 class Message(NamedTuple):
     """A message as a client sent it."""
 
@@ -98,7 +120,15 @@ class Message(NamedTuple):
     size: int
     """As the client counts it in its producer's window."""
     work: int = 0
-    """The work of reading it, in items, besides itself: its properties, and its body if that was compressed."""
+    """The work of reading it, in items, besides itself and its body."""
+    pending: Pending | None = None
+    """The body, if it has to be inflated first."""
+
+    def inflated(self) -> Message:
+        """Returns it with its body, which is done. Raises :class:`ProtocolError`."""
+        assert self.pending is not None
+        kind, raw, inflation = self.pending
+        return self._replace(payload=read_inflated(kind, raw, inflation.take()).payload, pending=None)
 
 
 def read_message(r: FrameReader, kind: int, bytes_max: int) -> Message:
@@ -126,7 +156,8 @@ def read_message(r: FrameReader, kind: int, bytes_max: int) -> Message:
         headers = {**headers, DESTINATION_KIND: True}
     if type_text is not None or correlation is not None:
         headers = {**headers, **_selectable(type_text, correlation)}
-    body = read_body(kind, content, compressed=compressed, bytes_max=bytes_max)
+    inflation = inflation_of(kind, content, bytes_max) if compressed else None
+    body = PENDING[Type(kind)] if inflation is not None else read_body(kind, content, compressed=compressed)
     lifetime_ms = max(1, expires_ms - timestamp_ms) if expires_ms > 0 and timestamp_ms > 0 else None
     common = CommonProperties(
         content_type=body.content_type, content_encoding=body.encoding, correlation_id=correlation,
@@ -138,7 +169,7 @@ def read_message(r: FrameReader, kind: int, bytes_max: int) -> Message:
         producer if isinstance(producer, ProducerId) else None, destination, transaction, body.payload, common,
         expires_ms, message_id if isinstance(message_id, MessageId) else None,
         SIZE_MIN + len(marshalled or b"") + len(content or b""),
-        len(marshalled or b"") // SHARE_BYTES + max(0, len(body.payload) - len(content or b"")) // INFLATED_SHARE_BYTES,
+        len(marshalled or b"") // SHARE_BYTES, None if inflation is None else Pending(kind, content or b"", inflation),
     )  # fmt: skip
 
 

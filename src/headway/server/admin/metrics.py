@@ -135,7 +135,7 @@ class Metrics:
         receipts = engine.broker.registry.receipts
         yield _counter("receipts_asked", receipts.asked)
         yield _by(_counter("receipts_closed", labels=["state"]), receipts.closed)
-        yield _gauge("receipts_open", len(receipts.open))
+        yield _gauge("receipts_open", receipts.asked_open)
         governor = engine.broker.governor
         made = {label(trial.name): governor.trials.made_by(trial.name) for trial in engine.broker.registry.trials}
         yield _by(_counter("trial_verdicts", labels=["trial"]), made)

@@ -69,6 +69,7 @@ class Broker:
         self.retained = retained or Retained()
         self.flap = flap or FlapControl()
         self.fanout = Fanout(self._fell_behind, self.registry.lost, self._disk_failed, self.registry.cuts)
+        self.traces = traces
         self._publishing = (
             Publishing(self.registry, self.retained) if traces is None
             else TracedPublishing(self.registry, self.retained, traces)

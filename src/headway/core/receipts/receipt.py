@@ -35,6 +35,8 @@ class ReceiptState(StrEnum):
     """The publisher, or all of them together, have asked for too many others since."""
     PUBLISHER_ENDED = "publisher_ended"
     """The session of the publisher has ended."""
+    BROKER_STOPS = "broker_stops"
+    """The broker stops. No publisher is told this; traces are."""
     REFUSED = "refused"
     """The request was not understood, or there was no room."""
 

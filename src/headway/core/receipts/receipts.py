@@ -234,6 +234,12 @@ class Receipts:
             receipt.text = "closed early: the session of the publisher has ended"
             self._close(receipt, ReceiptState.PUBLISHER_ENDED)
 
+    def end_traces(self, now: float) -> None:
+        """Closes what is followed for traces as it stands, because the broker stops."""
+        for receipt in list(self._followed.values()):
+            self._close(receipt, ReceiptState.BROKER_STOPS)
+        self._stamp(now)
+
     # -- reports ----------------------------------------------------------------------------------------------------
 
     def resolve(

@@ -306,7 +306,15 @@ def _admin(value: object) -> Url | None:
 
 
 def _hook(value: object) -> str:
-    example = 'a URL such as "http://127.0.0.1:8080/login"'
+    return _web_url(value, "http://127.0.0.1:8080/login")
+
+
+def _collector(value: object) -> str:
+    return _web_url(value, "http://127.0.0.1:4318")
+
+
+def _web_url(value: object, url: str) -> str:
+    example = f'a URL such as "{url}"'
     text = value if isinstance(value, str) and value.isprintable() and " " not in value else ""
     try:
         parts = urlsplit(text)
@@ -341,5 +349,6 @@ Network_ = Annotated[Network, _reads(_network)]
 WebPath = Annotated[str, _reads(_web_path)]
 Origin = Annotated[str, _reads(_origin)]
 HookUrl = Annotated[str, _reads(_hook)]
+CollectorUrl = Annotated[str, _reads(_collector)]
 AdminUrl = Annotated[Url | None, _reads(_admin)]
 ListenerUrl = Annotated[Url, _reads(_listener)]

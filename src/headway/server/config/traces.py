@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from headway.core.receipts import TraceSampling
-from headway.server.config.fields import CollectorUrl, Name, Share, Table, Text, count, duration
+from headway.server.config.fields import CollectorUrl, HeaderName, HeaderValue, Name, Share, Table, count, duration
 
 
 class TracesTable(Table):
@@ -17,7 +17,7 @@ class TracesTable(Table):
     enabled: bool = True
     endpoint: CollectorUrl = "http://127.0.0.1:4318"
     """The address of an OTLP/HTTP collector."""
-    headers: dict[Name, Text] = Field(default_factory=dict)
+    headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict)
     """Sent with each request, such as a token."""
     service: Name | None = None
     """The name of the service in spans; None: that of the broker."""

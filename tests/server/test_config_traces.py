@@ -77,7 +77,8 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 def test_without_the_packages_it_says_what_installs_them(tmp_path: Path) -> None:
     """Of OpenTelemetry the API alone may be there, which others bring."""
     config = tmp_path / "headway.toml"
-    config.write_text('[server]\nadmin = false\n[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n[pool]\ndisk = 0\n[traces]\n')
+    listener = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
+    config.write_text(f"[server]\nadmin = false\n{listener}[pool]\ndisk = 0\n[traces]\n")
     ran = run("import sys; sys.modules['opentelemetry.sdk'] = sys.modules['opentelemetry.exporter'] = None\n"
               f"sys.argv = ['', 'serve', '-c', {str(config)!r}]\nfrom headway.cli import main\nmain()")  # fmt: skip
     assert ran.returncode == 2, ran.stderr

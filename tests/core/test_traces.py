@@ -8,7 +8,7 @@ import pytest
 from tests.core.receipts_stage import nothing_left, only, receipts
 from tests.core.stage import STUCK, Client, Stage
 
-from headway.core.message import trace_context
+from headway.core.message import sampled_context
 from headway.core.message.record import Properties, Run
 from headway.core.message.trace_context import parse_traceparent
 from headway.core.receipts import Trace, TraceSampling
@@ -95,7 +95,7 @@ def test_a_broker_without_traces_has_nothing_that_could_ask(monkeypatch: pytest.
     def never(*_: object, **__: object) -> None:
         raise AssertionError("nobody asks for traces here")
 
-    monkeypatch.setattr("headway.core.telemetry.traced_publishing.trace_context", never)
+    monkeypatch.setattr("headway.core.telemetry.traced_publishing.sampled_context", never)
     monkeypatch.setattr(Trace, "__init__", never)
     monkeypatch.setattr(TraceSampling, "wants", never)
     stage = Stage()
@@ -257,10 +257,10 @@ def test_headers_have_the_context_too() -> None:
         return Run("t", b"x", [1], [0], properties=Properties(user=user), headers=headers)
 
     expected = (TRACE, SPAN, 1, "a=b")
-    assert trace_context(run({"traceparent": SAMPLED.encode(), "tracestate": "a=b"})) == expected
-    assert trace_context(run(None, ("traceparent", SAMPLED), ("tracestate", "a=b"))) == expected
-    assert trace_context(run({"traceparent": 7})) is None
-    assert trace_context(run(None)) is None
+    assert sampled_context(run({"traceparent": SAMPLED.encode(), "tracestate": "a=b"})) == expected
+    assert sampled_context(run(None, ("traceparent", SAMPLED), ("tracestate", "a=b"))) == expected
+    assert sampled_context(run({"traceparent": 7})) is None
+    assert sampled_context(run(None)) is None
 
 
 @pytest.mark.parametrize("text", [

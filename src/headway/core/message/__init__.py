@@ -50,7 +50,7 @@ from headway.core.message.topics import (
     validate_filter,
     validate_topic,
 )
-from headway.core.message.trace_context import TraceContext, parse_traceparent, trace_context
+from headway.core.message.trace_context import TraceContext, parse_traceparent, sampled_context
 
 __all__ = [
     "ACCEPTED", "BadKey", "BadPatch", "BadTopic", "compile_key", "covers", "DELETE", "DELTA", "Dialect",
@@ -59,8 +59,9 @@ __all__ = [
     "JOURNALED", "KeyExtractor", "matcher", "matches", "MAX_KEY_CHARS", "may_delete", "MERGE", "merged",
     "NO_PROPERTIES", "NOT_JSON", "OUT_OF_FOCUS", "overlaps", "parse_patience", "parse_shared_filter",
     "parse_traceparent", "Properties",
-    "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of", "Run", "says_delete", "says_merge",
+    "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of", "Run",
+    "sampled_context", "says_delete", "says_merge",
     "SCAN_BYTES", "SCAN_MAX", "table_name", "TOLD", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree",
-    "trace_context", "TraceContext", "TRANSIENT",
+    "TraceContext", "TRANSIENT",
     "TREE_LEVELS", "validate_filter", "validate_topic",
 ]

@@ -11,10 +11,12 @@ from headway.core.message.record import Run
 
 TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
-SAMPLED = 1
 STATE_CHARS_MAX = 512
 """A longer ``tracestate`` is not repeated in spans."""
 _LENGTH = 55
+_FLAGS_AT = 54
+"""The digit with the flag *sampled*, its lowest bit."""
+_SAMPLED = frozenset("13579bdf")
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -26,24 +28,21 @@ class TraceContext(NamedTuple):
     state: str = ""
     """The ``tracestate`` of the record."""
 
-    @property
-    def sampled(self) -> bool:
-        return bool(self.flags & SAMPLED)
 
-
-def trace_context(run: Run) -> TraceContext | None:
-    """Returns the trace context of a run; None if it has none that can be understood."""
+def sampled_context(run: Run) -> TraceContext | None:
+    """Returns the trace context of a run; None if its trace is not sampled, or it has none that can be understood."""
     found = _value(run, TRACEPARENT)
-    context = None if found is None else parse_traceparent(found)
-    if context is None or not context.sampled:
-        return context
+    if found is None or found[_FLAGS_AT : _FLAGS_AT + 1] not in _SAMPLED:
+        return None  # the cheapest look comes first: most are not sampled
+    context = parse_traceparent(found)
+    if context is None:
+        return None
     state = _value(run, TRACESTATE)
     return context._replace(state=state) if state and len(state) <= STATE_CHARS_MAX else context
 
 
 def parse_traceparent(text: str) -> TraceContext | None:
     """Returns None if the text is no trace context. One of a later version is read as far as this version goes."""
-    text = text.strip()
     later = text[:2] != "00"
     if len(text) < _LENGTH or (len(text) > _LENGTH and not (later and text[_LENGTH] == "-")):
         return None

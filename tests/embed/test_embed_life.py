@@ -22,7 +22,8 @@ import pytest
 from tests.embed.program import main
 from tests.embed.stage import LOOPS, MQTT, config, open_files, play, threads, turns
 from tests.interop.forked import Forked
-from tests.interop.waiting import PATIENCE_S, until
+from tests.interop.waiting import PATIENCE_S, holds, until
+from tests.span_collector import span_collector
 
 from headway.embed import Broker, ConfigError, Ended, NotRunning, Record, Stopped
 
@@ -267,3 +268,28 @@ def test_a_stop_that_is_cancelled_leaves_no_thread(tmp_path: Path, steps: int) -
         await asyncio.to_thread(until, lambda: not threads(), what="the threads end")
 
     play(story())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_stop_leaves_the_loop_to_the_program_while_a_collector_is_slow(tmp_path: Path, loop: str) -> None:
+    """The collector answers only when the program says so, which it does on the loop that the broker stops on."""
+
+    async def story() -> None:
+        with span_collector() as collector:
+            collector.held.clear()
+            broker = Broker(config(tmp_path, traces={"endpoint": collector.url}))
+            await broker.start()
+            trace = {"traceparent": f"00-{7:032x}-{9:016x}-01"}
+            await broker.publish("t", "x", user=trace)
+            await holds(lambda: collector.requests)
+            await broker.publish("t", "y", user=trace)
+            traces = broker.running.engine.traces
+            assert traces is not None
+            stopping = asyncio.create_task(broker.stop())
+            await holds(lambda: traces.stopping)
+            collector.held.set()
+            await stopping
+            assert len(collector.spans) == 2
+            assert not any(traces.dropped.values())
+
+    play(story(), loop)

@@ -61,7 +61,7 @@ def test_every_extra_can_be_installed(wheel: Path, installed: Environment) -> No
     """Each is resolved, with the versions of the locks; ``make soak`` installs them, and Spark, which takes long to
     look into."""
     found = extras(wheel)
-    assert {"demo", "bench", "telemetry", "proton", "spark", "notebook", "dev"} <= set(found)
+    assert {"demo", "bench", "telemetry", "otel", "proton", "spark", "notebook", "dev"} <= set(found)
     for extra in set(found) - {"spark"}:
         said = installed.install(f"{wheel}[{extra}]", only_resolve=True)
         assert "Would install" in said, extra
@@ -78,6 +78,10 @@ def test_doctor_looks_at_it(installed: Environment, config: Path) -> None:
     ran = installed.headway("doctor", config, "--quiet")
     assert ran.code == 2
     assert "pip install 'headway[telemetry]'" in ran.out
+    config.write_text(config.read_text().replace("[telemetry]", "[traces]"))
+    ran = installed.headway("doctor", config, "--quiet")
+    assert ran.code == 2
+    assert "pip install 'headway[otel]'" in ran.out
 
 
 def test_it_serves(installed: Environment, config: Path, tmp_path: Path) -> None:

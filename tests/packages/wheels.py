@@ -29,9 +29,10 @@ class Ran(NamedTuple):
     err: str
 
 
-def run(*command: str | Path, timeout_s: float = 600.0) -> Ran:
+def run(*command: str | Path, timeout_s: float = 600.0, folder: Path | None = None) -> Ran:
     words = [str(part) for part in command]
-    ran = subprocess.run(words, env=COMPILES, capture_output=True, text=True, timeout=timeout_s, check=False)
+    ran = subprocess.run(words, env=COMPILES, capture_output=True, text=True, timeout=timeout_s, check=False,
+                         cwd=folder)  # fmt: skip
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 

@@ -43,6 +43,7 @@ from headway.core.operating import Operating
 from headway.core.permission import Rights
 from headway.core.policy import FlapControl, Policy, VerdictBook, minds_acks
 from headway.core.query import KeptOrders
+from headway.core.receipts import TraceSampling
 from headway.core.routing import (
     Advisories,
     AllowanceOf,
@@ -54,6 +55,7 @@ from headway.core.routing import (
     RecordedTopics,
     Registry,
 )
+from headway.core.telemetry import TracedPublishing
 
 __all__ = ["SWEEP_S", "Broker"]
 
@@ -61,12 +63,17 @@ __all__ = ["SWEEP_S", "Broker"]
 class Broker:
     def __init__(self, limits: dict[str, Limits], pools: dict[str, Pool], policies: tuple[Policy, ...] = (), *,
                  flap: FlapControl | None = None, retained: Retained | None = None, sessions_max: int = 100_000,
-                 sweep_s: float = SWEEP_S, late_s: float = LATE_S) -> None:
+                 sweep_s: float = SWEEP_S, late_s: float = LATE_S, traces: TraceSampling | None = None) -> None:
+        """``traces``: which records are followed for their traces; None: none, and nobody asks."""
         self.registry = Registry(limits, pools, policies, sessions_max)
         self.retained = retained or Retained()
         self.flap = flap or FlapControl()
         self.fanout = Fanout(self._fell_behind, self.registry.lost, self._disk_failed, self.registry.cuts)
-        self._publishing = Publishing(self.registry, self.retained)
+        self.traces = traces
+        self._publishing = (
+            Publishing(self.registry, self.retained) if traces is None
+            else TracedPublishing(self.registry, self.retained, traces)
+        )  # fmt: skip
         advisories = Advisories(self._publishing)
         self.intake = Intake(self.registry, self._publishing, self.fanout, advisories)
         metadata = self._metadata = DurableMetadata(self.registry)

@@ -31,7 +31,7 @@ from headway.server.service import Service
 
 log = logging.getLogger("headway")
 
-LATER = ("server", "listeners", "pools", "flap", "retained", "telemetry", "journal", "history")
+LATER = ("server", "listeners", "pools", "flap", "retained", "telemetry", "traces", "journal", "history")
 """Tables that take effect at the next start."""
 
 

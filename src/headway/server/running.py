@@ -82,7 +82,8 @@ class Running:
             await self.admin.stop()  # its requests need the engine, so it stops first
         finally:
             self.engine.stop()
-        await self.engine.lingering.end(self.engine.settings.server.stop_timeout_s)
+        lingering, traces = self.engine.lingering.end(self.engine.settings.server.stop_timeout_s), self.engine.traces
+        await (lingering if traces is None else asyncio.gather(lingering, traces.ended()))
 
 
 def _engine(settings: Settings, loop: asyncio.AbstractEventLoop, repair: bool) -> Engine:

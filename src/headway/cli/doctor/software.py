@@ -12,15 +12,19 @@ from headway.core.base import ConfigError
 from headway.pipeline.java import check_java
 from headway.server.config import Settings
 
-EXTRAS = {"telemetry": "pyarrow", "spark": "pyspark"}
+EXTRAS = {"telemetry": "pyarrow", "otel": "opentelemetry-exporter-otlp-proto-http", "spark": "pyspark"}
 """Extras, and the package by which one knows that it is installed."""
+_TABLES = {"telemetry": "[telemetry]", "otel": "[traces]", "spark": "[views]"}
+"""The tables of the config that ask for them."""
 _BASE = "headway"
 
 
 def software(settings: Settings) -> Iterator[Finding]:
     yield good("python", f"{platform.python_version()} ({platform.python_implementation()})")
     yield from _packages()
-    wanted = {"telemetry": settings.telemetry.enabled, "spark": bool(settings.views)}
+    wanted = {
+        "telemetry": settings.telemetry.enabled, "otel": settings.traces.enabled, "spark": bool(settings.views)
+    }  # fmt: skip
     for extra, package in EXTRAS.items():
         yield from _extra(extra, package, wanted=wanted[extra])
 
@@ -60,8 +64,7 @@ def _extra(extra: str, package: str, *, wanted: bool) -> Iterator[Finding]:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:
         if wanted:
-            what = "[telemetry]" if extra == "telemetry" else "[views]"
-            yield bad(extra, f"the config has {what}, and {package} is not installed", install)
+            yield bad(extra, f"the config has {_TABLES[extra]}, and {package} is not installed", install)
         else:
             yield good(extra, f"not installed, and not asked for ({install})")
         return

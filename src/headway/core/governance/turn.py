@@ -163,6 +163,6 @@ class Turn:
         if self._registry.observer is not None:
             self._registry.observer.tick(now, shares)
         self._governor.relief.relieve(now)
-        self._registry.receipts.tick()
+        self._registry.receipts.tick(now)
         self._expiring.tick(now)
         self.flush(now)

@@ -50,14 +50,18 @@ from headway.core.message.topics import (
     validate_filter,
     validate_topic,
 )
+from headway.core.message.trace_context import TraceContext, parse_traceparent, sampled_context
 
 __all__ = [
     "ACCEPTED", "BadKey", "BadPatch", "BadTopic", "compile_key", "covers", "DELETE", "DELTA", "Dialect",
     "difference", "Durability", "EncodedRun", "Envelope", "EVENT", "field_reader", "FilterTrie", "Gap", "GROUP",
     "group_of", "GROUP_SEQUENCE", "has_wildcard", "is_deep", "is_delete", "JOB_PATIENCE", "job_patience_s",
     "JOURNALED", "KeyExtractor", "matcher", "matches", "MAX_KEY_CHARS", "may_delete", "MERGE", "merged",
-    "NO_PROPERTIES", "NOT_JSON", "OUT_OF_FOCUS", "overlaps", "parse_patience", "parse_shared_filter", "Properties",
-    "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of", "Run", "says_delete", "says_merge",
-    "SCAN_BYTES", "SCAN_MAX", "table_name", "TOLD", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree", "TRANSIENT",
+    "NO_PROPERTIES", "NOT_JSON", "OUT_OF_FOCUS", "overlaps", "parse_patience", "parse_shared_filter",
+    "parse_traceparent", "Properties",
+    "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of", "Run",
+    "sampled_context", "says_delete", "says_merge",
+    "SCAN_BYTES", "SCAN_MAX", "table_name", "TOLD", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree",
+    "TraceContext", "TRANSIENT",
     "TREE_LEVELS", "validate_filter", "validate_topic",
 ]

@@ -15,6 +15,7 @@ So ``owed`` = ``got`` + all losses + the number of pending readers, at any time.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,7 @@ from headway.core.base import Reason, Timer
 from headway.core.consumer import EVERY_RECORD, Delivery, Session, SharedReader, Subscription
 from headway.core.log import Cursor, Lane, State
 from headway.core.message import ReceiptRequest, Run
+from headway.core.receipts.trace import Trace
 
 
 class ReceiptState(StrEnum):
@@ -33,6 +35,8 @@ class ReceiptState(StrEnum):
     """The publisher, or all of them together, have asked for too many others since."""
     PUBLISHER_ENDED = "publisher_ended"
     """The session of the publisher has ended."""
+    BROKER_STOPS = "broker_stops"
+    """The broker stops. No publisher is told this; traces are."""
     REFUSED = "refused"
     """The request was not understood, or there was no room."""
 
@@ -65,15 +69,22 @@ class Receipt:
     __slots__ = (
         "_left_waiting", "bytes", "closing", "conflated", "dead_lettered", "discarded", "got", "heirs", "keys", "lost",
         "number", "numbers", "opened_s", "owed", "pending", "qos", "queues", "request", "sequence", "session", "state",
-        "text", "timer", "to_look", "topic", "why",
+        "text", "timer", "to_look", "told", "topic", "trace", "why",
     )  # fmt: skip
 
-    def __init__(self, number: int, session: Session, run: Run, sequence: int, now: float) -> None:
-        assert run.receipt is not None
+    def __init__(
+        self, number: int, session: Session, run: Run, request: ReceiptRequest, sequence: int, now: float,
+        trace: Trace | None = None,
+    ) -> None:  # fmt: skip
+        """``trace``: the broker itself asks, for this; its publisher is told nothing."""
         self.number = number
         self.session = session
         """The publisher's."""
-        self.request: ReceiptRequest = run.receipt
+        self.request = request
+        self.trace = trace
+        """The trace that the record is followed for, if any: names, times and reasons."""
+        self.told = trace is None
+        """Whether the publisher is told, because it asked."""
         self.topic = run.topic
         self.qos = run.qos
         self.sequence = sequence
@@ -122,6 +133,8 @@ class Receipt:
             del self.pending[reader]
         else:
             del self.queues[reader]
+        if self.trace is not None:
+            self.trace.note(reader, reason, dead_letter=dead_letter)
         if reason is None:
             self.got += 1
             return
@@ -135,12 +148,29 @@ class Receipt:
         else:
             self.lost += 1
 
-    def refused_by(self, queues: int) -> None:
+    def refused_by(self, queues: Sequence[SharedReader]) -> None:
         """Counts full queues, which refused the record."""
-        self.owed += queues
-        self.lost += queues
+        self.owed += len(queues)
+        self.lost += len(queues)
         if queues:
-            self.why[Reason.QUEUE_LENGTH] += queues
+            self.why[Reason.QUEUE_LENGTH] += len(queues)
+        if self.trace is not None:
+            for queue in queues:
+                self.trace.note(queue, Reason.QUEUE_LENGTH)
+
+    def end_trace(self) -> None:
+        """Completes what the trace notes, before the readers are forgotten."""
+        trace = self.trace
+        assert trace is not None
+        for queue in self.queues:
+            trace.note_waiting(queue)
+        for subscription in self.pending:
+            trace.note_waiting(subscription)
+        trace.state = str(self.state)
+        trace.figures = {
+            "owed": self.owed, "got": self.got, "conflated": self.conflated, "discarded": self.discarded,
+            "dead_lettered": self.dead_lettered, "lost": self.lost, "waiting": self.waiting,
+        }  # fmt: skip
 
     def pending_reader(self, reader: Subscription) -> Subscription | SharedReader | None:
         """Returns whom a report about this subscription is about; None if that is nobody who is pending: itself, the

@@ -1,10 +1,14 @@
 """The open receipts of all publishers. It opens, looks at and closes them; ``done`` has those to be told.
 
+The broker opens receipts of its own for records of sampled traces. ``traced`` has what became of these.
+
 Rules:
 - Nothing is done per record or consumer while no receipt is open, and nothing per record and consumer while one is.
 - A turn looks at the readers of receipts that were opened in it, a tick at those that still wait, each up to a budget.
 - A session has at most ``OPEN_MAX`` open receipts, and all sessions together ``ALL_OPEN_MAX``. The oldest gives way.
   The readers that a receipt has to remember are on its publisher's tab.
+- Receipts of the broker's own are on nobody's tab, and displace no other. They have limits of their own:
+  ``TRACES_MAX`` open ones, and ``TRACES_BYTES_MAX`` for what all of these together remember.
 """
 
 from __future__ import annotations
@@ -15,14 +19,19 @@ from collections.abc import Collection, Iterable
 from headway.core.base import Reason, Refused, Timers, stop
 from headway.core.consumer import Channel, Delivery, Feed, Session, SharedReader, Subscription
 from headway.core.log import RECEIPT_BYTES, RECEIPT_READER_BYTES, RECEIPTS, Lane, State
-from headway.core.message import Run
+from headway.core.message import ReceiptRequest, Run
 from headway.core.receipts.lane_receipts import LaneReceipts
 from headway.core.receipts.receipt import Receipt, ReceiptState, Sent, way_of
+from headway.core.receipts.trace import Trace
 
 OPEN_MAX = 64
 ALL_OPEN_MAX = 1024
 TURN_LOOKS = 1024
 TICK_LOOKS = 2048
+TRACES_MAX = 1024
+TRACES_BYTES_MAX = 10_000_000
+ENDED_MAX = 4096
+"""Ended traces that nobody has taken."""
 ASK_WORK = 64
 """To open and to tell one receipt is as much work as a search of so many entries."""
 
@@ -35,6 +44,13 @@ class Receipts:
         """By sequence, so the oldest comes first."""
         self.done: deque[Receipt] = deque()
         """Closed receipts that their publishers are not told yet."""
+        self.traced: deque[Trace] = deque(maxlen=ENDED_MAX)
+        """Ended traces. Whoever exports them takes them at the end of each turn."""
+        self._followed: dict[int, Receipt] = {}
+        """Open receipts of the broker's own, by sequence."""
+        self._followed_bytes = 0
+        self._news: dict[Trace, None] = {}
+        """Traces with something that has no time yet."""
         self._timers = timers
         self._of_session: dict[Session, dict[int, Receipt]] = {}
         self._parked: dict[Delivery, tuple[Receipt, Subscription]] = {}
@@ -47,7 +63,12 @@ class Receipts:
     @property
     def due(self) -> bool:
         """Tells whether there is something to look at, or to tell, in this turn."""
-        return bool(self._fresh or self.done)
+        return bool(self._fresh or self.done or self._news)
+
+    @property
+    def asked_open(self) -> int:
+        """How many open receipts publishers have asked for."""
+        return len(self.open) - len(self._followed)
 
     # -- opening ----------------------------------------------------------------------------------------------------
 
@@ -57,12 +78,13 @@ class Receipts:
         """Opens a receipt for a record that was just published to these feeds. Returns the work, as that of a search
         of so many entries."""
         self.asked += 1
-        receipt = Receipt(self.asked, session, run, sequence, now)
+        assert run.receipt is not None
+        receipt = Receipt(self.asked, session, run, run.receipt, sequence, now)
         if receipt.request.fault:
             self._refuse(receipt, receipt.request.fault)
             return ASK_WORK
         size = RECEIPT_BYTES + len(run.topic) + receipt.request.size
-        most = sum(len(feed.queues) or len(feed.subscriptions) for feed in feeds if feed.lane.last_sequence == sequence)
+        most = _readers_of(feeds, sequence)
         try:
             if most:
                 session.tab.check(size + RECEIPT_READER_BYTES * most)
@@ -77,20 +99,45 @@ class Receipts:
         self._open(receipt, run, states, size + RECEIPT_READER_BYTES * receipt.waiting)
         return ASK_WORK + receipt.owed
 
+    def follow(
+        self, session: Session, run: Run, feeds: Collection[Feed], states: Iterable[State], now: float, trace: Trace,
+        wait_s: float,
+    ) -> int:  # fmt: skip
+        """Follows the last record of a run, which was just published to these feeds, for its trace. Returns the work,
+        as ``ask`` does."""
+        sequence = trace.sequence
+        asked = self.open.get(sequence)
+        if asked is not None:  # its publisher asked, too
+            asked.trace = trace
+            return 0
+        receipt = Receipt(0, session, run, ReceiptRequest(wait_s), sequence, now, trace)
+        size = RECEIPT_BYTES + RECEIPT_READER_BYTES * _readers_of(feeds, sequence)
+        if self._followed_bytes + size > TRACES_BYTES_MAX:
+            self._close(receipt, ReceiptState.REFUSED)
+            return ASK_WORK
+        self._find_readers(receipt, feeds)
+        if not receipt.waiting:
+            self._close(receipt, ReceiptState.COMPLETE)
+            return ASK_WORK + receipt.owed
+        if len(self._followed) >= TRACES_MAX:
+            self._close(next(iter(self._followed.values())), ReceiptState.DISPLACED)
+        self._open(receipt, run, states, RECEIPT_BYTES + RECEIPT_READER_BYTES * receipt.waiting)
+        return ASK_WORK + receipt.owed
+
     def _make_room(self, session: Session) -> None:
         """Closes the oldest receipt if there are too many, of this session or of all."""
         own = self._of_session.get(session, {})
         if len(own) >= OPEN_MAX:
             self._displace(next(iter(own.values())))
-        elif len(self.open) >= ALL_OPEN_MAX:
-            self._displace(next(iter(self.open.values())))
+        elif self.asked_open >= ALL_OPEN_MAX:
+            self._displace(next(one for one in self.open.values() if one.told))
 
     def _find_readers(self, receipt: Receipt, feeds: Iterable[Feed]) -> None:
         for feed in feeds:
             lane, queues = feed.lane, [queue for queue in feed.queues if queue.feed is feed]
             if lane.last_sequence != receipt.sequence:
                 if feed.by_exchange and feed.key.group is not None:  # a full queue refused it
-                    receipt.refused_by(len(queues))
+                    receipt.refused_by(queues)
                 continue  # a selector, or No Local, kept it out
             receipt.numbers[lane] = lane.count - 1
             if queues or feed.by_exchange:
@@ -103,12 +150,16 @@ class Receipts:
         receipt.owed += receipt.waiting
 
     def _open(self, receipt: Receipt, run: Run, states: Iterable[State], size: int) -> None:
-        session = receipt.session
+        session, last = receipt.session, len(run) - 1
         self.open[receipt.sequence] = receipt
-        self._of_session.setdefault(session, {})[receipt.sequence] = receipt
         receipt.bytes = size
-        session.tab.add(RECEIPTS, size)
-        record = run.record(0, receipt.sequence, receipt.opened_s)
+        if receipt.told:
+            self._of_session.setdefault(session, {})[receipt.sequence] = receipt
+            session.tab.add(RECEIPTS, size)
+        else:
+            self._followed[receipt.sequence] = receipt
+            self._followed_bytes += size
+        record = run.record(last, receipt.sequence - last, receipt.opened_s)
         receipt.keys = {state: state.key_of(record) for state in states}
         for lane in receipt.numbers:
             self.on(lane).add(receipt)
@@ -142,12 +193,17 @@ class Receipts:
 
     def _close(self, receipt: Receipt, state: ReceiptState) -> None:
         receipt.state = state
-        self.closed[state] += 1
-        self.done.append(receipt)
+        if receipt.told:
+            self.closed[state] += 1
+            self.done.append(receipt)
+            receipt.session.tab.add(RECEIPTS, -receipt.bytes)
+        else:
+            self._followed_bytes -= receipt.bytes
         stop(receipt.timer)
-        session = receipt.session
-        session.tab.add(RECEIPTS, -receipt.bytes)
         receipt.bytes = 0
+        if receipt.trace is not None:
+            receipt.end_trace()
+            self._news[receipt.trace] = None
         if self.open.pop(receipt.sequence, None) is not None:
             self._take_out(receipt)
         self._old.pop(receipt, None)
@@ -155,10 +211,13 @@ class Receipts:
 
     def _take_out(self, receipt: Receipt) -> None:
         """Takes an open receipt out of the tables of its session, of deliveries and of lanes."""
-        own = self._of_session[receipt.session]
-        del own[receipt.sequence]
-        if not own:
-            del self._of_session[receipt.session]
+        if receipt.told:
+            own = self._of_session[receipt.session]
+            del own[receipt.sequence]
+            if not own:
+                del self._of_session[receipt.session]
+        else:
+            del self._followed[receipt.sequence]
         for way in receipt.pending.values():
             if isinstance(way, Sent):
                 del self._parked[way.delivery]
@@ -175,6 +234,12 @@ class Receipts:
             receipt.text = "closed early: the session of the publisher has ended"
             self._close(receipt, ReceiptState.PUBLISHER_ENDED)
 
+    def end_traces(self, now: float) -> None:
+        """Closes what is followed for traces as it stands, because the broker stops."""
+        for receipt in list(self._followed.values()):
+            self._close(receipt, ReceiptState.BROKER_STOPS)
+        self._stamp(now)
+
     # -- reports ----------------------------------------------------------------------------------------------------
 
     def resolve(
@@ -186,6 +251,8 @@ class Receipts:
             if isinstance(way, Sent):
                 del self._parked[way.delivery]
         receipt.resolve(reader, reason, dead_letter=dead_letter)
+        if receipt.trace is not None:
+            self._news[receipt.trace] = None
         if not receipt.waiting and receipt.state is ReceiptState.OPEN:
             self._close(receipt, ReceiptState.COMPLETE)
 
@@ -227,7 +294,7 @@ class Receipts:
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
-    def turn(self) -> None:
+    def turn(self, now: float) -> None:
         """Looks at the readers of new receipts, as far as a turn's budget goes."""
         left = TURN_LOOKS
         while self._fresh and left > 0:
@@ -236,8 +303,9 @@ class Receipts:
             if not receipt.to_look:
                 self._fresh.popleft()
                 self._looked(receipt)
+        self._stamp(now)
 
-    def tick(self) -> None:
+    def tick(self, now: float) -> None:
         """Looks at the readers of all open receipts in turn, as far as a tick's budget goes."""
         left, rounds = TICK_LOOKS, len(self._old)
         while rounds and self._old and left > 0:
@@ -247,6 +315,16 @@ class Receipts:
                 self._old.pop(receipt, None)
                 rounds -= 1
                 self._looked(receipt)
+        self._stamp(now)
+
+    def _stamp(self, now: float) -> None:
+        """Gives what traces have noted since the last turn the time, and hands out those that have ended."""
+        if self._news:
+            news, self._news = self._news, {}
+            for trace in news:
+                trace.stamp(now)
+                if trace.state:
+                    self.traced.append(trace)
 
     def _look(self, receipt: Receipt, most: int) -> int:
         """Looks at some readers of a receipt. Returns how many, and 1 more."""
@@ -276,3 +354,8 @@ class Receipts:
             self._close(receipt, ReceiptState.TIMED_OUT)
         else:
             self._old[receipt] = None
+
+
+def _readers_of(feeds: Iterable[Feed], sequence: int) -> int:
+    """Returns how many readers a record may be owed to, at most."""
+    return sum(len(feed.queues) or len(feed.subscriptions) for feed in feeds if feed.lane.last_sequence == sequence)

@@ -11,12 +11,13 @@ from headway.core.routing.receipt_replies import ReceiptReplies
 from headway.core.routing.recharging import AllowanceOf, Recharging
 from headway.core.routing.registry import Limits, RecordedTopics, Registry, pause_reason
 from headway.core.routing.replay import Replay, seen_before
-from headway.core.routing.router import COPIES
+from headway.core.routing.router import COPIES, Route
 from headway.core.routing.session_round import SessionRound
 
 __all__ = [
     "Advisories", "AllowanceOf", "AmqTopic", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "DROPPED_WORK",
     "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges", "Expiring", "frozen", "KINDS", "Limits", "Overdue", "part_of",
     "pause_reason", "PREDECLARED", "Published", "PublishedRuns", "PublishedSlice", "Publishing", "ReceiptReplies",
-    "Recharging", "RecordedTopics", "Registry", "Replay", "REQUEUED_WORK", "seen_before", "SessionRound", "SORTED_WORK",
+    "Recharging", "RecordedTopics", "Registry", "Replay", "REQUEUED_WORK", "Route", "seen_before",
+    "SessionRound", "SORTED_WORK",
 ]

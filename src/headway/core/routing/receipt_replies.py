@@ -27,7 +27,7 @@ class ReceiptReplies:
 
     def turn(self, now: float) -> None:
         """Looks at the receipts that are due, and tells those that are closed."""
-        self._receipts.turn()
+        self._receipts.turn(now)
         done = self._receipts.done
         for _ in range(min(REPLIES_MAX, len(done))):
             self._tell(done.popleft(), now)

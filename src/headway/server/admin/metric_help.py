@@ -61,6 +61,13 @@ HELP = {
     "telemetry_dropped_rows": "Rows of telemetry that could not be written",
     "telemetry_errors": "Failed writes to the telemetry lake",
     "telemetry_lake_bytes": "Size on disk of the telemetry lake",
+    # Traces
+    "traces_followed": "Records of sampled traces that were followed",
+    "traces_skipped": "Records of sampled traces that were not followed, because there were too many in their second",
+    "traces_exported_spans": "Spans that the collector took",
+    "traces_dropped": "Traces that did not reach the collector: queue_full, not_taken, stopped",
+    "traces_waiting": "Traces that wait for the collector",
+    "traces_failing": "1 while the collector does not take what it is sent",
     # The history of verdicts and ends of connections
     "history_written_entries": "Verdicts and ends of connections written to the history",
     "history_dropped_entries": "Verdicts and ends of connections that could not be written to the history",

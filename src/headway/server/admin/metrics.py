@@ -28,6 +28,7 @@ from headway.server.admin.metric_help import HELP
 from headway.server.engine import Engine, HistoryWriter, Telemetry
 from headway.server.journal import JournalWriter
 from headway.server.loop import BOUNDS_S, Pulse, memory_peak_bytes, memory_rss_bytes
+from headway.server.traces import Traces
 
 LABEL_CHARS_MAX = 120
 """A name or filter may have 65,535 letters, and the page repeats it for each series."""
@@ -135,13 +136,15 @@ class Metrics:
         receipts = engine.broker.registry.receipts
         yield _counter("receipts_asked", receipts.asked)
         yield _by(_counter("receipts_closed", labels=["state"]), receipts.closed)
-        yield _gauge("receipts_open", len(receipts.open))
+        yield _gauge("receipts_open", receipts.asked_open)
         governor = engine.broker.governor
         made = {label(trial.name): governor.trials.made_by(trial.name) for trial in engine.broker.registry.trials}
         yield _by(_counter("trial_verdicts", labels=["trial"]), made)
         yield from _late(engine.pulse)
         if engine.telemetry is not None:
             yield from _telemetry(engine.telemetry)
+        if engine.traces is not None:
+            yield from _traces(engine.traces)
         if engine.history is not None:
             yield from _history(engine.history)
         if engine.journal is not None:
@@ -176,6 +179,15 @@ def _telemetry(telemetry: Telemetry) -> Iterator[Metric]:
     yield _counter("telemetry_dropped_rows", telemetry.dropped_rows)
     yield _counter("telemetry_errors", telemetry.errors)
     yield _gauge("telemetry_lake_bytes", telemetry.lake.bytes)
+
+
+def _traces(traces: Traces) -> Iterator[Metric]:
+    yield _counter("traces_followed", traces.sampling.followed)
+    yield _counter("traces_skipped", traces.sampling.skipped)
+    yield _counter("traces_exported_spans", traces.exported_spans)
+    yield _by(_counter("traces_dropped", labels=["why"]), traces.dropped)
+    yield _gauge("traces_waiting", traces.waiting)
+    yield _gauge("traces_failing", float(bool(traces.last_error)))
 
 
 def _history(writer: HistoryWriter) -> Iterator[Metric]:

@@ -42,6 +42,7 @@ from headway.server.config.tls.files import (
     with_tls_of,
 )
 from headway.server.config.tls.users import users_are_elsewhere
+from headway.server.config.traces import TracesTable
 from headway.server.config.views import tables_of
 
 __all__ = [
@@ -52,5 +53,5 @@ __all__ = [
     "parse_settings", "PASSWORD_BYTES_MAX", "preset_text", "PRESETS", "PROGRAM_LISTENER", "recording_text",
     "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of",
     "saslprep", "ScramKeys", "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TopicTable",
-    "uncovered_finding", "Url", "Users", "users_are_elsewhere", "ViewTable", "with_tls_of", "writable",
+    "TracesTable", "uncovered_finding", "Url", "Users", "users_are_elsewhere", "ViewTable", "with_tls_of", "writable",
 ]

@@ -57,6 +57,10 @@ def describe(settings: Settings) -> str:
     if telemetry.enabled:
         how = f"up to {format_size(telemetry.disk_bytes)}, written every {format_duration(telemetry.every_s)}"
         rows.append(("telemetry", f"{telemetry.folder}  {how}"))
+    traces = settings.traces
+    if traces.enabled:
+        how = f"{format_share(traces.ratio)} of sampled traces, {format_count(traces.per_second)} records a second"
+        rows.append(("traces", f"{traces.url}  {how}"))
     journal = settings.journal
     if journal.enabled:
         synced = f"synced every {format_duration(journal.gather_s)}" if journal.gather_s else f"fsync {journal.fsync}"

@@ -37,6 +37,7 @@ T = TypeVar("T")
 NAME_CHARS_MAX = 100
 _WEB_PATH = re.compile(r"/[!$&-;=@-Z_a-z~%]*")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://(\*\.)?(\[[0-9a-fA-F:]+\]|[0-9A-Za-z._-]+)(:[0-9]{1,5})?")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -306,7 +307,28 @@ def _admin(value: object) -> Url | None:
 
 
 def _hook(value: object) -> str:
-    example = 'a URL such as "http://127.0.0.1:8080/login"'
+    return _web_url(value, "http://127.0.0.1:8080/login")
+
+
+def _collector(value: object) -> str:
+    return _web_url(value, "http://127.0.0.1:4318")
+
+
+def _header_name(value: object) -> str:
+    if not isinstance(value, str) or not _HEADER_NAME.fullmatch(value):
+        raise ConfigError(f"{shown(value)} is not the name of a header, such as authorization")
+    return value
+
+
+def _header_value(value: object) -> str:
+    text = _text(value)
+    if not text.isascii() or not text.isprintable():
+        raise ConfigError("the value of a header has printable ASCII characters only")
+    return text
+
+
+def _web_url(value: object, url: str) -> str:
+    example = f'a URL such as "{url}"'
     text = value if isinstance(value, str) and value.isprintable() and " " not in value else ""
     try:
         parts = urlsplit(text)
@@ -341,5 +363,8 @@ Network_ = Annotated[Network, _reads(_network)]
 WebPath = Annotated[str, _reads(_web_path)]
 Origin = Annotated[str, _reads(_origin)]
 HookUrl = Annotated[str, _reads(_hook)]
+HeaderName = Annotated[str, _reads(_header_name)]
+HeaderValue = Annotated[str, _reads(_header_value)]
+CollectorUrl = Annotated[str, _reads(_collector)]
 AdminUrl = Annotated[Url | None, _reads(_admin)]
 ListenerUrl = Annotated[Url, _reads(_listener)]

@@ -106,7 +106,8 @@ def _read(
     settings = Settings(
         server=file.server, listeners=file.listeners, auth=auth,
         permissions=tuple(map(_permission, file.permission)), limits=tuple(_user_limits(file.limit)), pools=pools,
-        flap=file.flap, retained=file.retained, telemetry=file.telemetry, journal=file.journal, history=_history(file),
+        flap=file.flap, retained=file.retained, telemetry=file.telemetry, traces=file.traces,
+        journal=file.journal, history=_history(file),
         topics=topics_of(file.views.values(), file.topic), views=file.views, tables=file.tables, policies=policies,
         trials=trials, source=source, policies_text=msgspec.json.encode(written).decode(), text=text,
         embedded=embedded,

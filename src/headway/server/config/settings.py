@@ -51,6 +51,7 @@ from headway.server.config.fields import (
     size,
 )
 from headway.server.config.tls import TlsTable
+from headway.server.config.traces import TracesTable
 from headway.server.protocols import PROTOCOLS
 
 KIB, MIB = 1024, 1024 * 1024
@@ -295,6 +296,7 @@ class FileTables(Table):
     flap: FlapTable = FlapTable()
     retained: RetainedTable = RetainedTable()
     telemetry: TelemetryTable = TelemetryTable(enabled=False)
+    traces: TracesTable = TracesTable(enabled=False)
     journal: JournalTable = JournalTable(enabled=False)
     history: HistoryTable = HistoryTable()
     topic: list[TopicTable] = Field(default_factory=list)
@@ -344,6 +346,8 @@ class Settings:
     flap: FlapTable
     retained: RetainedTable
     telemetry: TelemetryTable
+    """Not enabled where the file has no such table."""
+    traces: TracesTable
     """Not enabled where the file has no such table."""
     journal: JournalTable
     """Not enabled where the file has no such table."""

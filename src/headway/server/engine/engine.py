@@ -60,6 +60,7 @@ from headway.server.journal import JournalWriter
 from headway.server.journal import start as start_journal
 from headway.server.logins import Logins
 from headway.server.loop import Pulse, Repeating
+from headway.server.traces import open_traces
 from headway.server.transport import Handshakes
 
 log = logging.getLogger("headway")
@@ -136,7 +137,8 @@ class Engine:
             self.history = open_history(settings.history, self.broker.verdicts, self.ends, loop, self.now)
             if self.history is not None:
                 opened.callback(self.history.stop)
-            self._recorders = [one for one in (self.telemetry, self.history) if one is not None]
+            self.traces = open_traces(settings, self.broker, loop, self.life, lambda: self.now())
+            self._recorders = [one for one in (self.telemetry, self.history, self.traces) if one is not None]
             self.readiness = Readiness(self.broker, self.journal)
             self._spilling = Spilling(settings, self.broker, self.journal, loop, lambda: self.now(), self.pulse,
                                       self.turn_soon)
@@ -256,6 +258,8 @@ class Engine:
         while effects := self.broker.take_effects():
             for effect in effects:
                 self._carry_out_one(effect, now)
+        if self.traces is not None:
+            self.traces.take()
 
     def _carry_out_one(self, effect: Effect, now: float) -> None:
         match effect:

@@ -8,6 +8,7 @@ import { policies } from "./policies.js";
 import { pools } from "./pools.js";
 import { publishers } from "./publishers.js";
 import { queues } from "./queues.js";
+import { reports } from "./reports.js";
 import { ask } from "./request.js";
 import { verdicts } from "./verdicts.js";
 
@@ -19,6 +20,7 @@ const VIEWS = [
   ["pools", "Pools & disk", pools],
   ["policies", "Policies", policies],
   ["verdicts", "Last night", verdicts],
+  ["reports", "Reports", reports],
   ["consumer", "Consumer", consumer, true],
   ["client", "Client", client, true],
 ];

@@ -9,6 +9,7 @@ import { pools } from "./pools.js";
 import { publishers } from "./publishers.js";
 import { queues } from "./queues.js";
 import { reports } from "./reports.js";
+import { hasLogin, onLogin, signOut } from "./login.js";
 import { ask } from "./request.js";
 import { verdicts } from "./verdicts.js";
 
@@ -55,11 +56,24 @@ for (const [name, word, , hidden] of VIEWS) {
 feed.onFrame((frame) => {
   say(document.getElementById("broker"), `${shown(frame.name)} ${frame.version}`);
 });
-try {
-  house.me = await ask("/v1/console/me");
-} catch (error) {
-  say(link, error.message);
+document.getElementById("leave").addEventListener("click", signOut);
+async function learnWho() {
+  try {
+    house.me = await ask("/v1/console/me");
+  } catch (error) {
+    say(link, error.message);
+  }
+  const leave = document.getElementById("leave");
+  leave.hidden = !hasLogin();
+  leave.title = house.me.user ? `You are ${shown(house.me.user)}` : "";
 }
+onLogin(async () => {
+  await learnWho();
+  go();
+  main.focus();
+  feed.open();
+});
+await learnWho();
 addEventListener("hashchange", () => {
   go();
   main.focus();

@@ -389,3 +389,27 @@ def test_files_come_with_a_tag_and_a_policy(house: BrokerProcess) -> None:
         urllib.request.urlopen(again)
     assert unchanged.value.code == 304
     assert house.call("/console/nothing.js")[0] == 404
+
+
+FORGED = """(async () => {
+    const { Feed } = await import("/console/feed.js");
+    const numbers = [7, 8, 12, 13, 15];
+    const texts = numbers.map((number) => `event: frame\\ndata: ${JSON.stringify({ number, rows: [] })}\\n\\n`);
+    globalThis.fetch = async () => new Response(texts.join(""));
+    const missed = [];
+    const feed = new Feed(() => {});
+    await new Promise((done) => feed.onFrame((frame) => {
+        missed.push(feed.missed);
+        if (frame.number === 15) done();
+    }));
+    return missed;
+})()"""
+
+
+def test_a_page_counts_the_frames_that_it_was_not_given(house: BrokerProcess, tmp_path: Path) -> None:
+    async def story(page: Page) -> None:
+        await page.open(f"{house.admin}/console/report.html")
+        await page.until("document.querySelector('#said') !== null")
+        assert await page.value(FORGED) == [0, 0, 3, 3, 4]
+
+    look(tmp_path, story)

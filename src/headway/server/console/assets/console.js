@@ -4,6 +4,7 @@ import { board } from "./board.js";
 import { client, consumer } from "./consumer.js";
 import { h, mark, say, shown } from "./dom.js";
 import { Feed } from "./feed.js";
+import { many } from "./format.js";
 import { policies } from "./policies.js";
 import { pools } from "./pools.js";
 import { publishers } from "./publishers.js";
@@ -55,6 +56,7 @@ for (const [name, word, , hidden] of VIEWS) {
 }
 feed.onFrame((frame) => {
   say(document.getElementById("broker"), `${shown(frame.name)} ${frame.version}`);
+  if (feed.missed) say(document.getElementById("missed"), `this page missed ${many(feed.missed, "frame")}`);
 });
 document.getElementById("leave").addEventListener("click", signOut);
 async function learnWho() {

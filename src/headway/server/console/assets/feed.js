@@ -12,6 +12,9 @@ const STEADY = 0.03;
 export class Feed {
   /** The newest frame; null before the first one. */
   frame = null;
+  /** Frames that the broker made meanwhile, and that this page was not given because it had not taken the last one. */
+  missed = 0;
+  #last = 0;
   #listeners = new Set();
   #streams = false;
   #again = 0;
@@ -40,6 +43,7 @@ export class Feed {
   /** Takes frames until the stream ends, and begins anew a little later. An EventSource could not name who looks. */
   async #stream() {
     this.#streams = true;
+    this.#last = 0; // frames are missed in a stream, not between two of them
     try {
       const answer = await request("/v1/console/events");
       if (!answer.ok) throw new Error(`the broker answered with ${answer.status}`);
@@ -69,6 +73,8 @@ export class Feed {
 
   #take(frame) {
     this.#told = Date.now();
+    if (this.#last) this.missed += Math.max(0, frame.number - this.#last - 1);
+    this.#last = frame.number;
     this.frame = frame;
     this.#remember(frame.rows);
     this.said("live");

@@ -48,7 +48,7 @@ class Page:
         if method == "Network.requestWillBeSent":
             self.urls.append(of["request"]["url"])
             self._of[of["requestId"]] = of["request"]["url"]
-        elif method == "Network.loadingFinished":
+        elif method == "Network.loadingFinished" and of["requestId"] in self._of:  # a frame's own text has no request
             self.received[self._of[of["requestId"]]] = int(of["encodedDataLength"])
         elif method == "Log.entryAdded" and of["entry"]["level"] == "error":
             self.complaints.append(f"{of['entry']['text']} {of['entry'].get('url', '')}")

@@ -308,21 +308,34 @@ change = ["ann"]
 """
 
 
+async def sign_in(page: Page, user: str, password: str) -> None:
+    """With the keyboard alone. The field of the name has the focus."""
+    await page.until("document.activeElement?.id === 'user'")
+    for name, text in (("user", user), ("password", password)):
+        if name != "user":
+            await page.press("Tab")
+        await page.value(f"document.querySelector('#{name}').select()")
+        await page.do("Input.insertText", text=text)
+    await page.press("Enter")
+
+
 def test_who_may_not_change_sees_no_buttons_and_is_refused(start: BrokerFactory, tmp_path: Path) -> None:
     users = USERS.format(ann=hash_password("of ann"), bob=hash_password("of bob"))
     house = start(CONFIG + users, server={"send_buffer": "16KiB"})
     house.login = "ann:of ann"
     client = stuck(house, "slow", "desk/1", username="ann", password=b"of ann")
     house.login = ""
-    assert house.call("/")[0] == 401
+    assert house.call("/")[0] == 200, "the page itself has nothing of this broker, and asks for a login"
+    assert house.call("/console/console.js")[0] == 200
+    assert house.call("/v1/console/me")[0] == 401
     assert house.call("/v1/console/events")[0] == 401
     house.login = "bob:of bob"
     assert move(house, client="slow", move="skip")[0] == 403
     assert house.call("/v1/clients/slow", "DELETE")[0] == 403
 
     async def story(page: Page) -> None:
-        await page.log_in("bob", "of bob")
         await page.open(f"{house.admin}/")
+        await sign_in(page, "bob", "of bob")
         await page.until(f"{row_of('slow')} !== undefined")
         await page.value(f"{row_of('slow')}.querySelector('a').click()")
         await page.until("document.querySelector('.rules tbody tr') !== null")
@@ -376,3 +389,27 @@ def test_files_come_with_a_tag_and_a_policy(house: BrokerProcess) -> None:
         urllib.request.urlopen(again)
     assert unchanged.value.code == 304
     assert house.call("/console/nothing.js")[0] == 404
+
+
+FORGED = """(async () => {
+    const { Feed } = await import("/console/feed.js");
+    const numbers = [7, 8, 12, 13, 15];
+    const texts = numbers.map((number) => `event: frame\\ndata: ${JSON.stringify({ number, rows: [] })}\\n\\n`);
+    globalThis.fetch = async () => new Response(texts.join(""));
+    const missed = [];
+    const feed = new Feed(() => {});
+    await new Promise((done) => feed.onFrame((frame) => {
+        missed.push(feed.missed);
+        if (frame.number === 15) done();
+    }));
+    return missed;
+})()"""
+
+
+def test_a_page_counts_the_frames_that_it_was_not_given(house: BrokerProcess, tmp_path: Path) -> None:
+    async def story(page: Page) -> None:
+        await page.open(f"{house.admin}/console/report.html")
+        await page.until("document.querySelector('#said') !== null")
+        assert await page.value(FORGED) == [0, 0, 3, 3, 4]
+
+    look(tmp_path, story)

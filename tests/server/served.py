@@ -16,9 +16,11 @@ PATIENCE_S = 30.0
 Play = Callable[[Admin], Awaitable[None]]
 
 
-def serve(folder: Path, play: Play) -> None:
+def serve(folder: Path, play: Play, server: str = "") -> None:
+    """``server``: more lines of its table."""
+
     async def whole() -> None:
-        settings = parse_settings(f'[server]\nadmin = "http://127.0.0.1:0"\n[pool]\ndisk_path = "{folder}"\n')
+        settings = parse_settings(f'[server]\nadmin = "http://127.0.0.1:0"\n{server}\n[pool]\ndisk_path = "{folder}"\n')
         engine = Engine(settings, asyncio.get_running_loop())
         served = Admin(engine)
         await served.start()

@@ -98,6 +98,9 @@ def test_a_stuck_console_skips_frames_and_holds_no_more_than_one(
             return int(str(feed.stats()[0]["skipped"]))
 
         await holds(lambda: skipped() > 20)
+        stuck = feed.stats()[0]
+        assert stuck["address"] == "127.0.0.1"
+        assert float(str(stuck["lag_s"])) > 0
         given = viewer.frames
         for _ in range(20):
             await frame(reader)

@@ -43,7 +43,7 @@ def health_report(tables: Mapping[str, pa.Table], about: Mapping[str, Any], out:
     whole = _whole(frames["isolation"])
     pools = _pools(frames["forecast"])
     answer, tone = _answer(episodes, offenders, whole, pools, about)
-    page = Document("Headway: how the consumers are doing", answer, tone)
+    page = Document("health", "Headway: how the consumers are doing", answer, tone)
     page.section("What was recorded")
     page.facts(facts(about, _FACTS))
     _episodes(page, episodes)

@@ -41,9 +41,10 @@ _TEMPLATES = Environment(
 class Document:
     """A page that is being put together, from the top down. A section comes first."""
 
-    def __init__(self, title: str, answer: str, tone: str = "good") -> None:
-        """``answer``: the one sentence to take away; ``tone``: ``good``, ``mind`` or ``bad``."""
-        self._head = {"title": title, "answer": answer, "tone": tone}
+    def __init__(self, kind: str, title: str, answer: str, tone: str = "good") -> None:
+        """``kind``: a word by which the console knows a report; ``answer``: the one sentence to take away; ``tone``:
+        ``good``, ``mind`` or ``bad``."""
+        self._head = {"report": kind, "title": title, "answer": answer, "tone": tone}
         self._sections: list[tuple[str, list[dict[str, Any]]]] = []
         self._plots: list[dict[str, Any]] = []
 

@@ -59,7 +59,7 @@ def lab_report(candidates: pa.Table, outcomes: pa.Table, curve: pa.Table, about:
     frame = _known(candidates.to_pandas())
     ran, best = _only(frame, frame["kind"] == "ran"), _only(frame, frame["recommended"])
     answer, tone = _answer(frame, ran, best, about)
-    page = Document("Headway: which policy", answer, tone)
+    page = Document("lab", "Headway: which policy", answer, tone)
     page.section("What was replayed")
     page.facts(facts({key: value for key, value in about.items() if key not in _SAID_ELSEWHERE}, _FACTS))
     if about.get("goal"):

@@ -81,6 +81,8 @@ class ServerTable(Table):
     """Cursors of one user at the admin API."""
     writers_max: Annotated[int, count(0, 1_000_000)] = 100
     """Writers of one user at the admin API."""
+    reports: Path_ | None = None
+    """The folder of reports that the console lists; None: none."""
     tls: TlsTable | None = None
     """TLS of the admin API."""
 

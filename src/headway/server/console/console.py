@@ -26,6 +26,7 @@ from headway.server.console.lateness import RecentLateness
 from headway.server.console.moves import Moves
 from headway.server.console.names import Known, cut, name_of
 from headway.server.console.replay import replay
+from headway.server.console.reports import Reports
 from headway.server.console.rows import now_of
 from headway.server.console.walk import LOOKS_A_TURN, Walk
 from headway.server.engine import Engine
@@ -50,6 +51,7 @@ class Console:
         self.hour = Hour(engine.broker.registry.pools[""])
         self._consumers = Consumers(engine, self._known, self.hour)
         self._moves = Moves(engine, self._consumers)
+        self._reports = Reports(engine)
         self._lateness = RecentLateness(engine.pulse)
         self._hour_s = -EVERY_S
         self._totals_s, self._totals = 0.0, (0, 0, 0, 0)
@@ -60,7 +62,7 @@ class Console:
             *pages.routes(), web.get("/v1/console/events", self.feed.answer), web.get("/v1/console/hour", self._whole),
             web.get("/v1/console/me", self._me), *self._consumers.routes(), *self._moves.routes(),
             web.get("/v1/console/states", self._states), web.get("/v1/console/policies", self._policies),
-            web.post("/v1/console/replay", self._replay),
+            web.post("/v1/console/replay", self._replay), *self._reports.routes(),
         ]  # fmt: skip
 
     def start(self) -> None:

@@ -35,6 +35,7 @@ class Viewer(msgspec.Struct):
     """One console: the frames that it was given, and the number of the last one."""
 
     name: str
+    address: str
     came_at: int
     """The number of the last frame that was made before it came."""
     last: int = 0
@@ -86,11 +87,15 @@ class Feed:
         self._fresh.set()
 
     def stats(self) -> list[dict[str, object]]:
-        """Returns how many frames each console was given, and how many it was not, because it was slow."""
+        """Returns how many frames each console was given, and how many it was not, because it was slow; and for how
+        long it has been given none of the newer ones (``lag_s``)."""
+        now = self._engine.now()
         return [
-            {"name": one.name, "frames": one.frames, "skipped": max(0, self.made - one.came_at - one.frames)}
+            {"name": one.name, "address": one.address, "frames": one.frames,
+             "skipped": max(0, self.made - one.came_at - one.frames),
+             "lag_s": round(now - one.given_s, 3) if one.last < self.made else 0.0}
             for one in self.viewers.values()
-        ]
+        ]  # fmt: skip
 
     # -- one console --------------------------------------------------------------------------------------------------
 
@@ -103,7 +108,8 @@ class Feed:
             raise Refusal(429, f"{client} has {CONSOLES_PER_CLIENT} consoles already; close some of them")
         self._numbers += 1
         before = self.made - 1 if self._frame else self.made
-        number, viewer = self._numbers, Viewer(client, before, last=before, given_s=self._engine.now())
+        number, now = self._numbers, self._engine.now()
+        viewer = Viewer(client, request.remote or "", before, last=before, given_s=now)
         self.viewers[number] = viewer
         self._clients[client] += 1
         self._wanted.set()
@@ -136,7 +142,8 @@ class Feed:
             else:
                 break
         if not self._closed and not is_gone(request):
-            log.info("the console of %s is cut: it has taken nothing for %g s", viewer.name, STUCK_S)
+            log.info("the console of %s (from %s) is cut: it has taken nothing for %g s",
+                     viewer.name, viewer.address, STUCK_S)  # fmt: skip
             abort(request)
 
     async def _give(self, response: web.StreamResponse, viewer: Viewer) -> bool:

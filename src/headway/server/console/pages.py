@@ -12,9 +12,15 @@ from aiohttp import web
 from headway.server.http import Refusal
 
 FOLDER = Path(__file__).parent / "assets"
+POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
+REPORT = "report.html"
+REPORT_POLICY = POLICY + (
+    "; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:"
+)
+"""A report stands in a frame of this page, and its policy holds for the report, too, which has code of its own. The
+frame has no origin, so the report gets nothing from the broker; its own policy lets it ask nobody."""
 HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-                               "object-src 'none'",
+    "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin", "Cache-Control": "no-cache",
 }  # fmt: skip
@@ -51,6 +57,8 @@ def _answer(request: web.Request, name: str) -> web.Response:
     if page is None:
         raise Refusal(404, "the console has no such file; it begins at /")
     headers = {**HEADERS, "ETag": page.tag}
+    if name == REPORT:
+        headers["Content-Security-Policy"] = REPORT_POLICY
     if request.headers.get("If-None-Match") == page.tag:
         return web.Response(status=304, headers=headers)
     return web.Response(body=page.body, content_type=page.type, charset="utf-8", headers=headers)

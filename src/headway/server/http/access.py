@@ -3,6 +3,7 @@
 Rules:
 - Without TLS, only clients on this machine are answered. Of web pages in a browser, only the broker's own is (the
   console): a request of any other page's is refused, whatever it asks for.
+- The console's files (``/``, ``CONSOLE``) hold nothing of this broker and need no login: the page itself asks for one.
 - Code for pages (``PUBLIC``) is for everybody, web pages among them. So is the broker's health (``HEALTH``): what asks
   for it (systems that watch and balance) often has no login, and names any host.
 - If there are users or tokens, a request must name one of them (HTTP basic, bearer token), unless the client's
@@ -53,6 +54,8 @@ DATA = ("/v1/topics", "/v1/state/", "/v1/cursors/", "/v1/writers/")
 """Paths at which programs read and publish records begin so."""
 PUBLIC = "/javascript/"
 """Paths of files that need no login begin so: the code of a client for pages."""
+CONSOLE = "/console/"
+"""Paths of the console's files begin so."""
 HEALTH = ("/healthz", "/readyz")
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
@@ -95,14 +98,15 @@ class AccessControl:
             if not _is_public(request):
                 if not _vouched(request):
                     _no_web_pages(request)
-                request[IDENTITY] = await self._identity(request)
-                request[USER] = request[IDENTITY].user
-                self._may(request)
+                if not _is_console(request):
+                    request[IDENTITY] = await self._identity(request)
+                    request[USER] = request[IDENTITY].user
+                    self._may(request)
             response = await handler(request)
         except Refusal as no:
             response = json_answer({"error": str(no)} | no.more, no.status, no.headers)
             if no.status == 401:
-                response.headers["WWW-Authenticate"] = 'Basic realm="headway", charset="UTF-8"'
+                response.headers["WWW-Authenticate"] = _challenge(request)
         if isinstance(response, web.Response):
             await _send(request, response)
         return response
@@ -191,6 +195,20 @@ def _is_public(request: web.Request) -> bool:
     lead elsewhere."""
     resource = request.match_info.route.resource
     return resource is not None and (resource.canonical.startswith(PUBLIC) or resource.canonical in HEALTH)
+
+
+def _is_console(request: web.Request) -> bool:
+    """Returns whether a request is for a file of the console; decided by its route, likewise."""
+    resource = request.match_info.route.resource
+    return resource is not None and (resource.canonical == "/" or resource.canonical.startswith(CONSOLE))
+
+
+def _challenge(request: web.Request) -> str:
+    """Returns how a client may log in. A page that says that it asks itself gets no challenge for which a browser would
+    open a window of its own."""
+    if "X-Requested-With" in request.headers:
+        return 'Bearer realm="headway"'
+    return 'Basic realm="headway", charset="UTF-8"'
 
 
 def _no_web_pages(request: web.Request) -> None:

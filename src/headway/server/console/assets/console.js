@@ -4,10 +4,13 @@ import { board } from "./board.js";
 import { client, consumer } from "./consumer.js";
 import { h, mark, say, shown } from "./dom.js";
 import { Feed } from "./feed.js";
+import { many } from "./format.js";
 import { policies } from "./policies.js";
 import { pools } from "./pools.js";
 import { publishers } from "./publishers.js";
 import { queues } from "./queues.js";
+import { reports } from "./reports.js";
+import { hasLogin, onLogin, signOut } from "./login.js";
 import { ask } from "./request.js";
 import { verdicts } from "./verdicts.js";
 
@@ -19,6 +22,7 @@ const VIEWS = [
   ["pools", "Pools & disk", pools],
   ["policies", "Policies", policies],
   ["verdicts", "Last night", verdicts],
+  ["reports", "Reports", reports],
   ["consumer", "Consumer", consumer, true],
   ["client", "Client", client, true],
 ];
@@ -52,12 +56,26 @@ for (const [name, word, , hidden] of VIEWS) {
 }
 feed.onFrame((frame) => {
   say(document.getElementById("broker"), `${shown(frame.name)} ${frame.version}`);
+  if (feed.missed) say(document.getElementById("missed"), `this page missed ${many(feed.missed, "frame")}`);
 });
-try {
-  house.me = await ask("/v1/console/me");
-} catch (error) {
-  say(link, error.message);
+document.getElementById("leave").addEventListener("click", signOut);
+async function learnWho() {
+  try {
+    house.me = await ask("/v1/console/me");
+  } catch (error) {
+    say(link, error.message);
+  }
+  const leave = document.getElementById("leave");
+  leave.hidden = !hasLogin();
+  leave.title = house.me.user ? `You are ${shown(house.me.user)}` : "";
 }
+onLogin(async () => {
+  await learnWho();
+  go();
+  main.focus();
+  feed.open();
+});
+await learnWho();
 addEventListener("hashchange", () => {
   go();
   main.focus();

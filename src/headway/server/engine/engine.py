@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -50,6 +49,7 @@ from headway.server.connections import (
     Reassembly,
 )
 from headway.server.engine.dead_letters import publish_dead_letter
+from headway.server.engine.expiries import Expiries
 from headway.server.engine.history import open_history
 from headway.server.engine.permissions import PermissionsInForce
 from headway.server.engine.readiness import Readiness, Stage
@@ -108,8 +108,7 @@ class Engine:
         """Connections with more to do than one turn allows, in the order of their turns."""
         self.work_left = TURN_WORK
         """Work that all connections together may still ask for in this turn."""
-        self._expiries: dict[Connection, asyncio.TimerHandle] = {}
-        """Connections that end with their clients' tokens."""
+        self._expiries = Expiries(loop)
         self._turn_due = False
         self.stopped = False
         """Set at the end: there are no more turns, also where the loop goes on, which may be another program's."""
@@ -311,22 +310,14 @@ class Engine:
     def closed(self, connection: Connection, reason: Reason, text: str) -> None:
         self.connections.remove(connection)
         self._busy.pop(connection, None)
-        if (expiry := self._expiries.pop(connection, None)) is not None:
-            expiry.cancel()
+        self._expiries.remove(connection)
         now = self.now()
         self.ends.put(connection, reason, text, now, now + self.broker.registry.wall_offset_s)
         self.turn_soon()
 
     def ends_with(self, connection: Connection, identity: Identity) -> None:
         """Ends the connection when its client's identity does."""
-        if (expiry := self._expiries.pop(connection, None)) is not None:
-            expiry.cancel()
-        if identity.until_s is not None:
-            text = "the token by which the client came in has expired"
-            left_s = max(0.0, identity.until_s - time.time())
-            self._expiries[connection] = self.loop.call_later(
-                left_s, partial(connection.end_soon, Reason.NOT_AUTHORIZED, text, told=True)
-            )
+        self._expiries.put(connection, identity)
 
     def refused(self, connection: Connection, text: str) -> None:
         self.connections_refused += 1

@@ -63,6 +63,39 @@ def test_what_was_purged_takes_no_room_among_what_waits_for_a_stuck_owner(stage:
     check(stage)
 
 
+def test_what_waits_for_the_owner_of_a_group_makes_no_other_consumer_late(stage: QueueStage) -> None:
+    """A policy or a full pool would cut the healthy one for what the stuck one does not take."""
+    publisher, stuck = owner(stage), stage.peer("stuck")
+    stuck.consume("q", 1, acks=False)
+    put(publisher, range(1), "a")
+    stage.run(1)
+    healthy = consumers(stage, 1)[0]
+    put(publisher, range(1, 2), "a")
+    first_s = stage.now
+    stage.run(1)
+    put(publisher, range(2, 40), "a")
+    stage.run(1)
+    assert healthy.consumers[1, "q"].oldest_time() is None
+    assert stuck.consumers[1, "q"].oldest_time() == first_s, "its own that waits longest, also if that is reserved"
+    assert stage.queue("q").picking.groups.full
+
+
+def test_what_is_reserved_is_wanted(stage: QueueStage) -> None:
+    """Otherwise it would be the first to be given up where memory is short."""
+    publisher, stuck = owner(stage), stage.peer("stuck")
+    stuck.consume("q", 1, acks=False)
+    put(publisher, range(1), "a")
+    stage.run(1)
+    consumers(stage, 1)
+    put(publisher, range(1, 10), "a")
+    stage.run(1)
+    queue = stage.queue("q")
+    assert not queue.nobody_selects(queue.feed.lane.first)
+    stuck.leave()
+    stage.run(1)
+    assert queue.backlog.lag_records == 0
+
+
 def test_what_came_back_from_an_owner_and_is_gone_is_not_enough() -> None:
     stage = QueueStage()
     publisher, stuck, healthy = owner(stage), stage.peer("stuck"), stage.peer("healthy")

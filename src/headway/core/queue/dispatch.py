@@ -18,8 +18,8 @@ from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.drops import Drops
 from headway.core.queue.members import Members
-from headway.core.queue.picker import Picker, place_in_chunk
-from headway.core.queue.places import QueueCursor, RequeuedRecord
+from headway.core.queue.picker import Picker
+from headway.core.queue.places import QueueCursor, RequeuedRecord, place_in_chunk
 from headway.core.queue.port import QueuePort
 from headway.core.queue.writing import has_room, send_batch, send_one
 from headway.core.routing import REQUEUED_WORK, SORTED_WORK, Registry

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from headway.core.consumer import Subscription, Waiting
 from headway.core.log import Chunk, Cursor
-from headway.core.queue.places import Key, Place, RequeuedRecord, StandingRecord
+from headway.core.queue.places import Key, Place, RequeuedRecord, StandingRecord, place_in_chunk
 
 GROUPS_MAX = 10_000
 BUCKETS = 256
@@ -43,6 +43,12 @@ class Found(NamedTuple):
 
 class Finder(Waiting, Protocol):
     """A picker, as groups know it."""
+
+    def next(self) -> RequeuedRecord | StandingRecord | None:
+        """Returns the first record that it found and that still waits."""
+
+    def first(self) -> tuple[Place, Found]:
+        """Returns that record's place and facts."""
 
     def take_back(self, place: Place, found: Found) -> None:
         """Takes back a record that it found, and that was reserved for a member which has left."""
@@ -225,7 +231,7 @@ class Share:
 
     __slots__ = ("_finder", "_groups", "_member")
 
-    def __init__(self, member: Subscription, finder: Waiting, groups: Groups) -> None:
+    def __init__(self, member: Subscription, finder: Finder, groups: Groups) -> None:
         self._member = member
         self._finder = finder
         self._groups = groups
@@ -259,7 +265,21 @@ class Share:
         return self._groups.first(self._member) is not None or self._finder.has_more
 
     def oldest_time(self) -> float | None:
-        return self._finder.oldest_time()
+        """Returns the time of the first record that waits for the member. What its picker found first may wait for
+        another one, who owns the group: that says nothing about this member."""
+        found = self._finder.next()
+        first = None if found is None else self._finder.first()
+        if first is not None and (group := first[1].group) is not None:
+            owner = self._groups.owner(group)
+            first = first if owner is None or owner is self._member else None
+        reserved = self._groups.first(self._member)
+        if reserved is not None and (first is None or reserved[1] < first[0]):
+            found = reserved[0]
+        elif first is None:
+            return None
+        assert found is not None
+        chunk, at = place_in_chunk(found)
+        return chunk.time_of(at)
 
 
 NOTHING_RESERVED = Reserved()

@@ -10,7 +10,7 @@ from headway.core.delivery import record_at
 from headway.core.message import group_of
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.groups import Found
-from headway.core.queue.places import Key, Place, QueueCursor, RequeuedRecord, StandingRecord
+from headway.core.queue.places import Key, Place, QueueCursor, RequeuedRecord, StandingRecord, place_in_chunk
 from headway.core.routing import Overdue
 from headway.core.selector import Selector
 
@@ -219,8 +219,3 @@ class Picker:
         self.lag_bytes -= size
         self.handed_records += 1
         self.handed_bytes += size
-
-
-def place_in_chunk(one: RequeuedRecord | StandingRecord) -> tuple[Chunk, int]:
-    """Returns the chunk of a record, and its index there."""
-    return (one.chunk if isinstance(one, RequeuedRecord) else one.row.chunk), one.at

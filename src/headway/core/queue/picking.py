@@ -148,8 +148,10 @@ class Picking:
         return picker if picker is not None and picker.looks else None
 
     def nobody_wants(self, chunk: Chunk, members: list[Subscription] | None) -> bool:
-        """Tells whether all pickers have looked at what stands in the chunk, and found nothing in it. ``members``:
-        those whose pickers count (None: all)."""
+        """Tells whether all pickers have looked at what stands in the chunk, and found nothing in it that still waits
+        for a member. ``members``: those whose pickers count (None: all)."""
+        if self.groups is not None and self.groups.owners_of(chunk):
+            return False
         if members is None:
             pickers = [picker for picker in self.pickers.values() if picker.members]
         else:

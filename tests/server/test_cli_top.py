@@ -47,6 +47,18 @@ def test_top_names_the_worst_and_counts_the_rest(broker: Canned) -> None:
     assert "display/7" in out
 
 
+@pytest.mark.parametrize(("lags_s", "shown"), [
+    ([], None), ([0.0], "1 console"), ([0.4, 0.0], "2 consoles"),
+    ([0.0, 31.2, 3.0], "3 consoles, the slowest 31.2 s behind"),
+])  # fmt: skip
+def test_top_counts_who_looks_at_the_board(broker: Canned, lags_s: list[float], shown: str | None) -> None:
+    consoles = [{"name": "ann", "frames": 1, "skipped": 0, "lag_s": lag_s} for lag_s in lags_s]
+    broker.answers["/v1/broker"] = {**BROKER, "console": {"consoles": consoles}}
+    out = Ran("top", "--once", "--admin", broker.url).out
+    found = re.search(r"\d+ consoles?(, the slowest .* behind)?", out)
+    assert (found and found[0]) == shown
+
+
 def test_top_as_json(broker: Canned) -> None:
     ran = Ran("top", "--json", "--admin", broker.url)
     assert json.loads(ran.out) == {

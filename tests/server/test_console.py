@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
+from aiohttp import ClientSession
 from tests.core.stage import STUCK, Stage
 from tests.interop.waiting import holds
 from tests.server.served import serve
 
-from headway.core.base import Reason
+from headway.core.base import Cause, Reason
 from headway.core.log import Pool
 from headway.core.policy import Sample
 from headway.server.admin.api import Admin
@@ -140,6 +141,51 @@ def test_a_console_that_takes_nothing_is_cut(tmp_path: Path, monkeypatch: pytest
         await holds(lambda: feed.viewers)
         await holds(lambda: not feed.viewers)
         sock.close()
+
+    serve(tmp_path, play)
+
+
+def test_a_console_that_is_cut_has_a_verdict_and_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.server.console.feed.STUCK_S", 2.0)
+
+    async def play(served: Admin) -> None:
+        feed = console_of(served).feed
+        feed.period_s = 0.05
+
+        async def large(*_: object) -> bytes:
+            return b'{"number":%d,"text":"%s"}' % (feed.made + 1, b"x" * (8_000_000 if feed.made < 1 else 2_000))
+
+        monkeypatch.setattr(feed, "_make", large)
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", urlsplit(served.url).port or 0))
+        sock.send(ASK)
+        await holds(lambda: feed.made > 1)
+        others = [await connect(served) for _ in range(20)]
+        book = served._engine.broker.verdicts
+        while not book.latest:
+            for reader, _ in others:
+                await frame(reader)
+        (verdict,) = book.latest
+        assert (verdict.client, verdict.filter) == ("console of 127.0.0.1", "/v1/console/events")
+        assert (verdict.cause, verdict.reason, verdict.enforced) == (Cause.APPLICATION, Reason.BLOCKED, True)
+        assert verdict.sample.lag_bytes > 1_000_000
+        assert verdict.sample.unread_time > 1.9  # the loop's timers count whole milliseconds
+        assert verdict.sample.peer_window_closed
+        assert "127.0.0.1 was disconnected: it has read nothing for" in verdict.text
+        await holds(lambda: len(feed.viewers) == len(others))
+        for reader, writer in others:
+            await frame(reader)
+            writer.close()
+        sock.close()
+        async with ClientSession() as session:
+            async with session.get(f"{served.url}/v1/verdicts") as response:
+                (told,) = [msgspec.json.decode(line) for line in (await response.read()).splitlines()]
+            async with session.get(f"{served.url}/metrics") as response:
+                counted = await response.text()
+        assert told["text"] == verdict.text
+        series = r"^headway_verdicts_by_cause_total\{.*disconnect.*application.*\} 1\.0$"
+        assert re.search(series, counted, re.MULTILINE)
 
     serve(tmp_path, play)
 

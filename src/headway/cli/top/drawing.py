@@ -19,6 +19,7 @@ LOW = 30
 """Below this height only the first publisher and queue are shown."""
 ROWS_MIN = 3
 ONCE_ROWS = 50
+CONSOLE_LAG_S_SHOWN = 2.0
 LATE_MS_SHOWN = 10
 """The least lateness of the loop that is shown."""
 KEYS = (("q", "quit"), ("/", "filter"), ("< >", "sort"), ("r", "reverse"), ("enter", "details"), ("p", "pause"),
@@ -109,6 +110,7 @@ def _headlines(picture: Picture, before: Picture | None, view: View, width: int)
     second = [
         f"in {_flow(picture, before, 'published')}", f"out {_flow(picture, before, 'delivered')}",
         f"{many(gaps, 'record')} skipped",
+        *_consoles(broker.get("console", {}).get("consoles", [])),
         *([f"loop late by {figures.millis(late_ms)} at most lately"] if late_ms >= LATE_MS_SHOWN else []),
     ]  # fmt: skip
     name = f"headway {printable(broker.get('version', '?'))}"
@@ -117,6 +119,13 @@ def _headlines(picture: Picture, before: Picture | None, view: View, width: int)
         line.append("  PAUSED", style="bold yellow")
     line.append("  " + _fitting(first, width - line.cell_len - 2), style="not bold")
     return [line, Text(_fitting(second, width), no_wrap=True, overflow="ellipsis")]
+
+
+def _consoles(consoles: list[dict[str, Any]]) -> list[str]:
+    """Those who look at the board are consumers, too."""
+    lag_s = max((one.get("lag_s", 0.0) for one in consoles), default=0.0)
+    behind = f", the slowest {format_duration(lag_s)} behind" if lag_s >= CONSOLE_LAG_S_SHOWN else ""
+    return [f"{many(len(consoles), 'console')}{behind}"] if consoles else []
 
 
 def _fitting(parts: list[str], width: int) -> str:

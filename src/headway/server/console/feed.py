@@ -3,8 +3,8 @@
 Theory of operation. A frame is made and encoded once a period, and all consoles are given the same bytes. A console is
 a consumer, too, and a conflated one: as long as its transport has not taken all of its last frame it gets no other, and
 then the newest. So a console that does not read costs the memory of one frame, which counts in the global pool, is
-counted itself (``skipped``), and is cut when it has taken nothing for ``STUCK_S``. Without consoles no frames are made,
-and the broker is looked at less often, for the last hour.
+counted itself (``skipped``), and is cut when it has taken nothing for ``STUCK_S``, with a verdict as on any consumer
+(unread.py). Without consoles no frames are made, and the broker is looked at less often, for the last hour.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 from aiohttp import web
 
 from headway.core.log import Tab
+from headway.server.console.unread import record_cut
 from headway.server.engine import Engine
 from headway.server.http import USER, Refusal, abort, is_gone
 
@@ -142,8 +143,7 @@ class Feed:
             else:
                 break
         if not self._closed and not is_gone(request):
-            log.info("the console of %s (from %s) is cut: it has taken nothing for %g s",
-                     viewer.name, viewer.address, STUCK_S)  # fmt: skip
+            log.info("%s", record_cut(self._engine, request, self._engine.now() - viewer.given_s).text)
             abort(request)
 
     async def _give(self, response: web.StreamResponse, viewer: Viewer) -> bool:

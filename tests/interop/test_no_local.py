@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -77,33 +78,56 @@ def test_jms(jms: Jms, broker: BrokerProcess, name: str) -> None:
     assert [jms.got(plain).body, jms.got(plain).body] == ["own", "other"]
 
 
-def test_durable_subscriptions_of_amqp1(broker: BrokerProcess, name: str) -> None:
-    """What comes while the client is away is kept. When it is back it leaves out what it sends then, on a connection
-    that has another number, and without the filter it gets all."""
-    other = proton(broker, f"{name}-other")
+def kept(client: BlockingConnection, name: str, *options: Filter) -> Any:
+    return client.create_receiver(f"topic://{name}", name="sub", options=[DurableSubscription(), *options])
+
+
+def test_a_durable_subscription_of_amqp1(broker: BrokerProcess, name: str) -> None:
+    """What comes while the client is away is kept, and what it sends when it is back is left out as before. Without the
+    filter it is another subscription, which begins anew (JMS 2.0)."""
+    one, other = proton(broker, name), proton(broker, f"{name}-other")
+    kept(one, name, no_local())
     others = other.create_sender(f"topic://{name}")
-
-    def sub(client: BlockingConnection, *options: Filter) -> Any:
-        return client.create_receiver(f"topic://{name}", name="sub", options=[DurableSubscription(), *options])
-
-    for sent in ("before", "back"):
-        one = proton(broker, name)
-        deaf = sub(one, no_local())
-        one.create_sender(f"topic://{name}").send(Message("own"))
-        others.send(Message(sent))
-        if sent == "back":
-            assert deaf.receive().body == "away"
-            deaf.accept()
-        assert deaf.receive().body == sent
-        deaf.accept()
-        one.close()
-        others.send(Message("away"))
-    one = proton(broker, name)
-    hears = sub(one)
     one.create_sender(f"topic://{name}").send(Message("own"))
-    assert [hears.receive().body, hears.receive().body] == ["away", "own"]
+    one.close()
+    others.send(Message("away"))
+    one = proton(broker, name)
+    one.create_sender(f"topic://{name}").send(Message("own, before it subscribes"))
+    deaf = kept(one, name, no_local())
+    others.send(Message("back"))
+    assert [deaf.receive().body, deaf.receive().body] == ["away", "back"]
+    deaf.link.detach()
+    one.close()
+    one = proton(broker, name)
+    hears = kept(one, name)
+    one.create_sender(f"topic://{name}").send(Message("own"))
+    assert hears.receive().body == "own"
     one.close()
     other.close()
+
+
+def test_it_is_left_out_after_a_crash_too(start: BrokerFactory, tmp_path: Path, name: str) -> None:
+    """What the journal has for another subscription does not come back to this one."""
+    config = f'[listeners.amqp]\nurl = "amqp://127.0.0.1:0"\n[journal]\npath = "{tmp_path / "journal"}"\n'
+    broker = start(config)
+    one, other = proton(broker, name), proton(broker, f"{name}-other")
+    kept(one, name, no_local())
+    kept(other, name)
+    for sent in range(4):
+        client = (one, other)[sent % 2]
+        client.create_sender(f"topic://{name}", name=f"{sent}").send(Message(sent, durable=True))
+    broker.kill()
+    broker = start(config)
+    one, other = proton(broker, name), proton(broker, f"{name}-other")
+    one.create_sender(f"topic://{name}").send(Message(4, durable=True))
+    deaf, hears = kept(one, name, no_local()), kept(other, name)
+    assert [deaf.receive().body for _ in range(2)] == [1, 3]
+    assert [hears.receive().body for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(Timeout):
+        deaf.receive(timeout=0.1)
+    one.close()
+    other.close()
+    broker.stop()
 
 
 def test_amqp1(broker: BrokerProcess, name: str) -> None:
@@ -136,22 +160,13 @@ def test_amqp1_of_an_exchange(broker: BrokerProcess, name: str) -> None:
 
 
 @pytest.mark.parametrize("header", ["no-local", "activemq.noLocal"])
-@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-def test_stomp(broker: BrokerProcess, name: str, header: str, ack: str) -> None:
-    one, other = Client(broker.ports["stomp"] or 0), Client(broker.ports["stomp"] or 0)
-    one.subscribe(f"/topic/{name}", ack=ack, **{header: "true"})
-    one.send(f"/topic/{name}", "own")
-    other.send(f"/topic/{name}", "other")
-    assert one.bodies(1) == ["other"]
-    one.leave()
-    other.leave()
-
-
-def test_a_durable_subscription_of_stomp(broker: BrokerProcess, name: str) -> None:
-    one = Client(broker.ports["stomp"] or 0, headers={"client-id": name})
-    other = Client(broker.ports["stomp"] or 0)
-    words = {"activemq.subscriptionName": "deaf", "activemq.noLocal": "true"}
-    one.subscribe(f"/topic/{name}", ack="client", **words)
+@pytest.mark.parametrize("how", [
+    {"ack": "auto"}, {"ack": "client"}, {"ack": "client-individual"},
+    {"ack": "client", "activemq.subscriptionName": "deaf"},
+], ids=["auto", "client", "individual", "durable"])  # fmt: skip
+def test_stomp(broker: BrokerProcess, name: str, header: str, how: dict[str, str]) -> None:
+    one, other = Client(broker.ports["stomp"] or 0, headers={"client-id": name}), Client(broker.ports["stomp"] or 0)
+    one.subscribe(f"/topic/{name}", **{header: "true"}, **how)
     one.send(f"/topic/{name}", "own")
     other.send(f"/topic/{name}", "other")
     assert one.bodies(1) == ["other"]

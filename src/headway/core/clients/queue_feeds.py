@@ -45,7 +45,7 @@ class QueueFeeds:
 
     def first(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool) -> Feed:
         """Returns the feed that a new queue reads, which has no binding but its name."""
-        return self._feed(name, terms, dialect, pool, BindingSet(name).feed_name(called=True), 0)
+        return self._feed(name, terms, dialect, pool, BindingSet(name).feed_name(called=True))
 
     def add(self, queue: Queue, dialect: Dialect, pool: Pool) -> None:
         """Adds a new queue that reads its ``first`` feed."""
@@ -96,15 +96,6 @@ class QueueFeeds:
             self._rebind(queue)
         self._router.forget()
         return queues
-
-    def leave_out(self, queue: Queue, exclude: int) -> int:
-        """Keeps the records of the session with this number out of the queue from now on; 0: nobody's. Returns the
-        work."""
-        if queue.exclude == exclude:
-            return 0
-        queue.exclude = exclude
-        self._router.forget()
-        return self._rebind(queue)
 
     def replay_of(self, binding: Binding, options: SubscriptionOptions, now: float) -> Replay:
         archive, sequence = self._registry.archive, self._registry.sequence
@@ -161,16 +152,15 @@ class QueueFeeds:
         queue.filters = bound.filters()
         self._registry.renamed[queue] = None
         dialect, pool = self.homes[queue]
-        name = bound.feed_name(called=queue.called)
-        feed = self._feed(queue.name, queue.terms, dialect, pool, name, queue.exclude)
+        feed = self._feed(queue.name, queue.terms, dialect, pool, bound.feed_name(called=queue.called))
         work = REBIND_WORK + len(bound) // NAMES_PER_WORK
         if feed is not queue.feed:
             work += len(queue.feed.gates) // GATES_PER_WORK
             queue.read(feed)
         return work
 
-    def _feed(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, names: str, exclude: int) -> Feed:
-        key = FeedKey(names, terms.selector, dialect, pool, exclude, name if terms.refuses else None)
+    def _feed(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, names: str) -> Feed:
+        key = FeedKey(names, terms.selector, dialect, pool, terms.leaves_out or 0, name if terms.refuses else None)
         feed = self._router.feeds.get(key)
         if feed is None:
             feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
@@ -182,5 +172,5 @@ class QueueFeeds:
 
 def queue_cost(name: str, terms: QueueTerms) -> int:
     dead_letter_names = (terms.dead_letter_exchange or "") + (terms.dead_letter_key or "")
-    selector_bytes = SELECTOR_BYTES * len(terms.selector or "")
+    selector_bytes = SELECTOR_BYTES * len(terms.selector or "") + len(terms.leaves_out or "")
     return QUEUE_BYTES + selector_bytes + 4 * len(name) + 2 * len(dead_letter_names)

@@ -271,11 +271,6 @@ class Queues(Consuming):
             work += self.feeds.read_first(binding.destination.name, replay)
         return work
 
-    def leave_out(self, session: Session, queue: Queue, *, no_local: bool) -> int:
-        """Keeps the session's own records out of the queue from now on, or lets everybody's in again. Returns the
-        work."""
-        return self.feeds.leave_out(queue, session.number if no_local else 0)
-
     def unbind(self, session: Session, binding: Binding) -> int:
         """Removes a binding. Returns the work."""
         if not binding.source:

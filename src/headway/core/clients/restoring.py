@@ -162,7 +162,7 @@ class Restoring:
         for state in route.states if recorded else ():
             self._publishing.keep(state, run, first, time_s)
         for feed in route.feeds:
-            if not feed.durable_readers:
+            if not feed.durable_readers or (publisher and feed.key.exclude == publisher):
                 continue
             if last < self._floors.get(feed, 0):
                 feed.lane.dropped_sequence = last

@@ -31,8 +31,9 @@ class FeedKey(NamedTuple):
     selector: str | None
     dialect: Dialect
     pool: Pool
-    exclude: int
-    """The number of the session whose own records are left out (MQTT No Local); 0 if there is none."""
+    exclude: int | str
+    """The number of the session (MQTT No Local), or the name of the client (queues, which may outlive its session),
+    whose own records are left out; 0 if there is none."""
     group: str | None
     """The name of the queue or group that has the lane for itself; None if the lane may be shared."""
     focus: str | None = None
@@ -43,6 +44,9 @@ class FeedKey(NamedTuple):
     """The key of the topic, if records of the lane have only what has changed."""
     live: LiveTerms | None = None
     """Set if the lane has a page of a state, or aggregates, in the place of what is published."""
+
+    def leaves_out(self, session: Session) -> bool:
+        return self.exclude == session.number or self.exclude == session.client
 
     @property
     def shaped(self) -> bool:

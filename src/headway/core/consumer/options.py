@@ -166,6 +166,8 @@ class QueueTerms(msgspec.Struct, frozen=True):
     """A record that was requeued more often than this is dropped (a poison message)."""
     selector: str | None = None
     """The selector of a subscription to topics that is a queue. Records that do not match never enter it."""
+    leaves_out: str | None = None
+    """The client whose records never enter the queue (``no_local``)."""
 
     @property
     def limited(self) -> bool:

@@ -77,9 +77,6 @@ class Queue:
         """The names by which policies find the queue: ``$queue/NAME``, and the names of its bindings."""
         self.owner: Session | None = None
         """The connection that declared the queue as exclusive."""
-        self.exclude = 0
-        """The number of the session whose records never enter the queue (``no_local``); 0: those of all do. It is said
-        anew with each session, and nobody has it after that session's end."""
         self.called = False
         """Whether records were ever published to the queue by its name."""
         self.durable_position: DurablePosition = NOT_DURABLE

@@ -292,7 +292,7 @@ class Publishing:
     ) -> int:  # fmt: skip
         """Appends a run to the lane of a feed. Returns 0 if the feed accepts none of its records, else 1."""
         key = feed.key
-        if session is not None and key.exclude == session.number:
+        if key.exclude and session is not None and key.leaves_out(session):
             return 0
         if feed.selector is not None:
             if not self._append_selected(feed, run, first, encoded, decoded, now):
@@ -320,7 +320,7 @@ class Publishing:
         self, feed: Feed, run: Run, first: int, before: Befores, decoded: Decoded, session: Session | None, now: float
     ) -> int:
         """Appends what a feed with a focus or a shape gets of a run. Returns how many parts these are."""
-        if session is not None and feed.key.exclude == session.number:
+        if feed.key.exclude and session is not None and feed.key.leaves_out(session):
             return 0
         parts = worked_out_parts(feed, run, first, before, decoded, now)
         for part, index in parts:

@@ -53,6 +53,12 @@ def with_selector(terms: QueueTerms, selector: str | None) -> QueueTerms:
         raise Refused(Reason.PROTOCOL_ERROR, str(error)) from None
 
 
+def _is_another(there: QueueTerms, wanted: QueueTerms) -> bool:
+    """Tells whether a named subscription is another one than that which is there. Whose records are left out does not
+    count: that is the name that its client had when it was made (free_names.py)."""
+    return there.selector != wanted.selector or (there.leaves_out is None) != (wanted.leaves_out is None)
+
+
 def check_alone(*, no_local: bool, shared: bool) -> None:
     """Raises :class:`Refused` if a durable subscription of many clients is to leave out the records of one."""
     if no_local and shared:
@@ -110,30 +116,28 @@ class NamedQueues:
     def subscription(
         self, name: str, terms: QueueTerms = DURABLE, selector: str | None = None, *, no_local: bool = False
     ) -> Queue:
-        """Returns the queue of a named subscription to topics, and makes it if there is none. Another selector makes it
-        another subscription: the one before ends, with what waits for it (JMS 1.1, 6.11.1). If ``no_local``, what this
-        connection publishes from now on does not enter it. Raises :class:`Refused`."""
-        wanted = with_selector(terms, selector)
+        """Returns the queue of a named subscription to topics, and makes it if there is none. If ``no_local``, the
+        client's own records do not enter it. Another selector, or ``no_local`` where it was not said before, makes it
+        another subscription: the one before ends, with what waits for it (JMS 2.0, ``createDurableConsumer``). Raises
+        :class:`Refused`."""
+        wanted = self._with_no_local(with_selector(terms, selector), no_local)
         known = self.found(name)
-        if known is not None and known.terms.selector != wanted.selector:
+        if known is not None and _is_another(known.terms, wanted):
             self.queues.delete(self.queues.queue(self._session, name), self._engine.now(), if_unused=True,
                                by=self._session)  # fmt: skip
-        queue = self.named(name, wanted)
-        if not queue.members.any_consumer:  # what the one before has asked for stays in force while it is there
-            self._budget.left -= self.queues.leave_out(self._session, queue, no_local=no_local)
-        return queue
+        return self.named(name, wanted)
 
     def temporary(self, selector: str | None = None, *, no_local: bool = False) -> Queue:
         """Makes a temporary queue, which the client's own records do not enter if ``no_local``. Raises
         :class:`Refused`."""
-        return self._fresh(with_selector(TEMPORARY, selector), no_local=no_local)
+        return self._fresh(self._with_no_local(with_selector(TEMPORARY, selector), no_local))
 
     def subscribed(
         self, key: str, exchange: str = TOPICS, selector: str | None = None, *, no_local: bool = False
     ) -> Queue:
         """Makes a queue of the client's own, which ends with its consumer, and binds it by this key. Raises
         :class:`Refused`."""
-        queue = self._fresh(with_selector(SUBSCRIBED, selector), no_local=no_local)
+        queue = self._fresh(self._with_no_local(with_selector(SUBSCRIBED, selector), no_local))
         try:
             self.bind(queue, key, exchange)
         except Exception:
@@ -141,12 +145,13 @@ class NamedQueues:
             raise
         return queue
 
-    def _fresh(self, terms: QueueTerms, *, no_local: bool = False) -> Queue:
+    def _with_no_local(self, terms: QueueTerms, no_local: bool) -> QueueTerms:
+        return msgspec.structs.replace(terms, leaves_out=self._session.client) if no_local else terms
+
+    def _fresh(self, terms: QueueTerms) -> Queue:
         name = f"{TEMPORARY_NAMES}{secrets.token_urlsafe(16)}"
         self._budget.left -= SUBSCRIBE_WORK
-        queue = self.queues.declare(self._session, name, terms, QUEUES.dialect, self._engine.now())
-        self._budget.left -= self.queues.leave_out(self._session, queue, no_local=no_local)
-        return queue
+        return self.queues.declare(self._session, name, terms, QUEUES.dialect, self._engine.now())
 
     def bind(self, queue: Queue, key: str, exchange: str = TOPICS) -> bool:
         """Binds a queue. Returns whether the journal keeps that. Raises :class:`Refused`."""

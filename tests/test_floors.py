@@ -395,7 +395,6 @@ def test_a_breach_is_found_and_named(file: str, source: str, rule: str) -> None:
 
 
 def test_what_is_for_the_type_checker_may_be_from_outside() -> None:
-    source = f"{FOR_TYPES}    import socket\nelse:\n    import msgspec\n"
-    found = list(imports_of("core.base.units", ast.parse(source)))
+    found = list(imports_of("core.base.units", ast.parse(f"{FOR_TYPES}    import socket\nelse:\n    import msgspec\n")))
     assert {item.target for item in found} == {"typing", "socket", "msgspec"}
     assert [breach(item) for item in found] == [None, None, None]

@@ -8,6 +8,17 @@ from tests.core.queues_stage import QueueStage
 from tests.core.stage import Client, Stage
 
 FATES = ("got", "conflated", "discarded", "dead_lettered", "lost", "waiting")
+POLICY = """
+[[topic]]
+filter = "t/#"
+key = "topic"
+[[policy]]
+name = "p"
+[[policy.rule]]
+when = { lag_records = "> 2" }
+then = %s
+"""
+"""Whoever is more than two records behind."""
 
 
 def receipts(stage: Stage, client: str = "p") -> list[dict[str, Any]]:

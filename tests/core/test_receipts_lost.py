@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.receipts_stage import asks, nothing_left, only, receipts
+from tests.core.receipts_stage import POLICY, asks, nothing_left, only, receipts
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Reason
 from headway.core.governance.write_off import write_off
-
-POLICY = """
-[[topic]]
-filter = "t/#"
-key = "topic"
-[[policy]]
-name = "p"
-[[policy.rule]]
-when = { lag_records = "> 2" }
-then = %s
-"""
 
 
 def stuck_behind_a_policy(then: str, filter: str = "t/#") -> tuple[Stage, Client]:

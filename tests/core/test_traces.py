@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.core.receipts_stage import nothing_left, only, receipts
+from tests.core.receipts_stage import POLICY, nothing_left, only, receipts
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.message import sampled_context
@@ -80,6 +80,18 @@ def test_who_gets_a_record_and_when() -> None:
     assert {fate.name for fate in trace.fates} == {"t", "#"}
 
 
+def test_ended_traces_that_nobody_takes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ENDED_MAX", 4)
+    stage = traced()
+    stage.consumer("c", "t")
+    for number in range(7):
+        publish(stage, number=number)
+        stage.run(0.1)
+    assert len(ended(stage)) == 4
+    kept = stage.broker.registry.receipts
+    assert (kept.take_lost(), kept.take_lost()) == (3, 0)
+
+
 @pytest.mark.parametrize("traceparent", [NOT_SAMPLED, SAMPLED[:-1], "00-nonsense", SAMPLED.upper()])
 def test_what_is_not_sampled_is_not_followed(traceparent: str) -> None:
     stage = traced()
@@ -108,18 +120,6 @@ def test_a_broker_without_traces_has_nothing_that_could_ask(monkeypatch: pytest.
     assert not receipts_of_all._news
     with pytest.raises(AssertionError, match="nobody asks"):
         publish(traced())
-
-
-POLICY = """
-[[topic]]
-filter = "t/#"
-key = "topic"
-[[policy]]
-name = "p"
-[[policy.rule]]
-when = { lag_records = "> 2" }
-then = %s
-"""
 
 
 @pytest.mark.parametrize(("then", "outcome", "reason"), [

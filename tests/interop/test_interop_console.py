@@ -2,84 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from bench.wires.packets import encode_publish
-from tests.interop.chromium import CHROMIUM, Page, chromium
+from tests.interop.chromium import CHROMIUM, Page
 from tests.interop.conftest import BrokerFactory
+from tests.interop.console_stage import CONFIG, USERS, look, move, row_of, sign_in, stuck
+from tests.interop.console_stage import house as house
+from tests.interop.console_stage import slow as slow
 from tests.interop.process import BrokerProcess
-from tests.interop.raw import Message, Raw
-from tests.interop.waiting import PATIENCE_S, until
-from typer.testing import CliRunner
+from tests.interop.raw import Raw
+from tests.interop.waiting import until
 
-from headway.cli.app import app
 from headway.server.config.auth import hash_password
 
 BYTES_MAX = 300_000
-CONFIG = """
-[[policy]]
-name = "desk"
-topics = ["desk/#"]
-[[policy.rule]]
-name = "does not read"
-when = { blocked_time = "200ms" }
-then = "notify"
-[[policy.rule]]
-name = "too late"
-when = { lag_age = "10m" }
-then = "disconnect"
-
-[[topic]]
-filter = "desk/#"
-key = "topic"
-"""
-Story = Callable[[Page], Awaitable[None]]
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install -y chromium-headless-shell")
-
-
-@pytest.fixture(scope="module")
-def house(start: BrokerFactory) -> BrokerProcess:
-    return start(CONFIG, server={"send_buffer": "16KiB"})
-
-
-@pytest.fixture
-def slow(house: BrokerProcess, name: str) -> Iterator[Raw]:
-    """A client that reads nothing, and for which a rule has fired."""
-    client = stuck(house, f"slow-{name}", f"desk/{name}")
-    yield client
-    client.close()
-
-
-def stuck(house: BrokerProcess, name: str, topic: str, **login: Any) -> Raw:
-    client = Raw(house.port, name, receive_buffer=4096, **login)
-    client.subscribe(topic)
-    with Raw(house.port, **login) as publisher:
-        for _ in range(200):
-            publisher.send(encode_publish(topic, b"x" * 2000, version=5))
-    until(lambda: house.verdicts(name), what="a verdict")
-    return client
-
-
-def look(tmp_path: Path, story: Story) -> None:
-    async def whole() -> None:
-        async with chromium(tmp_path) as page:
-            await page.size(1600, 1000)
-            await story(page)
-
-    asyncio.run(whole())
-
-
-def row_of(client: str) -> str:
-    return f"[...document.querySelectorAll('table.board tr')].find((row) => row.textContent.includes({client!r}))"
 
 
 def test_a_slow_client_is_on_the_board_with_its_cause(
@@ -199,66 +142,6 @@ def test_a_client_is_disconnected_with_the_keyboard_alone(
     assert end["reason"] == "admin"
 
 
-def move(house: BrokerProcess, **wanted: str) -> tuple[int, dict[str, str]]:
-    request = urllib.request.Request(
-        f"{house.admin}/v1/moves", json.dumps(wanted).encode(), {"Content-Type": "application/json"}, method="POST"
-    )
-    if house.login:
-        request.add_header("Authorization", house.basic)
-    try:
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)
-
-
-def test_a_client_that_is_skipped_goes_on_at_the_end_and_why_tells_who_did_it(
-    house: BrokerProcess, slow: Raw, name: str
-) -> None:
-    status, told = move(house, client=f"slow-{name}", move="skip")
-    assert status == 200, told
-    (verdict, *_) = house.verdicts(f"slow-{name}")
-    assert verdict["cause"] == "operator"
-    assert verdict["text"] == told["text"]
-    assert "skipped to the end by an operator" in told["text"]
-    until(lambda: house.consumer(f"slow-{name}")["lag_records"] == 0, what="nothing waits any more")
-    with Raw(house.port) as publisher:
-        publisher.send(encode_publish(f"desk/{name}", b"the next", version=5))
-    while (message := slow.expect(Message)).payload != b"the next":
-        pass
-    assert int(dict(message.properties.user)["gap-records"]) > 0
-    assert move(house, client=f"slow-{name}", move="skip")[0] == 409, "nothing waits"
-    assert move(house, client="nobody", move="skip")[0] == 404
-    assert move(house, client=f"slow-{name}", move="dance")[0] == 400
-    assert house.call("/v1/moves", "POST", '{"move": "skip", "client": "nobody"}')[0] == 415, "not as JSON"
-
-
-def test_a_client_is_conflated_once_and_given_patience(house: BrokerProcess, slow: Raw, name: str) -> None:
-    assert move(house, client=f"slow-{name}", move="patience", patience="10m")[0] == 200
-    assert move(house, client=f"slow-{name}", move="patience", patience="soon")[0] == 400
-    assert move(house, client=f"slow-{name}", move="conflate")[0] == 200
-    asked = [one["action"] for one in house.verdicts(f"slow-{name}") if one["cause"] == "operator"]
-    assert [one["name"] or one["kind"] for one in asked] == ["conflate", "patience"]
-    assert sum(house.consumer(f"slow-{name}")["gap_records"].values()) > 0
-
-
-def test_the_command_line_makes_the_same_moves(house: BrokerProcess, slow: Raw, name: str) -> None:
-    def run(*words: str) -> tuple[int, str]:
-        done = CliRunner().invoke(app, ["consumer", *words, "--admin", house.admin])
-        return done.exit_code, done.output
-
-    code, said = run("patience", f"slow-{name}", "10m")
-    assert (code, "patience by an operator" in said) == (0, True), said
-    assert run("skip", f"slow-{name}", "--filter", "other/#")[0] != 0
-    code, said = run("skip", f"slow-{name}", "--filter", f"desk/{name}")
-    assert (code, "skipped to the end by an operator" in said) == (0, True), said
-    assert run("conflate", f"slow-{name}")[0] == 2, "nothing waits"
-    code, said = run("kick", f"slow-{name}")
-    assert (code, "disconnected by an operator" in said) == (0, True), said
-    assert run("kick", f"slow-{name}")[0] == 2
-
-
 def test_every_view_shows_what_it_is_for(house: BrokerProcess, slow: Raw, name: str, tmp_path: Path) -> None:
     async def story(page: Page) -> None:
         async def view(address: str, shows: str) -> None:
@@ -296,27 +179,6 @@ def test_every_view_shows_what_it_is_for(house: BrokerProcess, slow: Raw, name: 
         assert refused == []
 
     look(tmp_path, story)
-
-
-USERS = """
-[auth.users]
-ann = "{ann}"
-bob = "{bob}"
-[auth.admin]
-read = ["ann", "bob"]
-change = ["ann"]
-"""
-
-
-async def sign_in(page: Page, user: str, password: str) -> None:
-    """With the keyboard alone. The field of the name has the focus."""
-    await page.until("document.activeElement?.id === 'user'")
-    for name, text in (("user", user), ("password", password)):
-        if name != "user":
-            await page.press("Tab")
-        await page.value(f"document.querySelector('#{name}').select()")
-        await page.do("Input.insertText", text=text)
-    await page.press("Enter")
 
 
 def test_who_may_not_change_sees_no_buttons_and_is_refused(start: BrokerFactory, tmp_path: Path) -> None:

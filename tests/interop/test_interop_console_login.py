@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.interop.chromium import CHROMIUM, Page
 from tests.interop.conftest import BrokerFactory
+from tests.interop.console_stage import USERS, look, sign_in
 from tests.interop.process import BrokerProcess
-from tests.interop.test_interop_console import USERS, look, sign_in
 
 from headway.server.config import digest_of
 from headway.server.config.auth import hash_password

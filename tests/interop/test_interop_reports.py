@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import pytest
 from tests.interop.chromium import CHROMIUM, Page
 from tests.interop.conftest import BrokerFactory
-from tests.interop.test_interop_console import look
+from tests.interop.console_stage import look
 
 from headway.pipeline.report.html import Document
 

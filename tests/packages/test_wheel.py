@@ -13,18 +13,9 @@ from pathlib import Path
 import pytest
 from tests.interop.pahos import paho
 from tests.interop.waiting import PATIENCE_S, until
-from tests.packages.wheels import COMPILES, Environment, NoIndex, build, extras, run
+from tests.packages.wheels import COMPILES, SERVED, Environment, NoIndex, build, extras, run
 
-CONFIG = """
-[server]
-admin = "http://127.0.0.1:0"
-[listeners.mqtt]
-url = "mqtt://127.0.0.1:0"
-[pool]
-memory = "64MB"
-disk = "10MB"
-disk_path = "{folder}"
-"""
+CONFIG = SERVED + 'disk = "10MB"\ndisk_path = "{folder}"\n'
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,15 @@ from typing import NamedTuple
 CHECKOUT = Path(__file__).parents[2]
 LOCKS = ("requirements.lock", "requirements-spark.lock", "requirements-proton.lock")
 _AWAY = ("error sending request", "dns error", "Could not connect", "client error (Connect)")
+SERVED = """
+[server]
+admin = "http://127.0.0.1:0"
+[listeners.mqtt]
+url = "mqtt://127.0.0.1:0"
+[pool]
+memory = "64MB"
+"""
+"""A config without the place of the disk, with which it ends."""
 
 
 COMPILES = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

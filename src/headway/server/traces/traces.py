@@ -81,6 +81,8 @@ class Traces:
         traced = self._receipts.traced
         if not traced:
             return
+        if lost := self._receipts.take_lost():
+            self._drop(lost, "queue_full", "more traces ended at once than are handed over")
         offset_s = self._registry.wall_offset_s
         for _ in range(min(most, len(traced))):
             trace = traced.popleft()

@@ -13,7 +13,7 @@ from headway.core.clients.consuming import _put_on
 from headway.core.consumer import NO_LIMIT, Channel, SubscribeRequest, SubscriptionOptions
 from headway.core.delivery import fanout, rendering
 from headway.core.delivery.fanout import OFFERS_A_STEP, STEPS_MAX, TURN_STEPS
-from headway.core.delivery.rendering import ADDRESSED_A_STEP, BATCH_RECORDS, COPIES_A_STEP, WRITTEN_A_STEP
+from headway.core.delivery.rendering import ENCODED_A_STEP, BATCH_RECORDS, COPIES_A_STEP, WRITTEN_A_STEP
 from headway.core.log.state_pass import StatePass
 from headway.core.message.record import SCAN_MAX, Record
 from headway.wire.amqp.dialect import AmqpDialect
@@ -62,7 +62,7 @@ def test_a_hundred_who_want_all_there_is_at_once_get_a_little_of_it_a_turn(what:
     clients = displays(stage, 100)
     for client in clients:
         client.subscribe("t/#", **({"snapshot": "true"} if what == "state" else {}))
-    assert max(turns(stage, written)) <= A_TURN * WRITTEN_A_STEP
+    assert max(turns(stage, written)) <= A_TURN * ENCODED_A_STEP
     assert len(written) == 100 * 400
     for client in clients:
         client.read(10**7)
@@ -113,7 +113,7 @@ def test_records_that_are_put_into_envelopes_one_by_one_are_more_work(written: l
         client.outlet.sink = lambda data: None
         _put_on(Channel(NO_LIMIT, NO_LIMIT, 1, client.session.number),
                 stage.broker.subscribe(client.session, request, stage.now), NO_LIMIT)  # fmt: skip
-    assert max(turns(stage, written)) <= A_TURN * ADDRESSED_A_STEP + BATCH_RECORDS
+    assert max(turns(stage, written)) <= A_TURN * ENCODED_A_STEP + BATCH_RECORDS
     assert len(written) == 20 * 1000
 
 

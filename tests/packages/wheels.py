@@ -22,8 +22,6 @@ url = "mqtt://127.0.0.1:0"
 memory = "64MB"
 """
 """A config without the place of the disk, with which it ends."""
-
-
 COMPILES = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 """The environment in which Python keeps what it compiles: all that is installed is compiled once, not at each start."""
 

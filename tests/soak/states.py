@@ -165,7 +165,7 @@ def read_up_to(sock: socket.socket, end: bytes, over: threading.Event) -> None:
 
 
 WORLDS = {
-    "a million keys": Setting(million, "2GB", "1GB", TOPIC),
+    "a million keys": Setting(million, "4GB", "1GB", TOPIC),
     "stopped in a state": Setting(stopped, "64MB", "256MB", TOPIC),
     "displays": Setting(displays, "64MB", "256MB", TOPIC),
     "keys that expire": Setting(expiring, "64MB", "256MB", TOPIC + 'expire = "1s"\n'),

@@ -33,8 +33,8 @@ MARKED_RECORDS = 128
 """Records of a chunk that are held against a predicate at once."""
 WRITTEN_A_STEP = 8
 """Records that are written, or looked at, one by one in the time of one step (fanout.py)."""
-ADDRESSED_A_STEP = 2
-"""Records that are put into an envelope, one by one, in that time."""
+ENCODED_A_STEP = 2
+"""Records of a backfill, each encoded for one consumer, or records that are put into an envelope, in that time."""
 COPIES_A_STEP = 32
 """Records whose ids are written into a copy in that time."""
 Losses = Callable[[dict[int, int], Reason], None]
@@ -100,7 +100,7 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> in
         if len(out) >= BATCH_BYTES or held_back.size >= HELD_BACK_BYTES:
             break
         if (subscription.request.qos and _out_of_credit(session, now)) or subscription.out_of_room(now):
-            return _written_steps(subscription, records) if out else 0
+            return _encoded_steps(records) if out else 0
         try:
             record = next(backfill.records)
         except StopIteration:
@@ -130,11 +130,11 @@ def _render_backfill(subscription: Subscription, now: float, lost: Losses) -> in
             # The conflating cursor has passed this record in the lane; here it is delivered.
             subscription.conflation.settle(subscription, subscription.counters.written_bytes - before)
             subscription.conflation.sent_s = record.time_s
-    return steps + _written_steps(subscription, records)
+    return steps + _encoded_steps(records)
 
 
-def _written_steps(subscription: Subscription, records: int) -> int:
-    return _steps(records) if subscription.request.envelope is None else 1 + records // ADDRESSED_A_STEP
+def _encoded_steps(records: int) -> int:
+    return 1 + records // ENCODED_A_STEP
 
 
 def _steps(records: int) -> int:

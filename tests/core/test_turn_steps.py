@@ -13,7 +13,7 @@ from headway.core.clients.consuming import _put_on
 from headway.core.consumer import NO_LIMIT, Channel, SubscribeRequest, SubscriptionOptions
 from headway.core.delivery import fanout, rendering
 from headway.core.delivery.fanout import OFFERS_A_STEP, STEPS_MAX, TURN_STEPS
-from headway.core.delivery.rendering import ENCODED_A_STEP, BATCH_RECORDS, COPIES_A_STEP, WRITTEN_A_STEP
+from headway.core.delivery.rendering import BATCH_RECORDS, COPIES_A_STEP, ENCODED_A_STEP, WRITTEN_A_STEP
 from headway.core.log.state_pass import StatePass
 from headway.core.message.record import SCAN_MAX, Record
 from headway.wire.amqp.dialect import AmqpDialect

@@ -21,7 +21,7 @@ export function reports(root) {
 }
 
 function sentence({ folder, reports, total }) {
-  if (folder === null) return "The broker knows no folder of reports: its config has no reports in [server].";
+  if (folder === null) return "The broker knows no folder of reports: set reports in [server] of its config.";
   if (!reports.length) return `No report is in ${folder}, or in a folder in it.`;
   return total > reports.length ? `The newest ${count(reports.length)} of ${count(total)} in ${folder}.` : `In ${folder}, the newest first.`;
 }

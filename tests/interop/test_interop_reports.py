@@ -42,7 +42,7 @@ def test_without_a_folder_the_console_says_how_to_make_a_report(start: BrokerFac
 
     async def story(page: Page) -> None:
         await page.open(f"{house.admin}/#/reports")
-        await page.until("document.querySelector('main').textContent.includes('no reports in [server]')")
+        await page.until("document.querySelector('main').textContent.includes('knows no folder of reports')")
         told = await page.value("document.querySelector('main').textContent")
         assert "headway pipeline health --lake LAKE --out REPORTS/health" in told
         assert 'reports = "REPORTS"' in told

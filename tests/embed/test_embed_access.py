@@ -59,6 +59,19 @@ def test_who_may_come_in(
     play(story())
 
 
+@pytest.mark.parametrize(("root", "path", "below"), [
+    ("", "/v1/x", "/v1/x"),
+    ("/headway", "/headway/v1/x", "/v1/x"),
+    ("/headway/", "/headway/v1/x", "/v1/x"),
+    ("/headway/", "/headway", "/"),
+    ("/headway", "/headway/", "/"),
+    ("/head", "/headway/v1/x", "/headway/v1/x"),
+    ("/headway", "/v1/x", "/v1/x"),
+])  # fmt: skip
+def test_what_is_below_the_mount(root: str, path: str, below: str) -> None:
+    assert Came({"path": path, "root_path": root, "headers": []}).path == below
+
+
 def test_a_request_stays_one(tmp_path: Path) -> None:
     """A header or a query with line ends in it, as a careless server may let through, becomes no second request; nor
     does a body that is longer than its header says."""

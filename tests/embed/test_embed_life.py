@@ -250,6 +250,21 @@ def test_a_start_that_fails_half_way_leaves_nothing_open(tmp_path: Path, wrong: 
     play(story())
 
 
+@pytest.mark.parametrize("steps", range(1, 6))
+def test_a_stop_waits_for_a_start_that_is_under_way(tmp_path: Path, steps: int) -> None:
+    async def story() -> None:
+        broker = Broker(durable(tmp_path, server={"admin": "http://127.0.0.1:0"}))
+        starting = asyncio.create_task(broker.start())
+        await turns(steps)
+        await broker.stop()
+        await starting
+        with pytest.raises(NotRunning):
+            await broker.publish("kept/1", b"x")
+        await asyncio.to_thread(until, lambda: not threads(), what="the threads end")
+
+    play(story())
+
+
 @pytest.mark.parametrize("steps", range(5))
 def test_a_stop_that_is_cancelled_leaves_no_thread(tmp_path: Path, steps: int) -> None:
     async def story() -> None:

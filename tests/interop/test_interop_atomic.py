@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.interop.atomic_stories import CONFIG, LIVE, OVER, Seen, Truth, checked, rounds
+from tests.interop.atomic_clients import OVER, rounds
+from tests.interop.atomic_stories import CONFIG, LIVE, Seen, Truth, checked
 from tests.interop.conftest import BrokerFactory
 
 ROUNDS = 5

@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.interop.atomic_stories import CONFIG, OVER, rounds
+from tests.interop.atomic_clients import OVER, rounds
+from tests.interop.atomic_stories import CONFIG
 from tests.interop.process import BrokerProcess
 from tests.soak.part import Part, Row
 

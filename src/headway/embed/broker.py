@@ -62,6 +62,7 @@ class Broker:
         self._running: Running | None = None
         self._publishers: dict[str, Publisher] = {}
         self._numbers = count(1)
+        self._starting: asyncio.Future[None] | None = None
         self._end: AsyncGenerator[None, None] | None = None
         self._stopping: asyncio.Future[None] | None = None
 
@@ -71,15 +72,18 @@ class Broker:
         """Starts on the running loop. Raises ConfigError, NotRunning if it was started before."""
         if self._running is not None or self._stopping is not None:
             raise NotRunning("a broker is started once; make another")
-        running = Running(self.settings, asyncio.get_running_loop(), repair=self._repair)
-        self._running = running
+        loop = asyncio.get_running_loop()
+        self._running = running = Running(self.settings, loop, repair=self._repair)
+        self._starting = loop.create_future()
         try:
             await running.start()
+            self._end = self._stop_with_the_loop()
+            await anext(self._end)
         except BaseException:
             self._running = None
             raise
-        self._end = self._stop_with_the_loop()
-        await anext(self._end)
+        finally:
+            self._starting.set_result(None)
 
     async def _stop_with_the_loop(self) -> AsyncGenerator[None, None]:
         """Stands at its ``yield`` for as long as the broker runs. ``asyncio.run`` closes such generators before it
@@ -91,7 +95,10 @@ class Broker:
 
     async def stop(self) -> None:
         """Stops: clients are told, the journal is written, files, ports and threads are closed. Subscriptions and
-        publishers in the program that wait are ended with an error. Does nothing if the broker does not run."""
+        publishers in the program that wait are ended with an error. A start that is under way is waited for. Does
+        nothing if the broker does not run."""
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
         end, self._end = self._end, None
         if end is not None:
             await end.aclose()

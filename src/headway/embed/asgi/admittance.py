@@ -33,8 +33,8 @@ class Came:
     """A request, as the web server tells of it (its *scope*)."""
 
     def __init__(self, scope: MutableMapping[str, Any]) -> None:
-        root, path = scope.get("root_path", ""), scope["path"]
-        self.path: str = (path.removeprefix(root) if path.startswith(root) else path) or "/"
+        root, path = scope.get("root_path", "").rstrip("/"), scope["path"]
+        self.path: str = path.removeprefix(root) or "/" if f"{path}/".startswith(f"{root}/") else path
         """The path below that which the application is mounted at."""
         self.method: str = scope.get("method", "GET")
         self.query: bytes = scope.get("query_string", b"")

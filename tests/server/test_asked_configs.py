@@ -72,7 +72,7 @@ def test_a_config_is_read_beside_the_loop_and_one_at_a_time(
     at_once: list[int] = []
     reading: set[int] = set()
 
-    def slow(text: str) -> Any:
+    def slow(text: str, **_: object) -> Any:
         reading.add(threading.get_ident())
         at_once.append(len(reading))
         assert threading.current_thread() is not threading.main_thread()
@@ -91,6 +91,21 @@ def test_a_config_is_read_beside_the_loop_and_one_at_a_time(
         assert (await asked(served, path, b"= x")).startswith(b"HTTP/1.1 400 ")
         assert (await asked(served, path, b"#" * 1_100_000)).startswith(b"HTTP/1.1 413 ")
         assert (await asked(served, path, b"")).startswith(b"HTTP/1.1 200 ")
+
+    serve(tmp_path, play)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_files_that_it_names_stay_closed(tmp_path: Path, path: str) -> None:
+    """An error of a password file would tell its lines."""
+    secret = tmp_path / "secret"
+    secret.write_text("not a password file")
+    body = f'[auth]\npassword_file = "{secret}"\n'
+    with pytest.raises(BadConfig, match="secret:1: is not"):
+        parse_settings(body)
+
+    async def play(served: Admin) -> None:
+        assert (await asked(served, path, body.encode())).startswith(b"HTTP/1.1 200 ")
 
     serve(tmp_path, play)
 

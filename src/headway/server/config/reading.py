@@ -59,11 +59,14 @@ def load_settings(path: str | Path | None = None, *, embedded: bool = False) -> 
     return parse_settings(read_text(path), path, embedded=embedded)
 
 
-def parse_settings(text: str, source: Path | None = None, *, embedded: bool = False) -> Settings:
+def parse_settings(
+    text: str, source: Path | None = None, *, embedded: bool = False, reads_files: bool = True
+) -> Settings:
     """Reads the settings of a TOML text. ``source``: the file, for messages and for a reload. ``embedded``: of a broker
-    in a program (embedding.py). Raises ConfigError."""
+    in a program (embedding.py). ``reads_files``: also the password file that it names; not if a stranger wrote the
+    text. Raises ConfigError."""
     where = f"{source}: " if source else ""
-    errors, settings = _read(parse_toml(text, where), text, source, embedded=embedded)
+    errors, settings = _read(parse_toml(text, where), text, source, embedded=embedded, reads_files=reads_files)
     if settings is None or errors:
         raise BadConfig([where + line for line in errors])
     return settings
@@ -81,7 +84,7 @@ def _default_tables() -> dict[str, Any]:
 
 
 def _read(
-    tables: dict[str, Any], text: str, source: Path | None, *, embedded: bool
+    tables: dict[str, Any], text: str, source: Path | None, *, embedded: bool, reads_files: bool
 ) -> tuple[list[str], Settings | None]:
     tables = of_a_program(tables) if embedded else dict(tables)
     for section in ("listeners", "policy"):
@@ -96,7 +99,7 @@ def _read(
         file = FileTables.model_validate(tables)
     except ValidationError as error:
         return in_plain_words(error, FileTables) + errors, None
-    bad_passwords, auth = _with_password_file(file.auth)
+    bad_passwords, auth = _with_password_file(file.auth) if reads_files else ([], file.auth)
     errors += bad_passwords
     shared = file.pool
     pools = {"": _limits("", shared, shared)}

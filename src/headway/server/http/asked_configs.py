@@ -2,6 +2,7 @@
 
 Theory of operation. Who may only look may ask, and with any text. So a config is read in a thread, as at a reload,
 while the loop goes on; and one question is answered after the other, so that very many take no more than one of them.
+The files that it names stay closed: their errors would tell what is in them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from aiohttp import web
 
@@ -38,7 +40,7 @@ class AskedConfigs:
             text = await read_text(request, TEXT_BYTES_MAX)
             async with self._turn:
                 try:
-                    settings = await self._loop.run_in_executor(None, parse_settings, text)
+                    settings = await self._loop.run_in_executor(None, partial(parse_settings, text, reads_files=False))
                 except ConfigError as error:
                     raise Refusal(400, str(error)) from None
                 yield settings.policies

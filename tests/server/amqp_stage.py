@@ -73,27 +73,6 @@ class House(Engine):
         self._ports = count(1)
         self.start()
 
-    # What reads another clock in the engine.
-
-    def _turn(self) -> None:
-        self._turn_due = False
-        self.turns += 1
-        self._go_on()
-        self.broker.flush(self.now())
-        self._carry_out(self.now())
-        self._turn_over()
-
-    def _tick(self) -> None:
-        self.broker.tick(self.now())
-        self._carry_out(self.now())
-        if self.broker.has_work or self.broker.registry.effects:
-            self.turn_soon()
-
-    def writable(self, session: Any) -> None:
-        self.broker.writable(session, self.now())
-        if self.broker.has_work or self.broker.registry.effects:
-            self.turn_soon()
-
     def refused(self, connection: ServerConnection, text: str) -> None:
         self.blamed.append(text)
         super().refused(connection, text)

@@ -26,6 +26,12 @@ class Journal:
     def chunk(self, *_: object) -> None:
         """It gives nothing back."""
 
+    def turn(self, now: float) -> None:
+        """A turn writes nothing."""
+
+    def load(self, *_: float) -> None:
+        """It is not measured."""
+
     def wait(self, who: PendingReplies) -> int:
         number = self.ledger.number if self.ledger.has_work else self.ledger.number - 1
         if number <= self.committed:

@@ -77,7 +77,8 @@ class Engine:
         self.settings = settings
         self.loop = loop
         self.read_bytes = settings.server.read_bytes
-        self.started_s = time.monotonic()
+        self.now: Callable[[], float] = time.monotonic
+        self.started_s = self.now()
         self.life = secrets.token_hex(8)
         """A name for this start of the broker."""
         self.broker = make_broker(settings)
@@ -89,7 +90,6 @@ class Engine:
         self.endings = Endings(loop)
         self.handshakes = Handshakes(loop)
         self.reassembly = {pool: Reassembly(pool) for pool in self.broker.registry.distinct_pools()}
-        self.now: Callable[[], float] = time.monotonic
         self.pulse = Pulse()
         self.ends = Ends()
         self.permissions = PermissionsInForce(settings, self.broker)
@@ -225,7 +225,7 @@ class Engine:
         when = self.broker.registry.timers.next_s
         if when >= self._ring_s or not self._ticks.running:
             return
-        now = time.monotonic()
+        now = self.now()
         if when - now < self.settings.server.sweep_s:
             if self._rings is not None:
                 self._rings.cancel()
@@ -240,7 +240,7 @@ class Engine:
         self.pulse.end("tick", began)
 
     def writable(self, session: Session) -> None:
-        now = time.monotonic()
+        now = self.now()
         self.broker.writable(session, now)
         if self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()

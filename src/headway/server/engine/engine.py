@@ -138,7 +138,7 @@ class Engine:
                 opened.callback(self.history.stop)
             self.traces = open_traces(settings, self.broker, loop, self.life, lambda: self.now())
             self._recorders = [one for one in (self.telemetry, self.history, self.traces) if one is not None]
-            self.readiness = Readiness(self.broker, self.journal)
+            self.readiness = Readiness(self.broker, self.journal, lambda: self.now())
             self._spilling = Spilling(settings, self.broker, self.journal, loop, lambda: self.now(), self.pulse,
                                       self.turn_soon)
             opened.pop_all()

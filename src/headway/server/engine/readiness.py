@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from enum import StrEnum
 
@@ -17,10 +16,11 @@ class Stage(StrEnum):
 
 
 class Readiness:
-    def __init__(self, broker: Broker, journal: JournalWriter | None) -> None:
+    def __init__(self, broker: Broker, journal: JournalWriter | None, now: Callable[[], float]) -> None:
         self.stage = Stage.STARTING
         self._broker = broker
         self._journal = journal
+        self._now = now
         self._asked: list[Callable[[], str]] = []
 
     def ask(self, trouble: Callable[[], str]) -> None:
@@ -33,7 +33,7 @@ class Readiness:
         found = [] if self.stage is Stage.SERVING else [f"the broker is {self.stage}"]
         if self._journal is not None and self._journal.error:
             found.append(f"the journal cannot be written, and nothing durable is confirmed: {self._journal.error}")
-        now = time.monotonic()
+        now = self._now()
         found += [
             f"records cannot go to disk: {pool.disk_error}"
             for pool in self._broker.registry.distinct_pools() if pool.disk_broken(now)

@@ -95,6 +95,15 @@ def test_a_burst_of_small_runs_needs_one_entry_and_whatever_differs_its_own() ->
     assert chunk.publishers(998, 1003) == {1: 3, 2: 2}
 
 
+def test_records_flow_since_the_first_one_and_since_the_first_after_a_pause() -> None:
+    filled = lane()
+    found = []
+    for now in (100.0, 104.0, 113.9, 123.9, 130.0):
+        append(filled, 10, now=now)
+        found.append(filled.flows_since_s)
+    assert found == [100.0, 100.0, 100.0, 123.9, 123.9]
+
+
 def test_what_nobody_needs_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "CHUNK_BYTES", 100)
     filled = lane()

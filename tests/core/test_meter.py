@@ -229,6 +229,16 @@ def test_without_a_long_run_there_is_no_burst():
     assert look(meter, 0.6, 0, 2_000_000, oldest_time_s=0.0).offered_burst == 1.0
 
 
+def test_a_feed_that_begins_is_no_burst_until_it_has_been_there_for_a_while():
+    """Who connects before its feed was told of a producer's burst, as if silence were the usual rate."""
+    meter = Meter(0.0)
+    look(meter, 60.2, 20_000, 200_000, oldest_time_s=60.0, flows_since_s=60.0)
+    assert look(meter, 60.8, 40_000, 800_000, oldest_time_s=60.1, flows_since_s=60.0).offered_burst == 1.0
+    meter = Meter(0.0)
+    look(meter, 80.2, 200_000, 300_000, oldest_time_s=80.0, flows_since_s=60.0)
+    assert look(meter, 80.8, 220_000, 900_000, oldest_time_s=80.1, flows_since_s=60.0).offered_burst > 3
+
+
 def test_marks_count_episodes():
     meter = Meter(0.0)
     assert meter.mark_slow(1.0)

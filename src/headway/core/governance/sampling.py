@@ -35,6 +35,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         position_bytes=position_bytes,
         end_bytes=position_bytes + lag_bytes if lag_records or apart else lane.end,
         lag_records=lag_records,
+        flows_since_s=lane.flows_since_s,
         oldest_time_s=subscription.oldest_time() if lag_records else None,
         blocked_since=pace.stands_since_s,
         usual_pause=pace.usual_pause_s,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import accumulate
-from math import isclose
+from math import inf, isclose
 
 from headway.core.log.chunk import CHUNK_BYTES, Chunk, SpillHandle
 from headway.core.log.open_receipts import OpenReceipts
@@ -21,12 +21,15 @@ SPILL_BYTES_ENOUGH = 8 * 1024
 """A tail is written to disk when it has ``SPILL_BYTES_ENOUGH``, or when it has ``SPILL_BYTES_MIN`` and twice the size
 of its index, which stays in memory. Smaller tails may stay: even in very many lanes they need less memory than the
 lanes themselves (tab.py)."""
+QUIET_S = 10.0
+"""A lane that got nothing for so long begins anew with its next record. What came before is no usual rate."""
 
 
 class Lane:
     """One encoded stream. ``end`` and ``count`` are the position and number of the next record."""
 
     __slots__ = (
+        "appended_s",
         "bare",
         "chunks_with_cursors",
         "count",
@@ -35,6 +38,7 @@ class Lane:
         "dropped_sequence",
         "end",
         "first",
+        "flows_since_s",
         "full",
         "grouped",
         "index_bytes",
@@ -75,6 +79,8 @@ class Lane:
         """The lane still holds all its records after this sequence."""
         self.largest = 0
         """The size of the largest record so far."""
+        self.appended_s = self.flows_since_s = -inf
+        """The times of the last append, and since when records have come without a pause of ``QUIET_S``."""
         self.cursors_awaiting_acks = 0
         """The number of cursors that leave records behind them, which may have to be sent again."""
         self.chunks_with_cursors: dict[Chunk, None] | None = None
@@ -120,6 +126,9 @@ class Lane:
     def append(self, run: Run, frames: EncodedRun, sequence: int, now: float) -> None:
         """Appends a run, in chunks of whole records and about 64 KiB."""
         assert sequence > self.tail.last_sequence, "sequences only grow"
+        if now - self.appended_s >= QUIET_S:
+            self.flows_since_s = now
+        self.appended_s = now
         if run.properties.user and self.bare and not self.grouped:
             self.grouped = group_of(run.properties) is not None
         ends = frames.ends

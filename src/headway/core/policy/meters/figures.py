@@ -15,6 +15,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     position_bytes: int
     end_bytes: int
     lag_records: int
+    flows_since_s: float = -math.inf
+    """The time since when records have come without a long pause, as far as that is known."""
     oldest_time_s: float | None = None
     """The time when the oldest waiting record was appended."""
     blocked_since: float | None = None

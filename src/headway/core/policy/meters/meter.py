@@ -153,6 +153,8 @@ class Meter:
         """Takes one sample."""
         drained, waits = of.position_bytes - self._skipped, of.lag_records > 0
         of = self._at_its_jobs(now, of)
+        if of.flows_since_s > self._longest[0]:  # the silence before it is no rate to compare with
+            self._longest = of.flows_since_s, self._longest[1]
         self._notice_breaks(now, drained)
         waiting = self._wait(now, of) if waits else now
         if of.lump_bytes >= ANY_LUMP_BYTES:

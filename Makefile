@@ -88,7 +88,7 @@ crash: $(PROTON_STAMP)
 	@exec $(BIN)/python -m tests.crash --kills $(or $(KILLS),50) --seed $(or $(SEED),1) $(ARGS)
 
 # PARTS=canaries: only that one. HEADWAY_SEEDS=1-1000: more seeds.
-soak: $(SPARK_STAMP)
+soak: $(SPARK_STAMP) $(PROTON_STAMP) java jms
 	@exec $(BIN)/python -m tests.soak $(PARTS)
 
 # COUNT=20 SEED=7: fewer, or others.

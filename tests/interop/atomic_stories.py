@@ -16,17 +16,15 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from bench.wires.packets import encode_publish
-from tests.interop.process import LISTENER, BrokerProcess
+from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
+from tests.interop.state_readers import LISTENERS
 from tests.interop.test_interop_state import ask
 from tests.interop.waiting import PATIENCE_S, until
 
 from headway.core.message import Properties
 
-CONFIG = LISTENER + (
-    '[listeners.amqp]\nurl = "amqp://127.0.0.1:0"\n[listeners.stomp]\nurl = "stomp://127.0.0.1:0"\n'
-    '[listeners.openwire]\nurl = "openwire://127.0.0.1:0"\n[[topic]]\nfilter = "atomic/#"\nkey = "/k"\n'
-)  # fmt: skip
+CONFIG = LISTENERS + '[[topic]]\nfilter = "atomic/#"\nkey = "/k"\n'
 TOPIC = "atomic/feed"
 KEYS = 2000
 LIVE = 60

@@ -5,8 +5,9 @@ hands on a selector as it is, and SQL has hints: a comment that begins with a pl
 
     session.createConsumer(topic, "/*+ conflate=500ms snapshot=true */ delay > 30")
 
-has the options of the house (core/consumer/option_table.py) before the condition. Without a condition one writes TRUE,
-because the client wants one. Names of JMS's header fields stand for what they are called here.
+has the options of the house (core/consumer/option_table.py) before the condition. A value with spaces is in single
+quotes, as SQL's texts are: ``order_by='/price DESC'``. Without a condition one writes TRUE, because the client wants
+one. Names of JMS's header fields stand for what they are called here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from headway.wire.openwire.commands import ConsumerInfo
 from headway.wire.openwire.messages import CORRELATION, TYPE
 from headway.wire.openwire.replies import SELECTOR_ERROR
 
-_HINT = re.compile(r"\s*/\*\+(.*?)\*/", re.DOTALL)
+_HINTS_BEGIN = re.compile(r"\s*/\*\+")
+_HINT = re.compile(r"\s*([^\s='*]+)(?:=('(?:[^']|'')*'|[^\s']\S*?)?)?(?=\s|\*/)")
+_HINTS_END = re.compile(r"\s*\*/")
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|/\*.*?\*/|[A-Za-z_$][\w$]*", re.DOTALL)
 _NAMES = {"JMSPriority": "priority", "JMSType": f'"{TYPE}"', "JMSCorrelationID": f'"{CORRELATION}"'}
 
@@ -31,22 +34,27 @@ _NAMES = {"JMSPriority": "priority", "JMSType": f'"{TYPE}"', "JMSCorrelationID":
 def options_of(info: ConsumerInfo, use: Use = Use.SUBSCRIPTION) -> SubscriptionOptions:
     """Returns the options of a consumer. Raises :class:`JmsFault`, :class:`Refused`."""
     hints, condition = split(info.selector or "")
-    options = parse_options([_pair(hint) for hint in hints], use)
+    options = parse_options(hints, use)
     return options if condition is None else msgspec.structs.replace(options, selector=condition)
 
 
-def _pair(hint: str) -> tuple[str, str]:
-    name, _, value = hint.partition("=")
-    return name, value or "true"
-
-
-def split(selector: str) -> tuple[list[str], str | None]:
-    """Returns the hints of a selector, and its condition in the broker's names; None: there is none. Raises
-    :class:`JmsFault`."""
-    hints: list[str] = []
-    while (found := _HINT.match(selector)) is not None:
-        hints += found[1].split()
-        selector = selector[found.end() :]
+def split(selector: str) -> tuple[list[tuple[str, str]], str | None]:
+    """Returns the hints of a selector, name and value each, and its condition in the broker's names; None: there is
+    none. Raises :class:`JmsFault`."""
+    hints: list[tuple[str, str]] = []
+    at = 0
+    while (begin := _HINTS_BEGIN.match(selector, at)) is not None:
+        at = begin.end()
+        while (end := _HINTS_END.match(selector, at)) is None:
+            hint = _HINT.match(selector, at)
+            if hint is None:
+                text = f"the hints in {selector[:200]!r}: expected NAME=VALUE or */ at {selector[at : at + 40]!r}"
+                raise JmsFault(text, SELECTOR_ERROR)
+            name, value = hint.groups()
+            hints.append((name, _unquoted(value) or "true"))
+            at = hint.end()
+        at = end.end()
+    selector = selector[at:]
     condition = _TOKEN.sub(_renamed, selector).strip()
     if not condition or condition.upper() == "TRUE":
         return hints, None
@@ -61,6 +69,10 @@ def about_destination(name: str) -> str:
     """Returns a condition on the broker's advisories: that they are about consumers of this queue or topic."""
     quoted = name.replace("'", "''")
     return f"filter IN ('{quoted}', '{topic_of(quoted)}', '$queue/{quoted}')"
+
+
+def _unquoted(value: str | None) -> str | None:
+    return value[1:-1].replace("''", "'") if value and value.startswith("'") else value
 
 
 def _renamed(token: re.Match[str]) -> str:

@@ -1,0 +1,97 @@
+"""What can be asked of a state, asked over every protocol: all are told the same, with real clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from bench.wires.packets import encode_publish
+from tests.interop.conftest import BrokerFactory
+from tests.interop.process import BrokerProcess
+from tests.interop.raw import Raw
+from tests.interop.state_readers import LISTENERS, READERS
+from tests.interop.test_interop_state import ask
+from tests.interop.waiting import until
+
+from headway.core.message import Properties
+
+FIRST = [{"k": "a", "price": 1}, {"k": "b", "price": 2}, {"k": "c", "price": 3}]
+LATER = [{"k": "b", "price": 20}, {"k": "b", "price": 21}]
+BEGIN, END = "snapshot_begin", "snapshot_end"
+Told = tuple[str, str, Any]
+"""Event, key, and what the payload says in JSON (None: nothing)."""
+
+
+@pytest.fixture(scope="module")
+def keyed(start: BrokerFactory) -> BrokerProcess:
+    return start(f'{LISTENERS}[[topic]]\nfilter = "+/#"\nkey = "/k"\n')
+
+
+def publish(writer: Raw, root: str, *records: dict[str, Any], deletes: str = "") -> None:
+    """Publishes records, and deletes a key, in one read of the broker."""
+    packets = [encode_publish(f"{root}/quotes", json.dumps(said).encode()) for said in records]
+    if deletes:
+        delete = Properties(user=(("delete", "1"),))
+        packets.append(encode_publish(f"{root}/quotes", json.dumps({"k": deletes}).encode(), properties=delete))
+    writer.sock.sendall(b"".join(packets))
+
+
+def of(told: Iterator[tuple[dict[str, Any], bytes]], count: int) -> list[Told]:
+    return [
+        (str(said.get("headway-event", "")), str(said.get("headway-key", "")), json.loads(payload) if payload else None)
+        for said, payload in islice(told, count)
+    ]
+
+
+ASKED: dict[str, tuple[dict[str, str], list[Told], list[Told]]] = {
+    "a snapshot with marks": (
+        {"snapshot": "true", "marks": "true"},
+        [(BEGIN, "", None), *[("", one["k"], one) for one in FIRST], (END, "", None)],
+        [*[("", "", one) for one in LATER], ("delete", "", {"k": "a"})],
+    ),
+    "a query": ({"query": "true", "selector": "price >= 2"}, [
+        (BEGIN, "", None), ("", "b", FIRST[1]), ("", "c", FIRST[2]), (END, "", None)
+    ], []),
+    "what leaves the focus": (
+        {"snapshot": "true", "selector": "price < 3", "out_of_focus": "true"},
+        [("", "", FIRST[0]), ("", "", FIRST[1])],
+        [("out_of_focus", "b", None), ("out_of_focus", "a", None)],
+    ),
+    "deltas": (
+        {"snapshot": "true", "delta": "true"}, [("", "", one) for one in FIRST],
+        [("", "", LATER[0]), ("delta", "b", {"k": "b", "price": 21}), ("delete", "", {"k": "a"})],
+    ),
+    "one column": (
+        {"snapshot": "true", "select": "/price"}, [("", one["k"], {"price": one["price"]}) for one in FIRST],
+        [("", "b", {"price": 20}), ("", "b", {"price": 21}), ("delete", "a", {"price": None})],
+    ),
+    "a live page": (
+        {"order_by": "/price DESC", "top": "2"},
+        [(BEGIN, "", None), ("", "c", FIRST[2]), ("", "b", FIRST[1]), (END, "", None)],
+        [("", "", LATER[1])],
+    ),
+    "an aggregate": (
+        {"select": "/k, max(/price) AS most", "group_by": "/k"},
+        [(BEGIN, "", None), *[("", one["k"], {"k": one["k"], "most": one["price"]}) for one in FIRST], (END, "", None)],
+        [("out_of_focus", "a", None), ("", "b", {"k": "b", "most": 21})],
+    ),
+}  # fmt: skip
+"""What is asked; what is told at first; what is told once there are later records and "a" is deleted."""
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("over", READERS)
+def test_the_same_is_told_over_every_protocol(keyed: BrokerProcess, over: str, asked: str) -> None:
+    options, first, then = ASKED[asked]
+    root = f"r{uuid4().hex[:8]}"
+    with Raw(keyed.ports["mqtt"], f"writer-{root}") as writer:
+        publish(writer, root, *FIRST)
+        until(lambda: len(ask(keyed, f"{root}/#", {}).json["records"]) == len(FIRST), what="all keys are there")
+        with READERS[over](keyed, root, f"reader-{root}", options) as told:
+            assert of(told, len(first)) == first
+            publish(writer, root, *LATER, deletes="a")
+            assert of(told, len(then)) == then

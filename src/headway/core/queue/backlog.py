@@ -168,15 +168,18 @@ class Backlog:
     @property
     def has_more(self) -> bool:
         cursor = self.cursors[0]
-        if cursor.position != cursor.end_position or len(self.cursors) > 1:
-            return True
-        return bool(self.requeued.by_key or self.standing.records)
+        return cursor.position != cursor.end_position or len(self.cursors) > 1 or self.has_some_apart
 
     @property
     def has_some(self) -> bool:
         """Tells whether a record can be handed out now. A record that a source has not found yet cannot."""
         cursor = self.cursors[0]
-        return cursor.position != cursor.end_position or bool(self.requeued.by_key or self.standing.records)
+        return cursor.position != cursor.end_position or self.has_some_apart
+
+    @property
+    def has_some_apart(self) -> bool:
+        """Tells whether records wait one by one: requeued or standing ones. Moves none, as ``next_requeued`` does."""
+        return bool(self.requeued.by_key or self.standing.records)
 
     @property
     def lag_records(self) -> int:

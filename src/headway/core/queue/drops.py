@@ -278,7 +278,7 @@ class Drops:
         """The work of dropping the next record; 0: it goes with those that come after it."""
         if self._terms.dead_letter_exchange is not None:
             return DEAD_LETTER_WORK
-        return 0 if self._backlog.next_requeued is None else DROPPED_WORK
+        return DROPPED_WORK if self._backlog.has_some_apart else 0
 
     # -- policies and pressure --------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from headway.core.consumer import Feed
 from headway.core.delivery import record_at
 from headway.core.log import Chunk, Cursor
 from headway.core.queue.places import (
+    Key,
     LaneSource,
     PresentCursor,
     QueueCursor,
@@ -53,6 +54,8 @@ class Backlog:
         self.on_put: Callable[[RequeuedRecord, bool], None] | None = None
         """Is told of each requeued record, and whether it was with a member; None: nobody looks for records out of
         their order."""
+        self.on_gone: Callable[[Key], None] | None = None
+        """Is told of each record out of order that waits no more, likewise."""
         self._orders = 0
 
     # -- cursors ----------------------------------------------------------------------------------------------------
@@ -351,7 +354,7 @@ class Backlog:
         record = self.requeued.by_key.get((cursor.order, number))
         if record is not None and record.late:
             self.requeued.take(record.key)
-            self.handed(1, record.size)
+            self.handed(1, record.size, record.key)
             self.free(record.cursor, record.number)
 
     def sort_in(self) -> None:
@@ -374,10 +377,12 @@ class Backlog:
         cursor.acknowledge(number)
         self.settled(cursor)
 
-    def handed(self, records: int, size: int) -> None:
-        """Counts records that left the backlog, to a member or dropped."""
+    def handed(self, records: int, size: int, key: Key | None = None) -> None:
+        """Counts records that left the backlog, to a member or dropped. ``key``: of one out of order."""
         self.handed_records += records
         self.handed_bytes += size
+        if key is not None and self.on_gone is not None:
+            self.on_gone(key)
 
     # -- invariants -------------------------------------------------------------------------------------------------
 

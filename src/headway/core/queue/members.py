@@ -52,6 +52,8 @@ class Members(dict[Subscription, None]):
 
     def add(self, member: Subscription) -> None:
         if member.request.alone:
+            if not self._alone:
+                self.picking.end_groups()
             self._alone[member] = None
         self[member] = self.ring[member] = self.unwatched[member] = self._there[member] = None
         self._of_session[member.session] += 1

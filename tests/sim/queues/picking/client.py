@@ -67,7 +67,7 @@ class Client:
         self.held: dict[int, Held] = {}
         self.read_ids: list[int] = []
         self.still_until_s = 0.0
-        self.flows = self.paused = False
+        self.flows = self.paused = self.asks = False
         self.outlet = QueueOutlet(world.now, self.rng.choice((60, 300, 5000, 100_000)), self.rng, world.shy, self._given)
         request = ConnectRequest(self.name, "", protocol="amqp-0-9-1")
         self.session: Session = world.broker.connect(request, self.outlet, world.now)
@@ -109,11 +109,13 @@ class Client:
         assert self.has_room(taker) or self.outlet.blocked, f"{taker.name} has no room"
         assert one.id not in self.held
         record = truth.given(taker, one.number, one.redelivered, self.world.now)
+        record.session = self.session
         self.held[one.id] = Held(truth, record, taker)
         self.world.count("given")
 
     def fetch(self, truth: Truth) -> None:
-        """Ask for one."""
+        """Ask for one. From then on it is a member of the queue, who could ask for more."""
+        self.asks = True
         request = SubscribeRequest(f"$queue/{truth.queue.name}", PLAIN, qos=1, polling=True,
                                    name=(1, "get", truth.queue.name))
         queues = self.world.broker.queues
@@ -124,6 +126,7 @@ class Client:
         number = int(PLAIN.decode(got.frame).payload.split()[0])
         self.world.note("fetches", self.name, got.delivery_id, number)
         record = truth.fetched(number, got.redelivered, self.world.now)
+        record.session = self.session
         self.held[got.delivery_id] = Held(truth, record, None)
         self.read_ids.append(got.delivery_id)
 
@@ -200,7 +203,8 @@ class Client:
 
     def _lose_all(self, *, returns: bool) -> None:
         for truth, record, _ in self.held.values():
-            truth.back(record, tried=True, returns=returns)
+            if record.session is self.session:  # else the broker has given it to others
+                truth.back(record, tried=True, returns=returns)
         self.held.clear()
         self.read_ids.clear()
 
@@ -226,8 +230,7 @@ class Client:
     def _ended(self) -> None:
         self._lose_all(returns=True)
         for taker, truth in self.takers.values():
-            if not taker.gone:
-                truth.left(taker)
+            truth.left(taker)
         self.takers.clear()
         self.outlet.unread.clear()
 

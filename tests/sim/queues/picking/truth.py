@@ -16,6 +16,7 @@ from zlib import crc32
 from tests.core.test_queue_picking_seeded import wanted
 
 from headway.core.base.errors import Reason
+from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.queue import groups
 from headway.core.queue.queue import Queue
@@ -53,6 +54,8 @@ class Record:
         self.facts = facts
         self.place = (-rank, facts.number)
         self.state = State.WAITS
+        self.session: Session | None = None
+        """Who has it, or had it last."""
         self.tried = False
         """It came back from somebody who had tried it."""
 
@@ -112,13 +115,6 @@ class Truth:
     def for_taker(self, taker: Taker) -> list[Record]:
         return [record for record in self.waiting() if self.may_have(taker, record)]
 
-    def passed_for_owners(self, upto: tuple[int, int]) -> int:
-        """How many records before a place wait for the owners of their groups."""
-        return sum(
-            record.place < upto and record.facts.group is not None and self.owner(record.facts.group) is not None
-            for record in self.waiting()
-        )
-
     # -- what happens -----------------------------------------------------------------------------------------------
 
     def published(self, facts: Facts) -> None:
@@ -141,6 +137,7 @@ class Truth:
         record = self._left(number, redelivered, now, taker)
         facts = record.facts
         assert not taker.gone
+        self._look_for_cut()
         assert self.eligible(taker), f"{self}: {number} went to {taker.name}, and another one gets all"
         assert taker.wants(record), f"{taker.name} selects {taker.selector}, and was given {facts}"
         owner = None if facts.group is None else self.owner(facts.group)
@@ -156,6 +153,12 @@ class Truth:
         self._to(record, State.HELD)
         return record
 
+    def _look_for_cut(self) -> None:
+        """Who is being cut is no consumer any more; an effect tells of it later."""
+        for taker in list(self.takers):
+            if taker.subscription.session.ended:
+                self.left(taker)
+
     def fetched(self, number: int, redelivered: bool, now: float) -> Record:
         """A client asked for the next one."""
         record = self._left(number, redelivered, now, None)
@@ -170,6 +173,8 @@ class Truth:
     def _left(self, number: int, redelivered: bool, now: float, by: Taker | None) -> Record:
         record = self.records.get(number)
         assert record is not None, f"{self}: {number} was never put into it"
+        if record.state is State.HELD and record.session is not None and record.session.ended:
+            self.back(record, tried=True)
         assert record.state in (State.WAITS, State.RETURNS), f"{self}: {number} is given, and {record.state.value}"
         assert redelivered == record.tried, f"{self}: {number} is marked {redelivered}"
         assert record.facts.expires_s > now, f"{self}: {number} has expired"
@@ -203,9 +208,13 @@ class Truth:
                 taker.elsewhere += taker.wants(record)
 
     def came(self, taker: Taker) -> None:
+        if taker.alone and not any(other.alone for other in self.takers):
+            self._owners.clear()  # from now on it gets everything
         self.takers.append(taker)
 
     def left(self, taker: Taker) -> None:
+        if taker.gone:
+            return
         taker.gone = True
         self.takers.remove(taker)
         self._owners = {name: owner for name, owner in self._owners.items() if owner is not taker}
@@ -213,12 +222,13 @@ class Truth:
     # -- sums -------------------------------------------------------------------------------------------------------
 
     def _dropped(self) -> int:
+        """How many the queue has left out before they expired."""
         told = self.queue.drops.by_reason
-        return told.total() - told[Reason.REJECTED] - told[Reason.PURGED]
+        return told.total() - told[Reason.REJECTED] - told[Reason.PURGED] - told[Reason.EXPIRED]
 
     def unknown(self) -> int:
-        """How many of those that wait here the queue has left out, as it says."""
-        return len(self._waiting) - self.queue.backlog.lag_records
+        """How many of those that wait here and have not expired the queue has left out, as it says."""
+        return self._dropped() - self._passed
 
     def at_rest(self, now: float) -> None:
         """After each turn: what came back is there, and the sums are right."""
@@ -226,7 +236,7 @@ class Truth:
             if record.state is State.RETURNS:
                 self._to(record, State.WAITS)
         lag, told = self.queue.backlog.lag_records, self.queue.drops.by_reason
-        unknown = self._dropped() - self._passed
+        unknown = self.unknown() + told[Reason.EXPIRED]
         assert lag + unknown == len(self._waiting), f"{self}: {lag} wait, not {len(self._waiting)}: {told}"
         held = sum(record.state is State.HELD for record in self.records.values())
         assert self.queue.backlog.unacknowledged == held, f"{self}: {held} are with consumers"
@@ -245,7 +255,7 @@ class Truth:
         assert 0 <= books.lag_records <= most, f"{taker.name}: {books}, {most} wait for it"
         assert (books.lag_records > 0) == taker.subscription.has_more, f"{taker.name}: {books}"
         assert (books.lag_records > 0) == (books.lag_bytes > 0), f"{taker.name}: {books}"
-        most = taker.elsewhere + self._dropped() if looks else len(self.records) * 1000
+        most = taker.elsewhere + self._dropped() + self.queue.drops.by_reason[Reason.EXPIRED] if looks else len(self.records) * 1000
         assert 0 <= books.skipped_records <= most, f"{taker.name}: {books}, {taker.elsewhere} went elsewhere"
         before, taker.books = taker.books or books, books
         assert books.skipped_records >= before.skipped_records, f"{taker.name}: {before}, then {books}"

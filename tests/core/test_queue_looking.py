@@ -12,6 +12,7 @@ from tests.core.queues_stage import Peer, QueueStage, owner
 from headway.core.base.errors import Reason
 from headway.core.queue import picker
 from headway.core.queue.drops import PURGED_AT_ONCE
+from headway.core.routing import overdue
 from headway.core.routing.overdue import DROPPED_WORK, OVERDUE_WORK
 
 
@@ -193,3 +194,53 @@ def test_what_came_back_does_not_overtake_what_was_not_looked_at_yet(monkeypatch
         stage.run(0.1)
         late.ack(*late.ids())
     assert late.numbers == list(range(1, 40))
+
+
+def test_all_that_is_given_back_at_once_comes_before_what_was_found_ahead(stage_of_red: Peer) -> None:
+    """A picker that had found enough looked at the first of them alone, and the others were overtaken."""
+    stage, red = stage_of_red.stage, stage_of_red
+    red.nack(*red.ids(), requeue=True)
+    stage.run(1)
+    assert red.numbers == [*range(10), *range(10)]
+    red.ack(*red.ids())
+    stage.run(1)
+    assert red.numbers[20:] == [*range(10, 20)]
+
+
+@pytest.fixture
+def stage_of_red() -> Peer:
+    """Has ten of 300 that it selects, and its picker has found many more."""
+    stage = QueueStage()
+    publisher, peer = owner(stage), stage.peer("red")
+    peer.consume("q", 10, acks=False, selector="colour = 'red'")
+    for number in range(300):
+        publisher.publish("q", number, user=(("colour", "red"),))
+    stage.run(1)
+    assert peer.numbers == [*range(10)]
+    return peer
+
+
+@pytest.mark.parametrize("work", [24, 4096])
+def test_what_expires_behind_the_head_is_dropped_once_and_holds_up_nobody(
+    work: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands first was requeued by a question about costs, and then taken twice; and where a turn's work was used
+    up, nobody went on in the next."""
+    monkeypatch.setattr(overdue, "OVERDUE_WORK", work)
+    monkeypatch.setattr(picker, "LOOKED_WORK", 1)
+    stage = QueueStage()
+    publisher, peer = owner(stage), stage.peer("red")
+    grey(publisher, "q", 1)
+    for number in range(1, 21):
+        publisher.publish("q", number, ttl_s=0.5, user=(("colour", "red"),))
+    publisher.publish("q", 21, user=(("colour", "red"),))
+    peer.consume("q", 1, acks=False, selector="colour = 'red'")
+    stage.turn()
+    assert peer.numbers == [1]
+    stage.run(1)
+    peer.ack(*peer.ids())
+    stage.turn()
+    assert peer.numbers == [1, 21]
+    assert stage.counts("q") == {"expired": 19}
+    queue = stage.queue("q")
+    assert (queue.backlog.lag_records, queue.backlog.unacknowledged) == (1, 1)

@@ -191,6 +191,7 @@ class Dispatch:
             chunk, at = place_in_chunk(offer.found)
             reason = self._why_not(member, chunk, at, now)
             if reason is not None and not self._drops.affordable_at_least(1):
+                self._registry.overdue.put_off(self._queue, begun=given > 0)
                 break
             returning.left -= REQUEUED_WORK
             record = backlog.take(offer.found)

@@ -116,6 +116,8 @@ class Client:
     def fetch(self, truth: Truth) -> None:
         """Ask for one. From then on it is a member of the queue, who could ask for more."""
         self.asks = True
+        if truth.queue.is_behind(self.world.now):
+            return  # the server waits until it is not
         request = SubscribeRequest(f"$queue/{truth.queue.name}", PLAIN, qos=1, polling=True,
                                    name=(1, "get", truth.queue.name))
         queues = self.world.broker.queues

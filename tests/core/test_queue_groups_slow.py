@@ -7,7 +7,7 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner
 from tests.core.test_queue_groups import check, put
 
-from headway.core.queue import groups
+from headway.core.queue import dispatch, groups
 from headway.core.telemetry.accounts import account
 
 
@@ -234,12 +234,17 @@ def test_a_consumer_that_is_to_get_everything_gets_the_groups_too(stage: QueueSt
     check(stage)
 
 
-def test_a_message_that_was_dropped_ends_no_group(stage: QueueStage) -> None:
+def test_a_message_that_was_dropped_ends_no_group(stage: QueueStage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its owner never got it."""
-    publisher = owner(stage)
-    slow, other = one_slow_owner(stage, publisher, 3)
-    publisher.publish("q", 3, ttl_s=0.3, user=(("JMSXGroupID", "a"), ("JMSXGroupSeq", "-1")))
-    put(publisher, range(4, 8), "a")
+    monkeypatch.setattr(dispatch, "PORTION_RECORDS", 1)
+    publisher, red, other = owner(stage), stage.peer("red"), stage.peer("other")
+    put(publisher, range(1), None, colour="blue")
+    red.consume("q", 1, acks=False, selector="colour = 'red'")
+    put(publisher, range(1, 2), "a", colour="red")
+    publisher.publish("q", 2, ttl_s=0.3, user=(("JMSXGroupID", "a"), ("JMSXGroupSeq", "-1"), ("colour", "red")))
+    put(publisher, range(3, 6), "a", colour="red")
     stage.run(1)
-    take_all(stage, slow)
-    assert (slow.numbers, other.numbers) == ([0, 1, 2, 4, 5, 6, 7], [])
+    other.consume("q", 5, acks=False, selector="colour = 'red'")
+    red.ack(*red.ids())
+    stage.run(1)
+    assert (red.numbers, other.numbers) == ([1, 3], [])

@@ -196,51 +196,52 @@ def test_what_came_back_does_not_overtake_what_was_not_looked_at_yet(monkeypatch
     assert late.numbers == list(range(1, 40))
 
 
-def test_all_that_is_given_back_at_once_comes_before_what_was_found_ahead(stage_of_red: Peer) -> None:
+def test_all_that_is_given_back_at_once_comes_before_what_was_found_ahead() -> None:
     """A picker that had found enough looked at the first of them alone, and the others were overtaken."""
-    stage, red = stage_of_red.stage, stage_of_red
-    red.nack(*red.ids(), requeue=True)
-    stage.run(1)
-    assert red.numbers == [*range(10), *range(10)]
-    red.ack(*red.ids())
-    stage.run(1)
-    assert red.numbers[20:] == [*range(10, 20)]
-
-
-@pytest.fixture
-def stage_of_red() -> Peer:
-    """Has ten of 300 that it selects, and its picker has found many more."""
     stage = QueueStage()
-    publisher, peer = owner(stage), stage.peer("red")
-    peer.consume("q", 10, acks=False, selector="colour = 'red'")
+    publisher, red = owner(stage), stage.peer("red")
+    red.consume("q", 10, acks=False, selector="colour = 'red'")
     for number in range(300):
         publisher.publish("q", number, user=(("colour", "red"),))
     stage.run(1)
-    assert peer.numbers == [*range(10)]
-    return peer
+    red.ack(red.id_of(0))
+    stage.run(1)
+    assert red.numbers == [*range(11)]
+    red.nack(*red.ids(), requeue=True)
+    stage.run(1)
+    assert red.numbers[11:] == [*range(1, 11)]
 
 
-@pytest.mark.parametrize("work", [24, 4096])
-def test_what_expires_behind_the_head_is_dropped_once_and_holds_up_nobody(
-    work: int, monkeypatch: pytest.MonkeyPatch
+def test_what_expires_behind_the_next_one_is_dropped_once() -> None:
+    """Asked what a drop costs, the queue requeued the first one that stood, which was then taken twice."""
+    stage = QueueStage()
+    publisher, red = owner(stage), stage.peer("red")
+    red.consume("q", 3, acks=False, selector="colour = 'red'")
+    publisher.publish("q", 0, 4, user=(("colour", "red"),))
+    stage.turn()
+    publisher.publish("q", 4, 20, ttl_s=0.5, user=(("colour", "red"),))
+    publisher.publish("q", 24, user=(("colour", "red"),))
+    stage.run(1)
+    red.ack(*red.ids())
+    stage.turn()
+    assert red.numbers == [0, 1, 2, 3, 24]
+    assert stage.counts("q") == {"expired": 20}
+
+
+def test_who_comes_to_more_expired_ones_than_a_turn_may_drop_goes_on_in_the_next(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What stands first was requeued by a question about costs, and then taken twice; and where a turn's work was used
-    up, nobody went on in the next."""
-    monkeypatch.setattr(overdue, "OVERDUE_WORK", work)
+    monkeypatch.setattr(overdue, "OVERDUE_WORK", 40)
     monkeypatch.setattr(picker, "LOOKED_WORK", 1)
     stage = QueueStage()
-    publisher, peer = owner(stage), stage.peer("red")
+    publisher, red = owner(stage, dead_letter_exchange="dead"), stage.peer("red")
     grey(publisher, "q", 1)
-    for number in range(1, 21):
-        publisher.publish("q", number, ttl_s=0.5, user=(("colour", "red"),))
-    publisher.publish("q", 21, user=(("colour", "red"),))
-    peer.consume("q", 1, acks=False, selector="colour = 'red'")
-    stage.turn()
-    assert peer.numbers == [1]
+    red.consume("q", 1, acks=False, selector="colour = 'red'")
+    publisher.publish("q", 1, user=(("colour", "red"),))
+    publisher.publish("q", 2, 20, ttl_s=0.5, user=(("colour", "red"),))
+    publisher.publish("q", 22, user=(("colour", "red"),))
     stage.run(1)
-    peer.ack(*peer.ids())
+    red.ack(*red.ids())
     stage.turn()
-    assert peer.numbers == [1, 21]
-    assert stage.counts("q") == {"expired": 19}
-    queue = stage.queue("q")
-    assert (queue.backlog.lag_records, queue.backlog.unacknowledged) == (1, 1)
+    assert red.numbers == [1, 22]
+    assert stage.counts("q") == {"expired": 20}

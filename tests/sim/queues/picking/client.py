@@ -67,7 +67,7 @@ class Client:
         self.held: dict[int, Held] = {}
         self.read_ids: list[int] = []
         self.still_until_s = 0.0
-        self.flows = self.paused = self.asks = False
+        self.flows = self.paused = self.asks = self.owes = False
         self.outlet = QueueOutlet(world.now, self.rng.choice((60, 300, 5000, 100_000)), self.rng, world.shy, self._given)
         request = ConnectRequest(self.name, "", protocol="amqp-0-9-1")
         self.session: Session = world.broker.connect(request, self.outlet, world.now)

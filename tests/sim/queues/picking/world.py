@@ -119,6 +119,7 @@ class World:
     # -- the turn ---------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
+        self._note_owing()
         self.broker.flush(self.now)
         self._carry_out()
 
@@ -187,16 +188,24 @@ class World:
                         if client.session is session:
                             client.paused = isinstance(effect, Pause)
 
+    def _note_owing(self) -> None:
+        """Who is cut has lost all of it to others before this world hears of it."""
+        for client in self.clients if self.small else ():
+            client.owes = bool(client.held) or any(
+                not taker.gone and any(truth.may_have(taker, record) for record in truth.waiting())
+                for taker, truth in client.takers.values()
+            )
+
     def _is_guilty(self, client: Client, reason: Reason) -> None:
         """Who is cut because memory is short holds something, or leaves what it alone could take, or with others."""
         self.count(f"cut {reason}")
         assert reason in PRESSURE
-        waits = any(truth.for_taker(taker) for taker, truth in client.takers.values())
-        assert client.held or waits or client.asks, f"{client.name} is cut, and neither holds anything nor does anything wait for it"
+        assert client.owes or client.asks, f"{client.name} is cut, and neither holds anything nor leaves anything waiting"
         assert not client.manner.healthy or not client.flows or client.asks, f"{client.name} is cut"
 
     def pass_time(self, seconds: float) -> None:
         self.now = round(self.now + seconds, 6)
+        self._note_owing()
         if self.disk.work(self.broker, self.now):
             self._carry_out()
         if self.now >= self.next_tick:

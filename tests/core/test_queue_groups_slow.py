@@ -1,5 +1,5 @@
-"""Message groups whose owners are slow: the others go on, nobody is called slow for what only an owner can take, and what
-an owner leaves comes in its old order."""
+"""Message groups whose owners are slow: the others go on, nobody is called slow for what only an owner can take, and
+what an owner leaves comes in its old order."""
 
 from __future__ import annotations
 

@@ -52,10 +52,9 @@ class Backlog:
         self.requeued = Requeued()
         self.standing = Standing(self.cursors, self.draining)
         self.on_put: Callable[[RequeuedRecord, bool], None] | None = None
-        """Is told of each requeued record, and whether it was with a member; None: nobody looks for records out of
-        their order."""
+        """Is told of each requeued record, and whether it was with a member; None: nobody looks for such records."""
         self.on_gone: Callable[[Key], None] | None = None
-        """Is told of each record out of order that waits no more, likewise."""
+        """Is told of each record out of order that waits no more."""
         self._orders = 0
 
     # -- cursors ----------------------------------------------------------------------------------------------------
@@ -176,8 +175,7 @@ class Backlog:
     @property
     def has_some(self) -> bool:
         """Tells whether a record can be handed out now. A record that a source has not found yet cannot."""
-        cursor = self.cursors[0]
-        return cursor.position != cursor.end_position or self.has_some_apart
+        return self.cursors[0].position != self.cursors[0].end_position or self.has_some_apart
 
     @property
     def has_some_apart(self) -> bool:
@@ -389,8 +387,7 @@ class Backlog:
     def check(self) -> None:
         """Asserts the invariants of a queue that has not ended. It visits all requeued and unacknowledged records."""
         passed = self._passed_records + sum(cursor.passed_records for cursor in self.cursors)
-        here = len(self.requeued) + self.standing.records
-        out = self.handed_records - self._returned_records + here
+        out = self.handed_records - self._returned_records + len(self.requeued) + self.standing.records
         assert out == passed, f"{passed} records passed, {out} handed out, dropped or requeued: some lost or doubled"
         orders = [cursor.order for cursor in self.cursors]
         assert orders == sorted(set(orders))

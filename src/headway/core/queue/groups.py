@@ -2,14 +2,14 @@
 
 - A group belongs to the consumer that is given a message of it first. It belongs to nobody again when that consumer
   leaves, or when a message that closes the group is given to it.
-- A message that is found when its group belongs to a consumer is *reserved* for that owner, whichever picker found it. So
-  is what was found before, when the group gets an owner. One that the owner's selector does not want waits until the
-  owner leaves, as in ActiveMQ.
-- ``RESERVED_MAX`` messages are reserved in a queue, and always ``RESERVED_EACH`` for each owner. Further ones are *passed
-  over*: they stand where they are, and nobody knows them. When an owner has taken what was reserved for it, it is looked
-  again from the first one that was passed over for it. When it leaves, or closes the group, the pickers go back to there.
-  So a slow owner holds up only its own groups. Requeued messages, which take up as much by themselves, are not passed
-  over.
+- A message that is found when its group belongs to a consumer is *reserved* for that owner, whichever picker found it.
+  So is what was found before, when the group gets an owner. One that the owner's selector does not want waits until the
+  owner leaves, as in ActiveMQ; where memory is short it gives way, as what nobody selects.
+- ``RESERVED_MAX`` messages are reserved in a queue, and always ``RESERVED_EACH`` for each owner. Further ones are
+  *passed over*: they stand where they are, and nobody knows them. When an owner has taken what was reserved for it,
+  pickers look again from the first one that was passed over for it. When it leaves, or a group of it is closed, they go
+  back to there. So a slow owner holds up only its own groups. Requeued messages, which take up as much by themselves,
+  are not passed over.
 - A queue knows ``GROUPS_MAX`` groups. Further ones are known by a number from 0 to ``BUCKETS - 1``, by their names: so
   some of them have one owner, and no message closes them, because it would close the others too.
 """
@@ -43,13 +43,13 @@ WantedBy = Callable[[Subscription, FoundRecord], bool]
 
 
 class Reserved:
-    """What is reserved for one owner, and where more of its messages may stand."""
+    """The messages that are reserved for one owner, and the places where more of them may stand."""
 
     __slots__ = ("again_from", "by_group", "leaves_some", "passed", "wanted")
 
     def __init__(self) -> None:
         self.wanted = FoundHeap()
-        """What it is to get."""
+        """Those that it is to get."""
         self.by_group: dict[str, dict[Key, FoundRecord]] = {}
         """All of them."""
         self.again_from: Key | None = None
@@ -120,7 +120,7 @@ class Groups:
         self._owners: dict[GroupName, Subscription] = {}
         self._of: dict[Subscription, set[GroupName]] = {}
         self._free: dict[str, dict[Key, FoundRecord]] = {}
-        """What was found of groups without an owner."""
+        """The records that were found of groups without an owner."""
         self.reserved: dict[Subscription, Reserved] = {}
         """For each owner, if something is reserved for it or was passed over."""
         self.passed = 0
@@ -184,6 +184,10 @@ class Groups:
             self._count -= 1
             mine.wanted.remove(record)
             record.owner = None
+            assert record.group is not None
+            if (owner := self.owner(record.group)) is not None:  # the number of the group has one
+                self._reserve(record, owner, wanted=self._wanted_by(owner, record))
+                continue
             for finder in record.finders:
                 finder.free.put(record)
             self._note_free(record)
@@ -200,12 +204,12 @@ class Groups:
             self._reserve(record, owner, wanted=wanted)
 
     def passes_over(self, owner: Subscription, group: str, key: Key, *, wanted: bool) -> bool:
-        """Tells whether a record that stands at this place is passed over, because enough is reserved, or because others
-        were that come before it."""
+        """Tells whether a record that stands at this place is passed over, because enough is reserved, or because one
+        that comes before it was."""
         mine = self.of(owner)
-        if not wanted or mine.again_from is None or key < mine.again_from:
-            if self._count < RESERVED_MAX or (wanted and len(mine.wanted) < RESERVED_EACH):
-                return False
+        has_room = self._count < RESERVED_MAX or (wanted and len(mine.wanted) < RESERVED_EACH)
+        if has_room and not (wanted and mine.again_from is not None and key >= mine.again_from):
+            return False
         mine = self.reserved.setdefault(owner, Reserved())
         self._note_passed(mine, group, key)
         if not wanted:

@@ -54,7 +54,7 @@ class Picker:
         self.members = 0
         """Their number, those that are set aside included."""
         self.free = FoundHeap()
-        """What it found that each of its members may get."""
+        """The records that it found and that each of its members may get."""
         self.handed_records = 0
         self.handed_bytes = 0
         """The records and bytes that it found and that wait no more: a member of it has them, or others do."""

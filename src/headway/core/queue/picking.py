@@ -12,8 +12,8 @@ in any queue.
   member gets a record before its picker has looked at all that comes before that.
 - In a queue with message groups (groups.py) each record is for one member, so all pickers look, also that of members
   without a selector. What any picker finds of a group is reserved for the group's owner.
-- A picker looks only while a member of it has room, and until it has found ``FOUND_ENOUGH`` for each of them. All queues
-  together look at a limited number of records in a turn (``Registry.returning``); the others go on in the next turns.
+- A picker looks only while a member of it has room, and until it has found ``FOUND_ENOUGH`` for each of them. All
+  queues together look at a limited number of records in a turn (``Registry.returning``); the others go on in the next.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Picking:
         self.groups: Groups | None = None
         """None: no message of a group has come."""
         self._found: dict[Key, FoundRecord] = {}
-        """What was found and still waits."""
+        """The records that were found and still wait."""
         self._again_for: Subscription | None = None
         """The owner of groups for which it is looked again."""
 

@@ -68,7 +68,8 @@ class Client:
         self.read_ids: list[int] = []
         self.still_until_s = 0.0
         self.flows = self.paused = self.asks = self.owes = False
-        self.outlet = QueueOutlet(world.now, self.rng.choice((60, 300, 5000, 100_000)), self.rng, world.shy, self._given)
+        capacity = self.rng.choice((60, 300, 5000, 100_000))
+        self.outlet = QueueOutlet(world.now, capacity, self.rng, world.shy, self._given)
         request = ConnectRequest(self.name, "", protocol="amqp-0-9-1")
         self.session: Session = world.broker.connect(request, self.outlet, world.now)
         self.flows = True
@@ -169,16 +170,10 @@ class Client:
             self.read_ids = [one for one in self.read_ids if one not in some]
             self._settle(some, "acks")
             return True
-        manner = self.manner
+        ways = {"tried": self.manner.gives_back, "released": self.manner.releases, "rejects": self.manner.rejects}
+        ways["acks"] = 1.0 - sum(ways.values())
         for one in self.rng.sample(some, len(some)):
-            dice = self.rng.random()
-            for how, chance in (("tried", manner.gives_back), ("released", manner.releases), ("rejects", manner.rejects)):
-                if dice < chance:
-                    self._settle([one], how)
-                    break
-                dice -= chance
-            else:
-                self._settle([one], "acks")
+            self._settle([one], *self.rng.choices(list(ways), list(ways.values())))
         return bool(some)
 
     def _settle(self, ids: list[int], how: str) -> None:

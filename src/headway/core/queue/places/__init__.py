@@ -7,6 +7,7 @@ from headway.core.queue.places.requeued import Key, Place, Requeued, RequeuedRec
 from headway.core.queue.places.standing import Standing, StandingRecord
 
 __all__ = [
-    "Finder", "FoundHeap", "FoundRecord", "Key", "LaneSource", "Place", "place_in_chunk", "PresentCursor", "QueueCursor", "Requeued", "RequeuedRecord",
+    "Finder", "FoundHeap", "FoundRecord", "Key", "LaneSource",
+    "Place", "place_in_chunk", "PresentCursor", "QueueCursor", "Requeued", "RequeuedRecord",
     "Standing", "StandingRecord",
 ]

@@ -1,5 +1,5 @@
-"""Found records of a queue: those that pickers came upon, that some members want, and that still wait. Each is known once
-for the whole queue, by the key of its place, whichever pickers found it.
+"""Found records of a queue: those that pickers came upon, that some members want, and that still wait. Each is known
+once for the whole queue, by the key of its place, whichever pickers found it.
 
 A record stands in the heap of each picker that found it, until its group belongs to a member. From then on it is
 *reserved*: it stands in the heap of that member alone (groups.py).

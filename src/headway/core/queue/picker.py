@@ -139,14 +139,14 @@ class Picker:
                 self._unseen = [one for one in set(self._unseen) if one[1:] in waiting]
                 heapify(self._unseen)
 
-    def has_looked_before(self, place: Place) -> bool:
-        """Tells whether it has looked at all that comes before a place."""
-        if self._unseen and self._unseen[0] < place:
+    def has_looked_before(self, record: FoundRecord) -> bool:
+        """Tells whether it has looked at all that comes before a record."""
+        if self._unseen and self._unseen[0] < record.place:
             return False
-        if place[1:] <= (self._order, self._number):
+        if record.key <= (self._order, self._number):
             return True
         ahead = self._backlog.standing.next(self._order, self._number)
-        return ahead is None or (0, *ahead.key) >= place
+        return ahead is None or (0, *ahead.key) >= record.place
 
     @property
     def looked_upto(self) -> Key:

@@ -190,6 +190,17 @@ class Picking:
                 owners.append(owner)
         return owners
 
+    def check(self) -> None:
+        """Asserts the invariants. It visits all that was found."""
+        for key, record in self._found.items():
+            assert self._backlog.find(*key) is not None, "what was found still waits"
+            assert all((key in finder.free.by_key) is (record.owner is None) for finder in record.finders)
+        for picker in self.pickers.values():
+            picker.free.check()
+            assert all(self._found.get(record.key) is record for record in picker.free)
+        if self.groups is not None:
+            self.groups.check()
+
     # -- what was found ---------------------------------------------------------------------------------------------
 
     def _note_found(self, picker: Picker, one: RequeuedRecord | StandingRecord, record: FoundRecord) -> None:
@@ -317,7 +328,7 @@ class Picking:
                     record = first
                 if record is not None and mine.again_from is not None and record.key >= mine.again_from:
                     return None
-            if record is None or not picker.has_looked_before(record.place):
+            if record is None or not picker.has_looked_before(record):
                 return None
             found = self._backlog.find(*record.key)
             if found is not None:

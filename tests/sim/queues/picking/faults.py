@@ -38,7 +38,7 @@ def an_owner_is_reserved_what_its_own_picker_would_not_find(put: Put) -> None:
 
 
 def an_owner_does_not_wait_for_its_own_picker(put: Put) -> None:
-    put(Picker, "has_looked_before", lambda self, place: True)
+    put(Picker, "has_looked_before", lambda self, record: True)
 
 
 def what_is_beyond_the_reserve_is_forgotten(put: Put) -> None:

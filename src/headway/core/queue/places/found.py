@@ -31,10 +31,11 @@ class Finder(Protocol):
 class FoundRecord:
     """A record that was found and still waits."""
 
-    __slots__ = ("closes", "finders", "group", "owner", "place", "size", "wanted")
+    __slots__ = ("closes", "finders", "group", "key", "owner", "place", "size", "wanted")
 
     def __init__(self, place: Place, size: int, group: str | None, closes: bool) -> None:
         self.place = place
+        self.key: Key = place[1:]
         self.size = size
         self.group = group
         self.closes = closes
@@ -44,10 +45,6 @@ class FoundRecord:
         """The member for which it is reserved."""
         self.wanted = True
         """Unset if that member's selector does not want it."""
-
-    @property
-    def key(self) -> Key:
-        return self.place[1:]
 
 
 class FoundHeap:
@@ -82,8 +79,9 @@ class FoundHeap:
     def first(self) -> FoundRecord | None:
         heap, by_key = self._heap, self.by_key
         while heap:
-            record = by_key.get(heap[0][1:])
-            if record is not None and record.place == heap[0]:
+            place = heap[0]
+            record = by_key.get(place[1:])
+            if record is not None and record.place == place:
                 return record
             heappop(heap)
         return None

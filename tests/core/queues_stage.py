@@ -130,13 +130,13 @@ class Peer:
 
     def consume(self, queue: str, prefetch: int = NO_LIMIT, *, acks: bool | None = True, tag: str = "",
                 channel: int = 1, exclusive: bool = False, policy: str | None = None,
-                patience_s: float | None = None, selector: str | None = None) -> Subscription:
+                patience_s: float | None = None, selector: str | None = None, alone: bool = False) -> Subscription:
         """``acks``: whether it settles what it reads; None: nothing is to be settled (no-ack)."""
         tag = tag or queue
         queues = self.broker.queues
         request = SubscribeRequest(
             f"$queue/{queue}", PLAIN, qos=int(acks is not None), name=(channel, tag), envelope=Wrapping(channel, tag),
-            options=SubscriptionOptions(policy=policy, patience_s=patience_s, selector=selector),
+            options=SubscriptionOptions(policy=policy, patience_s=patience_s, selector=selector), alone=alone,
         )  # fmt: skip
         made = queues.consume(self.session, self.channel(channel), queues.queue(self.session, queue), request,
                               prefetch, self.stage.now, exclusive=exclusive)

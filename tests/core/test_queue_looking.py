@@ -12,6 +12,7 @@ from tests.core.queues_stage import Peer, QueueStage, owner
 from headway.core.base.errors import Reason
 from headway.core.queue import picker
 from headway.core.queue.drops import PURGED_AT_ONCE
+from headway.core.routing import overdue
 from headway.core.routing.overdue import DROPPED_WORK, OVERDUE_WORK
 
 
@@ -193,3 +194,54 @@ def test_what_came_back_does_not_overtake_what_was_not_looked_at_yet(monkeypatch
         stage.run(0.1)
         late.ack(*late.ids())
     assert late.numbers == list(range(1, 40))
+
+
+def test_all_that_is_given_back_at_once_comes_before_what_was_found_ahead() -> None:
+    """A picker that had found enough looked at the first of them alone, and the others were overtaken."""
+    stage = QueueStage()
+    publisher, red = owner(stage), stage.peer("red")
+    red.consume("q", 10, acks=False, selector="colour = 'red'")
+    for number in range(300):
+        publisher.publish("q", number, user=(("colour", "red"),))
+    stage.run(1)
+    red.ack(red.id_of(0))
+    stage.run(1)
+    assert red.numbers == [*range(11)]
+    red.nack(*red.ids(), requeue=True)
+    stage.run(1)
+    assert red.numbers[11:] == [*range(1, 11)]
+
+
+def test_what_expires_behind_the_next_one_is_dropped_once() -> None:
+    """Asked what a drop costs, the queue requeued the first one that stood, which was then taken twice."""
+    stage = QueueStage()
+    publisher, red = owner(stage), stage.peer("red")
+    red.consume("q", 3, acks=False, selector="colour = 'red'")
+    publisher.publish("q", 0, 4, user=(("colour", "red"),))
+    stage.turn()
+    publisher.publish("q", 4, 20, ttl_s=0.5, user=(("colour", "red"),))
+    publisher.publish("q", 24, user=(("colour", "red"),))
+    stage.run(1)
+    red.ack(*red.ids())
+    stage.turn()
+    assert red.numbers == [0, 1, 2, 3, 24]
+    assert stage.counts("q") == {"expired": 20}
+
+
+def test_who_comes_to_more_expired_ones_than_a_turn_may_drop_goes_on_in_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(overdue, "OVERDUE_WORK", 40)
+    monkeypatch.setattr(picker, "LOOKED_WORK", 1)
+    stage = QueueStage()
+    publisher, red = owner(stage, dead_letter_exchange="dead"), stage.peer("red")
+    grey(publisher, "q", 1)
+    red.consume("q", 1, acks=False, selector="colour = 'red'")
+    publisher.publish("q", 1, user=(("colour", "red"),))
+    publisher.publish("q", 2, 20, ttl_s=0.5, user=(("colour", "red"),))
+    publisher.publish("q", 22, user=(("colour", "red"),))
+    stage.run(1)
+    red.ack(*red.ids())
+    stage.turn()
+    assert red.numbers == [1, 22]
+    assert stage.counts("q") == {"expired": 20}

@@ -68,7 +68,7 @@ def counts_so_far(kind: type[World], seeds: range, steps: int) -> Counter[str]:
     return _seen[kind] if _runs[kind] >= len(seeds) else counts_of(kind, seeds, steps)
 
 
-def counts_of(kind: type[World], seeds: range, steps: int) -> Counter[str]:
+def counts_of(kind: type[World], seeds: Iterable[int], steps: int) -> Counter[str]:
     """What happened in all of them together."""
     counts: Counter[str] = Counter()
     for seed in seeds:
@@ -78,12 +78,12 @@ def counts_of(kind: type[World], seeds: range, steps: int) -> Counter[str]:
     return counts
 
 
-def assert_same_everywhere(module: str) -> None:
+def assert_same_everywhere(module: str, steps: int = 200) -> None:
     """Also in processes whose sets and dicts of strings are ordered otherwise."""
     hashes = set()
     for salt in ("1", "2"):
         answer = subprocess.run(
-            [sys.executable, "-m", module, "--seeds", "2", "--first", "1001", "--steps", "200", "--hash"],
+            [sys.executable, "-m", module, "--seeds", "2", "--first", "1001", "--steps", str(steps), "--hash"],
             cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": salt}, capture_output=True, text=True, check=True,
         )  # fmt: skip
         hashes.add("\n".join(line for line in answer.stdout.splitlines() if len(line.split()) == 2))

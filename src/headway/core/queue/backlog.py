@@ -19,6 +19,7 @@ from headway.core.consumer import Feed
 from headway.core.delivery import record_at
 from headway.core.log import Chunk, Cursor
 from headway.core.queue.places import (
+    Key,
     LaneSource,
     PresentCursor,
     QueueCursor,
@@ -51,8 +52,9 @@ class Backlog:
         self.requeued = Requeued()
         self.standing = Standing(self.cursors, self.draining)
         self.on_put: Callable[[RequeuedRecord, bool], None] | None = None
-        """Is told of each requeued record, and whether it was with a member; None: nobody looks for records out of
-        their order."""
+        """Is told of each requeued record, and whether it was with a member; None: nobody looks for such records."""
+        self.on_gone: Callable[[Key], None] | None = None
+        """Is told of each record out of order that waits no more."""
         self._orders = 0
 
     # -- cursors ----------------------------------------------------------------------------------------------------
@@ -168,15 +170,17 @@ class Backlog:
     @property
     def has_more(self) -> bool:
         cursor = self.cursors[0]
-        if cursor.position != cursor.end_position or len(self.cursors) > 1:
-            return True
-        return bool(self.requeued.by_key or self.standing.records)
+        return cursor.position != cursor.end_position or len(self.cursors) > 1 or self.has_some_apart
 
     @property
     def has_some(self) -> bool:
         """Tells whether a record can be handed out now. A record that a source has not found yet cannot."""
-        cursor = self.cursors[0]
-        return cursor.position != cursor.end_position or bool(self.requeued.by_key or self.standing.records)
+        return self.cursors[0].position != self.cursors[0].end_position or self.has_some_apart
+
+    @property
+    def has_some_apart(self) -> bool:
+        """Tells whether records wait one by one: requeued or standing ones. Moves none, as ``next_requeued`` does."""
+        return bool(self.requeued.by_key or self.standing.records)
 
     @property
     def lag_records(self) -> int:
@@ -348,7 +352,7 @@ class Backlog:
         record = self.requeued.by_key.get((cursor.order, number))
         if record is not None and record.late:
             self.requeued.take(record.key)
-            self.handed(1, record.size)
+            self.handed(1, record.size, record.key)
             self.free(record.cursor, record.number)
 
     def sort_in(self) -> None:
@@ -371,18 +375,19 @@ class Backlog:
         cursor.acknowledge(number)
         self.settled(cursor)
 
-    def handed(self, records: int, size: int) -> None:
-        """Counts records that left the backlog, to a member or dropped."""
+    def handed(self, records: int, size: int, key: Key | None = None) -> None:
+        """Counts records that left the backlog, to a member or dropped. ``key``: of one out of order."""
         self.handed_records += records
         self.handed_bytes += size
+        if key is not None and self.on_gone is not None:
+            self.on_gone(key)
 
     # -- invariants -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Asserts the invariants of a queue that has not ended. It visits all requeued and unacknowledged records."""
         passed = self._passed_records + sum(cursor.passed_records for cursor in self.cursors)
-        here = len(self.requeued) + self.standing.records
-        out = self.handed_records - self._returned_records + here
+        out = self.handed_records - self._returned_records + len(self.requeued) + self.standing.records
         assert out == passed, f"{passed} records passed, {out} handed out, dropped or requeued: some lost or doubled"
         orders = [cursor.order for cursor in self.cursors]
         assert orders == sorted(set(orders))

@@ -146,12 +146,11 @@ class Dispatch:
                     self._registry.ready_queues[self._queue] = None
                     return
                 ready = self._members.ready(now, ROUND_MEMBERS, picker.ring)
-                if picking.groups is not None:
+                if picking.groups is not None and not self._members.single:
                     waited = [member for member in picking.with_reserved(picker) if has_room(member, now)]
                     ready = list(dict.fromkeys(waited + ready))
-                left, found = returning.left, picker.handed_records
-                if ready and (self._serve(picker, ready, budget, part, now)
-                              or returning.left < left or picker.handed_records > found):  # it looked, or reserved
+                left = returning.left
+                if ready and (self._serve(picker, ready, budget, part, now) or returning.left < left):  # it looked
                     picking.had_its_turn(picker)
                     served = True
                 stuck = stuck or not ready or (picking.groups is not None and bool(picking.groups.reserved))
@@ -168,13 +167,13 @@ class Dispatch:
     def _serve(self, picker: Picker, ready: list[Subscription], budget: int, part: int, now: float) -> int:
         """Gives a portion to each of a picker's members that are ready. Returns how many records they got. ``part``:
         the work of this turn that the picker may look for."""
-        given, returning = 0, self._registry.returning
-        if picker.looks and not picker.look(returning, max(0, returning.left - part)):
-            return 0
-        waiting = picker.lag_records if picker.looks else self._backlog.lag_records
-        portion = max(1, min(PORTION_RECORDS, waiting // len(ready)))
+        given, returning, picking = 0, self._registry.returning, self._members.picking
+        if picker.looks:
+            picking.look(picker, ready, returning, max(0, returning.left - part))
+        share = (picker.lag_records if picker.looks else self._backlog.lag_records) // len(ready)
         for member in ready:
             give = self._give_found if picker.looks else self._give
+            portion = max(1, min(PORTION_RECORDS, share + picking.reserved_for(member)))
             if some := give(member, portion, budget, now):
                 self._members.to_the_back(member)
                 given += some
@@ -192,6 +191,7 @@ class Dispatch:
             chunk, at = place_in_chunk(offer.found)
             reason = self._why_not(member, chunk, at, now)
             if reason is not None and not self._drops.affordable_at_least(1):
+                self._registry.overdue.put_off(self._queue, begun=given > 0)
                 break
             returning.left -= REQUEUED_WORK
             record = backlog.take(offer.found)
@@ -291,7 +291,7 @@ class Dispatch:
         if not sent.records:
             return 0
         size = chunk.ends[first + sent.records - 1] - chunk.record_start(first)
-        self._backlog.handed(sent.records, size)
+        self._backlog.handed(sent.records, size, None if requeued is None else requeued.key)
         if sent.reason is not None:
             self._drops.lose(member, chunk, first, sent.reason)
         else:
@@ -349,7 +349,7 @@ class Dispatch:
             backlog.step()
         member.counters.write(1, end - begin)
         member.counters.handed_bytes += end - begin
-        backlog.handed(1, end - begin)
+        backlog.handed(1, end - begin, None if requeued is None else requeued.key)
         if not backlog.has_more:
             self._registry.ready_queues[self._queue] = None
         return FetchedRecord(delivery_id, frame, requeued is not None and requeued.redelivered, backlog.lag_records)

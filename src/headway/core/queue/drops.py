@@ -23,7 +23,7 @@ from headway.core.consumer import DeadLetter, SharedReader, Subscription
 from headway.core.delivery import record_at
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
-from headway.core.queue.places import RequeuedRecord
+from headway.core.queue.places import Key, RequeuedRecord
 from headway.core.routing import DEAD_LETTER_WORK, DROPPED_WORK, Registry
 
 PURGED_AT_ONCE = 128
@@ -96,7 +96,7 @@ class Drops:
 
     def drop_out_of_order(self, record: RequeuedRecord, reason: Reason) -> None:
         """Drops a record that was taken out of the backlog."""
-        self._drop_one(record.chunk, record.at, reason)
+        self._drop_one(record.chunk, record.at, reason, record.key)
         self._backlog.free(record.cursor, record.number)
 
     def _drop_fresh(self, chunk: Chunk, first: int, last: int, reason: Reason) -> None:
@@ -112,9 +112,9 @@ class Drops:
             if (member := self._next_member) is not None:
                 member.note_gap(last - first, chunk.sequence_of(first), chunk.sequence_of(last - 1), reason)
 
-    def _drop_one(self, chunk: Chunk, index: int, reason: Reason) -> None:
+    def _drop_one(self, chunk: Chunk, index: int, reason: Reason, key: Key | None = None) -> None:
         """Drops one record. It becomes a dead letter if the queue has a dead letter exchange."""
-        self._backlog.handed(1, chunk.ends[index] - chunk.record_start(index))
+        self._backlog.handed(1, chunk.ends[index] - chunk.record_start(index), key)
         if reason is Reason.PURGED:
             self.by_reason[reason] += 1
             self._tell_receipts(chunk, index, index + 1, reason)
@@ -278,7 +278,7 @@ class Drops:
         """The work of dropping the next record; 0: it goes with those that come after it."""
         if self._terms.dead_letter_exchange is not None:
             return DEAD_LETTER_WORK
-        return 0 if self._backlog.next_requeued is None else DROPPED_WORK
+        return DROPPED_WORK if self._backlog.has_some_apart else 0
 
     # -- policies and pressure --------------------------------------------------------------------------------------
 

@@ -2,251 +2,93 @@
 
 - A group belongs to the consumer that is given a message of it first. It belongs to nobody again when that consumer
   leaves, or when a message that closes the group is given to it.
-- A message that is found for another consumer than its group's owner is *reserved*: its place is noted for the owner.
-  ``RESERVED_MAX`` of them are noted in a queue. Beyond that nobody gets messages that come later, until the owners take
-  some of theirs, or leave. One that the owner's selector does not want waits until the owner leaves, as in ActiveMQ.
-- A reserved message may be gone: purged, expired, or fetched by another consumer. It is forgotten when its owner's turn
-  comes to it, or when there is no room for more and many may be gone.
+- A message that is found when its group belongs to a consumer is *reserved* for that owner, whichever picker found it.
+  So is what was found before, when the group gets an owner. One that the owner's selector does not want waits until the
+  owner leaves, as in ActiveMQ; where memory is short it gives way, as what nobody selects.
+- ``RESERVED_MAX`` messages are reserved in a queue, and always ``RESERVED_EACH`` for each owner. Further ones are
+  *passed over*: they stand where they are, and nobody knows them. When an owner has taken what was reserved for it,
+  pickers look again from the first one that was passed over for it. When it leaves, or a group of it is closed, they go
+  back to there. So a slow owner holds up only its own groups. Requeued messages, which take up as much by themselves,
+  are not passed over.
 - A queue knows ``GROUPS_MAX`` groups. Further ones are known by a number from 0 to ``BUCKETS - 1``, by their names: so
   some of them have one owner, and no message closes them, because it would close the others too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from heapq import heapify, heappop, heappush
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 from zlib import crc32
 
 from headway.core.consumer import Subscription, Waiting
-from headway.core.log import Chunk, Cursor
-from headway.core.queue.places import Key, Place, RequeuedRecord, StandingRecord, place_in_chunk
+from headway.core.log import Cursor
+from headway.core.queue.places import FoundHeap, FoundRecord, Key
 
 GROUPS_MAX = 10_000
 BUCKETS = 256
 RESERVED_MAX = 2_000
-GONE_PART = 32
-"""If more than this part of ``RESERVED_MAX`` may be gone, it is worth a look."""
+RESERVED_EACH = 16
+
+
+class FreeFinder(Waiting, Protocol):
+    """A picker, as its members know it in a queue with groups: what it found that belongs to nobody."""
+
+    def time_of(self, record: FoundRecord) -> float | None:
+        """Returns the time when a record was published."""
+
 
 GroupName = str | int
-Find = Callable[[int, int], RequeuedRecord | StandingRecord | None]
-"""Returns the record at a place, if it still waits."""
-
-
-class Found(NamedTuple):
-    """Facts of a record that a picker found."""
-
-    size: int
-    group: str | None = None
-    closes: bool = False
-
-
-class Finder(Waiting, Protocol):
-    """A picker, as groups know it."""
-
-    def next(self) -> RequeuedRecord | StandingRecord | None:
-        """Returns the first record that it found and that still waits."""
-
-    def first(self) -> tuple[Place, Found]:
-        """Returns that record's place and facts."""
-
-    def take_back(self, place: Place, found: Found) -> None:
-        """Takes back a record that it found, and that was reserved for a member which has left."""
+WantedBy = Callable[[Subscription, FoundRecord], bool]
+"""Tells whether a member's selector wants a record."""
 
 
 class Reserved:
-    """The places that are reserved for one owner, each with its facts and the pickers that found it."""
+    """The messages that are reserved for one owner, and the places where more of them may stand."""
 
-    __slots__ = ("facts", "heap", "size", "unwanted")
+    __slots__ = ("again_from", "by_group", "leaves_some", "passed", "wanted")
 
     def __init__(self) -> None:
-        self.heap: list[Place] = []
-        self.facts: dict[Key, tuple[Found, list[Finder]]] = {}
-        self.size = 0
-        """Their bytes."""
-        self.unwanted: dict[Key, tuple[Place, Found, list[Finder]]] = {}
-        """Those that the owner's selector does not want."""
-
-    def put(self, place: Place, found: Found, finder: Finder) -> bool:
-        key = place[1:]
-        if key in self.facts:
-            finders = self.facts[key][1]
-            if finder not in finders:
-                finders.append(finder)
-            return False
-        heappush(self.heap, place)
-        self.facts[key] = found, [finder]
-        self.size += found.size
-        return True
-
-    def put_unwanted(self, place: Place, found: Found, finder: Finder) -> bool:
-        known = place[1:] in self.unwanted
-        finders = self.unwanted.setdefault(place[1:], (place, found, []))[2]
-        if finder not in finders:
-            finders.append(finder)
-        return not known
-
-    def pop(self) -> None:
-        _, order, number = heappop(self.heap)
-        found, _ = self.facts.pop((order, number))
-        self.size -= found.size
-
-    def first(self) -> tuple[Place, Found]:
-        place = self.heap[0]
-        return place, self.facts[place[1:]][0]
-
-    def __len__(self) -> int:
-        return len(self.heap) + len(self.unwanted)
-
-    def release(self, group: str | None = None) -> int:
-        """Gives the messages of a group (None: of all groups) back to the pickers that found them. Returns how many."""
-        before, kept = len(self), list[Place]()
-        for place in self.heap:
-            found, finders = self.facts[place[1:]]
-            if group is not None and found.group != group:
-                kept.append(place)
-                continue
-            del self.facts[place[1:]]
-            self.size -= found.size
-            for finder in finders:
-                finder.take_back(place, found)
-        for key, (place, found, finders) in list(self.unwanted.items()):
-            if group is None or found.group == group:
-                del self.unwanted[key]
-                for finder in finders:
-                    finder.take_back(place, found)
-        heapify(kept)
-        self.heap = kept
-        return before - len(self)
-
-    def forget_gone(self, find: Find) -> int:
-        """Forgets those that wait no more. Returns how many."""
-        before = len(self)
-        gone = {place for place in self.heap if find(*place[1:]) is None}
-        for place in gone:
-            self.size -= self.facts.pop(place[1:])[0].size
-        self.heap = [place for place in self.heap if place not in gone]
-        heapify(self.heap)
-        self.unwanted = {key: one for key, one in self.unwanted.items() if find(*key) is not None}
-        return before - len(self)
-
-
-class Groups:
-    """The groups of a queue: the owner of each, and what is reserved for the owners."""
-
-    def __init__(self, find: Find) -> None:
-        self._find = find
-        self._owners: dict[GroupName, Subscription] = {}
-        self._of: dict[Subscription, set[GroupName]] = {}
-        self.reserved: dict[Subscription, Reserved] = {}
-        """For each owner, if something is reserved for it."""
-        self._count = self._left = 0
-
-    def owner(self, group: str) -> Subscription | None:
-        return self._owners.get(group) or self._owners.get(_bucket(group))
-
-    def give(self, group: str, member: Subscription) -> None:
-        """Gives a group without an owner to a member."""
-        name: GroupName = group if len(self._owners) < GROUPS_MAX else _bucket(group)
-        self._owners[name] = member
-        self._of.setdefault(member, set()).add(name)
-
-    def close(self, group: str) -> None:
-        owner = self._owners.pop(group, None)
-        if owner is None:
-            return
-        self._of[owner].discard(group)
-        mine = self.reserved.get(owner)
-        if mine is not None:  # it belongs to nobody, so neither do its messages
-            self._count -= mine.release(group)
-            if not mine:
-                del self.reserved[owner]
-
-    def leave(self, member: Subscription) -> None:
-        """Takes all groups from a member that leaves, and what was reserved for it."""
-        for name in self._of.pop(member, ()):
-            del self._owners[name]
-        mine = self.reserved.pop(member, None)
-        if mine is not None:
-            self._count -= mine.release()
-
-    def clear(self) -> None:
-        for table in (self._owners, self._of, self.reserved):
-            table.clear()
-        self._count = 0
-
-    # -- reserved ---------------------------------------------------------------------------------------------------
+        self.wanted = FoundHeap()
+        """Those that it is to get."""
+        self.by_group: dict[str, dict[Key, FoundRecord]] = {}
+        """All of them."""
+        self.again_from: Key | None = None
+        """The place from which on it is to be looked again for messages that were passed over."""
+        self.passed: dict[GroupName, Key] = {}
+        """Groups of which messages were passed over, with the first place."""
+        self.leaves_some = False
+        """Set if messages that it does not want were passed over."""
 
     @property
-    def full(self) -> bool:
-        """Tells whether no more can be reserved."""
-        return self._count >= RESERVED_MAX
-
-    def reserve(self, owner: Subscription, place: Place, found: Found, finder: Finder, *, wanted: bool) -> None:
-        """Notes a record for the owner of its group. Not ``wanted``: the owner's selector does not want it."""
-        mine = self.reserved.setdefault(owner, Reserved())
-        if wanted:
-            self._count += mine.put(place, found, finder)
-        else:
-            self._count += mine.put_unwanted(place, found, finder)
-
-    def taken(self, owner: Subscription) -> None:
-        """Notes that the first of what is reserved for a member does not wait any more."""
-        mine = self.reserved[owner]
-        mine.pop()
-        self._count -= 1
-        if not mine:
-            del self.reserved[owner]
-
-    def has_room(self, left: int) -> bool:
-        """Tells whether more can be reserved. ``left`` records left the queue otherwise than to owners, since it began:
-        if there is no room, and many left since the last look, forgets all that is gone."""
-        if self.full and left - self._left > RESERVED_MAX // GONE_PART:
-            self._left = left
-            for owner, mine in list(self.reserved.items()):
-                self._count -= mine.forget_gone(self._find)
-                if not mine:
-                    del self.reserved[owner]
-        return not self.full
-
-    def owners_of(self, chunk: Chunk) -> list[Subscription]:
-        """Returns the members for which something of the queue's oldest chunk is reserved."""
-        first, stop = chunk.first_number, chunk.first_number + len(chunk)
-        return [owner for owner, mine in self.reserved.items() if any(first <= one < stop for _, one in mine.facts)]
-
-    def first(self, owner: Subscription) -> tuple[RequeuedRecord | StandingRecord, Place, Found] | None:
-        """Returns the first of what is reserved for a member and still waits: the record, its place and its facts."""
-        mine = self.reserved.get(owner)
-        while mine is not None and mine.heap:
-            place, facts = mine.first()
-            if (found := self._find(*place[1:])) is not None:
-                return found, place, facts
-            self.taken(owner)
-        return None
+    def is_low(self) -> bool:
+        """Tells whether it is time to look again for more, so that the owner is never without any."""
+        first = self.wanted.first()
+        short = first is None or len(self.wanted) <= max(1, RESERVED_EACH // 2)
+        return self.again_from is not None and (short or (first is not None and first.key >= self.again_from))
 
 
 class Share:
     """The records that wait for one member of a queue with groups (``Waiting``): those reserved for it, and those that
-    its picker found and that are not reserved yet."""
+    its picker found and that belong to nobody."""
 
     __slots__ = ("_finder", "_groups", "_member")
 
-    def __init__(self, member: Subscription, finder: Finder, groups: Groups) -> None:
+    def __init__(self, member: Subscription, finder: FreeFinder, groups: Groups) -> None:
         self._member = member
         self._finder = finder
         self._groups = groups
 
     @property
-    def _own(self) -> Reserved:
-        return self._groups.reserved.get(self._member) or NOTHING_RESERVED
+    def _own(self) -> FoundHeap:
+        return self._groups.of(self._member).wanted
 
     @property
     def handed_records(self) -> int:
-        return self._finder.handed_records - len(self._own.heap)
+        return self._finder.handed_records
 
     @property
     def handed_bytes(self) -> int:
-        return self._finder.handed_bytes - self._own.size
+        return self._finder.handed_bytes
 
     @property
     def reading(self) -> Cursor:
@@ -254,7 +96,7 @@ class Share:
 
     @property
     def lag_records(self) -> int:
-        return self._finder.lag_records + len(self._own.heap)
+        return self._finder.lag_records + len(self._own)
 
     @property
     def lag_bytes(self) -> int:
@@ -262,24 +104,193 @@ class Share:
 
     @property
     def has_more(self) -> bool:
-        return self._groups.first(self._member) is not None or self._finder.has_more
+        return bool(self._own) or self._finder.has_more
 
     def oldest_time(self) -> float | None:
-        """Returns the time of the first record that waits for the member. What its picker found first may wait for
-        another one, who owns the group: that says nothing about this member."""
-        found = self._finder.next()
-        first = None if found is None else self._finder.first()
-        if first is not None and (group := first[1].group) is not None:
-            owner = self._groups.owner(group)
-            first = first if owner is None or owner is self._member else None
-        reserved = self._groups.first(self._member)
-        if reserved is not None and (first is None or reserved[1] < first[0]):
-            found = reserved[0]
-        elif first is None:
+        first = self._own.first()
+        times = [self._finder.oldest_time(), None if first is None else self._finder.time_of(first)]
+        return min((time for time in times if time is not None), default=None)
+
+
+class Groups:
+    """The groups of a queue: the owner of each, and what is reserved for the owners."""
+
+    def __init__(self, wanted_by: WantedBy) -> None:
+        self._wanted_by = wanted_by
+        self._owners: dict[GroupName, Subscription] = {}
+        self._of: dict[Subscription, set[GroupName]] = {}
+        self._free: dict[str, dict[Key, FoundRecord]] = {}
+        """The records that were found of groups without an owner."""
+        self.reserved: dict[Subscription, Reserved] = {}
+        """For each owner, if something is reserved for it or was passed over."""
+        self.passed = 0
+        """The number of groups of which messages were passed over."""
+        self._count = 0
+
+    def owner(self, group: str) -> Subscription | None:
+        return self._owners.get(group) or self._owners.get(_bucket(group))
+
+    def give(self, group: str, member: Subscription) -> None:
+        """Gives a group without an owner to a member, and what was found of it."""
+        name: GroupName = group if len(self._owners) < GROUPS_MAX else _bucket(group)
+        self._owners[name] = member
+        self._of.setdefault(member, set()).add(name)
+        names = [group] if name == group else [one for one in self._free if self.owner(one) is member]
+        for one in names:
+            for record in self._free.pop(one, {}).values():
+                for finder in record.finders:
+                    finder.free.remove(record)
+                self._reserve(record, member, wanted=self._wanted_by(member, record))
+
+    def close(self, group: str) -> Key | None:
+        """Ends a group. Returns the place from which on pickers are to look again; None: they need not."""
+        owner = self._owners.pop(group, None)
+        if owner is None:
             return None
-        assert found is not None
-        chunk, at = place_in_chunk(found)
-        return chunk.time_of(at)
+        self._of[owner].discard(group)
+        mine = self.reserved.get(owner)
+        if mine is None:
+            return None
+        self._free_again(mine.by_group.pop(group, {}).values(), mine)
+        passed = mine.passed.pop(group, None)
+        self.passed -= passed is not None
+        self._forget_if_empty(owner, mine)
+        return passed
+
+    def leave(self, member: Subscription) -> Key | None:
+        """Takes all groups from a member that leaves, and what was reserved for it. Returns as ``close`` does."""
+        for name in self._of.pop(member, ()):
+            del self._owners[name]
+        mine = self.reserved.pop(member, None)
+        if mine is None:
+            return None
+        for records in mine.by_group.values():
+            self._free_again(records.values(), mine)
+        self.passed -= len(mine.passed)
+        return min(mine.passed.values(), default=None)
+
+    def leave_all(self) -> Key | None:
+        """Takes all groups from all members. Returns as ``close`` does."""
+        places = [self.leave(member) for member in list(self._of)]
+        return min((place for place in places if place is not None), default=None)
+
+    def clear(self) -> None:
+        for table in (self._owners, self._of, self._free, self.reserved):
+            table.clear()
+        self._count = self.passed = 0
+
+    def _free_again(self, records: Iterable[FoundRecord], mine: Reserved) -> None:
+        for record in records:
+            self._count -= 1
+            mine.wanted.remove(record)
+            record.owner = None
+            assert record.group is not None
+            if (owner := self.owner(record.group)) is not None:  # the number of the group has one
+                self._reserve(record, owner, wanted=self._wanted_by(owner, record))
+                continue
+            for finder in record.finders:
+                finder.free.put(record)
+            self._note_free(record)
+
+    # -- what was found ---------------------------------------------------------------------------------------------
+
+    def found(self, record: FoundRecord, *, wanted: bool) -> None:
+        """Takes in a record of a group that was found. ``wanted``: its group's owner, if there is one, wants it."""
+        assert record.group is not None
+        owner = self.owner(record.group)
+        if owner is None:
+            self._note_free(record)
+        else:
+            self._reserve(record, owner, wanted=wanted)
+
+    def passes_over(self, owner: Subscription, group: str, key: Key, *, wanted: bool) -> bool:
+        """Tells whether a record that stands at this place is passed over, because enough is reserved, or because one
+        that comes before it was."""
+        mine = self.of(owner)
+        has_room = self._count < RESERVED_MAX or (wanted and len(mine.wanted) < RESERVED_EACH)
+        if has_room and not (wanted and mine.again_from is not None and key >= mine.again_from):
+            return False
+        mine = self.reserved.setdefault(owner, Reserved())
+        self._note_passed(mine, group, key)
+        if not wanted:
+            mine.leaves_some = True
+        elif mine.again_from is None or key < mine.again_from:
+            mine.again_from = key
+        return True
+
+    def pass_over(self, record: FoundRecord) -> None:
+        """Passes over what was reserved, and stands after what is passed over now."""
+        assert record.group is not None
+        assert record.owner is not None
+        self._note_passed(self.reserved[record.owner], record.group, record.key)
+        self.gone(record)
+
+    def _note_passed(self, mine: Reserved, group: str, key: Key) -> None:
+        name: GroupName = group if group in self._owners else _bucket(group)
+        self.passed += name not in mine.passed
+        mine.passed[name] = min(mine.passed.get(name, key), key)
+
+    def _note_free(self, record: FoundRecord) -> None:
+        assert record.group is not None
+        self._free.setdefault(record.group, {})[record.key] = record
+
+    def _reserve(self, record: FoundRecord, owner: Subscription, *, wanted: bool) -> None:
+        assert record.group is not None
+        mine = self.reserved.setdefault(owner, Reserved())
+        mine.by_group.setdefault(record.group, {})[record.key] = record
+        record.owner, record.wanted = owner, wanted
+        self._count += 1
+        if wanted:
+            mine.wanted.put(record)
+
+    def gone(self, record: FoundRecord) -> None:
+        """Notes that a record of a group waits no more."""
+        assert record.group is not None
+        owner = record.owner
+        mine = None if owner is None else self.reserved[owner]
+        table = self._free if mine is None else mine.by_group
+        del table[record.group][record.key]
+        if not table[record.group]:
+            del table[record.group]
+        if mine is not None and owner is not None:
+            mine.wanted.remove(record)
+            self._count -= 1
+            self._forget_if_empty(owner, mine)
+
+    def _forget_if_empty(self, owner: Subscription, mine: Reserved) -> None:
+        if not mine.by_group and mine.again_from is None and not mine.leaves_some:
+            self.passed -= len(mine.passed)  # it was given all of it
+            del self.reserved[owner]
+
+    # -- what an owner is to get ------------------------------------------------------------------------------------
+
+    def of(self, owner: Subscription) -> Reserved:
+        return self.reserved.get(owner) or NOTHING_RESERVED
+
+    def looked_again(self, owner: Subscription, upto: Key | None) -> None:
+        """Notes how far it was looked again for an owner; None: to the end."""
+        mine = self.reserved[owner]
+        mine.again_from = upto
+        if upto is None:
+            self._forget_if_empty(owner, mine)
+
+    def __iter__(self) -> Iterator[FoundRecord]:
+        """Yields all that is reserved."""
+        for mine in self.reserved.values():
+            for records in mine.by_group.values():
+                yield from records.values()
+
+    def check(self) -> None:
+        """Asserts the invariants. It visits all that was found."""
+        assert self._count == sum(1 for _ in self)
+        assert self.passed == sum(len(mine.passed) for mine in self.reserved.values())
+        for owner, mine in self.reserved.items():
+            mine.wanted.check()
+            records = [record for some in mine.by_group.values() for record in some.values()]
+            assert all(record.owner is owner for record in records)
+            assert set(mine.wanted) == {record for record in records if record.wanted}
+            assert all(self.owner(group) is owner for group in mine.by_group)
+        assert all(self.owner(group) is None for group in self._free)
 
 
 NOTHING_RESERVED = Reserved()

@@ -52,6 +52,8 @@ class Members(dict[Subscription, None]):
 
     def add(self, member: Subscription) -> None:
         if member.request.alone:
+            if not self._alone:
+                self.picking.end_groups()
             self._alone[member] = None
         self[member] = self.ring[member] = self.unwatched[member] = self._there[member] = None
         self._of_session[member.session] += 1
@@ -175,6 +177,7 @@ class Members(dict[Subscription, None]):
             assert (member in self.ring) + (member in aside) == 1, "it is in the ring, or aside"
             assert member in self.ring or waits_for_client(member), "whoever can take a record is offered some"
             assert not self.picking or self.picking.offers(member) is (member in self.ring), "its picker knows as well"
+        self.picking.check()
         assert self.unwatched.keys() <= self.keys()
         assert self._pushed == sum(not member.request.polling for member in self)
         for polling, count in self._slow.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,16 @@ from headway.core.consumer import Subscription
 from headway.core.delivery import record_at
 from headway.core.message import group_of
 from headway.core.queue.backlog import Backlog
-from headway.core.queue.groups import Found
-from headway.core.queue.places import Key, Place, QueueCursor, RequeuedRecord, StandingRecord, place_in_chunk
+from headway.core.queue.places import (
+    FoundHeap,
+    FoundRecord,
+    Key,
+    Place,
+    QueueCursor,
+    RequeuedRecord,
+    StandingRecord,
+    place_in_chunk,
+)
 from headway.core.routing import Overdue
 from headway.core.selector import Selector
 
@@ -26,14 +35,17 @@ LOOKED_WORK = 32
 BYTES_A_UNIT = 4096
 """So many bytes of a record that is looked at are one unit of work more."""
 
+OnFound = Callable[["Picker", RequeuedRecord | StandingRecord, FoundRecord], None]
+"""Is told what a picker found."""
+
 
 class Picker:
     """The picker of the members with one selector. It is also the backlog that they have (``Waiting``)."""
 
-    __slots__ = ("_backlog", "_facts", "_heap", "_number", "_order", "_unseen", "grouped", "handed_bytes",
-                 "handed_records", "lag_bytes", "members", "ring", "selector")  # fmt: skip
+    __slots__ = ("_backlog", "_number", "_on_found", "_order", "_unseen", "free", "grouped", "handed_bytes",
+                 "handed_records", "members", "ring", "selector")  # fmt: skip
 
-    def __init__(self, selector: Selector | None, backlog: Backlog, *, grouped: bool) -> None:
+    def __init__(self, selector: Selector | None, backlog: Backlog, on_found: OnFound, *, grouped: bool) -> None:
         self.selector = selector
         self.grouped = grouped
         """Set if it tells the groups of records."""
@@ -41,15 +53,13 @@ class Picker:
         """The members of it that records are offered to, in the order of their turns."""
         self.members = 0
         """Their number, those that are set aside included."""
+        self.free = FoundHeap()
+        """The records that it found and that each of its members may get."""
         self.handed_records = 0
         self.handed_bytes = 0
         """The records and bytes that it found and that wait no more: a member of it has them, or others do."""
-        self.lag_bytes = 0
-        """The bytes of records that it found."""
         self._backlog = backlog
-        self._heap: list[Place] = []
-        """The places of records that match."""
-        self._facts: dict[Key, Found] = {}
+        self._on_found = on_found
         self._unseen: list[Place] = []
         """The places of requeued records to look at, as a heap. Some may have been taken since."""
         self._order = self._number = 0
@@ -64,10 +74,13 @@ class Picker:
     def look_anew(self, *, grouped: bool) -> None:
         """Forgets what it found, and looks from the begin on."""
         self.grouped = grouped
-        self._heap.clear()
-        self._facts.clear()
-        self.lag_bytes = self._order = self._number = 0
+        self.free.clear()
+        self._order = self._number = 0
         self._unseen = self._backlog.requeued.places() if self.looks else []
+
+    def go_back(self, key: Key) -> None:
+        """Looks again at what stands, from this place on."""
+        self._order, self._number = min((self._order, self._number), key)
 
     # -- what its members have to get (Waiting) ---------------------------------------------------------------------
 
@@ -77,14 +90,23 @@ class Picker:
 
     @property
     def lag_records(self) -> int:
-        return len(self._heap)
+        return len(self.free)
+
+    @property
+    def lag_bytes(self) -> int:
+        return self.free.size
 
     @property
     def has_more(self) -> bool:
-        return self.next() is not None
+        return bool(self.free)
 
     def oldest_time(self) -> float | None:
-        found = self.next()
+        first = self.free.first()
+        return None if first is None else self.time_of(first)
+
+    def time_of(self, record: FoundRecord) -> float | None:
+        """Returns the time when a record was published that still waits."""
+        found = self._backlog.find(*record.key)
         if found is None:
             return None
         chunk, at = place_in_chunk(found)
@@ -104,7 +126,7 @@ class Picker:
             return False
         first, stop = (order, chunk.first_number), (order, chunk.first_number + len(chunk))
         ahead = standing.next(self._order, self._number)
-        return (ahead is None or ahead.key >= stop) and not any(first <= key < stop for key in self._facts)
+        return (ahead is None or ahead.key >= stop) and not any(first <= key < stop for key in self.free.by_key)
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
@@ -117,75 +139,80 @@ class Picker:
                 self._unseen = [one for one in set(self._unseen) if one[1:] in waiting]
                 heapify(self._unseen)
 
-    def look(self, work: Overdue, until: int) -> bool:
-        """Looks for records in their order, until so much of this turn's work is left. Returns False if it did not get
-        to those that may be the next ones."""
+    def has_looked_before(self, record: FoundRecord) -> bool:
+        """Tells whether it has looked at all that comes before a record."""
+        if self._unseen and self._unseen[0] < record.place:
+            return False
+        if record.key <= (self._order, self._number):
+            return True
+        ahead = self._backlog.standing.next(self._order, self._number)
+        return ahead is None or (0, *ahead.key) >= record.place
+
+    @property
+    def looked_upto(self) -> Key:
+        """The place from which on it has looked at nothing that stands."""
+        return self._order, self._number
+
+    def has_enough(self, reserved: int) -> bool:
+        """Tells whether it found enough for a member for which so many are reserved."""
+        return len(self.free) + reserved >= FOUND_ENOUGH
+
+    def look(self, work: Overdue, until: int, enough: Callable[[], bool], before: Place | None) -> None:
+        """Looks for records in their order, until it has found enough and has looked at all that comes before a place
+        (None: no place), or so much of this turn's work is left."""
         backlog = self._backlog
-        self.next()  # what was found and is gone does not count as enough
         standing = backlog.standing.next(self._order, self._number)
-        while True:
+        while work.left > until:
             if not self._unseen and standing is None:
-                if len(self._heap) >= FOUND_ENOUGH or backlog.sorts or not backlog.has_fresh():
-                    return True
-                if work.left <= until:
-                    return bool(self._heap)
+                if enough() or backlog.sorts or not backlog.has_fresh():
+                    return
                 backlog.leave_standing(PASSED_AT_ONCE)
                 standing = backlog.standing.next(self._order, self._number)
                 continue
-            first = standing
-            if standing is None or (self._unseen and self._unseen[0] < (0, *standing.key)):
-                first = None
-            place = self._unseen[0] if first is None else (0, *first.key)
-            if not self._worth_a_look(place):
-                return True
-            if work.left <= until:
-                return bool(self._heap) and self._heap[0] < place
-            if first is None:
-                record = backlog.requeued.by_key.get(heappop(self._unseen)[1:])
-                if record is not None:
-                    self._look_at(record, work)
-            else:
-                self._look_through(first, work, until)
-                standing = backlog.standing.next(self._order, self._number)
+            if standing is not None and not (self._unseen and self._unseen[0] < (0, *standing.key)):
+                self._look_through(standing, work, until, enough, before)
+                after = backlog.standing.next(self._order, self._number)
+                if after is not None and after.key == standing.key:
+                    return
+                standing = after
+                continue
+            place = self._unseen[0]
+            record = backlog.requeued.by_key.get(place[1:])
+            if record is not None and enough() and (before is None or place > before):
+                return
+            heappop(self._unseen)
+            if record is not None:
+                self.look_at(record, work)
 
-    def _worth_a_look(self, place: Place) -> bool:
-        """Tells whether too little was found, or what was found comes after this place."""
-        return len(self._heap) < FOUND_ENOUGH or place < self._heap[0]
-
-    def _look_through(self, found: StandingRecord, work: Overdue, until: int) -> None:
+    def _look_through(
+        self, found: StandingRecord, work: Overdue, until: int, enough: Callable[[], bool], before: Place | None
+    ) -> None:
         """Looks at what stands in a row, from this record on, as far as nothing that was requeued comes before."""
         cursor, row, index = found
         at: int | None = index
         while at is not None and work.left > until:
             place = (0, cursor.order, row.chunk.first_number + at)
-            if not self._worth_a_look(place) or (self._unseen and self._unseen[0] < place):
+            if (enough() and (before is None or place > before)) or (self._unseen and self._unseen[0] < place):
                 return
-            self._look_at(StandingRecord(cursor, row, at), work)
             self._order, self._number = cursor.order, row.chunk.first_number + at + 1
+            self.look_at(StandingRecord(cursor, row, at), work)
             at = row.next(at + 1)
 
-    def _look_at(self, one: RequeuedRecord | StandingRecord, work: Overdue) -> None:
+    def look_at(self, one: RequeuedRecord | StandingRecord, work: Overdue) -> None:
+        """Looks at a record, and tells if it wants it."""
         chunk, at = place_in_chunk(one)
-        size, selector = chunk.size_of(at), self.selector
+        size, selector, group, closes = chunk.size_of(at), self.selector, None, False
         work.left -= LOOKED_WORK * (1 if selector is None else selector.cost) + size // BYTES_A_UNIT
         try:
             record = record_at(one.cursor.lane.dialect, chunk, at)
         except OSError:
-            found = Found(size)  # the disk fails: whoever is to get it reports that
+            pass  # the disk fails: whoever is to get it reports that
         else:
             if selector is not None and not selector.matches(record):
                 return
-            group = group_of(record.properties) if self.grouped else None
-            found = Found(size) if group is None else Found(size, *group)
-        self._note_found((one.rank if isinstance(one, RequeuedRecord) else 0, *one.key), found)
-
-    def _note_found(self, place: Place, found: Found) -> None:
-        if place[1:] not in self._facts:
-            heappush(self._heap, place)
-            self._facts[place[1:]] = found
-            self.lag_bytes += found.size
-
-    take_back = _note_found
+            group, closes = (group_of(record.properties) or (None, False)) if self.grouped else (None, False)
+        rank = one.rank if isinstance(one, RequeuedRecord) else 0
+        self._on_found(self, one, FoundRecord((rank, *one.key), size, group, closes))
 
     def selects(self, one: RequeuedRecord | StandingRecord) -> bool:
         """Tells whether it would find this record."""
@@ -196,26 +223,3 @@ class Picker:
             return self.selector.matches(record_at(one.cursor.lane.dialect, chunk, at))
         except OSError:
             return True
-
-    def next(self) -> RequeuedRecord | StandingRecord | None:
-        """Returns the first of what was found that still waits."""
-        while self._heap:
-            _, order, number = self._heap[0]
-            found = self._backlog.find(order, number)
-            if found is not None:
-                return found
-            self.done()
-        return None
-
-    def first(self) -> tuple[Place, Found]:
-        """Returns the place of the first of what was found, and its facts."""
-        place = self._heap[0]
-        return place, self._facts[place[1:]]
-
-    def done(self) -> None:
-        """Notes that the first of what was found does not wait any more, or is reserved."""
-        _, order, number = heappop(self._heap)
-        size = self._facts.pop((order, number)).size
-        self.lag_bytes -= size
-        self.handed_records += 1
-        self.handed_bytes += size

@@ -7,12 +7,13 @@ the end of what was passed, it has the queue's cursor pass some more, which stan
 of members that came later begins with the first one that stands. Members without a selector take the next record, as
 in any queue.
 
-- A place that was noted may be taken by others before. So it is looked up again when a member is to get its record.
-- A requeued record is looked at again by each picker, before all others: it may be before the place where they are.
+- What was found is known once for the queue (places/found.py), and forgotten by all pickers when it waits no more.
+- A requeued record is looked at again by each picker, before all others: it may be before the place where they are. No
+  member gets a record before its picker has looked at all that comes before that.
 - In a queue with message groups (groups.py) each record is for one member, so all pickers look, also that of members
-  without a selector. What a picker finds for another member than the one whose turn it is, is reserved for that one.
-- A picker looks only while a member of it has room, and until it has found ``FOUND_ENOUGH``. All queues together look
-  at a limited number of records in a turn (``Registry.returning``); the others go on in the next turns.
+  without a selector. What any picker finds of a group is reserved for the group's owner.
+- A picker looks only while a member of it has room, and until it has found ``FOUND_ENOUGH`` for each of them. All
+  queues together look at a limited number of records in a turn (``Registry.returning``); the others go on in the next.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from headway.core.base import Reason, Refused
 from headway.core.consumer import QueueMember, Subscription, Waiting
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
-from headway.core.queue.groups import Found, Groups, Share
+from headway.core.queue.groups import RESERVED_EACH, Groups, Reserved, Share
 from headway.core.queue.picker import Picker
-from headway.core.queue.places import Place, RequeuedRecord, StandingRecord
+from headway.core.queue.places import FoundRecord, Key, RequeuedRecord, StandingRecord, place_in_chunk
+from headway.core.routing import Overdue
 from headway.core.selector import BadSelector, Selector, compile_selector
 
 SELECTORS_MAX = 64
@@ -40,12 +42,10 @@ class Offer(NamedTuple):
     """A record that a member is to get."""
 
     found: RequeuedRecord | StandingRecord
-    place: Place
-    facts: Found
-    first: bool = False
+    group: str | None
+    closes: bool
+    first: bool
     """Set if it is the first of its group that the member gets."""
-    reserved: bool = False
-    """Set if it was reserved for the member."""
 
 
 class Picking:
@@ -58,8 +58,10 @@ class Picking:
         self._of: dict[Subscription, Picker] = {}
         self.groups: Groups | None = None
         """None: no message of a group has come."""
-        self._offered = 0
-        """The number of records that left the backlog because they were offered to a member."""
+        self._found: dict[Key, FoundRecord] = {}
+        """The records that were found and still wait."""
+        self._again_for: Subscription | None = None
+        """The owner of groups for which it is looked again."""
 
     def __bool__(self) -> bool:
         return bool(self.pickers)
@@ -86,7 +88,7 @@ class Picking:
             self._begin(others)
         selector = None if condition is None else compile_selector(condition)
         if selector not in self.pickers:
-            self.pickers[selector] = Picker(selector, self._backlog, grouped=self.groups is not None)
+            self.pickers[selector] = self._picker(selector)
         picker = self._of[member] = self.pickers[selector]
         picker.ring[member] = None
         picker.members += 1
@@ -94,17 +96,21 @@ class Picking:
             return Share(member, picker, self.groups)
         return None if selector is None else picker
 
+    def _picker(self, selector: Selector | None) -> Picker:
+        return Picker(selector, self._backlog, self._note_found, grouped=self.groups is not None)
+
     def _begin(self, members: Mapping[Subscription, None]) -> None:
         """Begins with these members, which have no selectors."""
-        self._backlog.on_put = self._note
-        plain = self.pickers[None] = Picker(None, self._backlog, grouped=self.groups is not None)
+        self._backlog.on_put, self._backlog.on_gone = self._note, self._gone
+        plain = self.pickers[None] = self._picker(None)
         plain.ring = {member: None for member in members if member not in member.session.aside}
         plain.members = len(members)
         self._of = dict.fromkeys(members, plain)
 
     def begin_groups(self, members: Mapping[Subscription, None]) -> None:
         """Keeps to groups from now on, because a message of one has come. Members have what they were given before."""
-        self.groups = Groups(self._backlog.find)
+        self.groups = Groups(self._is_wanted_by)
+        self._found.clear()
         if not self.pickers:
             self._begin(members)
         for picker in self.pickers.values():
@@ -123,24 +129,31 @@ class Picking:
         picker.ring.pop(member, None)
         picker.members -= 1
         if self.groups is not None:
-            self.groups.leave(member)
+            self._go_back(self.groups.leave(member))
         if picker.selector is not None and not picker.members:
             del self.pickers[picker.selector]
+            self._forget(picker)
         if len(self.pickers) == 1 and self.groups is None:
             self.stop()
 
     def stop(self) -> None:
         self.pickers.clear()
         self._of.clear()
-        self._backlog.on_put = None
+        self._found.clear()
+        self._backlog.on_put = self._backlog.on_gone = None
         if self.groups is not None:
             self.groups.clear()
 
-    def _note(self, record: RequeuedRecord, again: bool) -> None:
-        place = record.place
-        for picker in self.pickers.values():
-            if picker.looks:
-                picker.note(place, again=again)
+    def end_groups(self) -> None:
+        """Takes all groups from their owners, because one member is to get everything."""
+        if self.groups is not None:
+            self._go_back(self.groups.leave_all())
+
+    def _go_back(self, key: Key | None) -> None:
+        """Lets all pickers look again from a place on, where messages of groups were passed over."""
+        if key is not None:
+            for picker in self.pickers.values():
+                picker.go_back(key)
 
     def of(self, member: Subscription) -> Picker | None:
         """Returns the picker of a member, if that looks at records."""
@@ -150,7 +163,7 @@ class Picking:
     def nobody_wants(self, chunk: Chunk, members: list[Subscription] | None) -> bool:
         """Tells whether all pickers have looked at what stands in the chunk, and found nothing in it that still waits
         for a member. ``members``: those whose pickers count (None: all)."""
-        if self.groups is not None and self.groups.owners_of(chunk):
+        if self._owners_of(chunk):
             return False
         if members is None:
             pickers = [picker for picker in self.pickers.values() if picker.members]
@@ -160,50 +173,182 @@ class Picking:
 
     def takers(self, chunk: Chunk, members: list[Subscription]) -> list[Subscription]:
         """Returns those of these members that could get what waits in the queue's oldest chunk."""
-        if self.groups is not None and (owners := self.groups.owners_of(chunk)):
+        if owners := self._owners_of(chunk):
             return owners
         refused = {picker for picker in self.pickers.values() if picker.looks and picker.has_refused(chunk)}
         return [member for member in members if self._of.get(member) not in refused]
 
+    def _owners_of(self, chunk: Chunk) -> list[Subscription]:
+        """Returns the members for which something of the queue's oldest chunk is reserved that they want, or may have
+        been passed over. What the owner of a group does not want is wanted by nobody."""
+        owners, stop = [], chunk.first_number + len(chunk)
+        for owner, mine in self.groups.reserved.items() if self.groups is not None else ():
+            places = [key for key in mine.wanted.by_key if chunk.first_number <= key[1] < stop]
+            again = [] if mine.again_from is None else [mine.again_from]
+            found = (self._backlog.find(*key) for key in places), (self._backlog.standing.next(*key) for key in again)
+            if any(one is not None and place_in_chunk(one)[0] is chunk for some in found for one in some):
+                owners.append(owner)
+        return owners
+
+    def check(self) -> None:
+        """Asserts the invariants. It visits all that was found."""
+        for key, record in self._found.items():
+            assert self._backlog.find(*key) is not None, "what was found still waits"
+            assert all((key in finder.free.by_key) is (record.owner is None) for finder in record.finders)
+        for picker in self.pickers.values():
+            picker.free.check()
+            assert all(self._found.get(record.key) is record for record in picker.free)
+        if self.groups is not None:
+            self.groups.check()
+
+    # -- what was found ---------------------------------------------------------------------------------------------
+
+    def _note_found(self, picker: Picker, one: RequeuedRecord | StandingRecord, record: FoundRecord) -> None:
+        """Takes in what a picker found; others may have found it before. What stands may be passed over."""
+        known, groups, group = self._found.get(record.key), self.groups, record.group
+        if known is None:
+            if groups is not None and group is not None:
+                owner = groups.owner(group)
+                wanted = owner is None or (theirs := self._of[owner]) is picker or theirs.selects(one)
+                if owner is not None and owner is not self._again_for and isinstance(one, StandingRecord):
+                    again_from = groups.of(owner).again_from
+                    if groups.passes_over(owner, group, record.key, wanted=wanted):
+                        if again_from != groups.of(owner).again_from:
+                            self._forget_after(record.key, groups.of(owner), groups)
+                        return
+                groups.found(record, wanted=wanted)
+            known = self._found[record.key] = record
+        elif picker in known.finders:
+            return
+        known.finders.append(picker)
+        if known.owner is None:
+            picker.free.put(known)
+
+    def _forget_after(self, key: Key, mine: Reserved, groups: Groups) -> None:
+        """Forgets what is reserved and stands after the first record that was passed over."""
+        for record in [record for record in mine.wanted if record.key > key]:
+            if isinstance(self._backlog.find(*record.key), StandingRecord):
+                del self._found[record.key]
+                groups.pass_over(record)
+
+    def _is_wanted_by(self, owner: Subscription, record: FoundRecord) -> bool:
+        picker = self._of[owner]
+        if picker in record.finders:
+            return True
+        found = self._backlog.find(*record.key)
+        return found is not None and picker.selects(found)
+
+    def _note(self, record: RequeuedRecord, again: bool) -> None:
+        """Notes that a record was requeued. It may have been passed over while it stood: then it is looked at again."""
+        again = again or (self.groups is not None and self.groups.passed > 0)
+        for picker in self.pickers.values():
+            if picker.looks:
+                picker.note(record.place, again=again)
+
+    def _gone(self, key: Key) -> None:
+        """Notes that a record waits no more."""
+        record = self._found.pop(key, None)
+        if record is None:
+            return
+        finders = record.finders
+        if record.owner is not None and record.wanted and (theirs := self._of[record.owner]) not in finders:
+            finders.append(theirs)  # it was to get it
+        for finder in finders:
+            finder.free.remove(record)
+            finder.handed_records += 1
+            finder.handed_bytes += record.size
+        if record.group is not None and self.groups is not None:
+            self.groups.gone(record)
+
+    def forget_gone(self) -> None:
+        """Looks which of the records that were found wait no more, because many were dropped at once."""
+        for key in [key for key in self._found if self._backlog.find(*key) is None]:
+            self._gone(key)
+
+    def _forget(self, picker: Picker) -> None:
+        """Forgets what was found by nobody but this picker, which has no members any more."""
+        for record in list(self._found.values()):
+            if picker in record.finders:
+                record.finders.remove(picker)
+                if not record.finders and record.owner is None:
+                    del self._found[record.key]
+                    if record.group is not None and self.groups is not None:
+                        self.groups.gone(record)
+
     # -- what a member gets -----------------------------------------------------------------------------------------
 
-    def next_for(self, member: Subscription) -> Offer | None:
-        """Returns the next record for a member; None: nothing was found for it. Reserves what is for others."""
-        picker, groups = self._of[member], self.groups
-        mine = None if groups is None else self._reserved(member, groups)
-        while (found := picker.next()) is not None:
-            place, facts = picker.first()
-            if mine is not None and mine.place < place:
-                return mine
-            owner = None if groups is None or facts.group is None else groups.owner(facts.group)
-            if owner is None or owner is member or groups is None:
-                return Offer(found, place, facts, first=owner is None and facts.group is not None)
-            if not groups.has_room(self._backlog.handed_records - self._offered):
-                break
-            theirs = self._of[owner]
-            groups.reserve(owner, place, facts, picker, wanted=theirs is picker or theirs.selects(found))
-            picker.done()
-        return mine
+    def look(self, picker: Picker, ready: list[Subscription], work: Overdue, until: int) -> None:
+        """Lets a picker look for its members that are ready, until there is enough for each of them."""
+        groups = self.groups
+        firsts = [] if (first := picker.free.first()) is None else [first.place]
+        hungry = list(ready)
+        if groups is not None:
+            for member in ready:
+                self._look_again_for(member, picker, groups, work, until)
+                if (first := groups.of(member).wanted.first()) is not None:
+                    firsts.append(first.place)
 
-    def _reserved(self, member: Subscription, groups: Groups) -> Offer | None:
-        first = groups.first(member)
-        return None if first is None else Offer(*first, reserved=True)
+        def enough() -> bool:
+            while hungry:
+                if not picker.has_enough(self.reserved_for(hungry[-1])):
+                    return False
+                hungry.pop()
+            return True
+
+        picker.look(work, until, enough, max(firsts, default=None))
+
+    def _look_again_for(self, owner: Subscription, picker: Picker, groups: Groups, work: Overdue, until: int) -> None:
+        """Looks for messages that were passed over for an owner, if it has taken what was reserved for it."""
+        mine = groups.of(owner)
+        if not mine.is_low:
+            return
+        end = max(one.looked_upto for one in self.pickers.values())
+        key, before = mine.again_from, len(mine.wanted)
+        self._again_for = owner
+        while key is not None and len(mine.wanted) < before + RESERVED_EACH and work.left > until:
+            one = self._backlog.standing.next(*key)
+            if one is None or one.key >= end:
+                key = None
+            else:
+                if one.key not in self._found:
+                    picker.look_at(one, work)
+                key = one.key[0], one.key[1] + 1
+        self._again_for = None
+        groups.looked_again(owner, key)
+
+    def next_for(self, member: Subscription) -> Offer | None:
+        """Returns the next record for a member; None: nothing was found for it, or its picker has to look first."""
+        picker, groups = self._of[member], self.groups
+        while True:
+            record = picker.free.first()
+            if groups is not None:
+                mine = groups.of(member)
+                first = mine.wanted.first()
+                if first is not None and (record is None or first.place < record.place):
+                    record = first
+                if record is not None and mine.again_from is not None and record.key >= mine.again_from:
+                    return None
+            if record is None or not picker.has_looked_before(record):
+                return None
+            found = self._backlog.find(*record.key)
+            if found is not None:
+                group = record.group if groups is not None else None
+                return Offer(found, group, record.closes, first=group is not None and record.owner is None)
+            self._gone(record.key)
 
     def done(self, member: Subscription, offer: Offer, *, got: bool) -> None:
         """Notes that a member got what it was offered, or that this was dropped."""
-        groups, group = self.groups, offer.facts.group
-        self._offered += 1
-        if groups is None:
-            self._of[member].done()
-            return
-        if offer.reserved:
-            groups.taken(member)
-        else:
-            self._of[member].done()
-        if group is not None and offer.facts.closes:
-            groups.close(group)
-        elif group is not None and offer.first and got:
+        groups, group = self.groups, offer.group
+        if groups is None or group is None or not got:
+            return  # one that was dropped opens no group, and closes none
+        if offer.closes:
+            self._go_back(groups.close(group))
+        elif offer.first:
             groups.give(group, member)
+
+    def reserved_for(self, member: Subscription) -> int:
+        """Returns how many records are reserved for a member."""
+        return 0 if self.groups is None else len(self.groups.of(member).wanted)
 
     def with_reserved(self, picker: Picker) -> list[Subscription]:
         """Returns some members of a picker for which something is reserved."""

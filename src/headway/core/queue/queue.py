@@ -260,6 +260,7 @@ class Queue:
         if cursor.position != cursor.end_position:
             backlog.handed(cursor.end_number - cursor.number, cursor.end_position - cursor.position)
             self._registry.lost(member.skip_to(cursor.end_number, reason), reason)
+        self.picking.forget_gone()
 
     def purge(self) -> Generator[int, None, int]:
         """Drops all waiting records, a part in each step. Yields the work of each step; returns how many it dropped."""
@@ -333,8 +334,7 @@ class Queue:
         picker = self.picking.of(member)
         if self.is_behind(now) or picker is None:
             return self.is_behind(now) or (self.backlog.has_more and bool(self.members.ready(now, 1)))
-        groups = self.picking.groups
-        return picker.may_find or (member.has_more and (groups is None or not groups.full))
+        return picker.may_find or member.has_more
 
     def looks_on(self, member: Subscription) -> bool:
         """Tells whether nothing was found for a member with a selector, and not everything was looked at."""

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import base64
 import json
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from proton import Described, symbol
@@ -18,7 +14,7 @@ from proton.reactor import Filter
 from proton.utils import BlockingConnection
 from tests.interop.amqp_pika import Pika
 from tests.interop.atomic_stories import LIVE, TOPIC, Feed, Seen, Truth, checked
-from tests.interop.jms_client import Jms
+from tests.interop.jms_client import java
 from tests.interop.pahos import paho, properties
 from tests.interop.process import BrokerProcess
 from tests.interop.stomps import Client
@@ -120,14 +116,6 @@ def over_jms(broker: BrokerProcess, truth: Truth, base: int, name: str) -> int:
         return checked(seen(), truth, base)
     finally:
         jms.do("close", connection)
-
-
-@cache
-def java() -> Jms:
-    """Returns a JVM that ends with this process, as its input does."""
-    folder = tempfile.TemporaryDirectory()
-    atexit.register(folder.cleanup)
-    return Jms(Path(folder.name))
 
 
 def over_events(broker: BrokerProcess, truth: Truth, base: int, name: str) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interop.jms_client import Jms, java
 from tests.interop.process import BrokerProcess
 
 from headway.cli.certs import make_certificates
@@ -36,6 +37,12 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerFactory]:
     yield start_one
     for process in started:
         process.kill()
+
+
+@pytest.fixture(scope="session")
+def jms() -> Jms:
+    """ActiveMQ's client. A fixture that modules import would be one for each of them."""
+    return java()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _COPIES = multiprocessing.get_context("forkserver")
-_COPIES.set_forkserver_preload(["headway.cli.app", "headway.cli.serve", "headway.server.main"])
+_COPIES.set_forkserver_preload(["tests.interop.preloaded"])
 
 
 class Forked:

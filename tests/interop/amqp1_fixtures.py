@@ -9,8 +9,7 @@ from uuid import uuid4
 import pytest
 from proton.utils import BlockingConnection
 from tests.interop.process import BrokerProcess
-
-from headway.server.config.auth import hash_password
+from tests.passwords import cheap_hash
 
 CONFIG = f"""
 [listeners.amqp]
@@ -26,7 +25,7 @@ allow_anonymous = true
 url = "auto://127.0.0.1:0"
 allow_anonymous = true
 [auth.users]
-guest = "{hash_password("guest")}"
+guest = "{cheap_hash("guest")}"
 [[topic]]
 filter = "prices/#"
 key = "/id"

@@ -18,8 +18,7 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import until
-
-from headway.server.config.auth import hash_password
+from tests.passwords import cheap_hash
 
 CONFIG = """
 [listeners.mqtt]
@@ -38,7 +37,7 @@ End = Callable[[BrokerProcess, str], None]
 
 @pytest.fixture(scope="module")
 def house(start: BrokerFactory) -> BrokerProcess:
-    broker = start(CONFIG.format(password=hash_password("right")))
+    broker = start(CONFIG.format(password=cheap_hash("right")))
     broker.login = "alice:right"
     return broker
 

@@ -17,8 +17,8 @@ from tests.interop.pahos import Paho
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import PubRec, Raw
 from tests.interop.waiting import until
+from tests.passwords import cheap_hash
 
-from headway.server.config.auth import hash_password
 from headway.wire.mqtt.packets import ConnAck, TopicRequest
 
 
@@ -229,7 +229,7 @@ then = "disconnect"
 
 def test_reload_takes_new_users(start: BrokerFactory, name: str) -> None:
     listener = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\nallow_anonymous = false\n[auth.users]\n'
-    ann, bob = (f'{who} = "{hash_password(who)}"\n' for who in ("ann", "bob"))
+    ann, bob = (f'{who} = "{cheap_hash(who)}"\n' for who in ("ann", "bob"))
     broker = start(listener + ann)
 
     def code(who: str) -> int:

@@ -16,8 +16,8 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import until
+from tests.passwords import cheap_hash
 
-from headway.server.config.auth import hash_password
 from headway.store.history.entry import EntryKind, decode_entry
 from headway.store.history.files import files_of
 
@@ -189,7 +189,7 @@ def test_without_a_history_it_answers_what_it_remembers(start: BrokerFactory) ->
 
 
 def test_who_may_not_read_is_not_answered(start: BrokerFactory) -> None:
-    users = f'[auth.users]\nalice = "{hash_password("right")}"\nbob = "{hash_password("left")}"\n'
+    users = f'[auth.users]\nalice = "{cheap_hash("right")}"\nbob = "{cheap_hash("left")}"\n'
     broker = start(users + '[auth.admin]\nread = ["alice"]\n' + POLICY)
     assert broker.call("/v1/verdicts")[0] == 401
     broker.login = "bob:left"

@@ -86,7 +86,7 @@ class Load:
                 client.channel.basic_ack(method.delivery_tag)
                 self.settled += 1
             else:
-                client.connection.process_data_events(0)
+                client.connection.process_data_events(0.01)
         client.close()
 
     def end(self) -> None:

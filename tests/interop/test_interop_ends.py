@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 from pamqp import commands
 from tests.interop.amqp_raw import Raw as AmqpRaw
+from tests.interop.command import headway
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
@@ -151,8 +150,7 @@ def test_a_refused_login_is_found_by_its_user(house: BrokerProcess, name: str) -
     found = until(lambda: ends(house, "alice"), 30.0, "it is on record")[0]
     assert (found["client"], found["username"], found["admitted"]) == (f"{name}-login", "alice", False)
     door = house.admin.replace("//", f"//{house.login}@")
-    said = subprocess.run([sys.executable, "-m", "headway", "why", "alice", "--admin", door],
-                          capture_output=True, text=True, check=True).stdout  # fmt: skip
+    said = headway("why", "alice", "--admin", door).stdout
     assert "was not admitted, not_authorized: wrong user name or password" in said
     assert "user alice" in said
 

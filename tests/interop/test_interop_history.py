@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from tests.interop.command import headway
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
@@ -150,8 +148,7 @@ def test_the_command_shows_it_with_a_broker_and_without(
     file = tmp_path / "headway.toml"
     file.write_text(f'[history]\npath = "{journal}"\n')
     for where in (["--admin", again.admin], ["--config", str(file)]):
-        command = [sys.executable, "-m", "headway", "verdicts", "--client", "display-7", *where]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "COLUMNS": "200"})
+        ran = headway("verdicts", "--client", "display-7", *where, COLUMNS="200")
         assert ran.returncode == 0, ran.stderr
         assert "display-7 (display-7/#)" in ran.stdout
         assert "disconnect" in ran.stdout
@@ -204,8 +201,7 @@ def test_a_folder_that_cannot_be_had_is_one_line_and_exit_code_2(tmp_path: Path)
     config = tmp_path / "headway.toml"
     config.write_text('[server]\nadmin = false\n[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
                       f'[pool]\ndisk_path = "{tmp_path}"\n[history]\npath = "{tmp_path}/file"\n')
-    command = [sys.executable, "-m", "headway", "serve", "-c", str(config)]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    answer = headway("serve", "-c", str(config))
     assert answer.returncode == 2, answer.stderr
     assert answer.stderr.startswith(f"headway: history.path {tmp_path}/file: cannot write there")
     assert answer.stderr.count("\n") == 1

@@ -34,7 +34,7 @@ TIMEOUT_S = 10.0
 Dial = Callable[..., BlockingConnection]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def amqp1_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """Tests share it, so each takes names of its own (``own_word``)."""
     process = BrokerProcess(tmp_path_factory.mktemp("amqp1"), CONFIG)

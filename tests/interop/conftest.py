@@ -16,9 +16,10 @@ from headway.cli.certs import make_certificates
 BrokerFactory = Callable[..., BrokerProcess]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """The ordinary broker. Tests share it, so each takes topics and client ids of its own (``name``)."""
+    """The ordinary broker. Tests share it, so each takes topics and client ids of its own (``name``). It ends with its
+    module: to start one takes less than it takes to stand by while the other tests run."""
     process = BrokerProcess(tmp_path_factory.mktemp("broker"))
     yield process
     process.stop()

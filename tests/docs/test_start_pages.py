@@ -17,6 +17,7 @@ import pytest
 from tests.docs.page import FILES, blocks
 from tests.docs.told import TELL
 from tests.interop.view_stage import CHROMIUM
+from tests.java import PLAIN
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "start").glob("*.md"))
@@ -40,7 +41,7 @@ def run(script: str, folder: Path) -> str:
     """Runs it to its end. Whatever it has started ends with it."""
     path = os.pathsep.join(("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"))
     env = {"HOME": str(folder), "PATH": path, "LANG": "C.UTF-8", "COLUMNS": "120"}
-    env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
+    env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": PLAIN}
     with subprocess.Popen(
         [*network(), "bash", "-c", script], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True,

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from tests.embed.stage import config, play, turns
 from tests.interop.waiting import holds
+from tests.passwords import cheap_hash
 
 from headway.embed import Broker
 from headway.embed.asgi.admittance import Admittance, Came
-from headway.server.config import hash_password
 from headway.server.websocket import Refusal
 
 HERE, AWAY = ("127.0.0.1", 5), ("192.0.2.7", 5)
 ANYBODY = {"listeners": {"asgi": {"allow_anonymous": True}}}
 OWN = {"listeners": {"asgi": {"origins": ["https://shop.example"]}}}
-USERS = {"auth": {"users": {"ann": hash_password("x")}}}
+USERS = {"auth": {"users": {"ann": cheap_hash("x")}}}
 
 
 @pytest.mark.parametrize(("settings", "client", "host", "origin", "path", "status"), [

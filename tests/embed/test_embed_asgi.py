@@ -16,9 +16,9 @@ from tests.embed.web import ask, served
 from tests.interop.raw import Raw
 from tests.interop.waiting import PATIENCE_S, holds
 from tests.interop.web import WebRaw
+from tests.passwords import cheap_hash
 
 from headway.embed import Broker
-from headway.server.config import hash_password
 from headway.server.loop import memory_rss_bytes
 
 KEYED = [{"filter": "k/#", "key": "topic"}]
@@ -162,7 +162,7 @@ def test_the_socket_ends_with_either_side(tmp_path: Path) -> None:
 
 def test_users_log_in_here_too(tmp_path: Path) -> None:
     async def story() -> None:
-        users = {"users": {"ann": hash_password("secret")}}
+        users = {"users": {"ann": cheap_hash("secret")}}
         async with Broker(config(tmp_path, auth=users)) as broker, served(broker.asgi()) as port:
             assert (await ask(port, "/v1/broker"))[0] == 401
             login = {"Authorization": "Basic YW5uOnNlY3JldA=="}

@@ -9,8 +9,7 @@ from uuid import uuid4
 import pytest
 from proton.utils import BlockingConnection
 from tests.interop.process import BrokerProcess
-
-from headway.server.config.auth import hash_password
+from tests.passwords import cheap_hash
 
 CONFIG = f"""
 [listeners.amqp]
@@ -26,7 +25,7 @@ allow_anonymous = true
 url = "auto://127.0.0.1:0"
 allow_anonymous = true
 [auth.users]
-guest = "{hash_password("guest")}"
+guest = "{cheap_hash("guest")}"
 [[topic]]
 filter = "prices/#"
 key = "/id"
@@ -35,7 +34,7 @@ TIMEOUT_S = 10.0
 Dial = Callable[..., BlockingConnection]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def amqp1_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """Tests share it, so each takes names of its own (``own_word``)."""
     process = BrokerProcess(tmp_path_factory.mktemp("amqp1"), CONFIG)

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tests.interop.process import BrokerProcess
-
-from headway.server.config.auth import hash_password
+from tests.passwords import cheap_hash
 
 LISTENER = '[listeners.amqp]\nurl = "amqp://127.0.0.1:0"\n'
 
@@ -51,5 +50,5 @@ allow_anonymous = false
 url = "mqtt://127.0.0.1:0"
 allow_anonymous = true
 [auth.users]
-guest = "{hash_password("guest")}"
+guest = "{cheap_hash("guest")}"
 """

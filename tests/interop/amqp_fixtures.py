@@ -15,7 +15,7 @@ from tests.interop.process import BrokerProcess
 from tests.interop.waiting import PATIENCE_S
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def amqp_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AmqpBroker]:
     """Tests share it, so each takes names of its own (``word``)."""
     broker = start_broker(tmp_path_factory.mktemp("amqp"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interop.jms_client import Jms, java
 from tests.interop.process import BrokerProcess
 
 from headway.cli.certs import make_certificates
@@ -15,9 +16,10 @@ from headway.cli.certs import make_certificates
 BrokerFactory = Callable[..., BrokerProcess]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """The ordinary broker. Tests share it, so each takes topics and client ids of its own (``name``)."""
+    """The ordinary broker. Tests share it, so each takes topics and client ids of its own (``name``). It ends with its
+    module: to start one takes less than it takes to stand by while the other tests run."""
     process = BrokerProcess(tmp_path_factory.mktemp("broker"))
     yield process
     process.stop()
@@ -36,6 +38,12 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerFactory]:
     yield start_one
     for process in started:
         process.kill()
+
+
+@pytest.fixture(scope="session")
+def jms() -> Jms:
+    """ActiveMQ's client. A fixture that modules import would be one for each of them."""
+    return java()
 
 
 @pytest.fixture(scope="session")

@@ -8,18 +8,22 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 _COPIES = multiprocessing.get_context("forkserver")
-_COPIES.set_forkserver_preload(["headway.cli.app", "headway.cli.serve", "headway.server.main"])
+_COPIES.set_forkserver_preload(["tests.interop.preloaded"])
 
 
 class Forked:
     """A process of its own, as ``subprocess.Popen`` gives one, in which ``main`` runs with these arguments. All that it
-    writes goes to ``log``. It does not outlive this process."""
+    writes goes to ``log``, or its errors to ``errors``. It does not outlive this process."""
 
-    def __init__(self, main: Callable[[], None], arguments: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, main: Callable[[], None], arguments: Sequence[str], log: Path, errors: Path | None = None,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         # The first process was started some time ago, with what the environment was then.
-        told = (main, list(arguments), log, dict(os.environ))
+        told = (main, list(arguments), log, errors, os.environ | dict(environment))
         self._process = _COPIES.Process(target=_run, args=told, daemon=True)
         self._process.start()
         assert self._process.pid is not None
@@ -41,11 +45,15 @@ class Forked:
         self._process.kill()
 
 
-def _run(main: Callable[[], None], arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+def _run(
+    main: Callable[[], None], arguments: Sequence[str], log: Path, errors: Path | None, environment: Mapping[str, str]
+) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    with log.open("wb") as file:
-        for number in (1, 2):
-            os.dup2(file.fileno(), number)
+    for path, numbers in ((log, (1, 2)), (errors, (2,))):
+        if path is not None:
+            with path.open("wb") as file:
+                for number in numbers:
+                    os.dup2(file.fileno(), number)
     sys.argv[1:] = arguments
     main()

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import base64
+import fcntl
+import hashlib
+import os
 import shutil
 import subprocess
+import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,21 +58,28 @@ class JmsMessage(NamedTuple):
     """Each as its Java type and value, with a colon between."""
 
 
+def _classes() -> Path:
+    """The folder of the compiled client. It stays in the virtual environment: the compiler takes longer than a JVM."""
+    javac = os.path.realpath(shutil.which("javac") or "")
+    key = hashlib.sha256(SOURCE.read_bytes() + f"{javac} {CLASSPATH}".encode()).hexdigest()[:16]
+    folder = Path(sys.prefix) / f".headway-jms-{key}"
+    with Path(sys.prefix, ".headway-jms.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            part = tempfile.mkdtemp(prefix=".headway-jms-", dir=sys.prefix)
+            command = ["javac", "-nowarn", "-cp", CLASSPATH, "-d", part, str(SOURCE)]
+            subprocess.run(command, check=True, capture_output=True)
+            Path(part).rename(folder)
+    return folder
+
+
 class Jms:
-    def __init__(self, folder: Path) -> None:
-        subprocess.run(
-            ["javac", "-nowarn", "-cp", CLASSPATH, "-d", str(folder), str(SOURCE)], check=True, capture_output=True
-        )
+    def __init__(self) -> None:
         self._process = subprocess.Popen(
-            ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", f"{folder}:{CLASSPATH}",
+            ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", f"{_classes()}:{CLASSPATH}",
              "JmsClient"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._names = 0
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(20)
 
     def do(self, command: str, *said: object) -> str:
         """Carries out a command. Raises :class:`JmsError`."""
@@ -152,6 +165,12 @@ class Jms:
     def faults(self, connection: str) -> list[str]:
         text = self.do("faults", connection)
         return text.split("\n") if text else []
+
+
+@cache
+def java() -> Jms:
+    """The JVM of this process. It ends with it, as its input does."""
+    return Jms()
 
 
 def _message(text: str) -> JmsMessage | None:

@@ -1,4 +1,4 @@
-"""A broker and a JVM with ActiveMQ's client, for a module of tests each."""
+"""A broker for a module of tests with ActiveMQ's client, and connections to it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,6 @@ def fresh(kind: str = "queue") -> str:
 
 def url_of(broker: BrokerProcess, options: str = "") -> str:
     return f"tcp://127.0.0.1:{broker.ports['openwire']}{options}"
-
-
-@pytest.fixture(scope="session")
-def jms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jms]:
-    client = Jms(tmp_path_factory.mktemp("jms"))
-    yield client
-    client.close()
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,11 @@ from tests.interop.amqp_pika import Pika
 from tests.interop.pahos import Paho
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
-
-from headway.server.config.auth import hash_password
+from tests.passwords import cheap_hash
 
 SECRET = "secret"
 USERS = ("alice", "bob", "carol", "root")
-_HASHES = "[auth.users]\n" + "".join(f'{name} = "{hash_password(SECRET)}"\n' for name in USERS)
+_HASHES = "[auth.users]\n" + "".join(f'{name} = "{cheap_hash(SECRET)}"\n' for name in USERS)
 _LISTENERS = """
 [listeners.mqtt]
 url = "mqtt://127.0.0.1:0"

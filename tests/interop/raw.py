@@ -212,9 +212,11 @@ class Raw:
 
     def messages(self, count: int, seconds: float = PATIENCE_S) -> list[Message]:
         deadline = time.monotonic() + seconds
-        while sum(type(item) is Message for item in self.inbox) < count:
-            left = deadline - time.monotonic()
-            if not self.read(left) and (self.ended or left <= 0):
+        seen = come = 0
+        while True:
+            come += sum(type(item) is Message for item in self.inbox[seen:])
+            seen, left = len(self.inbox), deadline - time.monotonic()
+            if come >= count or (not self.read(left) and (self.ended or left <= 0)):
                 break
         found = [item for item in self.inbox if type(item) is Message][:count]
         assert len(found) == count, f"{len(found)} of {count} messages, {'the end' if self.ended else 'time is over'}"

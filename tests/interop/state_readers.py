@@ -3,20 +3,16 @@ the broker says of a record, by its names in user properties, and the payload.""
 
 from __future__ import annotations
 
-import atexit
 import base64
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from proton import Described, symbol
 from proton.reactor import Filter
 from proton.utils import BlockingConnection
 from tests.interop.amqp_pika import Pika
-from tests.interop.jms_client import Jms
+from tests.interop.jms_client import java
 from tests.interop.pahos import paho, properties
 from tests.interop.process import LISTENER, BrokerProcess
 from tests.interop.stomps import Client
@@ -122,14 +118,6 @@ def jms(broker: BrokerProcess, root: str, name: str, options: dict[str, str]) ->
         yield told()
     finally:
         client.do("close", connection)
-
-
-@cache
-def java() -> Jms:
-    """Returns a JVM that ends with this process, as its input does."""
-    folder = tempfile.TemporaryDirectory()
-    atexit.register(folder.cleanup)
-    return Jms(Path(folder.name))
 
 
 Reader = Callable[[BrokerProcess, str, str, dict[str, str]], AbstractContextManager[Told]]

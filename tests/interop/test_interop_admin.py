@@ -17,13 +17,14 @@ from tests.interop.pahos import paho
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import PATIENCE_S
+from tests.passwords import cheap_hash
 
 from headway.cli.admin import AdminClient, LoginRefused
 from headway.client.address import read_admin_url
 from headway.core.base.errors import ConfigError
 from headway.pipeline.broker.broker_client import BrokerClient
 from headway.pipeline.broker.errors import SourceError
-from headway.server.config.auth import hash_password, new_token
+from headway.server.config.auth import new_token
 
 TOKEN, DIGEST = new_token()
 RECORDED = '[journal]\npath = "{folder}/journal"\n[[topic]]\nfilter = "r/#"\nkeep = "1d"\n'
@@ -44,9 +45,9 @@ def users() -> str:
     """A function, as each password takes a quarter of a second."""
     return f"""
 [auth.users]
-ann = "{hash_password("a")}"
-bob = "{hash_password("b")}"
-carl = "{hash_password("c")}"
+ann = "{cheap_hash("a")}"
+bob = "{cheap_hash("b")}"
+carl = "{cheap_hash("c")}"
 [auth.tokens]
 scraper = "{DIGEST}"
 """

@@ -20,12 +20,12 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.records import LISTENERS
 from tests.interop.waiting import PATIENCE_S, until
+from tests.passwords import cheap_hash
 from typer.testing import CliRunner
 
 from headway.cli.admin import AdminClient
 from headway.cli.app import app
 from headway.cli.backups.hold import Hold
-from headway.server.config.auth import hash_password
 from headway.store.backup import BadBackup, make_backup
 from headway.wire.mqtt.packets import TopicRequest
 
@@ -86,7 +86,7 @@ class Load:
                 client.channel.basic_ack(method.delivery_tag)
                 self.settled += 1
             else:
-                client.connection.process_data_events(0)
+                client.connection.process_data_events(0.01)
         client.close()
 
     def end(self) -> None:
@@ -214,7 +214,7 @@ def test_a_broker_that_dies_meanwhile_leaves_no_backup(start: BrokerFactory, tmp
 
 
 def test_a_backup_needs_the_right_to_change_and_a_journal(start: BrokerFactory, tmp_path: Path) -> None:
-    users = "".join(f'{name} = "{hash_password(name[0])}"\n' for name in ("ann", "bob"))
+    users = "".join(f'{name} = "{cheap_hash(name[0])}"\n' for name in ("ann", "bob"))
     broker = start(f'[auth.users]\n{users}[auth.admin]\nchange = ["bob"]\n')
     address = broker.admin.replace("//", "//{}@")
     for login, why in (("ann:a", "may not change here"), ("bob:b", "has no journal")):

@@ -18,8 +18,7 @@ from tests.interop.console_stage import slow as slow
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import until
-
-from headway.server.config.auth import hash_password
+from tests.passwords import cheap_hash
 
 BYTES_MAX = 300_000
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install -y chromium-headless-shell")
@@ -182,7 +181,7 @@ def test_every_view_shows_what_it_is_for(house: BrokerProcess, slow: Raw, name: 
 
 
 def test_who_may_not_change_sees_no_buttons_and_is_refused(start: BrokerFactory, tmp_path: Path) -> None:
-    users = USERS.format(ann=hash_password("of ann"), bob=hash_password("of bob"))
+    users = USERS.format(ann=cheap_hash("of ann"), bob=cheap_hash("of bob"))
     house = start(CONFIG + users, server={"send_buffer": "16KiB"})
     house.login = "ann:of ann"
     client = stuck(house, "slow", "desk/1", username="ann", password=b"of ann")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +12,12 @@ from typing import Any, ClassVar
 import pytest
 from pamqp import commands
 from tests.interop.amqp_raw import Raw as AmqpRaw
+from tests.interop.command import headway
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import until
-
-from headway.server.config.auth import hash_password
+from tests.passwords import cheap_hash
 
 CONFIG = """
 [listeners.mqtt]
@@ -38,7 +36,7 @@ End = Callable[[BrokerProcess, str], None]
 
 @pytest.fixture(scope="module")
 def house(start: BrokerFactory) -> BrokerProcess:
-    broker = start(CONFIG.format(password=hash_password("right")))
+    broker = start(CONFIG.format(password=cheap_hash("right")))
     broker.login = "alice:right"
     return broker
 
@@ -152,8 +150,7 @@ def test_a_refused_login_is_found_by_its_user(house: BrokerProcess, name: str) -
     found = until(lambda: ends(house, "alice"), 30.0, "it is on record")[0]
     assert (found["client"], found["username"], found["admitted"]) == (f"{name}-login", "alice", False)
     door = house.admin.replace("//", f"//{house.login}@")
-    said = subprocess.run([sys.executable, "-m", "headway", "why", "alice", "--admin", door],
-                          capture_output=True, text=True, check=True).stdout  # fmt: skip
+    said = headway("why", "alice", "--admin", door).stdout
     assert "was not admitted, not_authorized: wrong user name or password" in said
     assert "user alice" in said
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import signal
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bench.wires.packets import connect, encode_publish, encode_subscribe
+from tests.interop.command import headway
 from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import Paho
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import PubRec, Raw
 from tests.interop.waiting import until
+from tests.passwords import cheap_hash
 
-from headway.server.config.auth import hash_password
 from headway.wire.mqtt.packets import ConnAck, TopicRequest
 
 
@@ -153,9 +152,7 @@ def test_who_is_reset_in_mid_stream_is_noticed(broker: BrokerProcess, name: str,
 def test_what_cannot_work_is_refused_at_the_start(tmp_path: Path, config: str, says: str) -> None:
     file = tmp_path / "headway.toml"
     file.write_text('[server]\nadmin = "http://127.0.0.1:0"\n' + config)
-    done = subprocess.run(
-        [sys.executable, "-m", "headway", "serve", "-c", str(file)], capture_output=True, text=True, timeout=30
-    )
+    done = headway("serve", "-c", str(file))
     assert done.returncode == 2, done
     assert says in done.stderr
     assert "Traceback" not in done.stderr
@@ -229,7 +226,7 @@ then = "disconnect"
 
 def test_reload_takes_new_users(start: BrokerFactory, name: str) -> None:
     listener = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\nallow_anonymous = false\n[auth.users]\n'
-    ann, bob = (f'{who} = "{hash_password(who)}"\n' for who in ("ann", "bob"))
+    ann, bob = (f'{who} = "{cheap_hash(who)}"\n' for who in ("ann", "bob"))
     broker = start(listener + ann)
 
     def code(who: str) -> int:

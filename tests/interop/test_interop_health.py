@@ -17,9 +17,9 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import PATIENCE_S, until
+from tests.passwords import cheap_hash
 
 from headway import __version__
-from headway.server.config.auth import hash_password
 
 FILES_MAX = 100
 KEPT_BACK = 25
@@ -32,7 +32,7 @@ def figure(page: bytes, name: str) -> float:
 
 
 def test_who_watches_needs_no_login_and_may_name_any_host(start: BrokerFactory) -> None:
-    broker = start(f'[auth.users]\nann = "{hash_password("a")}"\n')
+    broker = start(f'[auth.users]\nann = "{cheap_hash("a")}"\n')
     assert broker.call("/v1/broker")[0] == 401
     for path, says in (("/healthz", b"ok\n"), ("/readyz", b"ready\n")):
         assert broker.call(path) == (200, says)

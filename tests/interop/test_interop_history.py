@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from tests.interop.command import headway
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import until
+from tests.passwords import cheap_hash
 
-from headway.server.config.auth import hash_password
 from headway.store.history.entry import EntryKind, decode_entry
 from headway.store.history.files import files_of
 
@@ -150,8 +148,7 @@ def test_the_command_shows_it_with_a_broker_and_without(
     file = tmp_path / "headway.toml"
     file.write_text(f'[history]\npath = "{journal}"\n')
     for where in (["--admin", again.admin], ["--config", str(file)]):
-        command = [sys.executable, "-m", "headway", "verdicts", "--client", "display-7", *where]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "COLUMNS": "200"})
+        ran = headway("verdicts", "--client", "display-7", *where, COLUMNS="200")
         assert ran.returncode == 0, ran.stderr
         assert "display-7 (display-7/#)" in ran.stdout
         assert "disconnect" in ran.stdout
@@ -189,7 +186,7 @@ def test_without_a_history_it_answers_what_it_remembers(start: BrokerFactory) ->
 
 
 def test_who_may_not_read_is_not_answered(start: BrokerFactory) -> None:
-    users = f'[auth.users]\nalice = "{hash_password("right")}"\nbob = "{hash_password("left")}"\n'
+    users = f'[auth.users]\nalice = "{cheap_hash("right")}"\nbob = "{cheap_hash("left")}"\n'
     broker = start(users + '[auth.admin]\nread = ["alice"]\n' + POLICY)
     assert broker.call("/v1/verdicts")[0] == 401
     broker.login = "bob:left"
@@ -204,8 +201,7 @@ def test_a_folder_that_cannot_be_had_is_one_line_and_exit_code_2(tmp_path: Path)
     config = tmp_path / "headway.toml"
     config.write_text('[server]\nadmin = false\n[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
                       f'[pool]\ndisk_path = "{tmp_path}"\n[history]\npath = "{tmp_path}/file"\n')
-    command = [sys.executable, "-m", "headway", "serve", "-c", str(config)]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    answer = headway("serve", "-c", str(config))
     assert answer.returncode == 2, answer.stderr
     assert answer.stderr.startswith(f"headway: history.path {tmp_path}/file: cannot write there")
     assert answer.stderr.count("\n") == 1

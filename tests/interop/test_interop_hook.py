@@ -14,8 +14,7 @@ from tests.interop.pahos import Paho
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
 from tests.login_service import Asked, LoginService, login_service
-
-from headway.server.config.auth import hash_password
+from tests.passwords import cheap_hash
 
 CONFIG = """
 [listeners.mqtt]
@@ -53,7 +52,7 @@ def service() -> Iterator[LoginService]:
 
 
 def config(service: LoginService, when_away: str = "deny") -> str:
-    return CONFIG.format(hashed=hash_password("secret"), url=service.url, when_away=when_away)
+    return CONFIG.format(hashed=cheap_hash("secret"), url=service.url, when_away=when_away)
 
 
 @pytest.fixture(scope="module")

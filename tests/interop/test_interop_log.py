@@ -13,8 +13,7 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import until
-
-from headway.server.config.auth import hash_password
+from tests.passwords import cheap_hash
 
 CONFIG = """
 [listeners.mqtt]
@@ -47,7 +46,7 @@ def line(broker: BrokerProcess, **fields: object) -> dict[str, Any]:
 
 
 def test_every_line_is_an_object_with_fields(start: BrokerFactory) -> None:
-    broker = start(CONFIG.format(hash=hash_password("a")), server={"log": "json"})
+    broker = start(CONFIG.format(hash=cheap_hash("a")), server={"log": "json"})
     broker.login = "ann:a"
     user = {"username": "ann", "password": b"a"}
     with Raw(broker.port, "slow", receive_buffer=4096, **user) as slow, Raw(broker.port, "writer", **user) as writer:

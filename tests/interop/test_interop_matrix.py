@@ -10,9 +10,8 @@ import pytest
 from tests.interop.conftest import BrokerFactory
 from tests.interop.jms_client import Jms, needs_jms
 from tests.interop.notes import BYTES, SPEAKERS, TEXT, Note, Place, Speaker
-from tests.interop.openwire_fixtures import LISTENERS, jms
+from tests.interop.openwire_fixtures import LISTENERS
 
-__all__ = ["jms"]
 pytestmark = needs_jms
 LIFETIME_MS = 600_000
 LATE_MS = 400_000

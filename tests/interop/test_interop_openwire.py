@@ -19,11 +19,11 @@ from tests.interop.jms_client import (
     JmsError,
     needs_jms,
 )
-from tests.interop.openwire_fixtures import LISTENERS, broker, connection, fresh, jms, url_of
+from tests.interop.openwire_fixtures import LISTENERS, broker, connection, fresh, url_of
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
 
-__all__ = ["broker", "connection", "jms"]
+__all__ = ["broker", "connection"]
 pytestmark = needs_jms
 PROPERTIES = {
     "a": "boolean:true", "b": "byte:3", "c": "short:4", "d": "int:5", "e": "long:6", "f": "float:1.5",

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 import pytest
 from tests.interop.conftest import BrokerFactory
 from tests.interop.jms_client import NON_PERSISTENT, Jms, JmsError, needs_jms
-from tests.interop.openwire_fixtures import LISTENERS, jms, url_of
+from tests.interop.openwire_fixtures import LISTENERS, url_of
 from tests.interop.permitted import SECRET, config, permission
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
 
-__all__ = ["jms"]
 pytestmark = needs_jms
 SECURITY = "javax.jms.JMSSecurityException"
 ALICE = permission(

@@ -7,12 +7,12 @@ from paho.mqtt.packettypes import PacketTypes
 from tests.interop.amqp_pika import Pika
 from tests.interop.amqp_pika import properties as amqp_properties
 from tests.interop.jms_client import PERSISTENT, Jms, needs_jms
-from tests.interop.openwire_fixtures import broker, connection, fresh, jms
+from tests.interop.openwire_fixtures import broker, connection, fresh
 from tests.interop.pahos import paho
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
 
-__all__ = ["broker", "connection", "jms"]
+__all__ = ["broker", "connection"]
 pytestmark = needs_jms
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from tests.interop.conftest import BrokerFactory
 from tests.interop.jms_client import CLIENT, NON_PERSISTENT, PERSISTENT, Jms, JmsError, needs_jms
-from tests.interop.openwire_fixtures import LISTENERS, fresh, jms, url_of
+from tests.interop.openwire_fixtures import LISTENERS, fresh, url_of
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
 
-__all__ = ["jms"]
 pytestmark = needs_jms
 RULE = 'when = { credit_exhausted_time = "300ms" }\nthen = '
 CONFIG = (

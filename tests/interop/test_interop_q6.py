@@ -31,11 +31,9 @@ from tests.interop.jms_client import (
     JmsError,
     needs_jms,
 )
-from tests.interop.openwire_fixtures import LISTENERS, jms, url_of
+from tests.interop.openwire_fixtures import LISTENERS, url_of
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import PATIENCE_S, until
-
-__all__ = ["jms"]
 
 MODES = {AUTO: "auto", CLIENT: "client", DUPS_OK: "dups-ok", INDIVIDUAL: "individual", TRANSACTED: "transacted"}
 LIMIT = 10

@@ -12,12 +12,11 @@ from tests.interop.amqp_pika import Pika, properties
 from tests.interop.amqp_slow import policy
 from tests.interop.conftest import BrokerFactory
 from tests.interop.jms_client import Jms, needs_jms
-from tests.interop.openwire_fixtures import LISTENERS, jms
+from tests.interop.openwire_fixtures import LISTENERS
 from tests.interop.process import BrokerProcess
 from tests.interop.slow_clients import SLOW, Slow
 from tests.interop.waiting import until
 
-__all__ = ["jms"]
 pytestmark = needs_jms
 COUNT = 60
 FINDS: dict[str, tuple[str, ...]] = {

@@ -6,10 +6,8 @@ import base64
 import http.client
 import io
 import json
-import os
 import socket
 import subprocess
-import sys
 import urllib.parse
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from tests.interop.command import headway
 from tests.interop.conftest import BrokerFactory
 from tests.interop.pahos import paho, properties
 from tests.interop.permitted import SECRET, config, permission
@@ -168,27 +167,25 @@ def test_columns_and_aggregates_in_each_format(keyed: BrokerProcess) -> None:
         assert (reader.read_all().num_rows, reader.schema.names) == (0, ["delay"])
 
 
-def headway(broker: BrokerProcess, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from headway.cli import main; main()", "query", *words, "--admin", broker.admin]
-    environment = os.environ | {"COLUMNS": "100"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
+def query(broker: BrokerProcess, *words: str) -> subprocess.CompletedProcess[str]:
+    return headway("query", *words, "--admin", broker.admin, COLUMNS="100")
 
 
 def test_in_the_terminal(keyed: BrokerProcess) -> None:
     words = ("flights/#", "--where", "delay > 15", "--order-by", "/delay DESC", "--top", "3")
-    shown = headway(keyed, *words)
+    shown = query(keyed, *words)
     assert (shown.returncode, shown.stderr) == (0, "")
     heading, *rows, foot = shown.stdout.splitlines()
     assert heading.split() == ["TOPIC", "KEY", "tailnum", "delay", "carrier"]
     assert [row.split()[3] for row in rows] == ["199", "198", "197"]
     assert foot.strip() == "3 records of 200 keys, as of offset 201"
     select = ("--select", "/carrier, count(*) AS flights", "--group-by", "/carrier")
-    heading, *rows, foot = headway(keyed, "flights/#", *select).stdout.splitlines()
+    heading, *rows, foot = query(keyed, "flights/#", *select).stdout.splitlines()
     assert (heading.split(), [row.split() for row in rows]) == (["carrier", "flights"], [["dl", "100"], ["ua", "100"]])
     assert foot.strip() == "2 rows of 200 keys, as of offset 201"
-    lines = headway(keyed, *words, "--format", "jsonl").stdout.splitlines()
+    lines = query(keyed, *words, "--format", "jsonl").stdout.splitlines()
     assert [json.loads(json.loads(line)["payload"])["delay"] for line in lines] == [199, 198, 197]
-    assert len(json.loads(headway(keyed, *words, "--format", "json").stdout)["records"]) == 3
+    assert len(json.loads(query(keyed, *words, "--format", "json").stdout)["records"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -207,7 +204,7 @@ def test_in_the_terminal(keyed: BrokerProcess) -> None:
 def test_in_the_terminal_a_mistake_is_one_line(
     keyed: BrokerProcess, words: tuple[str, ...], code: int, said: str
 ) -> None:
-    shown = headway(keyed, *words)
+    shown = query(keyed, *words)
     assert (shown.returncode, said in shown.stderr, shown.stderr.count("\n")) == (code, True, int(bool(said)))
 
 

@@ -14,8 +14,7 @@ import pytest
 from tests.interop.conftest import BrokerFactory
 from tests.interop.raw import Raw
 from tests.interop.waiting import until
-
-from headway.server.config.auth import hash_password
+from tests.passwords import cheap_hash
 
 POLICY = '[[policy]]\nname = "strict"\n[[policy.rule]]\nwhen = { blocked_time = "1s" }\nthen = "disconnect"\n'
 SMALL = {"receive_buffer": 4096}
@@ -81,7 +80,7 @@ def test_what_is_in_the_lake_is_what_happened(start: BrokerFactory, tmp_path: Pa
 
 def test_a_reload_is_put_on_record_and_users_never_are(start: BrokerFactory, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    users = f'[auth.users]\nalice = "{hash_password("secret")}"\n'
+    users = f'[auth.users]\nalice = "{cheap_hash("secret")}"\n'
     broker = start(POLICY + users + telemetry(lake))
     broker.write(POLICY.replace("1s", "7s") + users + telemetry(lake, every="2s"))
     broker.signal(signal.SIGHUP)

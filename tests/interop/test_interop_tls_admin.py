@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import shutil
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 
 import pytest
+from tests.interop.command import headway
 from tests.interop.tls_house import House
 from tests.interop.waiting import PATIENCE_S
 
@@ -21,11 +20,6 @@ from headway.pipeline.broker.errors import SourceError
 
 pytest_plugins = ("tests.interop.tls_fixtures",)
 
-
-
-def headway(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "headway", *arguments], capture_output=True, text=True,
-                          timeout=PATIENCE_S, env=os.environ | environment)  # fmt: skip
 
 
 def test_top_and_why_over_https(house: House, name: str) -> None:

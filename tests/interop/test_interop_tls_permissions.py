@@ -21,11 +21,11 @@ from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.waiting import PATIENCE_S
 from tests.interop.web import WebRaw
+from tests.passwords import cheap_hash
 
-from headway.server.config.auth import hash_password
 from headway.wire.mqtt.packets import Connect, PubAck, TopicRequest
 
-HASH = hash_password(SECRET)
+HASH = cheap_hash(SECRET)
 ALICE = permission(
     "alice", publish=["orders/%u/#"], subscribe=["orders/%u/#", "$queue/%u/#"], declare=["$queue/%u/#"], admin=["read"]
 )

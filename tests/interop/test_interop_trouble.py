@@ -17,10 +17,10 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.forked import Forked
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
+from tests.passwords import cheap_hash
 from tests.server.canned import Ran
 
 from headway.cli import main
-from headway.server.config import hash_password
 
 LISTENERS = """
 [listeners.mqtt]
@@ -132,7 +132,7 @@ def test_a_broker_that_dies_has_harmed_the_healthy(start: BrokerFactory, tmp_pat
 
 
 def test_over_tls_with_a_login(start: BrokerFactory, certificates: Path, tmp_path: Path) -> None:
-    login = f'[auth.users]\nalice = "{hash_password("secret")}"\n'
+    login = f'[auth.users]\nalice = "{cheap_hash("secret")}"\n'
     broker = start(f'''
 [listeners.mqtts]
 url = "mqtts://127.0.0.1:0"

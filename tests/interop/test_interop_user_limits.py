@@ -19,10 +19,9 @@ from tests.interop.permitted import SECRET
 from tests.interop.process import BrokerProcess
 from tests.interop.test_interop_writers import arrow, publish, put, stage
 from tests.interop.waiting import until
+from tests.passwords import cheap_hash
 
-from headway.server.config.auth import hash_password
-
-USERS = "[auth.users]\n" + "".join(f'{name} = "{hash_password(SECRET)}"\n' for name in ("ann", "bob", "root"))
+USERS = "[auth.users]\n" + "".join(f'{name} = "{cheap_hash(SECRET)}"\n' for name in ("ann", "bob", "root"))
 LISTENERS = """
 [listeners.mqtt]
 url = "mqtt://127.0.0.1:0"

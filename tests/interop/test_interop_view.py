@@ -15,10 +15,10 @@ from tests.interop.process import BrokerProcess
 from tests.interop.view_stories import QUICK, SLOW, TOPIC, Truth, kinds, publish, story, url
 from tests.interop.waiting import holds, until
 from tests.interop.wire_between import WireBetween
+from tests.passwords import cheap_hash
 
 from headway.client import Current, Gap, OutOfFocus, Put, Stale, View, ViewError
 from headway.core.base import ConfigError
-from headway.server.config.auth import hash_password
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,7 @@ def guarded(start: BrokerFactory, certificates: Path) -> BrokerProcess:
     tls = "".join(f"[listeners.{scheme}.tls]\n{files}" for scheme in ("mqtts", "wss"))
     schemes = ("mqtt", "mqtts", "ws", "wss")
     listeners = "".join(f'[listeners.{scheme}]\nurl = "{scheme}://127.0.0.1:0"\n' for scheme in schemes)
-    users = f'[auth.users]\nalice = "{hash_password("s:ecret")}"\n'
+    users = f'[auth.users]\nalice = "{cheap_hash("s:ecret")}"\n'
     return start(listeners + tls + users + TOPIC)
 
 

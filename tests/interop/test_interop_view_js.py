@@ -19,8 +19,7 @@ from tests.interop.view_stage import Stage, Truth, need
 from tests.interop.view_stories import SLOW, TOPIC, story
 from tests.interop.waiting import holds
 from tests.interop.wire_between import WireBetween
-
-from headway.server.config.auth import hash_password
+from tests.passwords import cheap_hash
 
 WEB = LISTENER + '[listeners.web]\nurl = "ws://127.0.0.1:0"\n'
 VIEWS, LOAD = 50, 10
@@ -252,7 +251,7 @@ async def test_the_page_in_the_documentation_shows_what_there_is(keyed: BrokerPr
 async def test_it_logs_in_with_what_stands_in_its_address(
     start: BrokerFactory, stage: Stage, where: str, name: str
 ) -> None:
-    users = f'[auth.users]\nann = "{hash_password("p@ss w:rd")}"\n'
+    users = f'[auth.users]\nann = "{cheap_hash("p@ss w:rd")}"\n'
     broker, truth = start(WEB + TOPIC + users), Truth(f"flights/{name}")
     with paho(broker.port, name, user=("ann", "p@ss w:rd")) as publisher:
         await asyncio.to_thread(truth.publish, publisher, 1, 2)

@@ -9,8 +9,7 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.stomps import CLIENTS, Client, Raw
 from tests.interop.waiting import PATIENCE_S, until
-
-from headway.server.config.auth import hash_password
+from tests.passwords import cheap_hash
 
 CONFIG = f"""
 [listeners.stomp]
@@ -27,7 +26,7 @@ url = "stomp://127.0.0.1:0"
 allow_anonymous = true
 packet_max = "10kB"
 [auth.users]
-ann = "{hash_password("secret")}"
+ann = "{cheap_hash("secret")}"
 [[topic]]
 filter = "quotes/#"
 key = "/symbol"

@@ -18,8 +18,7 @@ from tests.interop.permitted import ROOT, permission, reload
 from tests.interop.process import BrokerProcess
 from tests.interop.stomps import Client, Heard, Raw
 from tests.interop.waiting import PATIENCE_S, until
-
-from headway.server.config.auth import hash_password
+from tests.passwords import cheap_hash
 
 CONFIG = f"""
 [listeners.stomp]
@@ -41,8 +40,8 @@ url = "mqtt://127.0.0.1:0"
 [listeners.amqp]
 url = "amqp://127.0.0.1:0"
 [auth.users]
-alice = "{hash_password("secret")}"
-root = "{hash_password("secret")}"
+alice = "{cheap_hash("secret")}"
+root = "{cheap_hash("secret")}"
 {ROOT}
 {permission(
     "alice", publish=["mine/#", "$queue/mine/#"], subscribe=["mine/#", "$queue/mine/#"], declare=["$queue/mine/#"]

@@ -8,19 +8,27 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
-_PAUSE_S = 0.01
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.005, 0.05
+"""Between two looks. They get longer: whoever waits for seconds would keep a core busy with looking."""
+
+
+def _pauses() -> Iterator[float]:
+    pause = _FIRST_PAUSE_S
+    while True:
+        yield pause
+        pause = min(1.2 * pause, _LAST_PAUSE_S)
 
 
 def until(condition: Callable[[], T], seconds: float = PATIENCE_S, what: str = "") -> T:
     """Ask again and again; the first answer that is true, or an AssertionError when the time is over."""
     deadline = time.monotonic() + seconds
     nobody = threading.Event()
-    while True:
+    for pause in _pauses():
         answer = condition()
         if answer:
             return answer
@@ -28,14 +36,17 @@ def until(condition: Callable[[], T], seconds: float = PATIENCE_S, what: str = "
             raise AssertionError(
                 f"after {seconds:g} s: {what or 'the condition'} still does not hold (last: {answer!r})"
             )
-        nobody.wait(_PAUSE_S)
+        nobody.wait(pause)
+    raise AssertionError("there is always one more pause")
 
 
 async def holds(condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
     """Return once it does, on a loop that goes on meanwhile. TimeoutError when the time is over."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  nothing tells when
-            await asyncio.sleep(_PAUSE_S)
+        for pause in _pauses():
+            if condition():
+                return
+            await asyncio.sleep(pause)
 
 
 def _readable(sock: socket.socket, seconds: float) -> bool:

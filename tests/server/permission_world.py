@@ -18,12 +18,12 @@ from typing import Any
 
 from bench.wires.packets import encode_ack, encode_connect, encode_publish, encode_subscribe
 from pamqp.commands import Basic, Channel, Connection, Exchange, Queue
+from tests.passwords import cheap_hash
 from tests.server.amqp_stage import Client, Content, House, Socket, message, method
 
 from headway.core.base.deferred import DeferredWork, WorkSteps
 from headway.core.message.record import Properties, Run
 from headway.core.permission.rule import Permission
-from headway.server.config.auth import hash_password
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import NEVER, ConnAck, Connect, Publish, PubRel, TopicRequest, WillMessage
@@ -36,7 +36,7 @@ allow_anonymous = true
 [[topic]]
 filter = "a/#"
 """
-AUTH = "[auth.users]\n" + "".join(f'{name} = "{hash_password(b"right")}"\n' for name in USERS)
+AUTH = "[auth.users]\n" + "".join(f'{name} = "{cheap_hash("right")}"\n' for name in USERS)
 TOPICS = ("a", "a/b", "a/alice", "a/bob", "b/x", "c/m1", "c/m2/d", "dead")
 FILTERS = ("#", "+", "a/#", "a/+", "+/b", "b/#", "a/b", "c/+/#", "a/alice", "dead", "$SYS/#", "a/+/#", "c/#")
 GRANTED = (*FILTERS[2:], "a/%u", "c/%c/#", "c/%c", "$queue/q1", "$queue/%u/#", "$exchange/x/a/#", "$exchange/x/#", "#",

@@ -92,7 +92,7 @@ class Loop:
     def once(self) -> bool:
         """Call whoever has something to do. False: nobody has."""
         ready = [self._soon.popleft() for _ in range(len(self._soon))]
-        reading = [call for sock, call in self._readers.items() if sock.readable]
+        reading = [call for sock, call in self._readers.items() if sock.incoming or sock.shut]
         self.reads += len(reading)
         ready += reading
         ready += [call for sock, call in self._writers.items() if sock.writable]
@@ -137,10 +137,6 @@ class Socket:
         self.closed = False
         self.late = bytearray()
         """What it tried to say after that."""
-
-    @property
-    def readable(self) -> bool:
-        return bool(self.incoming) or self.shut
 
     @property
     def writable(self) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.core.queue_wire import run_of
 from tests.server.journal_stage import JournalStage, Publisher
+from tests.sim.seeds import seeds_of_the_day
 from tests.sim.stream import Frame, Stream, as_publish
 from tests.store.journal.fake_files import FakeFiles
 
@@ -186,7 +187,7 @@ def test_damage_in_the_middle_is_said_at_the_start_and_where_it_is() -> None:
         JournalStage(stage.files)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(12)))
 def test_whatever_happens_what_was_confirmed_is_there_and_what_was_acknowledged_is_not(seed: int) -> None:
     """The story of one queue over several power losses. What a client knows is put down here, and nothing else."""
     rng = random.Random(seed)

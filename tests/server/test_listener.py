@@ -34,10 +34,10 @@ class Door:
         self.asked = 0
 
     @property
-    def readable(self) -> bool:
+    def incoming(self) -> bool:
         return bool(self.waiting or self.stays)
 
-    writable = False
+    shut = writable = False
 
     def accept(self) -> tuple[Visitor, tuple[str, int]]:
         self.asked += 1

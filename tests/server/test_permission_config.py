@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.passwords import cheap_hash
 
 from headway.core.base.errors import ConfigError
-from headway.server.config.auth import hash_password
 from headway.server.config.description import describe_permissions
 from headway.server.config.linting.linter import lint
 from headway.server.config.reading import parse_settings
 
-HASH = hash_password("x")
+HASH = cheap_hash("x")
 AUTH = f'[auth.users]\nalice = "{HASH}"\nbob = "{HASH}"\n"c.d" = "{HASH}"\n[auth.groups]\ndesks = ["alice", "bob"]\n'
 ADMIN = '[[permission]]\nuser = "bob"\nadmin = ["read"]\n'
 

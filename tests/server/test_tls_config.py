@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from tests.certificates import make, serialization, x509
+from tests.interop.command import headway
 from tests.server.configs import mistakes
 
 from headway.core.base import ConfigError
@@ -131,10 +130,6 @@ def test_passwords_in_clear_are_a_doubt() -> None:
     text = '[listeners.x]\nurl = "mqtt://{}:0"\n' + users
     keys = [[one.key for one in lint(parse_settings(text.format(host)))] for host in ("0.0.0.0", "127.0.0.1")]
     assert ["listeners.x.url" in found for found in keys] == [True, False]
-
-
-def headway(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "headway", *arguments], capture_output=True, text=True, timeout=60)
 
 
 def test_check_and_serve_say_what_is_wrong(folder: Path) -> None:

@@ -21,8 +21,8 @@ from tests.sim.world import World
 from headway.core.delivery import rendering as delivery
 from headway.core.message.record import Durability, Run
 
-SEEDS = (1, 2, 6, 8, 10, 11, 13, 18, 20, 24, 26, 27, 33, 34, 38)
-"""Of the first forty: in these everything happens, mostly twice, that happens in any."""
+SEEDS = (2, 8, 10, 12, 26, 29, 34, 36, 38, 40)
+"""Of the first forty: in these everything happens that happens in any."""
 
 
 @pytest.mark.parametrize("seed", seeds_of_the_day(SEEDS))
@@ -30,25 +30,25 @@ def test_seed(seed: int) -> None:
     run_seed(World, seed, steps_of_the_day(300))
 
 
-@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 7)))
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 4)))
 def test_records_that_are_shared_but_for_their_ids(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As only those are that are larger than any here."""
     monkeypatch.setattr(delivery, "LARGE_BYTES", 300)
     run_seed(World, seed, steps_of_the_day(300))
 
 
-@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 7)))
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 4)))
 def test_little_room_and_durable_subscribers_who_are_away(seed: int) -> None:
     run_seed(AwayWorld, seed, steps_of_the_day(200))
 
 
-@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 9)))
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 7)))
 def test_few_bytes_in_flight_for_all_clients_of_one_user(seed: int) -> None:
     run_seed(LimitedWorld, seed, steps_of_the_day(200))
 
 
 def test_clients_wait_for_their_users_limit() -> None:
-    assert counts_so_far(LimitedWorld, range(1, 9), 150)["waits for its user"] > 20
+    assert counts_so_far(LimitedWorld, range(1, 7), 150)["waits for its user"] > 20
 
 
 def test_what_was_promised_and_is_given_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ try {
     for await (const change of changes) add(change);
   })();
   for (;;) {
-    await new Promise((resolve) => setTimeout(resolve, 10));
+    await new Promise((resolve) => setTimeout(resolve, 30));
     const at = Date.now() / 1000; // before its age is asked: a machine that is busy may stop us in between
     const { staleMs, current, whyStale, asOf, size, clientId } = view;
     const adds = sum.size === size && [...view.values()].every((entry) => sum.get(name(entry))?.equals(entry));

@@ -331,25 +331,30 @@ class Chunk:
 
     def check(self) -> None:
         """Asserts the invariants. It visits every record."""
-        count, ends, runs = len(self.ends), self.ends, self.run_first
-        assert all(map(lt, ends, ends[1:])), "each record ends behind the one before"
+        count, ends, first, sequences = len(self.ends), self.ends, self.run_first, self.run_sequence
+        runs, patience = len(first), self.run_patience
+        assert _rising(ends), "each record ends behind the one before"
         assert not count or ends[0] > 0
         assert self.size == (ends[-1] if count else 0), "a chunk is as long as its records"
         assert self.spill is not None or len(self.data) == self.size, "the bytes are in memory or on disk"
-        assert all(map(lt, runs, runs[1:])), "each run begins behind the one before"
-        assert not count or (runs[0] == 0 and runs[-1] < count)
-        columns = (self.run_sequence, self.run_time, self.run_expires, self.run_publisher, self.run_durability)
-        assert all(len(column) == len(runs) for column in columns)
-        assert self.run_patience is None or len(self.run_patience) == len(runs)
-        assert all(map(lt, self.run_sequence, self.run_sequence[1:])), "sequences only grow"
+        assert _rising(first), "each run begins behind the one before"
+        assert not count or (first[0] == 0 and first[-1] < count)
+        assert runs == len(sequences) == len(self.run_time) == len(self.run_expires)
+        assert runs == len(self.run_publisher) == len(self.run_durability)
+        assert patience is None or len(patience) == runs
+        assert _rising(sequences), "sequences only grow"
         assert self.last_sequence == (self.sequence_of(count - 1) if count else 0)
         assert self.holes is None or len(self.holes) == count
         assert self.expiries is None or len(self.expiries) == count
         assert sum(self.by_publisher.values()) == count, "every record has one publisher"
         assert self.soonest_s == min(self.run_expires, default=inf)
-        assert self.free == all(durability == TRANSIENT for durability in self.run_durability)
+        assert self.free == (self.run_durability.count(TRANSIENT) == runs)
         for cursor in self.cursors_here:
             assert cursor.floor is self, "a cursor is in the table of its floor and of no other chunk"
+
+
+def _rising(numbers: Sequence[int]) -> bool:
+    return len(numbers) < 2 or all(map(lt, numbers, numbers[1:]))
 
 
 def _extended(

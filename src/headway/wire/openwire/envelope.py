@@ -9,6 +9,7 @@ differs between consumers by the consumer's id and by the number of the delivery
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -16,13 +17,20 @@ from headway.core.message import Record
 from headway.wire.codecs import queue_form
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.dialect import common_of, destination_of
-from headway.wire.openwire.marshalling import MessageId, ProducerId, write_cached
-from headway.wire.openwire.messages import OWN_ID, write_message
+from headway.wire.openwire.marshalling import Destination, MessageId, ProducerId, write_cached
+from headway.wire.openwire.messages import OWN_ID, RECENT, stem_of, write_bodies, write_message
 from headway.wire.openwire.primitives import i32, i64
 
 _HEAD = bytes((Type.MESSAGE_DISPATCH,)) + b"\0\0\0\0\0"
 NUMBER_BYTES = 8
 COUNTER_BYTES = 4
+
+
+@lru_cache(1024)
+def _destination(address: bytes) -> Destination:
+    """Returns the destination of records of this address, as written."""
+    exchange, topic = queue_form().address(address)
+    return destination_of(Record(topic, b"", exchange=exchange))
 
 
 class Piece(NamedTuple):
@@ -46,12 +54,31 @@ class OpenWireEnvelope:
         self.shape: Hashable = (producer, wire)
 
     def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: int = 0) -> list[Piece]:
-        raw, pieces, start = bytes(data), [], 0
-        form, counter = queue_form(), i32(redelivered)
+        raw, pieces, start = bytes(data), list[Piece](), 0
+        decode, counter = queue_form().dialect.decode, i32(redelivered)
         for end in ends:
-            pieces.append(self._piece(form.dialect.decode(raw[start:end]), counter))
+            piece = self._known_piece(raw, start, end, counter)
+            pieces.append(self._piece(decode(raw[start:end]), counter) if piece is None else piece)
             start = end
         return pieces
+
+    def _known_piece(self, data: bytes, start: int, end: int, counter: bytes) -> Piece | None:
+        """Writes a record like those that came lately. None: it is not, or there is more that differs."""
+        form = queue_form()
+        native_at, body_at = form.native_at(data, start), start + form.lead_bytes(data, start)
+        known = RECENT.numbered(data[native_at:body_at])
+        if known is None:
+            return None
+        numbering, number, time_ms = known
+        address = data[start : start + 2 + (data[start] << 8 | data[start + 1])]
+        stem = stem_of(numbering, _destination(address), self._wire)
+        bodies = None if stem is None else write_bodies(stem.kind, (data[body_at:end],))
+        if stem is None or bodies is None:
+            return None
+        _, lead, before_time, behind_time, behind_body = stem
+        (body,) = bodies
+        after = b"".join((before_time, i64(time_ms), behind_time, i32(len(body)), body, behind_body, counter))
+        return Piece(lead + i64(number), after, False)
 
     def _piece(self, record: Record, counter: bytes) -> Piece:
         common, destination = common_of(record), destination_of(record)

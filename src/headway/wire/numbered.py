@@ -37,6 +37,13 @@ class Numbering(Protocol):
     def read(self, native: bytes) -> tuple[int, int] | None:
         """Returns the number and the time, from properties as queues keep them; None: these are not of this form."""
 
+    def spans(self, native: bytes) -> tuple[tuple[int, int], ...]:
+        """Returns the starts and ends of what differs in these properties, which are of this form."""
+
+    def values(self, columns: Sequence[Sequence[bytes]]) -> tuple[Sequence[int], Sequence[int]] | None:
+        """Returns the numbers and the times of many messages, from what stands at these spans, for each span one
+        sequence. None: some are not of this form."""
+
 
 class Numbered:
     """The properties of the records of a run, one by one. ``times_ms``: 0 where there is no time."""

@@ -9,7 +9,7 @@ Messages without a time have neither of the three; those of a whole second have 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from struct import Struct
 from typing import Any
 
@@ -95,6 +95,31 @@ class AmqpNumbering:
         elif self.timed:
             time_ms = 1000 * int.from_bytes(native[id_end:after], "big")
         return int(digits), time_ms
+
+    def spans(self, native: bytes) -> tuple[tuple[int, int], ...]:
+        start, id_end = self._id_at + 1 + len(self._stem), self._id_at + 1 + native[self._id_at]
+        ms_at = len(self._ahead)
+        ms = ((ms_at, ms_at + 8),) if self._between is not None else ()
+        seconds = ((id_end, id_end + _SECONDS),) if self.timed else ()
+        return (*ms, (start, id_end), *seconds)
+
+    def values(self, columns: Sequence[Sequence[bytes]]) -> tuple[Sequence[int], Sequence[int]] | None:
+        digits = columns[0 if self._between is None else 1]
+        if not b"".join(digits).isdigit() or (len(digits[0]) > 1 and min(digits)[0] == 0x30):
+            return None
+        numbers = list(map(int, digits))
+        if not self.timed:
+            return numbers, [0] * len(numbers)
+        times = dict[bytes, int]()
+        if self._between is None:
+            for raw in set(columns[1]):
+                times[raw] = 1000 * int.from_bytes(raw, "big")
+            return numbers, list(map(times.__getitem__, columns[1]))
+        for raw, seconds in set(zip(columns[0], columns[2], strict=True)):
+            times[raw] = time_ms = int.from_bytes(raw, "big")
+            if time_ms % 1000 == 0 or time_ms // 1000 != int.from_bytes(seconds, "big"):
+                return None
+        return numbers, list(map(times.__getitem__, columns[0]))
 
 
 def _is_number(digits: bytes) -> bool:

@@ -65,8 +65,8 @@ class Openwire(Wire):
         )  # fmt: skip
 
     def acknowledgement(self, sock: socket.socket, levels: Levels) -> bytes:
-        first = cause = NOTHING
-        last = self._message_id(self._whole(_producer(sock)), _long(0) + _long(0))
+        cause, last = NOTHING, self._message_id(self._whole(_producer(sock)), _long(0) + _long(0))
+        first = last if self.ack_every == 1 else NOTHING
         return _command(
             ACK, NO, self._known(WHERE, self._destination(levels)), self._whole(NOTHING),
             self._known(WHO, _consumer(sock)), STANDARD_ACK, first, last, _int(self.ack_every), cause,

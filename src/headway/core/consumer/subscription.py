@@ -242,12 +242,12 @@ class Subscription:
         return self.counted.left
 
     def out_of_room(self, now: float) -> bool:
-        """Tells whether there is none; notes since when. Without a grant it is sent nothing until it is let on."""
+        """Tells whether there is none; notes since when. Then it is sent nothing until it is let on: until its client
+        grants more, or acknowledges some."""
         if self.room > 0:
             return False
         self.note_exhausted(now)
-        if self.window.grants:
-            self.session.pause(self)
+        self.session.pause(self)
         return True
 
     def note_exhausted(self, now: float) -> None:

@@ -186,10 +186,8 @@ class Fanout:
         assert subscription.counted is not None
         session = subscription.session
         subscription.counted.exhausted_since_s = None
-        if subscription in session.starved:
-            del session.starved[subscription]
-            session.ready[subscription] = None
         if subscription in session.lagging:
+            session.let_on(subscription)
             self.again[session] = None
 
     # -- one session ------------------------------------------------------------------------------------------------

@@ -127,6 +127,21 @@ def percentiles(ordered: list[int]) -> dict[str, int]:
     return {name: ordered[-(-len(ordered) * share // 1000) - 1] for name, share in shares.items()}
 
 
+def reader_of(
+    wire: Wire, sock: socket.socket, filter: Levels, frame: Frame
+) -> Callable[[int], bool]:
+    """Returns what reads one subscriber's socket, and acknowledges what is due then."""
+    fd, buffer = sock.fileno(), bytearray(BUFFER_BYTES)
+    taken = {fd: -frame.first_bytes}
+
+    def read(fd: int) -> bool:
+        got = sock.recv_into(buffer)
+        taken[fd] += got
+        return got > 0
+
+    return _acknowledging(wire, {fd: sock}, [filter], frame.size_bytes, read, taken) if wire.ack_every else read
+
+
 def opened(wire: Wire, port: int, filters: list[Levels], number: int) -> dict[int, socket.socket]:
     socks = {}
     for index in range(number):
@@ -151,7 +166,8 @@ class _Loop:
         self.disconnected = 0
 
     def run(self) -> dict[str, Any]:
-        """Begins to count its CPU time when told ``go``, and to end when told how many deliveries there are in all."""
+        """Begins to count its CPU time when told ``go``, and to end when told how many deliveries there are in all.
+        Says how many there are, or how many subscribers were cut off, when asked (``count``, ``lost``)."""
         say(self._pipe, "ready")
         poll, read, control = self._poll.poll, self._read, self._pipe.fileno()
         stopped = last = 0.0
@@ -169,10 +185,15 @@ class _Loop:
                         pass
                     except ConnectionError:
                         self._gone(fd)
-                elif (wanted := self._pipe.recv()) == "go":
+                elif (word := self._pipe.recv()) == "go":
                     cpu, began = cpu_s(), time.monotonic()
+                elif word == "count":
+                    say(self._pipe, self._total())
+                elif word == "lost":
+                    say(self._pipe, self.disconnected)
                 else:
-                    stopped = last = time.monotonic()
+                    wanted, stopped = word, time.monotonic()
+                    last = stopped
                     told = {"seconds": stopped - began, "at_stop": self._total(), "cpu_s": cpu_s() - cpu}
             if stopped:
                 now = time.monotonic()

@@ -115,6 +115,7 @@ def test_acknowledging_each_message_of_a_topic_makes_room_for_as_many(house: Hou
     ack = frames.ack(consumer, AckType.STANDARD, frames.message_id(1, 1), frames.message_id(1, 1), 1)
     assert len(messages(one.say(ack * 40), consumer)) == 40
     assert says(messages(one.say(ack * 100), consumer)) == EXPECTED[140:240]
+    assert says(messages(one.say(ack * 100), consumer)) == EXPECTED[240:], "from two chunks"
 
 
 def test_a_consumer_without_room_makes_no_work(house: House) -> None:

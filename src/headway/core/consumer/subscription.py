@@ -132,9 +132,12 @@ class Subscription:
         """Tells whether records cannot go from the lane to the outlet as they are."""
         if self.backfills or self.skips or self.gap is not None or self.conflation.mode is not EVERY_RECORD:
             return True
-        if self.counted is not None and self.cursor.lane.count - self.cursor.number > self.room:
-            return True
         return self.astray or self.session.max_packet_bytes < self.cursor.lane.largest
+
+    @property
+    def overrun(self) -> bool:
+        """Tells whether there are more records in its lane than it has room for."""
+        return self.cursor.lane.count - self.cursor.number > self.room
 
     @property
     def conflating(self) -> bool:

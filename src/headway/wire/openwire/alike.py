@@ -33,9 +33,10 @@ NUMBERS_AT = 9
 """Where the part of a frame begins that is compared: behind its length, its type and its command's number."""
 KEY_BYTES = 7
 """So many bytes of it, the flag and the first two objects, find what is known."""
-ALIKE_MAX = 16
+ALIKE_MAX = 8
 """So many kinds of frames are known of a client."""
-PART_BYTES_MAX = 4096
+PART_BYTES_MAX = 1024
+"""Frames with more besides their bodies are not remembered: no pool counts what is."""
 RUN_MAX = 512
 ACKS_MAX = 1024
 _TEXT = int(Type.TEXT_MESSAGE)

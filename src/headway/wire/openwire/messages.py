@@ -72,7 +72,7 @@ PROPERTIES_BYTES_MAX = 128 * 1024
 SHARE_BYTES, INFLATED_SHARE_BYTES = 512, 2048
 """So many bytes of properties, or that an inflated body has grown by, take the time of one item."""
 NUMBERINGS_MAX = 8
-STEMS_MAX = 64
+STEMS_MAX = 8
 """So many forms of a numbering's messages are remembered."""
 RECENT_MAX = 2048
 RECENT_BYTES_MAX = 1024

@@ -29,7 +29,7 @@ Chosen = TypeVar("Chosen")
 def session(given: argparse.Namespace, arguments: Sequence[str]) -> int:
     """Runs the bench and returns the exit code. Raises BenchError where nothing of it can be done."""
     workloads = list(WORKLOADS.values()) if given.workloads == "all" else choose("workload", given.workloads, WORKLOADS)
-    unnamed = [peer for peer in PEERS.values() if not peer.inside]
+    unnamed = [peer for peer in PEERS.values() if not (peer.inside or peer.only_named)]
     wanted = choose("peer", given.peers, PEERS) if given.peers else unnamed
     peers = [peer for peer in wanted if peer.find()]
     missing = {peer.name: peer.install for peer in wanted if peer not in peers}

@@ -17,23 +17,23 @@ from bench.driver.message import Template
 from bench.driver.publisher import opened as publisher_opened
 from bench.driver.subscribers import BUFFER_BYTES, DRAIN_S, LOOK_S, QUIET_S, opened
 from bench.driver.worker import cpu_s, say
-from bench.wires.wire import Levels, QueueWire
+from bench.wires.wire import Frame, Levels, NamedQueueWire, QueueWire
 
 AHEAD, STEP = 2_000, 500
 """The most messages that are published and not yet delivered; and how many are published at once."""
 
 
 def work(
-    pipe: Connection, wire: QueueWire, port: int, queue: Levels, number: int, payload_bytes: int, frame_bytes: int,
-    seconds: float, pause_s: float,
+    pipe: Connection, wire: QueueWire | NamedQueueWire, port: int, queue: Levels, number: int, payload_bytes: int,
+    frame: Frame, seconds: float, pause_s: float,
 ) -> dict[str, Any]:  # fmt: skip
     """Runs ``number`` consumers that rest for ``pause_s`` before each look, and a publisher for so long; says how that
     went, and then has the rest of the queue delivered."""
     socks = opened(wire, port, [queue], number)
     sock = publisher_opened(wire, port)
     sock.setblocking(False)
-    publisher = QueuePublisher(sock, Template(wire, sock, queue, payload_bytes).frame)
-    consumers = Consumers(wire, socks, frame_bytes)
+    publisher = QueuePublisher(sock, Template(wire, sock, queue, payload_bytes))
+    consumers = Consumers(wire, socks, queue, frame)
     poll = select.epoll()
     for fd in socks:
         poll.register(fd, select.EPOLLIN)
@@ -70,10 +70,10 @@ def work(
 class QueuePublisher:
     """The queue's publisher. ``published`` counts whole messages handed to the kernel; it never blocks."""
 
-    def __init__(self, sock: socket.socket, frame: bytes) -> None:
-        self._sock, self._size_bytes = sock, len(frame)
-        self._batch = memoryview(frame * STEP)
-        self._rest = self._batch[:0]
+    def __init__(self, sock: socket.socket, template: Template) -> None:
+        self._sock, self._template, self._size_bytes = sock, template, template.size_bytes
+        self._batch = template.batch(STEP * template.size_bytes)
+        self._rest = memoryview(self._batch)[:0]
         self._sent_bytes = 0
 
     @property
@@ -83,7 +83,8 @@ class QueuePublisher:
     def publish(self, delivered: int) -> None:
         """Publishes as many batches as there is room for, so many having been delivered."""
         while self.finish() and self.published + STEP - delivered <= AHEAD:
-            self._rest = self._batch
+            self._template.number(self._batch)
+            self._rest = memoryview(self._batch)
 
     def finish(self) -> bool:
         """Sends on what is begun; returns whether all of that went."""
@@ -100,10 +101,14 @@ class QueuePublisher:
 class Consumers:
     """The queue's consumers. ``delivered`` counts whole deliveries: each of them is acknowledged."""
 
-    def __init__(self, wire: QueueWire, socks: dict[int, socket.socket], frame_bytes: int) -> None:
-        self._acknowledgements, self._socks, self._frame_bytes = wire.acknowledgements, socks, frame_bytes
-        self._acknowledgements(0, 1)
+    def __init__(
+        self, wire: QueueWire | NamedQueueWire, socks: dict[int, socket.socket], queue: Levels, frame: Frame
+    ) -> None:
+        self._wire, self._socks, self._queue, self._frame = wire, socks, queue, frame
+        if isinstance(wire, QueueWire):
+            wire.acknowledgements(0, 1)
         self._taken = dict.fromkeys(socks, 0)
+        self._rests = dict.fromkeys(socks, b"")
         self._buffer = bytearray(BUFFER_BYTES)
         self.delivered = self.disconnected = 0
 
@@ -126,9 +131,23 @@ class Consumers:
     def _read(self, fd: int, sock: socket.socket) -> bool:
         """A prefetch is less than a socket takes, so acknowledgements are never held up."""
         got = sock.recv_into(self._buffer)
-        before = self._taken[fd] // self._frame_bytes
-        self._taken[fd] += got
-        if count := self._taken[fd] // self._frame_bytes - before:
-            sock.sendall(self._acknowledgements(before + 1, count))
+        if isinstance(self._wire, QueueWire):
+            count, acknowledgements = self._by_number(self._wire, fd, got)
+        else:
+            count, acknowledgements = self._by_name(self._wire, fd, sock, got)
+        if count:
+            sock.sendall(acknowledgements)
             self.delivered += count
         return got > 0
+
+    def _by_number(self, wire: QueueWire, fd: int, got: int) -> tuple[int, bytes]:
+        before = self._taken[fd] // self._frame.size_bytes
+        self._taken[fd] += got
+        count = self._taken[fd] // self._frame.size_bytes - before
+        return count, wire.acknowledgements(before + 1, count) if count else b""
+
+    def _by_name(self, wire: NamedQueueWire, fd: int, sock: socket.socket, got: int) -> tuple[int, bytes]:
+        data = self._rests[fd] + self._buffer[:got]
+        names, used = wire.names_in(data, self._frame)
+        self._rests[fd] = data[used:]
+        return len(names), wire.acknowledgements_of(sock, self._queue, names)

@@ -47,7 +47,7 @@ def flood(running: Running, crowd: Crowd, seconds: float) -> dict[str, Any]:
     frame = measure(wire, port, topic, crowd.payload_bytes, filters[0])
     warm_up(running, seconds)
     with workers() as begin:
-        reader = begin(subscribers.count, wire, port, filters, crowd.healthy, frame.size_bytes)
+        reader = begin(subscribers.count, wire, port, filters, crowd.healthy, frame)
         holder = begin(stuck.hold, wire, port, filters, crowd.stuck, STUCK_LOOK_S) if crowd.stuck else None
         writer = begin(publisher.flood, wire, port, topic, crowd.payload_bytes, seconds)
         figures, got = _perform(running, crowd, reader, writer, holder, seconds)
@@ -80,7 +80,7 @@ def warm_up(running: Running, seconds: float) -> None:
     wire, port, topic = running.peer.wire, running.port, ("bench", "warm-up")
     frame = measure(wire, port, topic, 128)
     with workers() as begin:
-        reader = begin(subscribers.count, wire, port, [topic], WARM_UP_SUBSCRIBERS, frame.size_bytes)
+        reader = begin(subscribers.count, wire, port, [topic], WARM_UP_SUBSCRIBERS, frame)
         writer = begin(publisher.flood, wire, port, topic, 128, running.peer.warm_up_s)
         reader.go()
         writer.go()

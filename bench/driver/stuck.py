@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import select
 import socket
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from bench.driver.subscribers import reader_of
 from bench.driver.worker import say
-from bench.wires.wire import Levels, Wire
+from bench.wires.wire import Frame, Levels, Wire
 
 RECEIVED = re.compile(r": [0-9A-F]*7F:([0-9A-F]{4}) [0-9A-F]*7F:[0-9A-F]{4} 01 [0-9A-F]{8}:([0-9A-F]{8}) ")
 ESTABLISHED = re.compile(r": [0-9A-F]*7F:([0-9A-F]{4}) [0-9A-F]*7F:([0-9A-F]{4}) 01 ")
@@ -43,6 +46,25 @@ def hold(
         if told:
             first, last = min(gone_s, default=None), max(gone_s, default=None)
             return {"gone": len(gone_s), "first_gone_s": first, "last_gone_s": last}
+
+
+def stop(pipe: Connection, wire: Wire, port: int, topic: Levels, frame: Frame) -> dict[str, Any]:
+    """Runs a subscriber as any other, until told to stop; then it reads no more. Told so again, it says whether the
+    broker has closed its socket."""
+    sock = wire.open(port, "one")
+    wire.subscribe(sock, topic)
+    sock.setblocking(False)
+    ours, read = sock.getsockname()[1], reader_of(wire, sock, topic, frame)
+    say(pipe, "ready")
+    pipe.recv()
+    while not pipe.poll():
+        select.select([sock.fileno(), pipe.fileno()], [], [])
+        with suppress(BlockingIOError):
+            if not read(sock.fileno()):
+                break
+    pipe.recv()
+    pipe.recv()
+    return {"gone": ours not in served_by(port)}
 
 
 def stand(pipe: Connection, wire: Wire, port: int, topic: Levels, number: int) -> dict[str, Any]:

@@ -22,23 +22,25 @@ DRAIN_S = 30.0
 
 
 def count(
-    pipe: Connection, wire: Wire, port: int, filters: list[Levels], number: int, frame_bytes: int
+    pipe: Connection, wire: Wire, port: int, filters: list[Levels], number: int, frame: Frame
 ) -> dict[str, Any]:
     """Runs ``number`` subscribers, in turn on the filters. Told that the publisher has stopped, it notes what has come
     until then, and goes on until nothing more comes."""
     socks = opened(wire, port, filters, number)
-    taken = dict.fromkeys(socks, 0)
+    end = wire.ends_with
+    frame_bytes = 1 if end else frame.size_bytes
+    taken = dict.fromkeys(socks, -frame.first_bytes)
     buffer = bytearray(BUFFER_BYTES)
     readers = {fd: sock.recv_into for fd, sock in socks.items()}
 
     def read(fd: int) -> bool:
         got = readers[fd](buffer)
-        taken[fd] += got
+        taken[fd] += buffer.count(end, 0, got) if end else got
         return got > 0
 
     reader = _acknowledging(wire, socks, filters, frame_bytes, read, taken) if wire.ack_every else read
-    told = _Loop(pipe, socks, reader, lambda: sum(taken.values()) // frame_bytes).run()
-    return told | {"deliveries": sum(bytes_ // frame_bytes for bytes_ in taken.values())}
+    told = _Loop(pipe, socks, reader, lambda: max(0, sum(taken.values()) // frame_bytes)).run()
+    return told | {"deliveries": sum(max(0, bytes_ // frame_bytes) for bytes_ in taken.values())}
 
 
 def _acknowledging(
@@ -49,15 +51,26 @@ def _acknowledging(
     every_bytes = wire.ack_every * frame_bytes
     answers = {fd: wire.acknowledgement(sock, filters[n % len(filters)]) for n, (fd, sock) in enumerate(socks.items())}
     due = dict.fromkeys(socks, every_bytes)
+    held = dict.fromkeys(socks, b"")
+    """Acknowledgements that a broker which does not read has not taken yet."""
 
     def read_and_acknowledge(fd: int) -> bool:
         more = read(fd)
-        while taken[fd] >= due[fd]:
-            due[fd] += every_bytes
-            socks[fd].send(answers[fd])
+        if taken[fd] >= due[fd]:
+            times = 1 + (taken[fd] - due[fd]) // every_bytes
+            due[fd] += times * every_bytes
+            rest = memoryview(held[fd] + answers[fd] * times)
+            held[fd] = bytes(rest[_sent(socks[fd], rest) :])
         return more
 
     return read_and_acknowledge
+
+
+def _sent(sock: socket.socket, data: memoryview) -> int:
+    try:
+        return sock.send(data)
+    except BlockingIOError:
+        return 0
 
 
 def stamps(
@@ -72,7 +85,9 @@ def stamps(
     each = struct.Struct(f">{frame.payload_at}xq{frame.size_bytes - frame.payload_at - 8}x")
     size, noise = frame.size_bytes, wire.noise
     late: list[int] = []
-    taken = dict.fromkeys(socks, 0)
+    taken = dict.fromkeys(socks, -frame.first_bytes)
+    unlike = dict.fromkeys(socks, frame.first_bytes + size if frame.first_bytes else 0)
+    """The bytes that are still to come of the first delivery, where it differs."""
     warm_ns = 0
     clock = time.monotonic_ns
 
@@ -82,7 +97,10 @@ def stamps(
         now = clock()
         taken[fd] += got
         data: bytes | memoryview = view[:got]
-        if rests[fd] or got % size:
+        if unlike[fd]:
+            data = data[unlike[fd] :]
+            unlike[fd] -= got - len(data)
+        if rests[fd] or len(data) % size:
             whole = rests[fd] + bytes(data)
             if noise and noise in whole:
                 whole = whole.replace(noise, b"")
@@ -96,9 +114,9 @@ def stamps(
         return got > 0
 
     reader = _acknowledging(wire, socks, [topic], size, read, taken) if wire.ack_every else read
-    told = _Loop(pipe, socks, reader, lambda: sum(taken.values()) // size).run()
+    told = _Loop(pipe, socks, reader, lambda: max(0, sum(taken.values()) // size)).run()
     late.sort()
-    return told | {"deliveries": sum(bytes_ // size for bytes_ in taken.values())} | percentiles(late)
+    return told | {"deliveries": sum(max(0, bytes_ // size) for bytes_ in taken.values())} | percentiles(late)
 
 
 def percentiles(ordered: list[int]) -> dict[str, int]:
@@ -107,6 +125,21 @@ def percentiles(ordered: list[int]) -> dict[str, int]:
         return {}
     shares = {"p50_ns": 500, "p99_ns": 990, "p999_ns": 999, "max_ns": 1000}
     return {name: ordered[-(-len(ordered) * share // 1000) - 1] for name, share in shares.items()}
+
+
+def reader_of(
+    wire: Wire, sock: socket.socket, filter: Levels, frame: Frame
+) -> Callable[[int], bool]:
+    """Returns what reads one subscriber's socket, and acknowledges what is due then."""
+    fd, buffer = sock.fileno(), bytearray(BUFFER_BYTES)
+    taken = {fd: -frame.first_bytes}
+
+    def read(fd: int) -> bool:
+        got = sock.recv_into(buffer)
+        taken[fd] += got
+        return got > 0
+
+    return _acknowledging(wire, {fd: sock}, [filter], frame.size_bytes, read, taken) if wire.ack_every else read
 
 
 def opened(wire: Wire, port: int, filters: list[Levels], number: int) -> dict[int, socket.socket]:
@@ -133,7 +166,8 @@ class _Loop:
         self.disconnected = 0
 
     def run(self) -> dict[str, Any]:
-        """Begins to count its CPU time when told ``go``, and to end when told how many deliveries there are in all."""
+        """Begins to count its CPU time when told ``go``, and to end when told how many deliveries there are in all.
+        Says how many there are, or how many subscribers were cut off, when asked (``count``, ``lost``)."""
         say(self._pipe, "ready")
         poll, read, control = self._poll.poll, self._read, self._pipe.fileno()
         stopped = last = 0.0
@@ -151,10 +185,15 @@ class _Loop:
                         pass
                     except ConnectionError:
                         self._gone(fd)
-                elif (wanted := self._pipe.recv()) == "go":
+                elif (word := self._pipe.recv()) == "go":
                     cpu, began = cpu_s(), time.monotonic()
+                elif word == "count":
+                    say(self._pipe, self._total())
+                elif word == "lost":
+                    say(self._pipe, self.disconnected)
                 else:
-                    stopped = last = time.monotonic()
+                    wanted, stopped = word, time.monotonic()
+                    last = stopped
                     told = {"seconds": stopped - began, "at_stop": self._total(), "cpu_s": cpu_s() - cpu}
             if stopped:
                 now = time.monotonic()

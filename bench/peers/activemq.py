@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 from bench.peers.peer import FOLDERS, Instance, Peer
-from bench.wires.openwire import Openwire
+from bench.wires.openwire import Openwire, OpenwireEach, OpenwireQueue
+from bench.wires.stomp import Stomp, StompQueue
+from bench.wires.wire import NamedQueueWire, Wire
 
 HOME = Path("/usr/share/activemq")
 JAVA = ("-Xms512M", "-Xmx512M", "-Djava.net.preferIPv4Stack=true", "-XX:-UsePerfData")
@@ -15,7 +17,8 @@ JAVA = ("-Xms512M", "-Xmx512M", "-Djava.net.preferIPv4Stack=true", "-XX:-UsePerf
 class Activemq(Peer):
     name, title, program = "activemq", "ActiveMQ", "activemq"
     install = "apt-get install -y activemq default-jre-headless"
-    wire = Openwire()
+    wire: Wire = Openwire()
+    queue_wire: NamedQueueWire | None = OpenwireQueue()
     warm_up_s = 6.0
     config_name = "activemq.xml"
     config = """
@@ -50,7 +53,7 @@ class Activemq(Peer):
     def tuned(self, workload: str) -> Peer:
         if workload != "footprint":
             return self
-        many = Activemq()
+        many = type(self)()
         many.config = self.config.replace('uri="tcp://', 'uri="nio://')
         return many
 
@@ -61,3 +64,24 @@ class Activemq(Peer):
             f"-Dactivemq.conf={folder}", f"-Dactivemq.data={folder}/data", "-jar", str(HOME / "bin" / "activemq.jar"),
             "start", f"xbean:file:{folder / self.config_name}",
         ]  # fmt: skip
+
+
+class ActivemqCached(Activemq):
+    name, title = "activemq-cached", "ActiveMQ (cached)"
+    wire: Wire = Openwire(cached=True)
+    only_named = True
+
+
+class ActivemqJms(Activemq):
+    name, title = "activemq-jms", "ActiveMQ (as JMS, AUTO_ACKNOWLEDGE)"
+    wire: Wire = OpenwireEach(cached=True)
+    queue_wire = None
+    only_named = True
+
+
+class ActivemqStomp(Activemq):
+    name, title = "activemq-stomp", "ActiveMQ (STOMP)"
+    wire: Wire = Stomp()
+    queue_wire = StompQueue()
+    only_named = True
+    config = Activemq.config.replace("tcp://", "stomp://")

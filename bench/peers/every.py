@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bench.peers.activemq import Activemq
+from bench.peers.activemq import Activemq, ActivemqCached, ActivemqJms, ActivemqStomp
 from bench.peers.headway import Headway
 from bench.peers.headway_amqp import HeadwayAmqp
+from bench.peers.headway_openwire import HeadwayJms, HeadwayOpenwire, HeadwayOpenwireCached
 from bench.peers.headway_stomp import HeadwayStomp
 from bench.peers.limit import Limit
 from bench.peers.mosquitto import Mosquitto
@@ -18,7 +19,8 @@ from bench.peers.with_tls import HeadwayTls, MosquittoTls, NatsTlsServer
 EVERY: dict[str, Peer] = {
     peer.name: peer
     for peer in (
-        Limit(), Headway(), HeadwayAmqp(), HeadwayStomp(), NatsServer(), Redis(), Mosquitto(), Rabbitmq(), Activemq(),
+        Limit(), Headway(), HeadwayAmqp(), HeadwayStomp(), HeadwayOpenwire(), HeadwayOpenwireCached(), HeadwayJms(),
+        NatsServer(), Redis(), Mosquitto(), Rabbitmq(), Activemq(), ActivemqCached(), ActivemqJms(), ActivemqStomp(),
         HeadwayWeb(), MosquittoWeb(), NatsServerWeb(), RabbitmqWeb(),
         HeadwayTls(), NatsTlsServer(), MosquittoTls(),
     )

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from bench.errors import BenchError, PeerFailed
 from bench.running_process import RunningProcess
 from bench.wires.durable import AmqpDurable
-from bench.wires.wire import HOST, QueueWire, Wire
+from bench.wires.wire import HOST, NamedQueueWire, QueueWire, Wire
 
 START_S = 60.0
 END_S = 0.5
@@ -48,7 +48,7 @@ class Peer(ABC):
     wire: Wire
     conflating_wire: Wire | None = None
     """A wire with which a subscriber can ask for the latest record per key."""
-    queue_wire: QueueWire | None = None
+    queue_wire: QueueWire | NamedQueueWire | None = None
     """A wire with which consumers can share a queue and acknowledge."""
     durable_wire: AmqpDurable | None = None
     """A wire with which queues and messages can outlive the broker, confirmed to publishers."""
@@ -61,6 +61,8 @@ class Peer(ABC):
     """The time for which it is warmed up before a measurement."""
     inside = ""
     """The carrier of its protocol: tls, websocket. Such a peer is left out of a session that names none."""
+    only_named = False
+    """Whether it is left out of such a session for another reason: it differs only in how its clients speak."""
     is_limit = False
     is_ours = False
 

@@ -1,20 +1,25 @@
 """STOMP 1.1, transient messages: topics without acknowledgements; or one queue that consumers share, with them.
 
-A delivery of Headway has one size, for its number has fifteen digits. That of others grows with its number.
+A delivery of Headway has one size, for its number has fifteen digits. That of others grows with its number. So their
+ends are counted; line feeds between frames, which ActiveMQ sends, are not looked at.
 """
 
 from __future__ import annotations
 
+import re
 import socket
+from collections.abc import Sequence
 
 from bench.errors import PeerFailed
-from bench.wires.wire import Levels, QueueWire, Wire, dial, joined, take
+from bench.wires.wire import Frame, Levels, NamedQueueWire, Wire, dial, joined, take
 
 PREFETCH = 100
+NAME = re.compile(rb"message-id:[^\n]*\n")
 
 
 class Stomp(Wire):
     kind = "topic"
+    ends_with = b"\0"
 
     def open(self, port: int, name: str) -> socket.socket:
         sock = dial(port)
@@ -34,19 +39,24 @@ class Stomp(Wire):
         return frame("SEND", payload, **headers)
 
 
-class StompQueue(Stomp, QueueWire):
+class StompQueue(Stomp, NamedQueueWire):
     """One queue that consumers share, neither durable nor exclusive; each has up to ``PREFETCH`` messages and
     acknowledges them one by one."""
 
     kind = "queue"
 
     def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
-        terms = {"durable": "false", "prefetch-count": str(PREFETCH), "ack": "client-individual"}
+        prefetch = {"prefetch-count": str(PREFETCH), "activemq.prefetchSize": str(PREFETCH)}
+        terms = {"durable": "false", "ack": "client-individual", **prefetch}
         sock.sendall(frame("SUBSCRIBE", b"", id="1", destination=self.destination(levels), receipt="1", **terms))
         expect(sock, "RECEIPT")
 
-    def acknowledgements(self, first: int, count: int) -> bytes:
-        return b"".join([b"ACK\nsubscription:1\nmessage-id:%015d\n\n\0" % n for n in range(first, first + count)])
+    def names_in(self, data: bytes, frame: Frame) -> tuple[list[bytes], int]:
+        used = data.rfind(self.ends_with) + 1
+        return NAME.findall(data, 0, used), used
+
+    def acknowledgements_of(self, sock: socket.socket, queue: Levels, names: Sequence[bytes]) -> bytes:
+        return b"".join([b"ACK\nsubscription:1\n%b\n\0" % name for name in names])
 
 
 def frame(command: str, body: bytes = b"", **headers: str) -> bytes:
@@ -59,5 +69,5 @@ def expect(sock: socket.socket, command: str) -> None:
     got = b""
     while not got.endswith(b"\0"):
         got += take(sock, 1)
-    if not got.startswith(f"{command}\n".encode()):
+    if not got.lstrip(b"\n").startswith(f"{command}\n".encode()):
         raise PeerFailed(f"answered {got.decode('latin-1', 'replace')!r}")

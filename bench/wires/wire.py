@@ -2,7 +2,8 @@
 
 Topics and filters are tuples of levels; in a filter ``+`` stands for any one level. Nothing here decodes a delivery:
 for one topic and payload size every delivery has the same bytes but for counters of a fixed width, so that the driver
-counts bytes and divides, the same work for every peer. ``measure`` finds the size by really receiving two.
+counts bytes and divides, the same work for every peer. ``measure`` finds the size by really receiving two. Where a
+counter's width is not fixed, a byte that ends each delivery is counted.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import os
 import socket
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from struct import Struct
 from typing import NamedTuple
 
 from bench.errors import PeerFailed
 
 HOST = "127.0.0.1"
+NUMBER, NUMBER_FORM = 0x0102_0304_0506_0700, Struct(">q")
+"""A number that a delivery has nowhere else."""
 ANSWER_S = 20.0
 """The longest time that a peer may take to answer a handshake."""
 
@@ -27,6 +32,10 @@ class Frame(NamedTuple):
 
     size_bytes: int
     payload_at: int
+    number_at: int = -1
+    """Where its publisher's number is; -1: nowhere."""
+    first_bytes: int = 0
+    """By how much a connection's first delivery is longer than all others."""
 
 
 class Wire(ABC):
@@ -38,6 +47,10 @@ class Wire(ABC):
     """Bytes that may come beside deliveries, once for many of them."""
     ack_every = 0
     """The number of deliveries that a subscriber acknowledges at once; 0: none are acknowledged."""
+    ends_with = b""
+    """A byte that ends each delivery and stands nowhere else, where deliveries may be of different sizes."""
+    first_differs = False
+    """Whether a connection's first delivery may be longer than all others."""
 
     @abstractmethod
     def open(self, port: int, name: str) -> socket.socket:
@@ -67,6 +80,18 @@ class QueueWire(Wire):
     @abstractmethod
     def acknowledgements(self, first: int, count: int) -> bytes:
         """Returns the bytes that acknowledge so many deliveries, each by itself."""
+
+
+class NamedQueueWire(Wire):
+    """As QueueWire; a delivery is acknowledged by a part of it, its *name*."""
+
+    @abstractmethod
+    def names_in(self, data: bytes, frame: Frame) -> tuple[list[bytes], int]:
+        """Returns the names of the whole deliveries in these bytes, which begin with one, and their size."""
+
+    @abstractmethod
+    def acknowledgements_of(self, sock: socket.socket, queue: Levels, names: Sequence[bytes]) -> bytes:
+        """Returns the bytes that acknowledge the deliveries of these names, each by itself."""
 
 
 def dial(port: int) -> socket.socket:
@@ -106,16 +131,19 @@ def take_line(sock: socket.socket) -> bytes:
 def measure(
     wire: Wire, port: int, topic: Levels, payload_bytes: int, filter: Levels | None = None, conflate: str | None = None
 ) -> Frame:
-    """Receives two deliveries of this topic and size, and measures them."""
-    first, second = os.urandom(payload_bytes), os.urandom(payload_bytes)
+    """Receives some deliveries of this topic and size, and measures them."""
+    payloads = [os.urandom(payload_bytes) for _ in range(3 if wire.first_differs else 2)]
     subscriber, publisher = wire.open(port, "measure-in"), wire.open(port, "measure-out")
     try:
         wire.subscribe(subscriber, topic if filter is None else filter, conflate)
         wire.will_publish(publisher)
-        publisher.sendall(wire.publication(publisher, topic, first, 1) + wire.publication(publisher, topic, second, 2))
+        publications = [
+            wire.publication(publisher, topic, payload, NUMBER + n) for n, payload in enumerate(payloads)
+        ]
+        publisher.sendall(b"".join(publications))
         got = b""
         deadline = time.monotonic() + ANSWER_S
-        while second not in got:
+        while payloads[-1] not in got:
             if time.monotonic() > deadline:
                 raise PeerFailed("two messages were published and not delivered")
             got += take(subscriber, 1)
@@ -130,7 +158,12 @@ def measure(
         publisher.close()
     if wire.noise:
         got = got.replace(wire.noise, b"")
-    size, at = got.index(second) - got.index(first), got.index(first)
-    if not 0 <= len(got) - 2 * size <= wire.slack_bytes:
-        raise PeerFailed(f"two deliveries are {len(got)} bytes and not twice {size}")
-    return Frame(size, at)
+    places = [got.index(payload) for payload in payloads]
+    size, over = places[-1] - places[-2], len(got) - len(payloads) * (places[-1] - places[-2])
+    most = size if wire.first_differs else wire.slack_bytes
+    if not (0 <= over <= most or wire.ends_with):
+        raise PeerFailed(f"{len(payloads)} deliveries are {len(got)} bytes and not of {size} each")
+    first_bytes = over if wire.first_differs else 0
+    payload_at = places[-1] - (len(payloads) - 1) * size - first_bytes
+    number_at = got.rfind(NUMBER_FORM.pack(NUMBER + len(payloads) - 1)) - places[-1] + payload_at
+    return Frame(size, payload_at, max(-1, number_at), first_bytes)

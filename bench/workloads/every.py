@@ -17,14 +17,15 @@ from bench.workloads.restart import Restart
 from bench.workloads.stall import Stall
 from bench.workloads.state import State
 from bench.workloads.states.image import Image
+from bench.workloads.stopped.one_stops import OneStops
 from bench.workloads.workload import Workload
 from bench.workloads.workqueue import Workqueue
 
 EVERY: dict[str, Workload] = {
     workload.name: workload
     for workload in (
-        Fanout(), Isolation(), Latency(), Footprint(), Catchup(), Filters(), Workqueue(), Persistent(), Restart(),
-        JournalOverhead(), Stall(), Freshness(), State(), Image(),
+        Fanout(), Isolation(), OneStops(), Latency(), Footprint(), Catchup(), Filters(), Workqueue(), Persistent(),
+        Restart(), JournalOverhead(), Stall(), Freshness(), State(), Image(),
         Wrapped("tls", "TLS"), Wrapped("websocket", "a WebSocket"), Compression(),
     )
 }  # fmt: skip

@@ -8,7 +8,7 @@ from bench.disk import sync_ns
 from bench.driver import confirmed, subscribers
 from bench.driver.flood import PATIENCE_S, TICK_SHARE, watch, workers
 from bench.peers.peer import Peer, Running
-from bench.wires.wire import Levels, measure
+from bench.wires.wire import Frame, Levels, measure
 from bench.workloads.workload import Case, Column, Figures, Workload
 
 MEASURED, WARMED_UP, USED = ("bench", "kept-0"), ("bench", "kept-1"), ("bench", "kept-2")
@@ -53,14 +53,14 @@ class Persistent(Workload):
         sync = sync_ns(running.instance.folder)
         frame = measure(running.peer.durable_wire, running.port, MEASURED, case.values["payload_bytes"])
         if seconds >= 1:
-            _publish(running, WARMED_UP, case, frame.size_bytes, running.peer.warm_up_s)
+            _publish(running, WARMED_UP, case, frame, running.peer.warm_up_s)
             running.process.forget_peak()
-        figures = _publish(running, USED, case, frame.size_bytes, seconds)
+        figures = _publish(running, USED, case, frame, seconds)
         rate = figures["confirmed_per_s"]
         return figures | {"confirmed_per_cpu_s": rate / max(figures["broker_cpu"], TICK_SHARE), "sync_ns": sync}
 
 
-def _publish(running: Running, queue: Levels, case: Case, frame_bytes: int, seconds: float) -> Figures:
+def _publish(running: Running, queue: Levels, case: Case, frame: Frame, seconds: float) -> Figures:
     wire, port, values = running.peer.durable_wire, running.port, case.values
     sizes = values["payload_bytes"], values["publishers"], values["window"]
     with workers() as begin:
@@ -72,7 +72,7 @@ def _publish(running: Running, queue: Levels, case: Case, frame_bytes: int, seco
         cpu_s = running.process.cpu_s() - cpu_s
         sent: dict[str, Any] = worker.answer(2 * PATIENCE_S)
         peak_bytes = running.process.peak_bytes()
-        reader = begin(subscribers.count, wire, port, [queue], 1, frame_bytes)
+        reader = begin(subscribers.count, wire, port, [queue], 1, frame)
         reader.go()
         reader.go(sent["confirmed"])
         got: dict[str, Any] = reader.answer(DRAIN_S)

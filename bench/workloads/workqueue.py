@@ -7,7 +7,7 @@ from typing import Any
 from bench.driver import consumers
 from bench.driver.flood import PATIENCE_S, TICK_SHARE, watch, workers
 from bench.peers.peer import Peer, Running
-from bench.wires.wire import Levels, measure
+from bench.wires.wire import Frame, Levels, measure
 from bench.workloads.workload import Case, Column, Figures, Workload
 
 MEASURED, WARMED_UP, USED = ("bench", "queue-0"), ("bench", "queue-1"), ("bench", "queue-2")
@@ -48,18 +48,18 @@ class Workqueue(Workload):
         assert running.peer.queue_wire is not None
         frame = measure(running.peer.queue_wire, running.port, MEASURED, PAYLOAD_BYTES)
         if seconds >= 1:
-            _work(running, WARMED_UP, case, frame.size_bytes, running.peer.warm_up_s)
+            _work(running, WARMED_UP, case, frame, running.peer.warm_up_s)
             running.process.forget_peak()
-        figures = _work(running, USED, case, frame.size_bytes, seconds)
+        figures = _work(running, USED, case, frame, seconds)
         rate = figures["acknowledged_per_s"]
         return figures | {"acknowledged_per_cpu_s": rate / max(figures["broker_cpu"], TICK_SHARE)}
 
 
-def _work(running: Running, queue: Levels, case: Case, frame_bytes: int, seconds: float) -> Figures:
+def _work(running: Running, queue: Levels, case: Case, frame: Frame, seconds: float) -> Figures:
     wire, port = running.peer.queue_wire, running.port
     number, pause_s = case.values["consumers"], case.values["pause_s"]
     with workers() as begin:
-        worker = begin(consumers.work, wire, port, queue, number, PAYLOAD_BYTES, frame_bytes, seconds, pause_s)
+        worker = begin(consumers.work, wire, port, queue, number, PAYLOAD_BYTES, frame, seconds, pause_s)
         idle_bytes, cpu_s = running.process.rss_bytes(), running.process.cpu_s()
         worker.go()
         watch(running, worker, seconds, False)

@@ -7,7 +7,9 @@ import struct
 
 import pytest
 from bench.driver.consumers import AHEAD, STEP, Consumers, QueuePublisher
+from bench.driver.message import Template
 from bench.wires.amqp import AmqpQueue
+from bench.wires.wire import Frame
 
 FRAME_BYTES = 200
 ACK = struct.Struct(">BHIHHQBB")
@@ -19,8 +21,14 @@ def taken(sock: socket.socket, count: int) -> int:
     return len(sock.recv(count * FRAME_BYTES, socket.MSG_WAITALL)) // FRAME_BYTES
 
 
+def template(sock: socket.socket) -> Template:
+    """Of messages of ``FRAME_BYTES``."""
+    least = Template(AmqpQueue(), sock, ("q",), 1).size_bytes
+    return Template(AmqpQueue(), sock, ("q",), FRAME_BYTES - least + 1)
+
+
 def consumers(*socks: socket.socket) -> Consumers:
-    return Consumers(AmqpQueue(), {sock.fileno(): sock for sock in socks}, FRAME_BYTES)
+    return Consumers(AmqpQueue(), {sock.fileno(): sock for sock in socks}, ("q",), Frame(FRAME_BYTES, 0))
 
 
 def tags(data: bytes) -> list[int]:
@@ -33,7 +41,7 @@ def tags(data: bytes) -> list[int]:
 def test_the_publisher_is_ahead_by_so_many_and_no_more(pair: Pair) -> None:
     ours, theirs = pair
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * AHEAD * FRAME_BYTES)
-    publisher = QueuePublisher(ours, b"x" * FRAME_BYTES)
+    publisher = QueuePublisher(ours, template(ours))
     for delivered in (0, 0, STEP - 1):
         publisher.publish(delivered)
         assert publisher.published == AHEAD
@@ -45,7 +53,7 @@ def test_the_publisher_is_ahead_by_so_many_and_no_more(pair: Pair) -> None:
 def test_a_broker_that_does_not_read_holds_up_only_the_publisher(pair: Pair) -> None:
     ours, theirs = pair
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-    publisher = QueuePublisher(ours, b"x" * FRAME_BYTES)
+    publisher = QueuePublisher(ours, template(ours))
     publisher.publish(0)
     assert publisher.published < STEP
     assert not publisher.finish()

@@ -23,7 +23,10 @@ TINY_S = 0.2
 ASKED = os.environ.get("HEADWAY_BENCH_PEERS", "")
 OURS = ["headway", "headway-amqp", "limit"]
 NAMES = [*OURS, *([name for name in PEERS if ASKED == "all" or name in ASKED.split(",")] if ASKED else [])]
+JMS = [PEERS["headway-openwire"], PEERS["headway-openwire-cached"]]
+"""Peers that differ from ours only in how clients speak to them."""
 PLAN = steps(list(WORKLOADS.values()), [PEERS[name] for name in dict.fromkeys(NAMES) if PEERS[name].find()], 1, True)
+PLAN += steps([WORKLOADS["fanout"], WORKLOADS["workqueue"], WORKLOADS["one-stops"]], JMS, 1, True)
 
 
 def measured(step: Step) -> dict[str, Any]:
@@ -45,13 +48,16 @@ def test_a_tiny_run_measures_something(step: Step) -> None:
     if step.workload.name in ("workqueue", "persistent"):
         assert figures["published"] > 0
         assert figures["deliveries"] + figures["lost"] == figures["published"]
+    if step.workload.name == "one-stops":
+        assert figures["before_per_s"] > 0
+        assert figures["share"] > 0
     if step.workload.name == "restart":
         assert figures["counted"] == figures["published"] == step.case.values["each"] * step.case.values["topics"]
     if step.case.values.get("rate_per_s") and step.workload.name in ("beside", "stall"):
         assert figures["confirmed"] > 0
     if step.workload.name == "stall":
         assert figures["pings"] > 0
-    if step.peer.name in OURS:
+    if step.peer.is_ours or step.peer.is_limit:
         assert figures.get("lost") in (0, None), "none of them loses anything"
         assert not figures.get("disconnected")
     if step.workload.name == "catchup":

@@ -36,6 +36,10 @@ class Plain(msgspec.Struct, frozen=True):
     def bare(self) -> bool:
         return True
 
+    @property
+    def reads_own(self) -> bool:
+        return False
+
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         facts = msgspec.json.encode(Facts(run.topic, run.exchange, run.properties.user))
         frames = []

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from headway.core.message import Dialect, Properties
 from headway.wire.common import CommonProperties
+from headway.wire.numbered import Numbering
 
 
 class QueueForm(NamedTuple):
@@ -34,6 +35,10 @@ class QueueForm(NamedTuple):
     Whoever asks checks what he gets."""
     address: Callable[[bytes], tuple[str, str]]
     """Returns exchange and topic of the record with this lead."""
+    native_at: Callable[[bytes, int], int]
+    """Returns where the native properties begin, which end the lead of the record that begins at this position."""
+    numbering: Callable[[bytes], Numbering | None]
+    """Returns the numbering of messages with native properties like these; None: they have no number."""
 
 
 class Codec(NamedTuple):

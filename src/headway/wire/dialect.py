@@ -21,3 +21,8 @@ class PlainDialect(msgspec.Struct, frozen=True):
     @property
     def bare(self) -> bool:
         return False
+
+    @property
+    def reads_own(self) -> bool:
+        """No run is written with properties that differ between its records."""
+        return False

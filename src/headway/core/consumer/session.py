@@ -276,7 +276,7 @@ class Session:
         self.starved.pop(subscription, None)
 
     def let_on(self, subscription: Subscription) -> None:
-        if subscription in self.lagging:
+        if subscription in self.lagging and subscription.life is not PAUSED:
             self.ready[subscription] = None
 
     def set_aside(self, subscription: Subscription) -> None:

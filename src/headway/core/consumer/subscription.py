@@ -132,9 +132,12 @@ class Subscription:
         """Tells whether records cannot go from the lane to the outlet as they are."""
         if self.backfills or self.skips or self.gap is not None or self.conflation.mode is not EVERY_RECORD:
             return True
-        if self.counted is not None and self.cursor.lane.count - self.cursor.number > self.room:
-            return True
         return self.astray or self.session.max_packet_bytes < self.cursor.lane.largest
+
+    @property
+    def overrun(self) -> bool:
+        """Tells whether there are more records in its lane than it has room for."""
+        return self.cursor.lane.count - self.cursor.number > self.room
 
     @property
     def conflating(self) -> bool:
@@ -242,12 +245,12 @@ class Subscription:
         return self.counted.left
 
     def out_of_room(self, now: float) -> bool:
-        """Tells whether there is none; notes since when. Without a grant it is sent nothing until it is let on."""
+        """Tells whether there is none; notes since when. Then it is sent nothing until it is let on: until its client
+        grants more, or acknowledges some."""
         if self.room > 0:
             return False
         self.note_exhausted(now)
-        if self.window.grants:
-            self.session.pause(self)
+        self.session.pause(self)
         return True
 
     def note_exhausted(self, now: float) -> None:

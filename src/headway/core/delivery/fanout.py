@@ -115,7 +115,7 @@ class Fanout:
             if outlet.blocked or outlet.out or session.lagging or session.held_back.size:
                 laggards.append(subscription)
                 continue
-            if subscription.special:
+            if subscription.special or (subscription.counted is not None and subscription.overrun):
                 laggards.append(subscription)
                 continue
             position = cursor.position
@@ -186,10 +186,8 @@ class Fanout:
         assert subscription.counted is not None
         session = subscription.session
         subscription.counted.exhausted_since_s = None
-        if subscription in session.starved:
-            del session.starved[subscription]
-            session.ready[subscription] = None
         if subscription in session.lagging:
+            session.let_on(subscription)
             self.again[session] = None
 
     # -- one session ------------------------------------------------------------------------------------------------
@@ -301,12 +299,17 @@ class Fanout:
         lane_as_is = chunk is not None and chunk.plain and not cursor.lane.bare
         if chunk is None or not lane_as_is or subscription.session.held_back.size or subscription.special:
             return render(subscription, now, self.lost, self._cuts)
+        end = cursor.lane.end
+        if subscription.counted is not None:
+            if subscription.out_of_room(now):
+                return 0
+            end = _end_of_room(subscription)
         if chunk.spill is not None:
             start = cursor.position - chunk.start
-            total = chunk.size - start
+            total = min(chunk.stop, end) - cursor.position
             taken = outlet.send_file(chunk.spill, start, total)
         else:
-            views, total, _ = _offer(subscription, cursor.lane.end)
+            views, total, _ = _offer(subscription, end)
             taken = outlet.send(views, total)
         outlet.took(taken, total, now)
         cursor.advance(taken)
@@ -329,8 +332,22 @@ def _is_copied(feed: Feed) -> bool:
     return not feed.lane.tail.plain
 
 
+def _end_of_room(subscription: Subscription) -> int:
+    """Returns the position in the lane up to which a consumer that acknowledges by number has room, or one before it:
+    no further than one ``send`` goes."""
+    cursor, room = subscription.cursor, subscription.room
+    chunk, number = cursor.chunk, cursor.number + room
+    assert chunk is not None
+    for _ in range(VIEWS_MAX):
+        if chunk.next is None or chunk.first_number + len(chunk) >= number:
+            break
+        chunk = chunk.next
+    left = number - chunk.first_number
+    return chunk.stop if left >= len(chunk) else chunk.start + chunk.ends[left - 1]
+
+
 def _offer(subscription: Subscription, end: int) -> Offer:
-    """Returns the memory from the cursor on: views, their bytes, and whether they reach the end of the lane."""
+    """Returns the memory from the cursor on to ``end``: views, their bytes, and whether they reach that far."""
     cursor = subscription.cursor
     cursor.step()
     chunk = cursor.chunk
@@ -341,7 +358,7 @@ def _offer(subscription: Subscription, end: int) -> Offer:
     while position < end and len(views) < VIEWS_MAX and not cursor.lane.bare:
         if chunk.spill is not None or not chunk.plain:
             break
-        view = memoryview(chunk.data)[position - chunk.start :]
+        view = memoryview(chunk.data)[position - chunk.start : end - chunk.start]
         views.append(view)
         total += len(view)
         position = chunk.stop

@@ -10,7 +10,9 @@ Invariants:
 - ``ends`` ascends and its last value is ``len(data)``; record *i* is ``data[ends[i-1]:ends[i]]`` (from 0 for the
   first), and its payload is ``data[bodies[i]:ends[i]]``.
 - Where all records are of one size, ``ends`` may be a range with that size as its step.
-- All records of a run share topic, publisher, QoS, retain flag, properties and expiry.
+- All records of a run share topic, publisher, QoS, retain flag, properties and expiry. Where a publisher numbers its
+  messages, the records have properties of their own (``Run.own``), which differ in the number and the time only; then
+  ``properties`` are those of the first, and as good as any for all but whoever writes records for consumers.
 """
 
 from __future__ import annotations
@@ -126,12 +128,25 @@ TRANSIENT, ACCEPTED, JOURNALED = Durability
 """Globals, because they are looked up for each run."""
 
 
+class OwnProperties(Protocol):
+    """The properties of each record of a run, where they differ."""
+
+    def of(self, index: int) -> Properties:
+        """Returns those of one record."""
+
+    def native(self, index: int) -> bytes:
+        """Returns those of one record as queues keep them (``Properties.native``)."""
+
+    def part(self, start: int, stop: int) -> OwnProperties:
+        """Returns those of records ``start`` … ``stop - 1``."""
+
+
 class Run:
     """Consecutive records of one topic from one publisher."""
 
     __slots__ = (
         "bodies", "confirmed", "data", "ends", "exchange", "expires_s", "form", "headers", "journaled", "origin",
-        "packet_id", "properties", "publisher", "qos", "receipt", "retain", "topic",
+        "own", "packet_id", "properties", "publisher", "qos", "receipt", "retain", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -163,6 +178,8 @@ class Run:
         """Exchange that the run was published to."""
         self.headers = headers
         """Headers that an exchange may route by."""
+        self.own: OwnProperties | None = None
+        """The properties of each record, where they differ."""
         self.publisher = 0
         self.journaled = False
         """Set if the run is in the journal, or will be with this turn's commit."""
@@ -189,8 +206,9 @@ class Run:
 
     def record(self, index: int, first_sequence: int, now: float) -> Record:
         """Returns record ``index`` as an object; ``first_sequence`` is the sequence of record 0."""
+        properties = self.properties if self.own is None else self.own.of(index)
         return Record(
-            self.topic, self.payload(index), self.properties, self.qos, self.retain, first_sequence + index, now,
+            self.topic, self.payload(index), properties, self.qos, self.retain, first_sequence + index, now,
             self.expires_s, self.publisher, self.exchange,
         )
 
@@ -237,6 +255,10 @@ class Dialect(Protocol):
     @property
     def bare(self) -> bool:
         """Records in this form go into an envelope for each consumer; they cannot be sent as they are."""
+
+    @property
+    def reads_own(self) -> bool:
+        """Whether ``encode`` takes runs whose records have properties of their own."""
 
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         """Encodes a run in this dialect."""

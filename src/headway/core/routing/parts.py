@@ -59,6 +59,9 @@ def part_of(run: Run, start: int, stop: int) -> Run:
     )  # fmt: skip
     piece.publisher, piece.journaled, piece.confirmed = run.publisher, run.journaled, run.confirmed
     piece.exchange, piece.headers = run.exchange, run.headers
+    if run.own is not None:
+        piece.properties = run.own.of(start)
+        piece.own = run.own.part(start, stop) if stop - start > 1 else None
     return piece
 
 

@@ -169,9 +169,11 @@ class Publishing:
         """Publishes a slice of a run, from record ``start`` on, to ``run.exchange``."""
         router, stop = self._registry.router, len(run.ends)
         route = router.route_from(run.exchange, run.topic, run.headers)
-        if stop > 1 and (most := slice_of(run, route, session)) < stop:
-            stop = min(start + most, stop)
-            run = part_of(run, start, stop)
+        if stop > 1:
+            most = slice_of(run, route, session) if run.own is None or route.plain else 1
+            if start or most < stop:
+                stop = min(start + most, stop)
+                run = part_of(run, start, stop)
         if merges_of(run, route) is not None:
             published = self.publish_to(session, run, now, route=route)
             return PublishedSlice(run, published.taken, published.accepted, published.work, stop, published.refused)

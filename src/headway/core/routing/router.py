@@ -31,7 +31,7 @@ VALUE_MAX = 256
 class Route:
     """The feeds and states that the records of one topic go to."""
 
-    __slots__ = ("durable", "feeds", "keyed", "merges", "selecting", "states", "stream", "worked_out")
+    __slots__ = ("durable", "feeds", "keyed", "merges", "plain", "selecting", "states", "stream", "worked_out")
 
     def __init__(self, feeds: list[Feed], states: list[State], stream: str = "") -> None:
         self.feeds = feeds
@@ -48,6 +48,9 @@ class Route:
         """The work of the selectors of feeds, each of which looks at every record."""
         self.stream = stream
         """The stream of the journal in which the topic is recorded; empty if it is not."""
+        plain = not (self.states or self.selecting or self.durable or self.stream)
+        self.plain = plain and all(feed.key.dialect.reads_own for feed in feeds)
+        """Set if a run whose records have properties of their own need not be taken apart."""
 
 
 class Router:

@@ -27,6 +27,7 @@ from headway.server.openwire.temporaries import Temporaries
 from headway.server.openwire.transactions import Transactions
 from headway.server.peers import CLOSING, OPEN, BasePeer, NamedQueues
 from headway.wire.openwire import commands
+from headway.wire.openwire.alike import Acks, Series
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.decoder import Item, OpenWireDecoder, Request, Sent, WireFormat
 from headway.wire.openwire.marshalling import (
@@ -60,7 +61,7 @@ class OpenWirePeer(BasePeer[Item]):
     )  # fmt: skip
 
     decoder: OpenWireDecoder
-    publishes = frozenset({Sent})
+    publishes = frozenset({Sent, Series})
     faults = (ProtocolError, Refused, JmsFault)
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
@@ -83,7 +84,13 @@ class OpenWirePeer(BasePeer[Item]):
 
     def one(self, item: Item) -> None:
         self._doing = item
-        if type(item) is Sent:
+        if type(item) is Series:
+            assert self.granted
+            self._publishing.publish_series(item)
+        elif type(item) is Acks:
+            assert self.granted
+            self._settling.settle_each(item)
+        elif type(item) is Sent:
             self._sent(item)
         elif type(item) is WireFormat:
             self._greeting.agree(item)
@@ -96,7 +103,7 @@ class OpenWirePeer(BasePeer[Item]):
         self.decoder.may_inflate = self in inflating or len(inflating) < INFLATING_MAX
         more = super().received(data)
         if self.session is not None:
-            held_bytes = sum(len(item.message.payload) for item in self._held if type(item) is Sent)
+            held_bytes = sum(map(_bytes_of, self._held))
             held_bytes += self.decoder.inflated_bytes
             if (self.decoder.cache_bytes, held_bytes) != (self._cache_bytes, self._held_bytes):
                 self._cache_bytes, self._held_bytes = self.decoder.cache_bytes, held_bytes
@@ -216,7 +223,7 @@ class OpenWirePeer(BasePeer[Item]):
             self.note_limit(fault)
         item = self._doing
         self._transactions.spoil(_transaction_of(item), str(fault))
-        if isinstance(item, Request | Sent) and item.wants_response:
+        if isinstance(item, Request | Sent | Series) and item.wants_response:
             self.pending_replies.send(write_refusal(item.number, class_of(fault), str(fault)), kept=False)
         else:
             self.write(write_error(class_of(fault), str(fault)))
@@ -323,6 +330,13 @@ def inflating_of(engine: Engine) -> set[OpenWirePeer]:
     if found is None:
         found = _INFLATING[engine] = set()
     return found
+
+
+def _bytes_of(item: Item) -> int:
+    """Returns the memory of what waits for its turn, about."""
+    if type(item) is Sent:
+        return len(item.message.payload)
+    return len(item.run.data) if type(item) is Series else 0
 
 
 def _transaction_of(item: Item | None) -> LocalTransactionId | None:

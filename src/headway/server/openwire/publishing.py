@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Refused
 from headway.core.message import TOPICS, Run
+from headway.core.routing import part_of
 from headway.server.connections import Steps
 from headway.server.openwire.destinations import each_of
 from headway.server.peers import topic_named
 from headway.wire.codecs import queue_form
 from headway.wire.common import Address, run_to
+from headway.wire.openwire.alike import Series
 from headway.wire.openwire.decoder import Sent
 from headway.wire.openwire.marshalling import Destination, ProducerId
 from headway.wire.openwire.messages import RECENT, Message
@@ -33,6 +35,8 @@ PRODUCERS_MAX = 65_536
 PRODUCERS = "producers"
 PRODUCER_BYTES = 400
 """The memory of a producer with a window, besides the text of its id."""
+SERIES_SHARE = 4
+"""So many messages that are alike are a unit of work, besides their way to their lanes."""
 MESSAGE_WORK = 8
 """Work of reading a message and writing its properties, besides its way to its lanes."""
 
@@ -91,13 +95,9 @@ class Publishing:
         return runs
 
     def _run_to(self, destination: Destination, message: Message) -> Run:
-        if destination.is_topic:
-            address = Address(topic_named(destination.name), is_topic=True)
-            if address.name.startswith("$"):
-                raise Refused(Reason.NOT_AUTHORIZED, "topics that start with $ are the broker's own")
-        else:
-            address = Address(destination.name)
-            self._peer.make_queue(destination)
+        self._check_address(destination)
+        is_topic = destination.is_topic
+        address = Address(topic_named(destination.name) if is_topic else destination.name, is_topic)
         payload = message.payload
         return run_to(address, payload, [len(payload)], [0])
 
@@ -129,6 +129,63 @@ class Publishing:
         if taken:
             peer.pace(taken)
         return done.journaled or run.retain
+
+    def publish_series(self, series: Series) -> None:
+        """Publishes messages of one producer that are alike, and responds. Raises :class:`Refused`."""
+        peer, run, common = self._peer, series.run, series.common
+        self._check_address(series.destination)
+        RECENT.note(series.own.numbering)
+        run.headers = dict(common.headers) or None
+        if not (series.destination.is_temporary and series.destination.name.startswith("ID:")):
+            peer.queues.check_publish(run)
+        retain = common.headers.get(RETAIN) is True
+        peer.budget.left -= len(run) // SERIES_SHARE
+        peer.budget.begin(self._series_steps(series, run, retain=retain))
+
+    def _series_steps(self, series: Series, run: Run, *, retain: bool) -> Steps:
+        """Publishes a series in steps, and waits while the client has to. All that is not refused is published."""
+        peer, intake = self._peer, self._peer.engine.broker.intake
+        run.confirmed, kept, start, refused = series.wants_response, retain, 0, list[Refused]()
+        while start < len(run):
+            if peer.must_wait and not peer.gone:
+                yield 0
+                continue
+            if retain:
+                one = part_of(run, start, start + 1)
+                one.retain, work = True, 1
+                try:
+                    self.publish_run(one)
+                except Refused as error:
+                    refused.append(error)
+                start += 1
+            else:
+                done, taken, accepted, work, start, refusal = intake.publish_slice(
+                    self.session, run, peer.engine.now(), start
+                )
+                kept = kept or done.journaled
+                if refusal is not None:
+                    refused.append(refusal)
+                elif accepted < len(done):
+                    refused.append(Refused(Reason.QUEUE_LENGTH, "the queue is full, and refuses what comes"))
+                elif taken:
+                    peer.pace(taken)
+            if start < len(run):
+                yield work
+            else:
+                peer.budget.left -= work
+        if refused:
+            raise refused[-1]
+        if series.wants_response:
+            peer.pending_replies.send(write_response(series.number), kept=kept)
+        elif series.producer is not None and series.producer in self._windows:
+            peer.pending_replies.send(write_producer_ack(series.producer, series.size), kept=kept)
+
+    def _check_address(self, destination: Destination) -> None:
+        """Makes the queue of a destination that is not composite, if there is none. Raises :class:`Refused`."""
+        if not destination.is_topic:
+            self._peer.make_queue(destination)
+        elif topic_named(destination.name).startswith("$"):
+            raise Refused(Reason.NOT_AUTHORIZED, "topics that start with $ are the broker's own")
 
     def steps(self, runs: list[Run]) -> Steps:
         """Publishes the runs of a transaction's message, one in each step, and waits while the client has to."""

@@ -24,12 +24,13 @@ from headway.server.connections import Steps
 from headway.server.peers import DURABLE
 from headway.server.protocols import QUEUES
 from headway.wire.openwire.codes import AckType
+from headway.wire.openwire.commands import MessageAck
 
 if TYPE_CHECKING:
     from headway.server.openwire.consumer import Consumer
     from headway.server.openwire.consuming import Consuming
     from headway.server.openwire.ports import ClientSide
-    from headway.wire.openwire.commands import MessageAck
+    from headway.wire.openwire.alike import Acks
 
 DEAD_LETTERS = "ActiveMQ.DLQ"
 PORTION = 256
@@ -67,6 +68,18 @@ class Settling:
             self._peer.budget.begin(self.steps(consumer, ack, ids))
         else:
             self._peer.budget.left -= self._done(consumer, ack, ids)
+
+    def settle_each(self, acks: Acks) -> None:
+        """Carries out acknowledgements of one message each, in steps."""
+        consumer = self._consuming.by_id.get(acks.consumer)
+        if consumer is not None:
+            self._peer.budget.begin(self._each_settled(consumer, acks))
+
+    def _each_settled(self, consumer: Consumer, acks: Acks) -> Steps:
+        for at in range(0, len(acks.ids), PORTION):
+            ids = acks.ids[at : at + PORTION]
+            ack = MessageAck(None, acks.consumer, acks.kind, 0, 0, len(ids), "")
+            yield self._done(consumer, ack, ids)
 
     def steps(self, consumer: Consumer, ack: MessageAck, ids: Sequence[int]) -> Steps:
         """Settles deliveries in steps, also after the end of the consumer; those gone meanwhile are skipped."""

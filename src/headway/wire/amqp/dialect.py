@@ -15,7 +15,7 @@ from itertools import accumulate, repeat
 from operator import add, sub
 from typing import NamedTuple
 
-from headway.core.message import TOLD, EncodedRun, Gap, Properties, Record, Run, routing_key_of, topic_of
+from headway.core.message import TOLD, EncodedRun, Gap, OwnProperties, Properties, Record, Run, routing_key_of, topic_of
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
 from headway.wire.amqp.properties import read, with_headers, write
 from headway.wire.amqp.scan import CONTENT
@@ -63,6 +63,11 @@ def lead_bytes(data: bytes, start: int) -> int:
     """Returns the size of the lead of the record at ``start``."""
     header_at = start + 6 + int.from_bytes(data[start : start + 2], "big")
     return header_at - start + int.from_bytes(data[header_at - 4 : header_at], "big")
+
+
+def native_at(data: bytes, start: int) -> int:
+    """Returns where the properties of the record at ``start`` begin, which end its lead."""
+    return start + 6 + int.from_bytes(data[start : start + 2], "big") + HEADER_LEAD_BYTES
 
 
 def address_in(lead: bytes) -> tuple[str, str]:
@@ -119,6 +124,8 @@ class AmqpDialect(PlainDialect, frozen=True):
 
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         """Makes one lead per size of body. If all bodies have one size, there is no work per record."""
+        if run.own is not None:
+            return self._encode_own(run, run.own)
         raw = self._properties_of(run)
         if self.offsets and first_sequence:  # the broker's own marks have none
             return _encode_each(run, raw, first_sequence)
@@ -136,14 +143,37 @@ class AmqpDialect(PlainDialect, frozen=True):
         parts[1::2] = [data[body:end] for body, end in zip(bodies, ends, strict=True)]
         return EncodedRun(b"".join(parts), list(accumulate(map(add, sizes, repeat(leads.size)))))
 
+    @property
+    def reads_own(self) -> bool:
+        return not self.offsets
+
+    def _encode_own(self, run: Run, own: OwnProperties) -> EncodedRun:
+        """Encodes records that have properties of their own."""
+        address = write_address(run.exchange, routing_key_of(run.topic))
+        front, data = len(address).to_bytes(2, "big") + address, run.data
+        told = self._told(run.properties)
+        parts: list[bytes] = []
+        sizes: list[int] = []
+        for index, (body, end) in enumerate(zip(run.bodies, run.ends, strict=True)):
+            native = own.native(index)
+            if told:
+                native = with_headers(native, {**read(native).headers, **told})
+            head = (HEADER_LEAD_BYTES + len(native)).to_bytes(4, "big")
+            parts += (front, head, CONTENT, (end - body).to_bytes(8, "big"), native, data[body:end])
+            sizes.append(len(front) + 4 + HEADER_LEAD_BYTES + len(native) + end - body)
+        return EncodedRun(b"".join(parts), list(accumulate(sizes)))
+
     def _properties_of(self, run: Run) -> bytes:
         """Returns the properties. Consumers of topics are told by headers what the broker says of a record (a delete, a
         mark), whoever wrote it."""
-        raw, properties = properties_of(run.properties, run.qos), run.properties
-        if not self.topics or properties.native is None or not properties.user:
-            return raw
-        told = {name: text for name, text in properties.user if name.startswith(TOLD)}
+        raw, told = properties_of(run.properties, run.qos), self._told(run.properties)
         return with_headers(raw, {**read(raw).headers, **told}) if told else raw
+
+    def _told(self, properties: Properties) -> dict[str, str]:
+        """Returns the headers by which consumers of topics are told what the broker says of a record."""
+        if not self.topics or properties.native is None or not properties.user:
+            return {}
+        return {name: text for name, text in properties.user if name.startswith(TOLD)}
 
     def decode(self, frame: bytes) -> Record:
         """Returns the record with all properties of its publisher except its lifetime."""

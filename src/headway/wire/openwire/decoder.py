@@ -14,8 +14,21 @@ from headway.core.base import ProtocolError, Reason
 from headway.core.message import Run, topic_of
 from headway.wire.common import Address, run_to
 from headway.wire.decoder import ALL, Decoder
+from headway.wire.openwire.alike import (
+    ACKS_MAX,
+    ALIKE_MAX,
+    KEY_BYTES,
+    NUMBERS_AT,
+    RUN_MAX,
+    Acks,
+    AlikeAcks,
+    AlikeMessages,
+    Series,
+    alike_acks,
+    alike_messages,
+)
 from headway.wire.openwire.codes import MAGIC, VERSION_MAX, VERSION_MIN, Form, Type
-from headway.wire.openwire.commands import READERS, Command
+from headway.wire.openwire.commands import READERS, Command, MessageAck
 from headway.wire.openwire.inflation import Inflation
 from headway.wire.openwire.maps import read_properties
 from headway.wire.openwire.marshalling import FrameReader, ObjectCache
@@ -28,6 +41,10 @@ HEAD_BYTES = 10
 """Length, type, the command's number, and whether a response is wanted."""
 HANDSHAKE_BYTES_MAX = 64 * 1024
 ITEMS_AT_ONCE = 128
+SHARE = 8
+"""So many frames that are like those before take the time of one item."""
+_OFTEN = frozenset({*range(Type.MESSAGE, Type.TEXT_MESSAGE + 1), int(Type.MESSAGE_ACK)})
+"""Types of frames that are many and alike."""
 
 
 class WireFormat(NamedTuple):
@@ -62,13 +79,15 @@ class Sent(NamedTuple):
                       [len(payload)], [0])  # fmt: skip
 
 
-Item = WireFormat | Request | Sent
+Item = WireFormat | Request | Sent | Series | Acks
 
 
 class OpenWireDecoder(Decoder[Item]):
     """``packet_bytes_max`` is the limit of a frame."""
 
-    __slots__ = ("_cache", "_greeted", "_pending", "_tails", "form", "may_inflate", "packet_bytes_max")
+    __slots__ = (
+        "_alike", "_alike_since", "_cache", "_greeted", "_pending", "_tails", "form", "may_inflate", "packet_bytes_max",
+    )  # fmt: skip
 
     def __init__(self, packet_bytes_max: int) -> None:
         super().__init__()
@@ -77,6 +96,10 @@ class OpenWireDecoder(Decoder[Item]):
         self._greeted = False
         self._cache: ObjectCache | None = None
         self._tails: dict[bytes, tuple[bool, str | None]] = {}
+        self._alike: dict[tuple[int, bytes], AlikeMessages | AlikeAcks] = {}
+        """Readers of frames that are like those that came lately, by their types and first bytes."""
+        self._alike_since = 0
+        """The changes of the client's objects by then."""
         self.may_inflate = True
         """Whether a large body may begin to be inflated."""
         self._pending: tuple[int, Sent, Inflation] | None = None
@@ -119,6 +142,11 @@ class OpenWireDecoder(Decoder[Item]):
                     self._check_first(data, pos, size, kind)
                 if not 1 <= size <= self.packet_bytes_max:
                     self._refuse_size(size)
+                if kind in _OFTEN and self._greeted:
+                    after = self._read_alike(data, pos, kind, items, items_max)
+                    if after > pos:
+                        pos = after
+                        continue
                 end = pos + 4 + size
                 if end > n:
                     self.tail.need_bytes = end - pos
@@ -135,6 +163,50 @@ class OpenWireDecoder(Decoder[Item]):
             return n
         self.tail.need_bytes = LENGTH_AND_TYPE
         return pos
+
+    def _read_alike(self, data: bytes, pos: int, kind: int, items: list[Item], items_max: int) -> int:
+        """Reads frames like one that came lately. Returns the position behind them."""
+        cache, known = self._cache, self._alike
+        if cache is not None and cache.changes != self._alike_since:
+            known.clear()
+            self._alike_since = cache.changes
+        alike = known.get((kind, data[pos + NUMBERS_AT : pos + NUMBERS_AT + KEY_BYTES]))
+        left = SHARE * (items_max - len(items) - self.silent_frames)
+        if type(alike) is AlikeAcks:
+            acks = alike.read(data, pos, min(left, ACKS_MAX))
+            if acks is None:
+                return pos
+            items.append(acks[0])
+            self._count(len(acks[0].ids))
+            return acks[1]
+        if alike is None:
+            return pos
+        assert type(alike) is AlikeMessages
+        found = alike.read(data, pos, self.packet_bytes_max, min(left, RUN_MAX))
+        if found is None:
+            return pos
+        items.append(found[0])
+        self._count(len(found[0].run))
+        return found[1]
+
+    def _count(self, frames: int) -> None:
+        self.packets += frames
+        self.silent_frames += (frames - 1) // SHARE
+
+    def _note_alike(self, data: bytes, pos: int, end: int, places: list[int], found: Message | Command) -> None:
+        """Remembers what frames like this one are."""
+        alike: AlikeMessages | AlikeAcks | None = None
+        if isinstance(found, Message):
+            alike = alike_messages(data, pos, end, places, found)
+        elif isinstance(found, MessageAck):
+            alike = alike_acks(data, pos, end, places, found)
+        if alike is not None:
+            if len(self._alike) >= ALIKE_MAX:
+                self._alike.clear()
+            if self._cache is not None and self._cache.changes != self._alike_since:
+                self._alike.clear()
+                self._alike_since = self._cache.changes
+            self._alike[data[pos + 4], data[pos + NUMBERS_AT : pos + NUMBERS_AT + KEY_BYTES]] = alike
 
     def _inflate(self, inflation: Inflation, items_max: int) -> bool:
         """Inflates a body as far as the time of so many items goes. Returns whether it is done."""
@@ -186,11 +258,15 @@ class OpenWireDecoder(Decoder[Item]):
         if Type.MESSAGE <= kind <= Type.TEXT_MESSAGE:
             message = read_message(r, kind, self.packet_bytes_max)
             self.silent_frames += message.work
+            self._note_alike(data, pos, end, r.places, message)
             return Sent(number, wants_response, message)
         read = READERS.get(kind)  # type: ignore[call-overload]
         if read is None:
             raise malformed("is nothing for a client to send here")
-        return Request(number, wants_response, read(r))
+        command = read(r)
+        if kind == Type.MESSAGE_ACK:
+            self._note_alike(data, pos, end, r.places, command)
+        return Request(number, wants_response, command)
 
 
 def _name(kind: int) -> str:

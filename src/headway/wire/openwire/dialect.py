@@ -10,7 +10,9 @@ the same bytes. A consumer whose client keeps nothing has a lane of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import repeat
+from itertools import accumulate, repeat
+from operator import add
+from struct import Struct
 from typing import NamedTuple
 
 import msgspec
@@ -19,10 +21,11 @@ from headway.core.message import TOLD, TOPICS, EncodedRun, Gap, Properties, Reco
 from headway.wire.codecs import queue_form
 from headway.wire.common import CommonProperties, address_of
 from headway.wire.dialect import PlainDialect
+from headway.wire.numbered import Numbered
 from headway.wire.openwire.advisory import FOLLOWED, write_structure
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.marshalling import Destination, FrameReader, MessageId, ObjectCache, ProducerId, write_cached
-from headway.wire.openwire.messages import OWN_ID, RECENT, read_message, write_message
+from headway.wire.openwire.messages import OWN_ID, RECENT, read_message, stem_of, write_bodies, write_message
 from headway.wire.openwire.primitives import ABSENT, i32, i64
 
 OWN_PRODUCER = ProducerId(OWN_ID, 0, 0)
@@ -30,6 +33,7 @@ OFFSET = "x-headway-offset"
 RETAINED = "ActiveMQ.Retained"
 _HEAD = bytes((Type.MESSAGE_DISPATCH,)) + b"\0\0\0\0\0"
 _BODY_BYTES_MAX = 2**31 - 1
+_TWO_NUMBERS = Struct(">qq")
 
 
 class _Parts(NamedTuple):
@@ -50,14 +54,58 @@ class OpenWireDialect(PlainDialect, frozen=True):
     shown_as: str = ""
     """The topic that all records seem to be of; empty: each is of its own."""
 
+    @property
+    def reads_own(self) -> bool:
+        return True
+
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
+        own, known = run.own, None
+        if isinstance(own, Numbered):
+            known = own
+        elif run.properties.native is not None and (found := RECENT.numbered(run.properties.native)) is not None:
+            known = Numbered(found[0], found[1:2], found[2:])
+        if known is not None and (encoded := self._encode_numbered(run, known, first_sequence)) is not None:
+            return encoded
         common, destination = common_of(run), destination_of(run)
         sequences = range(first_sequence, first_sequence + len(run)) if first_sequence else repeat(0, len(run))
-        frames = [
-            self._frame(destination, common, run.properties, run.payload(index), sequence)
-            for index, sequence in enumerate(sequences)
-        ]
+        frames = []
+        for index, sequence in enumerate(sequences):
+            if own is not None:
+                common = common_of(run.record(index, 0, 0.0))
+            frames.append(self._frame(destination, common, run.properties, run.payload(index), sequence))
         return EncodedRun.of(frames)
+
+    def _encode_numbered(self, run: Run, own: Numbered, first_sequence: int) -> EncodedRun | None:
+        """Encodes messages of a numbering: parts that are the same, and numbers between them. None: there is more that
+        differs."""
+        destination = Destination(Type.TOPIC, self.shown_as) if self.shown_as else destination_of(run)
+        if self.offsets or destination.name in FOLLOWED or _is_told(run.properties):
+            return None
+        stem = stem_of(own.numbering, destination, self.wire)
+        if stem is None:
+            return None
+        data, count = run.data, len(run.ends)
+        payloads = [data[body:end] for body, end in zip(run.bodies, run.ends, strict=True)]
+        bodies = write_bodies(stem.kind, payloads)
+        if bodies is None:
+            return None
+        numbers = range(first_sequence, first_sequence + count) if first_sequence else repeat(0, count)
+        opening = b"".join((_HEAD, self.consumer, stem.lead))
+        fixed = len(opening) + 2 * 8 + len(stem.before_time) + 8 + len(stem.behind_time) + 4 + len(stem.behind_body) + 4
+        sizes = list(map(len, bodies))
+        openings = {size: i32(fixed + size) + opening for size in set(sizes)}
+        times = {time_ms: stem.before_time + i64(time_ms) + stem.behind_time for time_ms in set(own.times_ms)}
+        parts = [stem.behind_body + b"\0\0\0\0"] * (6 * count)
+        parts[::6] = map(openings.__getitem__, sizes)
+        parts[1::6] = map(_TWO_NUMBERS.pack, own.numbers, numbers)
+        parts[2::6] = map(times.__getitem__, own.times_ms)
+        parts[3::6] = map(i32, sizes)
+        parts[4::6] = bodies
+        fixed += 4
+        if len(openings) == 1:
+            whole = fixed + sizes[0]
+            return EncodedRun(b"".join(parts), range(whole, count * whole + 1, whole))
+        return EncodedRun(b"".join(parts), list(accumulate(map(add, sizes, repeat(fixed)))))
 
     def _frame(
         self, destination: Destination, common: CommonProperties, properties: Properties, payload: bytes,
@@ -67,7 +115,7 @@ class OpenWireDialect(PlainDialect, frozen=True):
             destination = Destination(Type.TOPIC, self.shown_as)
         if self.offsets and sequence:
             told = {OFFSET: sequence, **(told or {})}
-        if properties.native is not None and properties.user:  # else they are among the headers
+        if _is_told(properties):  # else they are among the headers
             said = {name: text for name, text in properties.user if name.startswith(TOLD)}
             told = {**said, **(told or {})} if said else told
         if told:
@@ -129,6 +177,11 @@ class OpenWireDialect(PlainDialect, frozen=True):
 
     def redelivered(self, frame: bytes) -> bytes:
         return frame[:-4] + i32(1)
+
+
+def _is_told(properties: Properties) -> bool:
+    """Tells whether the broker may have said something of a record that is not among its headers."""
+    return properties.native is not None and any(name.startswith(TOLD) for name, _ in properties.user)
 
 
 def common_of(record: Run | Record) -> CommonProperties:

@@ -119,11 +119,13 @@ Object = (
 class ObjectCache:
     """The objects that a client has numbered."""
 
-    __slots__ = ("_known", "size")
+    __slots__ = ("_known", "changes", "size")
 
     def __init__(self) -> None:
         self.size = 0
         """Bytes that the objects take up, about."""
+        self.changes = 0
+        """How often an object was numbered."""
         self._known: dict[int, tuple[Object | None, int]] = {}
 
     def get(self, number: int) -> Object | None:
@@ -140,18 +142,21 @@ class ObjectCache:
         if self.size > CACHE_BYTES_MAX:
             raise malformed(f"has objects of more than {CACHE_BYTES_MAX} bytes remembered")
         self._known[number] = known, size
+        self.changes += 1
 
 
 class FrameReader(OpenWireReader):
-    """Reads one frame, with the objects in it. ``cache`` None: the client has no cache."""
+    """Reads one frame, with the objects in it. ``cache`` None: the client has no cache. ``places``: where the parts are
+    that differ between frames of one kind (alike.py)."""
 
-    __slots__ = ("cache", "tails", "version")
+    __slots__ = ("cache", "places", "tails", "version")
 
     def __init__(self, data: bytes, pos: int, end: int, version: int, cache: ObjectCache | None,
                  tails: dict[bytes, tuple[bool, str | None]] | None = None) -> None:  # fmt: skip
         super().__init__(data, pos, end)
         self.version = version
         self.cache = cache
+        self.places: list[int] = []
         self.tails: dict[bytes, tuple[bool, str | None]] = {} if tails is None else tails
         """Ends of messages that were read lately (messages.py)."""
 
@@ -199,6 +204,7 @@ class FrameReader(OpenWireReader):
         producer = self.cached(what)
         if not isinstance(producer, ProducerId):
             raise malformed(f"has no producer in its {what}")
+        self.places.append(self.pos)
         return MessageId(text, producer, self.i64(what), self.i64(what))
 
     def objects(self, what: str) -> None:

@@ -14,12 +14,16 @@ What JMS has and the others have not is in headers: ``JMSXGroupID`` and ``JMSXGr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
+
+import msgspec
 
 from headway.core.message import Properties
 from headway.wire.codecs import queue_form
 from headway.wire.common import KEPT, Address, CommonProperties
+from headway.wire.numbered import Numbering
 from headway.wire.openwire.bodies import (
     BYTES,
     TEXT,
@@ -67,6 +71,9 @@ PROPERTIES_BYTES_MAX = 128 * 1024
 """A million properties would take a second to read."""
 SHARE_BYTES, INFLATED_SHARE_BYTES = 512, 2048
 """So many bytes of properties, or that an inflated body has grown by, take the time of one item."""
+NUMBERINGS_MAX = 8
+STEMS_MAX = 8
+"""So many forms of a numbering's messages are remembered."""
 RECENT_MAX = 2048
 RECENT_BYTES_MAX = 1024
 SIZE_MIN = 1024
@@ -77,7 +84,28 @@ OWN_ID = "ID:headway"
 
 class _Recent(dict[bytes, CommonProperties]):
     """Properties of messages that came lately, by what queues and the journal keep of them: most are written for
-    consumers soon, and need not be read back for that."""
+    consumers soon, and need not be read back for that. Those of producers that say the same of all their messages are
+    known by their numberings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numberings: list[Numbering] = []
+
+    def note(self, numbering: Numbering) -> None:
+        """Remembers a numbering."""
+        if numbering not in self._numberings:
+            self._numberings = [numbering, *self._numberings[: NUMBERINGS_MAX - 1]]
+
+    def numbered(self, native: bytes) -> tuple[Numbering, int, int] | None:
+        """Returns the numbering of properties, with their number and time; None: none is known."""
+        for place, numbering in enumerate(self._numberings):
+            found = numbering.read(native)
+            if found is not None:
+                if place:
+                    self._numberings.remove(numbering)
+                    self._numberings.insert(0, numbering)
+                return numbering, *found
+        return None
 
     def remember(self, properties: Properties, common: CommonProperties) -> None:
         native = properties.native
@@ -87,7 +115,14 @@ class _Recent(dict[bytes, CommonProperties]):
             self[native] = common
 
     def of(self, properties: Properties) -> CommonProperties:
-        found = self.get(properties.native) if properties.native is not None else None
+        native = properties.native
+        if native is None:
+            return queue_form().read_common(properties)
+        found = self.get(native)
+        if found is None and (known := self.numbered(native)) is not None:
+            numbering, number, time_ms = known
+            message_id = f"{numbering.stem}{number}"
+            return msgspec.structs.replace(numbering.common, message_id=message_id, timestamp_ms=time_ms or None)
         return queue_form().read_common(properties) if found is None else found
 
 
@@ -143,9 +178,15 @@ def read_message(r: FrameReader, kind: int, bytes_max: int) -> Message:
     if transaction is not None and not isinstance(transaction, LocalTransactionId):
         raise malformed("belongs to a distributed transaction, and there are none")
     group, group_sequence, correlation = r.text("group"), r.i32("group"), r.text("correlation id")
-    persistent, expires_ms, priority = r.flag("flags"), r.i64("expiration"), r.u8("priority")
-    reply_to, timestamp_ms, type_text = r.nested("reply address"), r.i64("timestamp"), r.text("type")
-    content, marshalled = r.binary("body"), r.binary("properties")
+    persistent, places = r.flag("flags"), r.places
+    places.append(r.pos)
+    expires_ms, priority, reply_to = r.i64("expiration"), r.u8("priority"), r.nested("reply address")
+    places.append(r.pos)
+    timestamp_ms, type_text = r.i64("timestamp"), r.text("type")
+    places.append(r.pos)
+    content = r.binary("body")
+    places.append(r.pos)
+    marshalled = r.binary("properties")
     if marshalled and len(marshalled) > PROPERTIES_BYTES_MAX:
         raise malformed(f"has {len(marshalled)} bytes of properties (at most {PROPERTIES_BYTES_MAX})")
     compressed, user_id = _read_tail(r)
@@ -222,6 +263,18 @@ class WrittenMessage(NamedTuple):
     rest: bytes
 
 
+class WrittenStem(NamedTuple):
+    """The parts that are the same in all messages of a numbering (wire/numbered.py), for consumers. Between them are
+    the producer's number and the broker's, the time, the body with its size."""
+
+    kind: Type
+    lead: bytes
+    """The bytes from the delivery's destination on."""
+    before_time: bytes
+    behind_time: bytes
+    behind_body: bytes
+
+
 def write_message(
     destination: Destination, common: CommonProperties, properties: Properties, payload: bytes, own_id: MessageId,
     form: Form, structure: bytes = ABSENT,
@@ -230,39 +283,88 @@ def write_message(
     time that the publisher gave. ``structure``: an object that it carries."""
     kind = kind_of(common.content_type, common.content_encoding, properties.payload_format)
     content = write_content(kind, payload, common.content_type, common.content_encoding)
-    headers = common.headers
+    message_id = own_id if common.message_id is None else parse_message_id(common.message_id, own_id)
+    timestamp_ms = common.timestamp_ms or 0
+    expires_ms = timestamp_ms + common.expiration_ms if common.expiration_ms and timestamp_ms else 0
+    before_time, behind_time, behind_body = _around(common, expires_ms, form, structure, compressed=content.compressed)
+    lead = _lead(content.kind, destination, message_id, form) + i64(message_id.sequence)
+    rest = b"".join((before_time, i64(timestamp_ms), behind_time, optional_binary(content.raw), behind_body))
+    return WrittenMessage(lead, rest)
+
+
+def stem_of(numbering: Numbering, destination: Destination, form: Form) -> WrittenStem | None:
+    """Returns what is the same in all messages of a numbering. None: there is more that differs."""
+    known, key = numbering.written, ("openwire", form, destination)
+    if key not in known:
+        if len(known) >= STEMS_MAX:
+            known.clear()
+        known[key] = _write_stem(numbering, destination, form)
+    stem: WrittenStem | None = known[key]
+    return stem
+
+
+def _write_stem(numbering: Numbering, destination: Destination, form: Form) -> WrittenStem | None:
+    common, producer = numbering.common, _producer(numbering.stem.removesuffix(":"))
+    if producer is None or common.expiration_ms:
+        return None
+    kind = kind_of(common.content_type, common.content_encoding, None)
+    compressed = write_content(kind, b"-", common.content_type, common.content_encoding).compressed
+    before_time, behind_time, behind_body = _around(common, 0, form, ABSENT, compressed=compressed)
+    lead = write_cached(destination, form) + _lead(kind, destination, MessageId(None, producer, 0), form)
+    return WrittenStem(kind, lead, before_time, behind_time + b"\1", behind_body)
+
+
+def write_bodies(kind: Type, payloads: Sequence[bytes]) -> Sequence[bytes] | None:
+    """Returns payloads as bodies of messages of this type. None: one of them is no body of that type, or none."""
+    if not all(payloads):
+        return None
+    if kind is not Type.TEXT_MESSAGE:
+        return payloads
+    if not all(payload.isascii() and b"\0" not in payload for payload in payloads):
+        contents = [write_content(kind, payload, None, None) for payload in payloads]
+        return [raw or b"" for _, raw, _ in contents] if all(one.kind is kind for one in contents) else None
+    return [i32(len(payload)) + payload for payload in payloads]
+
+
+def _lead(kind: Type, destination: Destination, message_id: MessageId, form: Form) -> bytes:
+    """Writes a message up to the producer's number."""
+    nothing = write_cached(None, form)
+    return b"".join((
+        bytes((1, kind)), b"\0\0\0\0\0", write_cached(message_id.producer, form),
+        write_cached(destination, form), nothing, nothing, b"\1", _id_lead(message_id, form),
+    ))  # fmt: skip
+
+
+def _around(
+    common: CommonProperties, expires_ms: int, form: Form, structure: bytes, *, compressed: bool
+) -> tuple[bytes, bytes, bytes]:
+    """Writes what stands between the message's numbers and its time, between this and the body, and behind that."""
+    headers, nothing = common.headers, write_cached(None, form)
     group, group_sequence, temporary = headers.get(GROUP), headers.get(GROUP_SEQUENCE), DESTINATION_KIND in headers
     kept = [name for name in headers if (name.startswith(KEPT) and name != TYPES) or name in _GROUP_HEADERS]
     if kept:
         headers = {name: value for name, value in headers.items() if name not in kept}
-    message_id = own_id if common.message_id is None else parse_message_id(common.message_id, own_id)
-    timestamp_ms = common.timestamp_ms or 0
-    expires_ms = timestamp_ms + common.expiration_ms if common.expiration_ms and timestamp_ms else 0
-    nothing = write_cached(None, form)
-    lead = b"".join((
-        bytes((1, content.kind)), b"\0\0\0\0\0", write_cached(message_id.producer, form),
-        write_cached(destination, form), nothing, nothing, b"\1", _id_lead(message_id, form),
-    ))  # fmt: skip
-    rest = b"".join((
+    before_time = b"".join((
         nothing,
         optional_text(None if group is None else str(group)),
         i32(group_sequence) if isinstance(group_sequence, int) and abs(group_sequence) < 2**31 else i32(0),
         optional_text(common.correlation_id), flag(common.persistent), i64(expires_ms),
         bytes((min(9, PRIORITY if common.priority is None else common.priority),)),
-        _reply_to(common.reply_to, temporary), i64(timestamp_ms), optional_text(common.type),
-        optional_binary(content.raw), optional_binary(write_headers(headers)), structure, nothing,
-        flag(content.compressed), b"\0\0\0\0" b"\0" b"\0\0\0\0\0\0\0\0",
+        _reply_to(common.reply_to, temporary),
+    ))  # fmt: skip
+    behind_body = b"".join((
+        optional_binary(write_headers(headers)), structure, nothing,
+        flag(compressed), b"\0\0\0\0" b"\0" b"\0\0\0\0\0\0\0\0",
         optional_text(common.user_id), b"\0\0\0" b"\0\0\0\0\0\0\0\0" b"\0\0\0\0\0\0\0\0",
         b"\0" if form.version >= 10 else b"",
     ))  # fmt: skip
-    return WrittenMessage(lead, rest)
+    return before_time, optional_text(common.type), behind_body
 
 
 def _id_lead(message_id: MessageId, form: Form) -> bytes:
-    """Writes an id up to the broker's number, which ends it."""
+    """Writes an id up to its two numbers, which end it."""
     text = optional_text(message_id.text) if form.version >= 10 else b""
-    kind = bytes((Type.MESSAGE_ID,))
-    return kind + text + write_cached(message_id.producer, form) + i64(message_id.sequence)
+    return bytes((Type.MESSAGE_ID,)) + text + write_cached(message_id.producer, form)
 
 
 def parse_message_id(text: str, own_id: MessageId) -> MessageId:

@@ -1,0 +1,1 @@
+"""One subscriber stops reading."""

@@ -1,0 +1,1 @@
+"""The form in which queues keep messages of other protocols."""

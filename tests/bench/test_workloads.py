@@ -15,6 +15,7 @@ from bench.peers.every import EVERY as PEERS
 from bench.peers.peer import Instance, Peer, start
 from bench.rounds import Step, perform, steps
 from bench.workloads.every import EVERY as WORKLOADS
+from tests.bench.copied import Copied
 from tests.interop.waiting import until
 
 from bench import isolation
@@ -36,6 +37,12 @@ def measured(step: Step) -> dict[str, Any]:
     return figures
 
 
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.peers.peer.RunningProcess", Copied)
+
+
+@pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize("step", PLAN, ids=lambda step: f"{step.workload.name}-{step.case.name}-{step.peer.name}")
 def test_a_tiny_run_measures_something(step: Step) -> None:
     figures = measured(step)

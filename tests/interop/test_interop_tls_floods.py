@@ -137,7 +137,7 @@ def test_a_client_that_dies_right_behind_some_bytes_is_noticed(
         house.broker.signal(signal.SIGSTOP)
     sock = socket.create_connection(("127.0.0.1", house.port()))
     if accepted:
-        until(lambda: files_of(house) > files, what="it is accepted")
+        until(lambda: counts(house)[0] == 1, what="it is accepted")
         house.broker.signal(signal.SIGSTOP)
     sock.sendall(said[:100])
     cut(sock)

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -63,7 +63,7 @@ def run_seed(kind: type[World], seed: int, steps: int) -> None:
     _runs[kind] += 1
 
 
-def counts_so_far(kind: type[World], seeds: range, steps: int) -> Counter[str]:
+def counts_so_far(kind: type[World], seeds: Sequence[int], steps: int) -> Counter[str]:
     """What happened in the seeds that ran before in this process, if they are as many as these; else in these."""
     return _seen[kind] if _runs[kind] >= len(seeds) else counts_of(kind, seeds, steps)
 

@@ -198,6 +198,22 @@ def test_who_lags_is_conflated_by_a_reload() -> None:
     assert conflated(stage, client, 40)
 
 
+def test_what_waited_before_the_topic_was_there_is_not_left_out_for_it() -> None:
+    """Its state knows none of these records, and 38 of them were left out for nothing newer."""
+    stage = Stage()
+    client, publisher = stage.consumer("c", "quotes/#", reads=STUCK, buffer=300), stage.client("p")
+    for number in range(40):
+        publisher.publish("quotes/a", number, key="ab"[number >= 20])
+        stage.turn()
+    reload(stage, QUOTES)
+    publisher.publish("quotes/a", 40, key="c")
+    stage.run(30)
+    client.reads = float("inf")
+    stage.run(30)
+    assert client.numbers == list(range(41))
+    assert conflated(stage, client, 50)
+
+
 def test_a_policy_that_conflates_goes_on_where_a_reload_ends_it() -> None:
     stage = Stage(PLAIN + CONFLATES)
     client, publisher = stage.consumer("c", "quotes/#", reads=STUCK, buffer=300), stage.client("p")

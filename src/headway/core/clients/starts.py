@@ -220,7 +220,8 @@ class Starts:
         if state is None and not wanted:
             return  # the rules that need it are for topics with a state only
         if state is None:
-            state = State(filter, compile_key(options.key or "topic"), subscription.session.pool)
+            pool, since = subscription.session.pool, self._registry.sequence
+            state = State(filter, compile_key(options.key or "topic"), pool, since_sequence=since)
             self._registry.router.add_state(state)
         state.readers += 1
         subscription.conflation.state = state
@@ -271,6 +272,11 @@ class Starts:
             conflation.every_s, conflation.by_topic = wanted
             stop(subscription.clock)
             self.give_state(subscription)
+            if not conflation.covers(subscription):  # the state is younger than what waits, and would leave that out
+                conflation.every_s, conflation.by_topic = None, ""
+                self._wait_anew(subscription, now)
+                self._try_again(subscription, now)
+                return True
             self.conflate(subscription, now)
         self._wait_anew(subscription, now)
         return True

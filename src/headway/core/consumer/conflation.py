@@ -62,6 +62,11 @@ class Conflation:
     def _become(self, mode: Mode) -> None:
         self.mode = moved(MOVES, self.mode, mode)
 
+    def covers(self, subscription: Subscription) -> bool:
+        """Tells whether the state has what waits, or something newer of the same keys: it may be younger than that."""
+        waits = subscription.cursor.unsent_sequence()
+        return self.state is not None and (not waits or waits > self.state.since_sequence)
+
     # -- moves ------------------------------------------------------------------------------------------------------
 
     def start(self, subscription: Subscription, now: float, upto: int) -> None:

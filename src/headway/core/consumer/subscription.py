@@ -271,9 +271,11 @@ class Subscription:
 
     @property
     def keyed(self) -> bool:
-        """Tells whether the latest record per key of its topics is kept for all, and it is not owed every record."""
+        """Tells whether the latest record per key of what waits is kept for all, and it is not owed every record."""
         state, reader = self.conflation.state, self.reader
-        return state is not None and state.declared and not (self.durable or reader.queue or reader.reads_itself)
+        if state is None or not state.declared or self.durable or reader.queue or reader.reads_itself:
+            return False
+        return self.conflating or self.conflation.covers(self)
 
     @property
     def prefetch(self) -> int:

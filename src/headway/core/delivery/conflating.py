@@ -7,8 +7,8 @@ from headway.core.delivery.half_sent import free_cursor
 
 
 def start_conflating(subscription: Subscription, now: float, *, upto: int = 0) -> None:
-    """Conflates the consumer from now on, if there is a state to read. Records up to ``upto`` are left out."""
-    if subscription.conflating or subscription.conflation.state is None:
+    """Conflates the consumer from now on, if a state has what waits. Records up to ``upto`` are left out."""
+    if subscription.conflating or not subscription.conflation.covers(subscription):
         return
     free_cursor(subscription)
     subscription.conflation.start(subscription, now, upto)
@@ -17,7 +17,9 @@ def start_conflating(subscription: Subscription, now: float, *, upto: int = 0) -
 def conflate_once(subscription: Subscription) -> None:
     """Conflates the records that wait now, unless the consumer still reads a backfill."""
     conflation = subscription.conflation
-    if conflation.state is None or subscription.backfill is not None or not subscription.cursor.lag_records:
+    if not conflation.covers(subscription) or subscription.backfill is not None:
+        return
+    if not subscription.cursor.lag_records:
         return
     free_cursor(subscription)
     conflation.once(subscription)

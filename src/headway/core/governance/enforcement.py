@@ -56,6 +56,8 @@ class Enforcer:
     def go_on(self, subscription: Subscription, action: Action, now: float) -> None:
         """Carries out a lasting action again, at each look while its rule is active: more records may have come."""
         match action.kind:
+            case ActionKind.CONFLATE:
+                start_conflating(subscription, now)  # what waited at first may have been older than its state
             case ActionKind.DISCARD:
                 discard(subscription, action, self._registry, now)
             case ActionKind.OFFLINE:

@@ -43,7 +43,10 @@ class NewPolicies:
         registry = self._registry
         state = registry.router.declared_state(terms.filter, terms.key)
         if state is None:
-            state = State(terms.filter, compile_key(terms.key), registry.pools[""], declared=True)
+            since = registry.sequence
+            state = State(
+                terms.filter, compile_key(terms.key), registry.pools[""], since_sequence=since, declared=True
+            )  # fmt: skip
             registry.router.add_state(state)
         elif self._stands(terms):
             return

@@ -68,8 +68,12 @@ class WholeReader(Protocol):
 class State:
     """The latest record per (topic, key) of the topics that match ``filter``."""
 
-    def __init__(self, filter: str, key: KeyExtractor, pool: Pool, *, declared: bool = False) -> None:
+    def __init__(
+        self, filter: str, key: KeyExtractor, pool: Pool, *, since_sequence: int = 0, declared: bool = False
+    ) -> None:
         self.filter = filter
+        self.since_sequence = since_sequence
+        """It has the latest of each key of the records after this one."""
         self.key = key
         self.key_of = key.of
         self.by_topic = key.text == "topic"

@@ -60,6 +60,8 @@ class Operating:
         if not sample.lag_records:
             raise _not_possible("nothing waits for it")
         self._give_state(subscription)
+        if not subscription.conflation.covers(subscription):
+            raise _not_possible("some of what waits is older than its [[topic]], which does not have it")
         conflate_once(subscription)
         self._governor.watchlist.add(subscription)
         text = f"given the latest record per key, in the place of {waiting(sample)} that waited, by {who}"

@@ -26,7 +26,7 @@ from headway.core.base import Reason, Refused
 from headway.core.consumer import QueueMember, Subscription, Waiting
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
-from headway.core.queue.groups import RESERVED_EACH, Groups, Reserved, Share
+from headway.core.queue.groups import Groups, Reserved, Share
 from headway.core.queue.picker import Picker
 from headway.core.queue.places import FoundRecord, Key, RequeuedRecord, StandingRecord, place_in_chunk
 from headway.core.routing import Overdue
@@ -160,6 +160,11 @@ class Picking:
         picker = self._of.get(member)
         return picker if picker is not None and picker.looks else None
 
+    def may_find(self, member: Subscription) -> bool:
+        """Tells whether there are records that nobody looked at for a member that has a picker."""
+        again = self.groups is not None and self.groups.of(member).again_from is not None
+        return again or self._of[member].may_find
+
     def nobody_wants(self, chunk: Chunk, members: list[Subscription] | None) -> bool:
         """Tells whether all pickers have looked at what stands in the chunk, and found nothing in it that still waits
         for a member. ``members``: those whose pickers count (None: all)."""
@@ -239,8 +244,8 @@ class Picking:
         return found is not None and picker.selects(found)
 
     def _note(self, record: RequeuedRecord, again: bool) -> None:
-        """Notes that a record was requeued. It may have been passed over while it stood: then it is looked at again."""
-        again = again or (self.groups is not None and self.groups.passed > 0)
+        """Notes that a record was requeued. If it was passed over while it stood, it is looked at again."""
+        again = again or (self.groups is not None and self.groups.passed > 0 and record.key not in self._found)
         for picker in self.pickers.values():
             if picker.looks:
                 picker.note(record.place, again=again)
@@ -295,7 +300,7 @@ class Picking:
                 hungry.pop()
             return True
 
-        picker.look(work, until, enough, max(firsts, default=None))
+        picker.look(work, until, enough, min(firsts, default=None))
 
     def _look_again_for(self, owner: Subscription, picker: Picker, groups: Groups, work: Overdue, until: int) -> None:
         """Looks for messages that were passed over for an owner, if it has taken what was reserved for it."""
@@ -305,16 +310,24 @@ class Picking:
         end = max(one.looked_upto for one in self.pickers.values())
         key, before = mine.again_from, len(mine.wanted)
         self._again_for = owner
-        while key is not None and len(mine.wanted) < before + RESERVED_EACH and work.left > until:
+        while key is not None and not mine.has_enough(before) and work.left > until:
             one = self._backlog.standing.next(*key)
             if one is None or one.key >= end:
                 key = None
             else:
                 if one.key not in self._found:
                     picker.look_at(one, work)
+                    self._find_for_others(one, work)
                 key = one.key[0], one.key[1] + 1
         self._again_for = None
         groups.looked_again(owner, key)
+
+    def _find_for_others(self, one: StandingRecord, work: Overdue) -> None:
+        """Has those pickers find a record that passed it over before."""
+        record = self._found.get(one.key)
+        for picker in self.pickers.values() if record is not None else ():
+            if record is not None and picker not in record.finders and one.key < picker.looked_upto:
+                picker.look_at(one, work)
 
     def next_for(self, member: Subscription) -> Offer | None:
         """Returns the next record for a member; None: nothing was found for it, or its picker has to look first."""

@@ -226,7 +226,7 @@ class World:
                 if taker.slow and not was and not taker.subscription.session.ended:
                     self.count("slow")
                     looks = truth.queue.picking.of(taker.subscription) is not None
-                    waits = truth.for_taker(taker) if looks else list(truth.waiting())
+                    waits = truth.for_taker(taker, returning=True) if looks else truth.queue.backlog.has_more
                     assert waits, f"{taker.name} is called slow, and nothing waits for it"
 
     # -- steps ------------------------------------------------------------------------------------------------------

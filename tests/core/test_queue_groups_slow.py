@@ -3,11 +3,14 @@ what an owner leaves comes in its old order."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner
 from tests.core.test_queue_groups import check, put
 
 from headway.core.queue import dispatch, groups
+from headway.core.queue.picker import Picker
 from headway.core.telemetry.accounts import account
 
 
@@ -248,3 +251,30 @@ def test_a_message_that_was_dropped_ends_no_group(stage: QueueStage, monkeypatch
     red.ack(*red.ids())
     stage.run(1)
     assert (red.numbers, other.numbers) == ([1, 3], [])
+
+
+def test_the_ends_of_many_groups_have_nobody_look_through_the_queue_again(
+    stage: QueueStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look_at = [0], Picker.look_at
+
+    def count(self: Picker, *args: Any) -> None:
+        looks[0] += 1
+        look_at(self, *args)
+
+    monkeypatch.setattr(Picker, "look_at", count)
+    publisher, slow, other = owner(stage), stage.peer("slow"), stage.peer("other")
+    slow.consume("q", 30, acks=False)
+    for number in range(30):
+        put(publisher, range(number, number + 1), f"group {number}")
+    stage.run(1)
+    other.consume("q")
+    for number in range(30, 330):
+        put(publisher, range(number, number + 1), f"group {number % 30}", 1 if number < 300 else -1)
+    stage.run(1)
+    assert (len(slow.numbers), other.numbers) == (30, [])
+    while len(slow.numbers) < 330:
+        slow.ack(slow.ids()[0])
+        stage.turn()
+    assert slow.numbers == [*range(330)]
+    assert looks[0] < 3 * 330

@@ -153,7 +153,7 @@ class Picker:
         """The place from which on it has looked at nothing that stands."""
         return self._order, self._number
 
-    def has_enough(self, reserved: int) -> bool:
+    def has_enough(self, reserved: int = 0) -> bool:
         """Tells whether it found enough for a member for which so many are reserved."""
         return len(self.free) + reserved >= FOUND_ENOUGH
 

@@ -284,14 +284,16 @@ class Picking:
 
     def look(self, picker: Picker, ready: list[Subscription], work: Overdue, until: int) -> None:
         """Lets a picker look for its members that are ready, until there is enough for each of them."""
-        groups = self.groups
-        firsts = [] if (first := picker.free.first()) is None else [first.place]
+        groups, first = self.groups, picker.free.first()
+        if groups is None:
+            picker.look(work, until, picker.has_enough, None if first is None else first.place)
+            return
+        firsts = [] if first is None else [first.place]
         hungry = list(ready)
-        if groups is not None:
-            for member in ready:
-                self._look_again_for(member, picker, groups, work, until)
-                if (first := groups.of(member).wanted.first()) is not None:
-                    firsts.append(first.place)
+        for member in ready:
+            self._look_again_for(member, picker, groups, work, until)
+            if (first := groups.of(member).wanted.first()) is not None:
+                firsts.append(first.place)
 
         def enough() -> bool:
             while hungry:

@@ -9,7 +9,7 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner
 from tests.core.test_queue_groups import check, put
 
-from headway.core.queue import dispatch, groups
+from headway.core.queue import dispatch, groups, picking
 from headway.core.queue.picker import Picker
 from headway.core.telemetry.accounts import account
 
@@ -278,3 +278,28 @@ def test_the_ends_of_many_groups_have_nobody_look_through_the_queue_again(
         stage.turn()
     assert slow.numbers == [*range(330)]
     assert looks[0] < 3 * 330
+
+
+def test_an_owner_behind_many_that_are_stuck_gets_what_is_its(
+    stage: QueueStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So few of its queue's consumers are asked in a round."""
+    monkeypatch.setattr(dispatch, "ROUND_MEMBERS", 2)
+    monkeypatch.setattr(picking, "RESERVED_FOR", 2)
+    publisher = owner(stage)
+    stuck = [stage.peer(f"stuck {number}") for number in range(6)]
+    for number, peer in enumerate(stuck):
+        peer.consume("q", 1, acks=False)
+        put(publisher, range(number, number + 1), f"group {number}")
+        stage.run(0.1)
+    last = stage.peer("last")
+    last.consume("q", 5, acks=False)
+    put(publisher, range(6, 7), "a")
+    stage.run(0.1)
+    for number in range(4):
+        stage.peer(f"idle {number}").consume("q")
+    for number in range(6):
+        put(publisher, range(10 + number, 11 + number), f"group {number}")
+    put(publisher, range(20, 22), "a")
+    stage.run(0.1)
+    assert last.numbers == [6, 20, 21]

@@ -127,6 +127,8 @@ class Groups:
         """The records that were found of groups without an owner."""
         self.reserved: dict[Subscription, Reserved] = {}
         """For each owner, if something is reserved for it or was passed over."""
+        self.to_ask: dict[Subscription, None] = {}
+        """The owners for which something is reserved and that may have room. Others may be among them."""
         self.passed = 0
         """The number of groups of which messages were passed over."""
         self._count = 0
@@ -167,6 +169,7 @@ class Groups:
         for name in self._of.pop(member, ()):
             del self._owners[name]
         mine = self.reserved.pop(member, None)
+        self.to_ask.pop(member, None)
         if mine is None:
             return None
         for records in mine.by_group.values():
@@ -179,7 +182,7 @@ class Groups:
         return _first(*[self.leave(member) for member in list(self._of)])
 
     def clear(self) -> None:
-        for table in (self._owners, self._of, self._free, self.reserved):
+        for table in (self._owners, self._of, self._free, self.reserved, self.to_ask):
             table.clear()
         self._count = self.passed = 0
 
@@ -252,6 +255,7 @@ class Groups:
         self._count += 1
         if wanted:
             mine.wanted.put(record)
+            self.to_ask[owner] = None
 
     def gone(self, record: FoundRecord) -> None:
         """Notes that a record of a group waits no more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.consumer import Subscription
 from headway.core.delivery import record_at
@@ -37,6 +37,16 @@ BYTES_A_UNIT = 4096
 
 OnFound = Callable[["Picker", RequeuedRecord | StandingRecord, FoundRecord], None]
 """Is told what a picker found."""
+
+
+class Offer(NamedTuple):
+    """A record that a member is to get."""
+
+    found: RequeuedRecord | StandingRecord
+    group: str | None
+    closes: bool
+    first: bool
+    """Set if it is the first of its group that the member gets."""
 
 
 class Picker:

@@ -20,32 +20,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
-from typing import NamedTuple
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import QueueMember, Subscription, Waiting
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.groups import Groups, Reserved, Share
-from headway.core.queue.picker import Picker
+from headway.core.queue.picker import Offer, Picker
 from headway.core.queue.places import FoundRecord, Key, RequeuedRecord, StandingRecord, place_in_chunk
+from headway.core.queue.writing import has_room
 from headway.core.routing import Overdue
 from headway.core.selector import BadSelector, Selector, compile_selector
 
 SELECTORS_MAX = 64
 """The number of distinct selectors of one queue."""
 RESERVED_FOR = 256
-"""So many members for which something is reserved are asked first."""
-
-
-class Offer(NamedTuple):
-    """A record that a member is to get."""
-
-    found: RequeuedRecord | StandingRecord
-    group: str | None
-    closes: bool
-    first: bool
-    """Set if it is the first of its group that the member gets."""
+"""So many members for which something is reserved come first."""
+ASKED_MAX = 1024
+"""So many members are asked whether they have room for what is reserved."""
 
 
 class Picking:
@@ -365,12 +357,19 @@ class Picking:
         """Returns how many records are reserved for a member."""
         return 0 if self.groups is None else len(self.groups.of(member).wanted)
 
-    def with_reserved(self, picker: Picker) -> list[Subscription]:
-        """Returns some members of a picker for which something is reserved."""
-        if self.groups is None:
-            return []
-        some = islice(self.groups.reserved, RESERVED_FOR)
-        return [member for member in some if member in picker.ring]
+    def with_reserved(self, picker: Picker, now: float) -> list[Subscription]:
+        """Returns some members of a picker that have room and for which something is reserved."""
+        found: list[Subscription] = []
+        to_ask = {} if self.groups is None else self.groups.to_ask
+        for member in list(islice(to_ask, ASKED_MAX)):
+            if self._of[member] is not picker:
+                continue
+            del to_ask[member]
+            if self.reserved_for(member) and self.offers(member):
+                to_ask[member] = None  # others come first next time
+                if len(found) < RESERVED_FOR and has_room(member, now):
+                    found.append(member)
+        return found
 
     # -- turns ------------------------------------------------------------------------------------------------------
 
@@ -385,6 +384,8 @@ class Picking:
     def offer_again(self, member: Subscription) -> None:
         """Offers records to a member that was set aside."""
         self._of[member].ring[member] = None
+        if self.groups is not None:
+            self.groups.to_ask[member] = None
 
     def offers(self, member: Subscription) -> bool:
         """Tells whether records are offered to a member."""

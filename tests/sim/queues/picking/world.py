@@ -27,7 +27,7 @@ from headway.core.log.pool import Pool
 from headway.core.message.record import Properties
 from headway.core.policy.flap import FlapControl
 from headway.core.policy.policy import parse_policy
-from headway.core.queue import dispatch, groups, picker
+from headway.core.queue import dispatch, groups, picker, picking
 from headway.core.routing import overdue
 from headway.core.routing.bindings import Binding, Destination
 from headway.core.routing.exchange import Exchange
@@ -75,6 +75,7 @@ class World:
         rng = self.rng
         lane.CHUNK_BYTES = rng.choice((300, 3000, 64 * 1024))
         dispatch.PORTION_RECORDS = rng.choice((1, 4, 32))
+        dispatch.ROUND_MEMBERS = picking.RESERVED_FOR = rng.choice((1, 256))
         dispatch.BATCH_BYTES = rng.choice((300, 64 * 1024))
         picker.FOUND_ENOUGH = rng.choice((1, 3, 64))
         picker.PASSED_AT_ONCE = rng.choice((1, 7, 64))

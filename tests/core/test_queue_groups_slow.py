@@ -298,8 +298,11 @@ def test_an_owner_behind_many_that_are_stuck_gets_what_is_its(
     stage.run(0.1)
     for number in range(4):
         stage.peer(f"idle {number}").consume("q")
+    put(publisher, range(7, 8), "a")
+    stage.run(0.1)
+    assert next(reversed(stage.queue("q").members)) is last.consumers[1, "q"], "it had its turn last"
     for number in range(6):
         put(publisher, range(10 + number, 11 + number), f"group {number}")
     put(publisher, range(20, 22), "a")
     stage.run(0.1)
-    assert last.numbers == [6, 20, 21]
+    assert last.numbers == [6, 7, 20, 21]

@@ -221,6 +221,7 @@ class Groups:
         if wanted:
             self._note_passed(mine, group, key)
             mine.again_from = _first(key, mine.again_from)
+            self.to_ask[owner] = None
         else:
             name = self._name(group)
             self.passed += name not in mine.left_out
@@ -279,6 +280,11 @@ class Groups:
 
     def of(self, owner: Subscription) -> Reserved:
         return self.reserved.get(owner) or NOTHING_RESERVED
+
+    def waits_for(self, owner: Subscription) -> bool:
+        """Tells whether something waits, or may wait, for an owner."""
+        mine = self.of(owner)
+        return bool(mine.wanted) or mine.again_from is not None
 
     def looked_again(self, owner: Subscription, upto: Key | None) -> None:
         """Notes how far it was looked again for an owner; None: to the end."""

@@ -4,8 +4,7 @@ the queue, and what matches nobody holds up nobody.
 Theory of operation. Members with equal selectors share a *picker*: how far it has looked, and what it found. A picker
 looks at the records of the queue in their order, once each, and notes the places of those that match. When it comes to
 the end of what was passed, it has the queue's cursor pass some more, which stand from then on (standing.py). A picker
-of members that came later begins with the first one that stands. Members without a selector take the next record, as
-in any queue.
+of members that came later begins with the first one that stands. Members without a selector take the next record.
 
 - What was found is known once for the queue (places/found.py), and forgotten by all pickers when it waits no more.
 - A requeued record is looked at again by each picker, before all others: it may be before the place where they are. No
@@ -359,14 +358,15 @@ class Picking:
 
     def with_reserved(self, picker: Picker, now: float) -> list[Subscription]:
         """Returns some members of a picker that have room and for which something is reserved."""
-        found: list[Subscription] = []
-        to_ask = {} if self.groups is None else self.groups.to_ask
-        for member in list(islice(to_ask, ASKED_MAX)):
+        groups, found = self.groups, list[Subscription]()
+        if groups is None:
+            return found
+        for member in list(islice(groups.to_ask, ASKED_MAX)):
             if self._of[member] is not picker:
                 continue
-            del to_ask[member]
-            if self.reserved_for(member) and self.offers(member):
-                to_ask[member] = None  # others come first next time
+            del groups.to_ask[member]
+            if groups.waits_for(member) and self.offers(member):
+                groups.to_ask[member] = None  # others come first next time
                 if len(found) < RESERVED_FOR and has_room(member, now):
                     found.append(member)
         return found

@@ -3,11 +3,14 @@ what an owner leaves comes in its old order."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner
 from tests.core.test_queue_groups import check, put
 
-from headway.core.queue import dispatch, groups
+from headway.core.queue import dispatch, groups, picking
+from headway.core.queue.picker import Picker
 from headway.core.telemetry.accounts import account
 
 
@@ -248,3 +251,58 @@ def test_a_message_that_was_dropped_ends_no_group(stage: QueueStage, monkeypatch
     red.ack(*red.ids())
     stage.run(1)
     assert (red.numbers, other.numbers) == ([1, 3], [])
+
+
+def test_the_ends_of_many_groups_have_nobody_look_through_the_queue_again(
+    stage: QueueStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look_at = [0], Picker.look_at
+
+    def count(self: Picker, *args: Any) -> None:
+        looks[0] += 1
+        look_at(self, *args)
+
+    monkeypatch.setattr(Picker, "look_at", count)
+    publisher, slow, other = owner(stage), stage.peer("slow"), stage.peer("other")
+    slow.consume("q", 30, acks=False)
+    for number in range(30):
+        put(publisher, range(number, number + 1), f"group {number}")
+    stage.run(1)
+    other.consume("q")
+    for number in range(30, 330):
+        put(publisher, range(number, number + 1), f"group {number % 30}", 1 if number < 300 else -1)
+    stage.run(1)
+    assert (len(slow.numbers), other.numbers) == (30, [])
+    while len(slow.numbers) < 330:
+        slow.ack(slow.ids()[0])
+        stage.turn()
+    assert slow.numbers == [*range(330)]
+    assert looks[0] < 3 * 330
+
+
+def test_an_owner_behind_many_that_are_stuck_gets_what_is_its(
+    stage: QueueStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So few of its queue's consumers are asked in a round."""
+    monkeypatch.setattr(dispatch, "ROUND_MEMBERS", 2)
+    monkeypatch.setattr(picking, "RESERVED_FOR", 2)
+    publisher = owner(stage)
+    stuck = [stage.peer(f"stuck {number}") for number in range(6)]
+    for number, peer in enumerate(stuck):
+        peer.consume("q", 1, acks=False)
+        put(publisher, range(number, number + 1), f"group {number}")
+        stage.run(0.1)
+    last = stage.peer("last")
+    last.consume("q", 5, acks=False)
+    put(publisher, range(6, 7), "a")
+    stage.run(0.1)
+    for number in range(4):
+        stage.peer(f"idle {number}").consume("q")
+    put(publisher, range(7, 8), "a")
+    stage.run(0.1)
+    assert next(reversed(stage.queue("q").members)) is last.consumers[1, "q"], "it had its turn last"
+    for number in range(6):
+        put(publisher, range(10 + number, 11 + number), f"group {number}")
+    put(publisher, range(20, 22), "a")
+    stage.run(0.1)
+    assert last.numbers == [6, 7, 20, 21]

@@ -5,7 +5,7 @@ import pytest
 from headway.core.delivery import fanout
 from headway.core.delivery import rendering as delivery
 from headway.core.log import lane
-from headway.core.queue import dispatch, groups, picker
+from headway.core.queue import dispatch, groups, picker, picking
 from headway.core.routing import overdue
 
 
@@ -15,7 +15,8 @@ def real_sizes_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (lane, "CHUNK_BYTES"), (delivery, "BATCH_BYTES"), (fanout, "PUMP_BYTES"), (fanout, "VIEWS_MAX"),
         (dispatch, "BATCH_BYTES"), (dispatch, "PUMP_BYTES"), (dispatch, "PORTION_RECORDS"),
-        (overdue, "OVERDUE_WORK"), (picker, "FOUND_ENOUGH"), (picker, "PASSED_AT_ONCE"), (groups, "RESERVED_MAX"),
+        (overdue, "OVERDUE_WORK"), (dispatch, "ROUND_MEMBERS"), (picking, "RESERVED_FOR"), (picker, "FOUND_ENOUGH"),
+         (picker, "PASSED_AT_ONCE"), (groups, "RESERVED_MAX"),
         (groups, "RESERVED_EACH"), (groups, "GROUPS_MAX"), (groups, "BUCKETS"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name))

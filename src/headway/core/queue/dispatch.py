@@ -147,8 +147,7 @@ class Dispatch:
                     return
                 ready = self._members.ready(now, ROUND_MEMBERS, picker.ring)
                 if picking.groups is not None and not self._members.single:
-                    waited = [member for member in picking.with_reserved(picker) if has_room(member, now)]
-                    ready = list(dict.fromkeys(waited + ready))
+                    ready = list(dict.fromkeys(picking.with_reserved(picker, now) + ready))
                 left = returning.left
                 if ready and (self._serve(picker, ready, budget, part, now) or returning.left < left):  # it looked
                     picking.had_its_turn(picker)

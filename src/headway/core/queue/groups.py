@@ -45,7 +45,7 @@ WantedBy = Callable[[Subscription, FoundRecord], bool]
 class Reserved:
     """The messages that are reserved for one owner, and the places where more of them may stand."""
 
-    __slots__ = ("again_from", "by_group", "leaves_some", "passed", "wanted")
+    __slots__ = ("again_from", "by_group", "left_out", "passed", "wanted")
 
     def __init__(self) -> None:
         self.wanted = FoundHeap()
@@ -55,9 +55,9 @@ class Reserved:
         self.again_from: Key | None = None
         """The place from which on it is to be looked again for messages that were passed over."""
         self.passed: dict[GroupName, Key] = {}
-        """Groups of which messages were passed over, with the first place."""
-        self.leaves_some = False
-        """Set if messages that it does not want were passed over."""
+        """The groups of which such messages were passed over, with the last place."""
+        self.left_out: dict[GroupName, Key] = {}
+        """The groups of which messages were passed over that it does not want, with the first place."""
 
     @property
     def is_low(self) -> bool:
@@ -65,6 +65,10 @@ class Reserved:
         first = self.wanted.first()
         short = first is None or len(self.wanted) <= max(1, RESERVED_EACH // 2)
         return self.again_from is not None and (short or (first is not None and first.key >= self.again_from))
+
+    def has_enough(self, before: int) -> bool:
+        """Tells whether enough was reserved since there were so many."""
+        return len(self.wanted) >= before + RESERVED_EACH
 
 
 class Share:
@@ -123,6 +127,8 @@ class Groups:
         """The records that were found of groups without an owner."""
         self.reserved: dict[Subscription, Reserved] = {}
         """For each owner, if something is reserved for it or was passed over."""
+        self.to_ask: dict[Subscription, None] = {}
+        """The owners for which something is reserved and that may have room. Others may be among them."""
         self.passed = 0
         """The number of groups of which messages were passed over."""
         self._count = 0
@@ -152,30 +158,31 @@ class Groups:
         if mine is None:
             return None
         self._free_again(mine.by_group.pop(group, {}).values(), mine)
-        passed = mine.passed.pop(group, None)
-        self.passed -= passed is not None
+        last, left_out = mine.passed.pop(group, None), mine.left_out.pop(group, None)
+        self.passed -= (last is not None) + (left_out is not None)
+        more = mine.again_from is not None and last is not None and last >= mine.again_from
         self._forget_if_empty(owner, mine)
-        return passed
+        return _first(mine.again_from if more else None, left_out)
 
     def leave(self, member: Subscription) -> Key | None:
         """Takes all groups from a member that leaves, and what was reserved for it. Returns as ``close`` does."""
         for name in self._of.pop(member, ()):
             del self._owners[name]
         mine = self.reserved.pop(member, None)
+        self.to_ask.pop(member, None)
         if mine is None:
             return None
         for records in mine.by_group.values():
             self._free_again(records.values(), mine)
-        self.passed -= len(mine.passed)
-        return min(mine.passed.values(), default=None)
+        self.passed -= len(mine.passed) + len(mine.left_out)
+        return _first(mine.again_from, *mine.left_out.values())
 
     def leave_all(self) -> Key | None:
         """Takes all groups from all members. Returns as ``close`` does."""
-        places = [self.leave(member) for member in list(self._of)]
-        return min((place for place in places if place is not None), default=None)
+        return _first(*[self.leave(member) for member in list(self._of)])
 
     def clear(self) -> None:
-        for table in (self._owners, self._of, self._free, self.reserved):
+        for table in (self._owners, self._of, self._free, self.reserved, self.to_ask):
             table.clear()
         self._count = self.passed = 0
 
@@ -211,11 +218,14 @@ class Groups:
         if has_room and not (wanted and mine.again_from is not None and key >= mine.again_from):
             return False
         mine = self.reserved.setdefault(owner, Reserved())
-        self._note_passed(mine, group, key)
-        if not wanted:
-            mine.leaves_some = True
-        elif mine.again_from is None or key < mine.again_from:
-            mine.again_from = key
+        if wanted:
+            self._note_passed(mine, group, key)
+            mine.again_from = _first(key, mine.again_from)
+            self.to_ask[owner] = None
+        else:
+            name = self._name(group)
+            self.passed += name not in mine.left_out
+            mine.left_out[name] = min(mine.left_out.get(name, key), key)
         return True
 
     def pass_over(self, record: FoundRecord) -> None:
@@ -226,9 +236,13 @@ class Groups:
         self.gone(record)
 
     def _note_passed(self, mine: Reserved, group: str, key: Key) -> None:
-        name: GroupName = group if group in self._owners else _bucket(group)
+        name = self._name(group)
         self.passed += name not in mine.passed
-        mine.passed[name] = min(mine.passed.get(name, key), key)
+        mine.passed[name] = max(mine.passed.get(name, key), key)
+
+    def _name(self, group: str) -> GroupName:
+        """Returns the name by which a group that has an owner is known."""
+        return group if group in self._owners else _bucket(group)
 
     def _note_free(self, record: FoundRecord) -> None:
         assert record.group is not None
@@ -242,6 +256,7 @@ class Groups:
         self._count += 1
         if wanted:
             mine.wanted.put(record)
+            self.to_ask[owner] = None
 
     def gone(self, record: FoundRecord) -> None:
         """Notes that a record of a group waits no more."""
@@ -258,8 +273,7 @@ class Groups:
             self._forget_if_empty(owner, mine)
 
     def _forget_if_empty(self, owner: Subscription, mine: Reserved) -> None:
-        if not mine.by_group and mine.again_from is None and not mine.leaves_some:
-            self.passed -= len(mine.passed)  # it was given all of it
+        if not mine.by_group and mine.again_from is None and not mine.left_out:
             del self.reserved[owner]
 
     # -- what an owner is to get ------------------------------------------------------------------------------------
@@ -267,11 +281,18 @@ class Groups:
     def of(self, owner: Subscription) -> Reserved:
         return self.reserved.get(owner) or NOTHING_RESERVED
 
+    def waits_for(self, owner: Subscription) -> bool:
+        """Tells whether something waits, or may wait, for an owner."""
+        mine = self.of(owner)
+        return bool(mine.wanted) or mine.again_from is not None
+
     def looked_again(self, owner: Subscription, upto: Key | None) -> None:
         """Notes how far it was looked again for an owner; None: to the end."""
         mine = self.reserved[owner]
         mine.again_from = upto
         if upto is None:
+            self.passed -= len(mine.passed)
+            mine.passed.clear()
             self._forget_if_empty(owner, mine)
 
     def __iter__(self) -> Iterator[FoundRecord]:
@@ -283,7 +304,7 @@ class Groups:
     def check(self) -> None:
         """Asserts the invariants. It visits all that was found."""
         assert self._count == sum(1 for _ in self)
-        assert self.passed == sum(len(mine.passed) for mine in self.reserved.values())
+        assert self.passed == sum(len(mine.passed) + len(mine.left_out) for mine in self.reserved.values())
         for owner, mine in self.reserved.items():
             mine.wanted.check()
             records = [record for some in mine.by_group.values() for record in some.values()]
@@ -295,6 +316,10 @@ class Groups:
 
 NOTHING_RESERVED = Reserved()
 """Shared by all members for which nothing is reserved. It is never written to."""
+
+
+def _first(*keys: Key | None) -> Key | None:
+    return min((key for key in keys if key is not None), default=None)
 
 
 def _bucket(group: str) -> int:

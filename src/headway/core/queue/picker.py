@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.consumer import Subscription
 from headway.core.delivery import record_at
@@ -37,6 +37,16 @@ BYTES_A_UNIT = 4096
 
 OnFound = Callable[["Picker", RequeuedRecord | StandingRecord, FoundRecord], None]
 """Is told what a picker found."""
+
+
+class Offer(NamedTuple):
+    """A record that a member is to get."""
+
+    found: RequeuedRecord | StandingRecord
+    group: str | None
+    closes: bool
+    first: bool
+    """Set if it is the first of its group that the member gets."""
 
 
 class Picker:
@@ -153,7 +163,7 @@ class Picker:
         """The place from which on it has looked at nothing that stands."""
         return self._order, self._number
 
-    def has_enough(self, reserved: int) -> bool:
+    def has_enough(self, reserved: int = 0) -> bool:
         """Tells whether it found enough for a member for which so many are reserved."""
         return len(self.free) + reserved >= FOUND_ENOUGH
 

@@ -4,8 +4,7 @@ the queue, and what matches nobody holds up nobody.
 Theory of operation. Members with equal selectors share a *picker*: how far it has looked, and what it found. A picker
 looks at the records of the queue in their order, once each, and notes the places of those that match. When it comes to
 the end of what was passed, it has the queue's cursor pass some more, which stand from then on (standing.py). A picker
-of members that came later begins with the first one that stands. Members without a selector take the next record, as
-in any queue.
+of members that came later begins with the first one that stands. Members without a selector take the next record.
 
 - What was found is known once for the queue (places/found.py), and forgotten by all pickers when it waits no more.
 - A requeued record is looked at again by each picker, before all others: it may be before the place where they are. No
@@ -20,32 +19,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
-from typing import NamedTuple
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import QueueMember, Subscription, Waiting
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
-from headway.core.queue.groups import RESERVED_EACH, Groups, Reserved, Share
-from headway.core.queue.picker import Picker
+from headway.core.queue.groups import Groups, Reserved, Share
+from headway.core.queue.picker import Offer, Picker
 from headway.core.queue.places import FoundRecord, Key, RequeuedRecord, StandingRecord, place_in_chunk
+from headway.core.queue.writing import has_room
 from headway.core.routing import Overdue
 from headway.core.selector import BadSelector, Selector, compile_selector
 
 SELECTORS_MAX = 64
 """The number of distinct selectors of one queue."""
 RESERVED_FOR = 256
-"""So many members for which something is reserved are asked first."""
-
-
-class Offer(NamedTuple):
-    """A record that a member is to get."""
-
-    found: RequeuedRecord | StandingRecord
-    group: str | None
-    closes: bool
-    first: bool
-    """Set if it is the first of its group that the member gets."""
+"""So many members for which something is reserved come first."""
+ASKED_MAX = 1024
+"""So many members are asked whether they have room for what is reserved."""
 
 
 class Picking:
@@ -160,6 +151,11 @@ class Picking:
         picker = self._of.get(member)
         return picker if picker is not None and picker.looks else None
 
+    def may_find(self, member: Subscription) -> bool:
+        """Tells whether there are records that nobody looked at for a member that has a picker."""
+        again = self.groups is not None and self.groups.of(member).again_from is not None
+        return again or self._of[member].may_find
+
     def nobody_wants(self, chunk: Chunk, members: list[Subscription] | None) -> bool:
         """Tells whether all pickers have looked at what stands in the chunk, and found nothing in it that still waits
         for a member. ``members``: those whose pickers count (None: all)."""
@@ -239,8 +235,8 @@ class Picking:
         return found is not None and picker.selects(found)
 
     def _note(self, record: RequeuedRecord, again: bool) -> None:
-        """Notes that a record was requeued. It may have been passed over while it stood: then it is looked at again."""
-        again = again or (self.groups is not None and self.groups.passed > 0)
+        """Notes that a record was requeued. If it was passed over while it stood, it is looked at again."""
+        again = again or (self.groups is not None and self.groups.passed > 0 and record.key not in self._found)
         for picker in self.pickers.values():
             if picker.looks:
                 picker.note(record.place, again=again)
@@ -279,14 +275,16 @@ class Picking:
 
     def look(self, picker: Picker, ready: list[Subscription], work: Overdue, until: int) -> None:
         """Lets a picker look for its members that are ready, until there is enough for each of them."""
-        groups = self.groups
-        firsts = [] if (first := picker.free.first()) is None else [first.place]
+        groups, first = self.groups, picker.free.first()
+        if groups is None:
+            picker.look(work, until, picker.has_enough, None if first is None else first.place)
+            return
+        firsts = [] if first is None else [first.place]
         hungry = list(ready)
-        if groups is not None:
-            for member in ready:
-                self._look_again_for(member, picker, groups, work, until)
-                if (first := groups.of(member).wanted.first()) is not None:
-                    firsts.append(first.place)
+        for member in ready:
+            self._look_again_for(member, picker, groups, work, until)
+            if (first := groups.of(member).wanted.first()) is not None:
+                firsts.append(first.place)
 
         def enough() -> bool:
             while hungry:
@@ -295,7 +293,7 @@ class Picking:
                 hungry.pop()
             return True
 
-        picker.look(work, until, enough, max(firsts, default=None))
+        picker.look(work, until, enough, min(firsts, default=None))
 
     def _look_again_for(self, owner: Subscription, picker: Picker, groups: Groups, work: Overdue, until: int) -> None:
         """Looks for messages that were passed over for an owner, if it has taken what was reserved for it."""
@@ -305,16 +303,24 @@ class Picking:
         end = max(one.looked_upto for one in self.pickers.values())
         key, before = mine.again_from, len(mine.wanted)
         self._again_for = owner
-        while key is not None and len(mine.wanted) < before + RESERVED_EACH and work.left > until:
+        while key is not None and not mine.has_enough(before) and work.left > until:
             one = self._backlog.standing.next(*key)
             if one is None or one.key >= end:
                 key = None
             else:
                 if one.key not in self._found:
                     picker.look_at(one, work)
+                    self._find_for_others(one, work)
                 key = one.key[0], one.key[1] + 1
         self._again_for = None
         groups.looked_again(owner, key)
+
+    def _find_for_others(self, one: StandingRecord, work: Overdue) -> None:
+        """Has those pickers find a record that passed it over before."""
+        record = self._found.get(one.key)
+        for picker in self.pickers.values() if record is not None else ():
+            if record is not None and picker not in record.finders and one.key < picker.looked_upto:
+                picker.look_at(one, work)
 
     def next_for(self, member: Subscription) -> Offer | None:
         """Returns the next record for a member; None: nothing was found for it, or its picker has to look first."""
@@ -350,12 +356,20 @@ class Picking:
         """Returns how many records are reserved for a member."""
         return 0 if self.groups is None else len(self.groups.of(member).wanted)
 
-    def with_reserved(self, picker: Picker) -> list[Subscription]:
-        """Returns some members of a picker for which something is reserved."""
-        if self.groups is None:
-            return []
-        some = islice(self.groups.reserved, RESERVED_FOR)
-        return [member for member in some if member in picker.ring]
+    def with_reserved(self, picker: Picker, now: float) -> list[Subscription]:
+        """Returns some members of a picker that have room and for which something is reserved."""
+        groups, found = self.groups, list[Subscription]()
+        if groups is None:
+            return found
+        for member in list(islice(groups.to_ask, ASKED_MAX)):
+            if self._of[member] is not picker:
+                continue
+            del groups.to_ask[member]
+            if groups.waits_for(member) and self.offers(member):
+                groups.to_ask[member] = None  # others come first next time
+                if len(found) < RESERVED_FOR and has_room(member, now):
+                    found.append(member)
+        return found
 
     # -- turns ------------------------------------------------------------------------------------------------------
 
@@ -370,6 +384,8 @@ class Picking:
     def offer_again(self, member: Subscription) -> None:
         """Offers records to a member that was set aside."""
         self._of[member].ring[member] = None
+        if self.groups is not None:
+            self.groups.to_ask[member] = None
 
     def offers(self, member: Subscription) -> bool:
         """Tells whether records are offered to a member."""

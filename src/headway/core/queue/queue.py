@@ -334,12 +334,12 @@ class Queue:
         picker = self.picking.of(member)
         if self.is_behind(now) or picker is None:
             return self.is_behind(now) or (self.backlog.has_more and bool(self.members.ready(now, 1)))
-        return picker.may_find or member.has_more
+        return member.has_more or self.picking.may_find(member)
 
     def looks_on(self, member: Subscription) -> bool:
         """Tells whether nothing was found for a member with a selector, and not everything was looked at."""
         picker = self.picking.of(member)
-        return picker is not None and not member.has_more and picker.may_find
+        return picker is not None and not member.has_more and self.picking.may_find(member)
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no

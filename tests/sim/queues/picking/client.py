@@ -66,7 +66,7 @@ class Client:
         self.takers: dict[str, tuple[Taker, Truth]] = {}
         self.held: dict[int, Held] = {}
         self.read_ids: list[int] = []
-        self.still_until_s = 0.0
+        self.still_until_s = self.came_s = 0.0
         self.flows = self.paused = self.asks = self.owes = False
         capacity = self.rng.choice((60, 300, 5000, 100_000))
         self.outlet = QueueOutlet(world.now, capacity, self.rng, world.shy, self._given)
@@ -90,7 +90,7 @@ class Client:
         taker = Taker(f"{self.name} {tag}", selector, alone=alone)
         request = SubscribeRequest(f"$queue/{truth.queue.name}", PLAIN, qos=1, name=(1, tag), envelope=Wrapping(1, tag),
                                    options=SubscriptionOptions(selector=selector), alone=alone)
-        self.takers[tag] = taker, truth
+        self.takers[tag], self.came_s = (taker, truth), world.now
         taker.subscription = world.broker.queues.consume(self.session, self.channel, truth.queue, request, prefetch,
                                                          world.now)
         truth.came(taker)

@@ -112,8 +112,10 @@ class Truth:
         """In the order of the queue."""
         return (self.records[number] for _, number in self._waiting)
 
-    def for_taker(self, taker: Taker) -> list[Record]:
-        return [record for record in self.waiting() if self.may_have(taker, record)]
+    def for_taker(self, taker: Taker, *, returning: bool = False) -> list[Record]:
+        """``returning``: also what comes back within the step."""
+        coming = [record for record in self.records.values() if record.state is State.RETURNS] if returning else []
+        return [record for record in (*self.waiting(), *coming) if self.may_have(taker, record)]
 
     # -- what happens -----------------------------------------------------------------------------------------------
 

@@ -46,14 +46,16 @@ class Numbering(Protocol):
 
 
 class Numbered:
-    """The properties of the records of a run, one by one. ``times_ms``: 0 where there is no time."""
+    """The properties of the records of a run, one by one. ``times_ms``: 0 where there is no time. ``written``: what a
+    codec has written of the run and needs again for the next lane."""
 
-    __slots__ = ("numbering", "numbers", "times_ms")
+    __slots__ = ("numbering", "numbers", "times_ms", "written")
 
     def __init__(self, numbering: Numbering, numbers: Sequence[int], times_ms: Sequence[int]) -> None:
         self.numbering = numbering
         self.numbers = numbers
         self.times_ms = times_ms
+        self.written: dict[Hashable, Any] = {}
 
     def of(self, index: int) -> Properties:
         return self.numbering.properties(self.numbers[index], self.times_ms[index])

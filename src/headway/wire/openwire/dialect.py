@@ -87,12 +87,14 @@ class OpenWireDialect(PlainDialect, frozen=True):
         """Encodes messages of a numbering. None: there is more that differs. What is the same for all consumers is
         written once, for all lanes: those without a cache have a lane each."""
         destination = Destination(Type.TOPIC, self.shown_as) if self.shown_as else destination_of(run)
-        if self.offsets or destination.name in FOLLOWED or _is_told(run.properties):
+        if self.offsets or destination.name in FOLLOWED:
             return None
         stem = stem_of(own.numbering, destination, self.wire)
         key = (self.wire, destination, first_sequence)
         if key not in own.written:
-            own.written[key] = None if stem is None else _rests_of(stem, run, own, first_sequence)
+            own.written[key] = None
+            if stem is not None and not _is_told(run.properties):
+                own.written[key] = _rests_of(stem, run, own, first_sequence)
         rests: Sequence[bytes] | None = own.written[key]
         if rests is None or stem is None:
             return None

@@ -31,8 +31,8 @@ class Numbering(Protocol):
     def properties(self, number: int, time_ms: int) -> Properties:
         """Returns the properties of one message. The time fits."""
 
-    def native(self, number: int, time_ms: int) -> bytes:
-        """Returns them as queues keep them."""
+    def natives(self, numbers: Sequence[int], times_ms: Sequence[int]) -> Sequence[bytes]:
+        """Returns the properties of many messages as queues keep them."""
 
     def read(self, native: bytes) -> tuple[int, int] | None:
         """Returns the number and the time, from properties as queues keep them; None: these are not of this form."""
@@ -60,8 +60,8 @@ class Numbered:
     def of(self, index: int) -> Properties:
         return self.numbering.properties(self.numbers[index], self.times_ms[index])
 
-    def native(self, index: int) -> bytes:
-        return self.numbering.native(self.numbers[index], self.times_ms[index])
+    def natives(self) -> Sequence[bytes]:
+        return self.numbering.natives(self.numbers, self.times_ms)
 
     def part(self, start: int, stop: int) -> Numbered:
         return Numbered(self.numbering, self.numbers[start:stop], self.times_ms[start:stop])

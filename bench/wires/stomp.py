@@ -23,7 +23,7 @@ class Stomp(Wire):
 
     def open(self, port: int, name: str) -> socket.socket:
         sock = dial(port)
-        sock.sendall(f"CONNECT\naccept-version:1.1\nclient-id:{name}\n\n\0".encode())
+        sock.sendall(f"CONNECT\naccept-version:1.1\nclient-id:{name}-{sock.getsockname()[1]}\n\n\0".encode())
         expect(sock, "CONNECTED")
         return sock
 

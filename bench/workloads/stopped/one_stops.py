@@ -38,7 +38,7 @@ class OneStops(Workload):
     def cases(self, tiny: bool) -> list[Case]:
         return [
             Case(f"{size} B", {"healthy": 5 if tiny else 50, "payload_bytes": size})
-            for size in ((128,) if tiny else (128, 4096))
+            for size in ((128,) if tiny else (128, 16384))
         ]
 
     def run(self, running: Running, case: Case, seconds: float) -> Figures:

@@ -31,8 +31,8 @@ class Numbering(Protocol):
     def properties(self, number: int, time_ms: int) -> Properties:
         """Returns the properties of one message. The time fits."""
 
-    def native(self, number: int, time_ms: int) -> bytes:
-        """Returns them as queues keep them."""
+    def natives(self, numbers: Sequence[int], times_ms: Sequence[int]) -> Sequence[bytes]:
+        """Returns the properties of many messages as queues keep them."""
 
     def read(self, native: bytes) -> tuple[int, int] | None:
         """Returns the number and the time, from properties as queues keep them; None: these are not of this form."""
@@ -46,20 +46,22 @@ class Numbering(Protocol):
 
 
 class Numbered:
-    """The properties of the records of a run, one by one. ``times_ms``: 0 where there is no time."""
+    """The properties of the records of a run, one by one. ``times_ms``: 0 where there is no time. ``written``: what a
+    codec has written of the run and needs again for the next lane."""
 
-    __slots__ = ("numbering", "numbers", "times_ms")
+    __slots__ = ("numbering", "numbers", "times_ms", "written")
 
     def __init__(self, numbering: Numbering, numbers: Sequence[int], times_ms: Sequence[int]) -> None:
         self.numbering = numbering
         self.numbers = numbers
         self.times_ms = times_ms
+        self.written: dict[Hashable, Any] = {}
 
     def of(self, index: int) -> Properties:
         return self.numbering.properties(self.numbers[index], self.times_ms[index])
 
-    def native(self, index: int) -> bytes:
-        return self.numbering.native(self.numbers[index], self.times_ms[index])
+    def natives(self) -> Sequence[bytes]:
+        return self.numbering.natives(self.numbers, self.times_ms)
 
     def part(self, start: int, stop: int) -> Numbered:
         return Numbered(self.numbering, self.numbers[start:stop], self.times_ms[start:stop])

@@ -134,8 +134,8 @@ class OwnProperties(Protocol):
     def of(self, index: int) -> Properties:
         """Returns those of one record."""
 
-    def native(self, index: int) -> bytes:
-        """Returns those of one record as queues keep them (``Properties.native``)."""
+    def natives(self) -> Sequence[bytes]:
+        """Returns those of all records as queues keep them (``Properties.native``)."""
 
     def part(self, start: int, stop: int) -> OwnProperties:
         """Returns those of records ``start`` … ``stop - 1``."""

@@ -149,19 +149,27 @@ class AmqpDialect(PlainDialect, frozen=True):
 
     def _encode_own(self, run: Run, own: OwnProperties) -> EncodedRun:
         """Encodes records that have properties of their own."""
-        address = write_address(run.exchange, routing_key_of(run.topic))
-        front, data = len(address).to_bytes(2, "big") + address, run.data
+        address, data = write_address(run.exchange, routing_key_of(run.topic)), run.data
         told = self._told(run.properties)
-        parts: list[bytes] = []
-        sizes: list[int] = []
-        for index, (body, end) in enumerate(zip(run.bodies, run.ends, strict=True)):
-            native = own.native(index)
-            if told:
-                native = with_headers(native, {**read(native).headers, **told})
-            head = (HEADER_LEAD_BYTES + len(native)).to_bytes(4, "big")
-            parts += (front, head, CONTENT, (end - body).to_bytes(8, "big"), native, data[body:end])
-            sizes.append(len(front) + 4 + HEADER_LEAD_BYTES + len(native) + end - body)
-        return EncodedRun(b"".join(parts), list(accumulate(sizes)))
+        front, natives = len(address).to_bytes(2, "big") + address, own.natives()
+        if told:
+            natives = [with_headers(native, {**read(native).headers, **told}) for native in natives]
+        bodies = [data[body:end] for body, end in zip(run.bodies, run.ends, strict=True)]
+        shapes = list(zip(map(len, natives), map(len, bodies), strict=True))
+        leads = {
+            (size, body): b"".join(
+                (front, (HEADER_LEAD_BYTES + size).to_bytes(4, "big"), CONTENT, body.to_bytes(8, "big"))
+            )
+            for size, body in set(shapes)
+        }
+        parts = [b""] * (3 * len(bodies))
+        parts[::3] = map(leads.__getitem__, shapes)
+        parts[1::3], parts[2::3] = natives, bodies
+        lead_bytes = len(front) + 4 + HEADER_LEAD_BYTES
+        if len(leads) == 1:
+            whole = lead_bytes + sum(shapes[0])
+            return EncodedRun(b"".join(parts), range(whole, len(bodies) * whole + 1, whole))
+        return EncodedRun(b"".join(parts), list(accumulate(lead_bytes + size + body for size, body in shapes)))
 
     def _properties_of(self, run: Run) -> bytes:
         """Returns the properties. Consumers of topics are told by headers what the broker says of a record (a delete, a

@@ -9,7 +9,7 @@ the same bytes. A consumer whose client keeps nothing has a lane of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, repeat
 from operator import add
 from struct import Struct
@@ -25,7 +25,15 @@ from headway.wire.numbered import Numbered
 from headway.wire.openwire.advisory import FOLLOWED, write_structure
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.marshalling import Destination, FrameReader, MessageId, ObjectCache, ProducerId, write_cached
-from headway.wire.openwire.messages import OWN_ID, RECENT, read_message, stem_of, write_bodies, write_message
+from headway.wire.openwire.messages import (
+    OWN_ID,
+    RECENT,
+    WrittenStem,
+    read_message,
+    stem_of,
+    write_bodies,
+    write_message,
+)
 from headway.wire.openwire.primitives import ABSENT, i32, i64
 
 OWN_PRODUCER = ProducerId(OWN_ID, 0, 0)
@@ -76,36 +84,30 @@ class OpenWireDialect(PlainDialect, frozen=True):
         return EncodedRun.of(frames)
 
     def _encode_numbered(self, run: Run, own: Numbered, first_sequence: int) -> EncodedRun | None:
-        """Encodes messages of a numbering: parts that are the same, and numbers between them. None: there is more that
-        differs."""
+        """Encodes messages of a numbering. None: there is more that differs. What is the same for all consumers is
+        written once, for all lanes: those without a cache have a lane each."""
         destination = Destination(Type.TOPIC, self.shown_as) if self.shown_as else destination_of(run)
-        if self.offsets or destination.name in FOLLOWED or _is_told(run.properties):
+        if self.offsets or destination.name in FOLLOWED:
             return None
         stem = stem_of(own.numbering, destination, self.wire)
-        if stem is None:
+        key = (self.wire, destination, first_sequence)
+        if key not in own.written:
+            own.written[key] = None
+            if stem is not None and not _is_told(run.properties):
+                own.written[key] = _rests_of(stem, run, own, first_sequence)
+        rests: Sequence[bytes] | None = own.written[key]
+        if rests is None or stem is None:
             return None
-        data, count = run.data, len(run.ends)
-        payloads = [data[body:end] for body, end in zip(run.bodies, run.ends, strict=True)]
-        bodies = write_bodies(stem.kind, payloads)
-        if bodies is None:
-            return None
-        numbers = range(first_sequence, first_sequence + count) if first_sequence else repeat(0, count)
-        opening = b"".join((_HEAD, self.consumer, stem.lead))
-        fixed = len(opening) + 2 * 8 + len(stem.before_time) + 8 + len(stem.behind_time) + 4 + len(stem.behind_body) + 4
-        sizes = list(map(len, bodies))
-        openings = {size: i32(fixed + size) + opening for size in set(sizes)}
-        times = {time_ms: stem.before_time + i64(time_ms) + stem.behind_time for time_ms in set(own.times_ms)}
-        parts = [stem.behind_body + b"\0\0\0\0"] * (6 * count)
-        parts[::6] = map(openings.__getitem__, sizes)
-        parts[1::6] = map(_TWO_NUMBERS.pack, own.numbers, numbers)
-        parts[2::6] = map(times.__getitem__, own.times_ms)
-        parts[3::6] = map(i32, sizes)
-        parts[4::6] = bodies
-        fixed += 4
-        if len(openings) == 1:
-            whole = fixed + sizes[0]
-            return EncodedRun(b"".join(parts), range(whole, count * whole + 1, whole))
-        return EncodedRun(b"".join(parts), list(accumulate(map(add, sizes, repeat(fixed)))))
+        opening, count, size = b"".join((_HEAD, self.consumer, stem.lead)), len(rests), len(rests[0])
+        sizes = list(map(len, rests))
+        if sizes.count(size) == count:
+            whole = 4 + len(opening) + size
+            frames = (i32(whole - 4) + opening).join((b"", *rests))
+            return EncodedRun(frames, range(whole, count * whole + 1, whole))
+        parts = [opening] * (3 * count)
+        parts[::3] = [i32(len(opening) + size) for size in sizes]
+        parts[2::3] = rests
+        return EncodedRun(b"".join(parts), list(accumulate(map(add, sizes, repeat(4 + len(opening))))))
 
     def _frame(
         self, destination: Destination, common: CommonProperties, properties: Properties, payload: bytes,
@@ -177,6 +179,22 @@ class OpenWireDialect(PlainDialect, frozen=True):
 
     def redelivered(self, frame: bytes) -> bytes:
         return frame[:-4] + i32(1)
+
+
+def _rests_of(stem: WrittenStem, run: Run, own: Numbered, first_sequence: int) -> Sequence[bytes] | None:
+    """Writes messages of a numbering from their numbers on. None: a body is not of the type that they have."""
+    data, count = run.data, len(run.ends)
+    bodies = write_bodies(stem.kind, [data[body:end] for body, end in zip(run.bodies, run.ends, strict=True)])
+    if bodies is None:
+        return None
+    times = {time_ms: stem.before_time + i64(time_ms) + stem.behind_time for time_ms in set(own.times_ms)}
+    sizes = {size: i32(size) for size in set(map(len, bodies))}
+    numbers = range(first_sequence, first_sequence + count) if first_sequence else repeat(0, count)
+    end = stem.behind_body + b"\0\0\0\0"
+    return [
+        b"".join((both, times[time_ms], sizes[len(body)], body, end))
+        for both, time_ms, body in zip(map(_TWO_NUMBERS.pack, own.numbers, numbers), own.times_ms, bodies, strict=True)
+    ]
 
 
 def _is_told(properties: Properties) -> bool:

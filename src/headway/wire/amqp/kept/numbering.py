@@ -56,14 +56,21 @@ class AmqpNumbering:
             return not self.timed
         return self.timed and time_ms > 0 and (self._between is None) == (time_ms % 1000 == 0)
 
-    def native(self, number: int, time_ms: int) -> bytes:
-        name = b"%b%d" % (self._stem, number)
-        size = len(name).to_bytes(1, "big")
+    def natives(self, numbers: Sequence[int], times_ms: Sequence[int]) -> Sequence[bytes]:
+        stem, around = self._stem, {time_ms: self._around(time_ms) for time_ms in set(times_ms)}
+        return [
+            b"%b%c%b%b" % (before, len(name), name, behind)
+            for name, (before, behind) in zip(
+                [b"%b%d" % (stem, number) for number in numbers], map(around.__getitem__, times_ms), strict=True
+            )
+        ]
+
+    def _around(self, time_ms: int) -> tuple[bytes, bytes]:
+        """Returns what stands before the id and behind it in a message of this time."""
+        before, seconds = self._ahead, _I64.pack(time_ms // 1000) if self.timed else b""
         if self._between is not None:
-            seconds = _I64.pack(time_ms // 1000)
-            return b"".join((self._ahead, _I64.pack(time_ms), self._between, size, name, seconds, self._rest))
-        seconds = _I64.pack(time_ms // 1000) if self.timed else b""
-        return b"".join((self._ahead, size, name, seconds, self._rest))
+            before = b"".join((before, _I64.pack(time_ms), self._between))
+        return before, seconds + self._rest
 
     def properties(self, number: int, time_ms: int) -> Properties:
         base, user, at = self._base, self._base.user, self._user
@@ -71,7 +78,7 @@ class AmqpNumbering:
             user = (*user[:at], (TIMESTAMP_MS, str(time_ms)), *user[at + 1 :])
         return Properties(
             base.payload_format, base.content_type, base.response_topic, base.correlation_data, user,
-            self.native(number, time_ms),
+            self.natives((number,), (time_ms,))[0],
         )  # fmt: skip
 
     def read(self, native: bytes) -> tuple[int, int] | None:

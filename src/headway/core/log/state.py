@@ -73,7 +73,7 @@ class State:
     ) -> None:
         self.filter = filter
         self.since_sequence = since_sequence
-        """It has the latest of each key of the records after this one."""
+        """The state has the latest of each key of the records after this one."""
         self.key = key
         self.key_of = key.of
         self.by_topic = key.text == "topic"

@@ -30,6 +30,8 @@ QUERY_S = 300.0
 TRY_AGAIN_S = 1.0
 """A subscription that cannot be conflated by its topic yet, because it still reads a state of other keys, is looked at
 again after this time."""
+COVERED_S = 5.0
+"""Likewise one that still reads what is older than its state. Very many of these may stand still."""
 
 
 class Starts:
@@ -255,6 +257,9 @@ class Starts:
         if (state is None and not conflation.by_topic) or (fits and now_has == wanted):
             self.give_state(subscription)
             return False
+        if state is not None and fits and conflation.state is not None and not conflation.covers(subscription):
+            self._try_again(subscription, now, COVERED_S)
+            return False
         try:
             free_cursor(subscription)
         except OSError:  # the disk fails: who sends the rest of the record finds that, too
@@ -275,7 +280,7 @@ class Starts:
             if not conflation.covers(subscription):  # the state is younger than what waits, and would leave that out
                 conflation.every_s, conflation.by_topic = None, ""
                 self._wait_anew(subscription, now)
-                self._try_again(subscription, now)
+                self._try_again(subscription, now, COVERED_S)
                 return True
             self.conflate(subscription, now)
         self._wait_anew(subscription, now)
@@ -290,9 +295,9 @@ class Starts:
             if not any(action.kind is ActionKind.CONFLATE for action in subscription.case.lasting()):
                 conflation.stop(subscription)
 
-    def _try_again(self, subscription: Subscription, now: float) -> None:
+    def _try_again(self, subscription: Subscription, now: float, after_s: float = TRY_AGAIN_S) -> None:
         again = partial(self.conflate_anew, subscription)
-        subscription.clock = self._registry.timers.move(subscription.clock, now + TRY_AGAIN_S, again)
+        subscription.clock = self._registry.timers.move(subscription.clock, now + after_s, again)
 
     def _wait_anew(self, subscription: Subscription, now: float) -> None:
         """Has a subscription wait for what it waits for now: a record, or its clock."""

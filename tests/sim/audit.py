@@ -213,20 +213,26 @@ def _rightly(world: World, client: Client) -> bool:
     """It is not read for the sake of somebody durable who is away, and was promised what it has been sent; or nobody
     is, for such hold far more than the memory (one read brought it)."""
     assert client.session is not None
-    away = [model.subscription for model in world.models if model.live and not model.subscription.session.connected]
+    away = [model for model in world.models if model.live and not model.subscription.session.connected]
     pool = world.pool
     beyond = pool.closed_bytes + pool.state_bytes > pool.memory_limit * STAYS_MAX
     return all(
-        any((one.feed.lane is by or (by is pool and beyond)) and one.promised for one in away)
+        any((one.subscription.feed.lane is by or (by is pool and beyond)) and _is_promised(one) for one in away)
         for by in client.session.paused_by
     )  # fmt: skip
+
+
+def _is_promised(model: SubModel) -> bool:
+    """Tells from what the client asked for, and not from what the broker takes it for, whether confirmed records wait
+    for it while it is away."""
+    return model.qos > 0 and model.subscription.session.expiry_s > 0
 
 
 def _promised(world: World, model: SubModel) -> None:
     """What was confirmed to its publisher has been given to who is durable, or left out for a declared reason."""
     subscription = model.subscription
     unsure = model.conflates or model.replaced is not None or model.replaced_by is not None
-    if not subscription.promised or unsure or model.filter[0] == "$" or subscription.request.options.start != "end":
+    if not _is_promised(model) or unsure or model.filter[0] == "$" or subscription.request.options.start != "end":
         return
     missing = [s for s in model.expected if world.history.records[s].qos and s not in model.seen]
     declared = sum(count for reason, count in subscription.counters.gap_records.items() if reason not in UNDECLARED)

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,11 @@ from hypothesis import settings
 
 settings.register_profile("headway", deadline=None)  # how long an example takes says more of the machine than of it
 settings.load_profile("headway")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell gives that to what it starts in the background, and programs that a test starts would have it, too: Ctrl-C
+    # would not end them.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 SESSION, CLUSTER = "the Spark session", "the cluster"

@@ -243,16 +243,14 @@ class AlikeAcks:
     def read(self, data: bytes, pos: int, most: int) -> tuple[Acks, int] | None:
         """Returns the acknowledgements from ``pos`` on that are alike, up to ``most``, and where they end; None: the
         first is not."""
-        form, n = self._form, len(data)
-        unpack, bytes_ = form.unpack_from, form.size
         its_lead, its_head, its_between, its_rest = self._lead, self._head, self._between, self._rest
-        ids: list[int] = []
-        while len(ids) < most and n - pos >= bytes_:
-            lead, head, first, between, last, rest = unpack(data, pos)
+        ids, bytes_ = list[int](), self._form.size
+        stop = pos + min(most, (len(data) - pos) // bytes_) * bytes_
+        for lead, head, first, between, last, rest in self._form.iter_unpack(memoryview(data)[pos:stop]):
             if first != last or between != its_between or head != its_head or rest != its_rest or lead != its_lead:
                 break
             ids.append(last)
-            pos += bytes_
+        pos += len(ids) * bytes_
         return (Acks(self._ack.consumer, self._ack.kind, ids), pos) if ids else None
 
 

@@ -161,6 +161,54 @@ def test_a_number_that_stands_for_another_object_now_is_read_anew() -> None:
     assert (found[2].destination.name, found[4].message.destination.name) == ("a", "b")
 
 
+def said_by(items: list[Item]) -> list[object]:
+    """What messages say, each, whether they came in a series or not."""
+    told = list[object]()
+    for item in items:
+        if isinstance(item, Series):
+            own = item.own
+            told += [
+                (own.numbers[n], own.times_ms[n], item.run.payload(n), own.of(n), item.run.topic)
+                for n in range(len(item.run))
+            ]
+        else:
+            told.append(item)
+    return told
+
+
+MANY = [(NOW_MS + number // 7, b"body of %3d" % number) for number in range(1, 201)]
+
+
+@pytest.mark.parametrize("kind", [Type.BYTES_MESSAGE, Type.TEXT_MESSAGE])
+@pytest.mark.parametrize("at", [1, 3, 20, 100, 199])
+@pytest.mark.parametrize(
+    ("time_ms", "body", "said"),
+    [
+        (NOW_MS, b"body of 999", {}),
+        (NOW_MS, b"longer than the others", {}),
+        (NOW_MS // 1000 * 1000, b"body of 999", {}),
+        (NOW_MS, b"body of \xed\xa0\xbd", {}),
+        (NOW_MS, b"body of 999", {"sequence": -1}),
+        (NOW_MS, b"body of 999", {"expires_ms": NOW_MS}),
+        (NOW_MS, b"body of 999", {"destination": queue("r")}),
+    ],
+    ids=["as the others", "longer", "whole second", "no UTF-8", "negative", "expires", "other queue"],
+)
+def test_many_of_one_size_are_read_as_each_is_by_itself(
+    kind: Type, at: int, time_ms: int, body: bytes, said: dict[str, object]
+) -> None:
+    frames = list[bytes]()
+    for number, (its_ms, its_body) in enumerate([*MANY[:at], (time_ms, body), *MANY[at:]]):
+        text = pack(">i", len(its_body if number != at else body)) if kind is Type.TEXT_MESSAGE else b""
+        more = {"sequence": number, "kind": kind, **(said if number == at else {})}
+        frames.append(sent(more.pop("sequence"), its_ms, text + its_body, **more))  # type: ignore[arg-type]
+    reader = decoder()
+    one_by_one = [item for raw in frames for item in items_of(raw, at_once=reader)]
+    at_once = items_of(*frames)
+    assert said_by(at_once) == said_by(one_by_one)
+    assert len(at_once) <= 6
+
+
 def test_a_turn_reads_no_more_of_them_than_it_has_time_for() -> None:
     reader = decoder()
     reader.feed(sent(1))

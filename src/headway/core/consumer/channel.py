@@ -8,9 +8,12 @@ delivery needs room in all windows that apply to it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from itertools import groupby, repeat, takewhile
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
 
 from headway.core.allowance import NOT_COUNTED, InFlightBytes
 from headway.core.base import moved
@@ -23,45 +26,30 @@ if TYPE_CHECKING:
 
 MQTT_ID_MAX = 65_535
 NO_LIMIT = 2**62
+_READER = attrgetter("subscription", "cursor")
 
 
-class Delivery:
-    """A record that was sent and is not settled yet. ``released``: the client has it, and only the second half of the
-    exactly-once handshake is missing."""
+class Delivery(Struct, eq=False):
+    """A record that was sent and is not settled yet. ``number``: its own in the lane of its cursor."""
 
-    __slots__ = (
-        "chunk",
-        "cursor",
-        "index",
-        "number",
-        "out_of_order",
-        "patience_s",
-        "record",
-        "released",
-        "returns",
-        "sent_s",
-        "sequence",
-        "subscription",
-    )  # fmt: skip
-
-    def __init__(self, subscription: Subscription, sent_s: float) -> None:
-        self.subscription = subscription
-        self.sent_s = sent_s
-        self.released = False
-        self.cursor: Cursor | None = None
-        self.chunk: Chunk | None = None
-        self.index = 0
-        self.number = 0
-        self.patience_s = 0.0
-        """For how long the message says that its job may take; 0: it does not say."""
-        self.returns = 0
-        """How often the record had been requeued before this delivery."""
-        self.record: Record | None = None
-        """The record, if it was not copied from a lane in the subscription's own dialect."""
-        self.out_of_order: OutOfOrderProgress | None = None
-        """The progress that notes the settled ``sequence`` of a record from a durable subscription's backfill, which
-        has no cursor."""
-        self.sequence = 0
+    subscription: Subscription
+    sent_s: float
+    cursor: Cursor | None = None
+    chunk: Chunk | None = None
+    index: int = 0
+    number: int = 0
+    released: bool = False
+    """The client has it, and only the second half of the exactly-once handshake is missing."""
+    patience_s: float = 0.0
+    """For how long the message says that its job may take; 0: it does not say."""
+    returns: int = 0
+    """How often the record had been requeued before this delivery."""
+    record: Record | None = None
+    """The record, if it was not copied from a lane in the subscription's own dialect."""
+    out_of_order: OutOfOrderProgress | None = None
+    """The progress that notes the settled ``sequence`` of a record from a durable subscription's backfill, which has no
+    cursor."""
+    sequence: int = 0
 
 
 class Window:
@@ -295,7 +283,9 @@ class Channel(Window):
     def add_all(self, first_id: int, deliveries: list[Delivery], window: Window, chunk: Chunk, first: int) -> None:
         """Adds deliveries of one subscription, which has this window, under consecutive ids: of the records of
         ``chunk`` from ``first`` on."""
-        self.in_flight.update(enumerate(deliveries, first_id))
+        in_flight = self.in_flight
+        for delivery_id, delivery in enumerate(deliveries, first_id):  # faster than update()
+            in_flight[delivery_id] = delivery
         self._use(window, len(deliveries))
         if self.in_flight_bytes.allowance is not None:
             for index, delivery in enumerate(deliveries, first):
@@ -325,6 +315,22 @@ class Channel(Window):
         elif delivery is not None and delivery.out_of_order is not None:
             delivery.out_of_order.acknowledge(delivery.sequence)
         return delivery
+
+    def settle_run(self, delivery_ids: Iterator[int]) -> dict[tuple[Subscription, Cursor | None], int]:
+        """Settles deliveries up to the first that is not in flight, which it takes from the iterator too. Neighbours of
+        one consumer and one cursor are settled at once. Returns how many of each were settled."""
+        done: dict[tuple[Subscription, Cursor | None], int] = {}
+        found = takewhile(bool, map(self.in_flight.pop, delivery_ids, repeat(None)))
+        for of, some in groupby(cast("Iterator[Delivery]", found), _READER):
+            run = list(some)
+            done[of] = done.get(of, 0) + len(run)
+            self._use(of[0].window, -len(run))
+            if of[1] is not None:
+                of[1].acknowledge_run([delivery.number for delivery in run])
+            if self.in_flight_bytes.allowance is not None:
+                for delivery in run:
+                    self.in_flight_bytes.remove(delivery)
+        return done
 
     def time_out(self, delivery_id: int) -> Delivery:
         """Moves a delivery from ``in_flight`` to ``timed_out``. It still uses up its client's credit."""

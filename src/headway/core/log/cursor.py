@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from headway.core.log.chunk import Chunk
 from headway.core.log.lane import Lane
@@ -274,6 +275,21 @@ class Cursor:
         if self.durable_position is not NOT_DURABLE:  # per record, and to find the sequence takes a search
             sequence = chunk.sequence_of(number - chunk.first_number)
             self.durable_position.settled(self, number, sequence, number, sequence)
+        self._acknowledged()
+
+    def acknowledge_run(self, numbers: Sequence[int]) -> None:
+        """Settles records, as ``acknowledge`` does each."""
+        unacknowledged = self.unacknowledged
+        if self.durable_position is not NOT_DURABLE or not all(map(unacknowledged.__contains__, numbers)):
+            for number in numbers:
+                self.acknowledge(number)
+            return
+        for number in numbers:
+            del unacknowledged[number]
+        self._acknowledged()
+
+    def _acknowledged(self) -> None:
+        """Frees the chunks that only settled records still held. There were unsettled ones."""
         if self.unacknowledged:
             self._lower_to(next(iter(self.unacknowledged.values())))
         else:

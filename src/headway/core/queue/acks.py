@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from headway.core.base import DELIVERY_WORK, Reason, Refused, WorkSteps
-from headway.core.consumer import Channel, Delivery, Subscription
+from headway.core.consumer import Channel, Delivery
 from headway.core.queue.queue import queue_of
 from headway.core.queue.writing import resend
 from headway.core.routing import Registry
@@ -20,19 +20,18 @@ class Acks:
         self._registry = registry
 
     def acknowledge(self, channel: Channel, delivery_ids: Sequence[int]) -> None:
-        subscription: Subscription | None = None
-        for delivery_id in delivery_ids:
-            delivery = channel.settle(delivery_id)
-            if delivery is None:
-                late = self._late(channel, delivery_id)
-                queue_of(late.subscription.reader.queue).unsettled.withdraw(late)
-                continue
-            if delivery.subscription is not subscription:  # usually all are of one consumer
-                subscription = delivery.subscription
+        left, done = iter(delivery_ids), 0
+        while done < len(delivery_ids):
+            for (subscription, cursor), count in channel.settle_run(left).items():
+                done += count
                 subscription.window.exhausted_since_s = None
                 queue = queue_of(subscription.reader.queue)
                 queue.look_again(subscription)
-            queue.settled(delivery.cursor)
+                queue.settled(cursor)
+            if done < len(delivery_ids):
+                late = self._late(channel, delivery_ids[done])
+                queue_of(late.subscription.reader.queue).unsettled.withdraw(late)
+                done += 1
         self._credit_is_back(channel)
 
     def refuse(

@@ -21,10 +21,12 @@ from headway.core.queue.members import Members
 from headway.core.queue.picker import Picker
 from headway.core.queue.places import QueueCursor, RequeuedRecord, place_in_chunk
 from headway.core.queue.port import QueuePort
-from headway.core.queue.writing import has_room, send_batch, send_one
+from headway.core.queue.writing import deliveries_of, has_room, send_batch, send_one
 from headway.core.routing import REQUEUED_WORK, SORTED_WORK, Registry
 
-PORTION_RECORDS = 32
+PORTION_RECORDS = 128
+"""So many go to a member in one write, if its share of what waits is that large. A write takes the kernel about as long
+as forty records take otherwise, so a window of a hundred is filled with one."""
 ROUND_MEMBERS = 256
 """So many members get a portion before the queue looks at what it has handed out in this turn."""
 BATCH_BYTES = 64 * 1024
@@ -283,10 +285,12 @@ class Dispatch:
         """Writes records for a member and counts them. ``opens``: it is the first of its group that the member gets.
         Returns how many were sent or dropped."""
         if member.request.envelope is None:
-            sent = send_one(member, chunk, first, now)
+            sent = send_one(member, cursor, chunk, first, now)
         else:
             again = requeued.returns if requeued is not None else 0
-            sent = send_batch(self._registry, member, chunk, first, last, now, redelivered=again, opens=opens)
+            sent = send_batch(
+                self._registry, member, cursor, chunk, first, last, now, redelivered=again, opens=opens
+            )
         if not sent.records:
             return 0
         size = chunk.ends[first + sent.records - 1] - chunk.record_start(first)
@@ -307,12 +311,12 @@ class Dispatch:
                    deliveries: list[Delivery], requeued: RequeuedRecord | None, now: float) -> None:
         """Notes the deliveries that the member has to settle. Without deliveries the records are settled at once."""
         number = chunk.first_number + first
-        for at, delivery in enumerate(deliveries):
-            delivery.cursor, delivery.chunk, delivery.index, delivery.number = cursor, chunk, first + at, number + at
-            if requeued is not None:
+        if requeued is not None:
+            for delivery in deliveries:
                 delivery.returns = requeued.returns
-            if chunk.run_patience is not None:
-                delivery.patience_s = chunk.patience_s(first + at)
+        if chunk.run_patience is not None:
+            for delivery in deliveries:
+                delivery.patience_s = chunk.patience_s(delivery.index)
                 member.job_patience = member.job_patience or delivery.patience_s > 0
         if deliveries and requeued is None:
             cursor.sent(number, chunk, len(deliveries))
@@ -338,7 +342,7 @@ class Dispatch:
         requeued = backlog.pop() if backlog.next_requeued is not None else None
         cursor = requeued.cursor if requeued is not None else backlog.cursor
         delivery_id = member.channel.take_ids(1)
-        deliveries = [Delivery(member, now)] if member.request.qos else []
+        deliveries = deliveries_of(member, cursor, chunk, index, 1, now) if member.request.qos else []
         member.channel.add_all(delivery_id, deliveries, member.window, chunk, index)
         self._hand_over(member, cursor, chunk, index, deliveries, requeued, now)
         if requeued is None:

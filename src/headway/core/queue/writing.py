@@ -8,6 +8,8 @@ record. Other members (MQTT's shared subscriptions) get record by record, in the
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import count as count_from
+from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +25,7 @@ from headway.core.delivery import (
     write,
     write_frame,
 )
-from headway.core.log import NOT_DURABLE, Chunk
+from headway.core.log import NOT_DURABLE, Chunk, Cursor
 from headway.core.routing import Registry
 
 
@@ -77,7 +79,7 @@ def moves(member: Subscription, late_s: float) -> bool:
     return member.request.qos == 0 or member.credit_left > 0 or unsettled is None or unsettled > late_s
 
 
-def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> SendResult:
+def send_one(member: Subscription, cursor: Cursor, chunk: Chunk, index: int, now: float) -> SendResult:
     """Writes one record in the member's dialect."""
     session, request = member.session, member.request
     try:
@@ -98,15 +100,14 @@ def send_one(member: Subscription, chunk: Chunk, index: int, now: float) -> Send
     member.counters.write(1, len(frame))
     if not delivery_id:
         return SendResult(1)
-    delivery = Delivery(member, now)
-    delivery.record = record
+    delivery = Delivery(member, now, cursor, chunk, index, chunk.first_number + index, record=record)
     member.channel.add(delivery_id, delivery)
     return SendResult(1, [delivery])
 
 
 def send_batch(
-    registry: Registry, member: Subscription, chunk: Chunk, first: int, last: int, now: float, *, redelivered: int,
-    opens: bool = False,
+    registry: Registry, member: Subscription, cursor: Cursor, chunk: Chunk, first: int, last: int, now: float, *,
+    redelivered: int, opens: bool = False,
 ) -> SendResult:  # fmt: skip
     """Offers records ``first`` … ``last - 1`` to the member's outlet. ``redelivered``: how often they came back.
     ``opens``: it is one, the first of its group that the member gets."""
@@ -133,9 +134,17 @@ def send_batch(
     member.counters.write(count, taken)
     if not member.request.qos:
         return SendResult(count)
-    deliveries = [Delivery(member, now) for _ in range(count)]
+    deliveries = deliveries_of(member, cursor, chunk, first, count, now)
     channel.add_all(first_id, deliveries, member.window, chunk, first)
     return SendResult(count, deliveries)
+
+
+def deliveries_of(
+    member: Subscription, cursor: Cursor, chunk: Chunk, first: int, count: int, now: float
+) -> list[Delivery]:
+    """Makes the deliveries of neighbours, from record ``first`` of the chunk on."""
+    places, numbers = range(first, first + count), count_from(chunk.first_number + first)
+    return list(map(Delivery, repeat(member), repeat(now), repeat(cursor), repeat(chunk), places, numbers))
 
 
 def resend(member: Subscription, delivery_id: int, now: float) -> bool:

@@ -97,7 +97,8 @@ class Settling:
         """Settles deliveries, and returns the work."""
         channel, queues = consumer.channel, self._peer.queues.queues
         waiting = not consumer.prefetch and consumer.in_flight < channel.limit
-        ids = [number for number in ids if number in channel.in_flight or number in channel.timed_out]
+        if not all(map(channel.in_flight.__contains__, ids)):  # most are there
+            ids = [number for number in ids if channel.holds(number)]
         if ack.kind == AckType.POISON:
             for number in ids:
                 self._give_up(consumer, number, ack.cause)

@@ -10,6 +10,7 @@ An envelope writes the deliveries for one consumer from it (envelope.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, repeat
 from operator import add, sub
@@ -149,26 +150,24 @@ class AmqpDialect(PlainDialect, frozen=True):
 
     def _encode_own(self, run: Run, own: OwnProperties) -> EncodedRun:
         """Encodes records that have properties of their own."""
-        address, data = write_address(run.exchange, routing_key_of(run.topic)), run.data
+        address = write_address(run.exchange, routing_key_of(run.topic))
         told = self._told(run.properties)
         front, natives = len(address).to_bytes(2, "big") + address, own.natives()
         if told:
             natives = [with_headers(native, {**read(native).headers, **told}) for native in natives]
-        bodies = [data[body:end] for body, end in zip(run.bodies, run.ends, strict=True)]
+        lead_bytes, bodies = len(front) + 4 + HEADER_LEAD_BYTES, _bodies_of(run)
+        sizes = set(map(len, natives)), set(map(len, bodies))
+        if all(len(some) == 1 for some in sizes):
+            (size,), (body,) = sizes
+            parts = [_lead_of_own(front, size, body)] * (3 * len(bodies))
+            parts[1::3], parts[2::3] = natives, bodies
+            whole = lead_bytes + size + body
+            return EncodedRun(b"".join(parts), range(whole, len(bodies) * whole + 1, whole))
         shapes = list(zip(map(len, natives), map(len, bodies), strict=True))
-        leads = {
-            (size, body): b"".join(
-                (front, (HEADER_LEAD_BYTES + size).to_bytes(4, "big"), CONTENT, body.to_bytes(8, "big"))
-            )
-            for size, body in set(shapes)
-        }
+        leads = {(size, body): _lead_of_own(front, size, body) for size, body in set(shapes)}
         parts = [b""] * (3 * len(bodies))
         parts[::3] = map(leads.__getitem__, shapes)
         parts[1::3], parts[2::3] = natives, bodies
-        lead_bytes = len(front) + 4 + HEADER_LEAD_BYTES
-        if len(leads) == 1:
-            whole = lead_bytes + sum(shapes[0])
-            return EncodedRun(b"".join(parts), range(whole, len(bodies) * whole + 1, whole))
         return EncodedRun(b"".join(parts), list(accumulate(lead_bytes + size + body for size, body in shapes)))
 
     def _properties_of(self, run: Run) -> bytes:
@@ -218,6 +217,18 @@ class AmqpDialect(PlainDialect, frozen=True):
 
     def redelivered(self, frame: bytes) -> bytes:
         return frame
+
+
+def _lead_of_own(front: bytes, size: int, body_bytes: int) -> bytes:
+    """Returns what stands before the properties, of this size, and the body. ``front``: the address."""
+    return b"".join((front, (HEADER_LEAD_BYTES + size).to_bytes(4, "big"), CONTENT, body_bytes.to_bytes(8, "big")))
+
+
+def _bodies_of(run: Run) -> Sequence[bytes]:
+    data, ends, bodies = run.data, run.ends, run.bodies
+    if isinstance(ends, range) and isinstance(bodies, range):
+        return equal_pieces(data, bodies[0], ends[0] - bodies[0], ends.step, len(ends))
+    return [data[body:end] for body, end in zip(bodies, ends, strict=True)]
 
 
 def _encode_each(run: Run, raw: bytes, first_sequence: int) -> EncodedRun:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from headway.core.message import Record
 from headway.wire.codecs import queue_form
+from headway.wire.columns import form_of
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.dialect import common_of, destination_of
 from headway.wire.openwire.marshalling import Destination, MessageId, ProducerId, write_cached
@@ -114,7 +115,7 @@ class OpenWireEnvelope:
         for start, end in numbering.spans(native):
             pieces += f"{native_at + start - at}s{end - start}s"
             at = native_at + end
-        columns = list(zip(*Struct(f"{pieces}{body_at - at}s{size - body_at}s").iter_unpack(data), strict=True))
+        columns = list(zip(*form_of(f"{pieces}{body_at - at}s{size - body_at}s").iter_unpack(data), strict=True))
         if any(column.count(column[0]) != records for column in columns[:-1:2]):  # a lead says how large its body is
             return None
         values, bodies = numbering.values(columns[1:-2:2]), write_bodies(stem.kind, columns[-1])

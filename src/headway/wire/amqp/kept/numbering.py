@@ -9,7 +9,9 @@ Messages without a time have neither of the three; those of a whole second have 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from struct import Struct
 from typing import Any
 
@@ -27,6 +29,7 @@ _NUMBER_DIGITS = 18
 STEM_BYTES_MAX = SHORT_BYTES_MAX - _NUMBER_DIGITS
 _I64 = Struct(">q")
 _SECONDS = 8
+_FIRST = itemgetter(0)
 
 
 class AmqpNumbering:
@@ -57,13 +60,21 @@ class AmqpNumbering:
         return self.timed and time_ms > 0 and (self._between is None) == (time_ms % 1000 == 0)
 
     def natives(self, numbers: Sequence[int], times_ms: Sequence[int]) -> Sequence[bytes]:
-        stem, around = self._stem, {time_ms: self._around(time_ms) for time_ms in set(times_ms)}
-        return [
-            b"%b%c%b%b" % (before, len(name), name, behind)
-            for name, (before, behind) in zip(
-                [b"%b%d" % (stem, number) for number in numbers], map(around.__getitem__, times_ms), strict=True
-            )
-        ]
+        natives = list[bytes]()
+        for time_ms, some in groupby(zip(times_ms, numbers, strict=True), _FIRST):
+            its_numbers = [number for _, number in some]
+            natives += self._natives(its_numbers, time_ms)
+        return natives
+
+    def _natives(self, numbers: Sequence[int], time_ms: int) -> Iterable[bytes]:
+        """Returns the properties of messages of one time."""
+        before, behind = self._around(time_ms)
+        digits = len(str(max(numbers)))
+        if len(str(min(numbers))) == digits:
+            lead = b"%b%c%b" % (before, len(self._stem) + digits, self._stem)
+            return map((lead.replace(b"%", b"%%") + b"%d" + behind.replace(b"%", b"%%")).__mod__, numbers)
+        names = [b"%b%d" % (self._stem, number) for number in numbers]
+        return [b"%b%c%b%b" % (before, len(name), name, behind) for name in names]
 
     def _around(self, time_ms: int) -> tuple[bytes, bytes]:
         """Returns what stands before the id and behind it in a message of this time."""

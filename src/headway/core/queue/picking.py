@@ -22,12 +22,12 @@ from itertools import islice
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import QueueMember, Subscription, Waiting
+from headway.core.delivery import has_room
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.groups import Groups, Reserved, Share
 from headway.core.queue.picker import Offer, Picker
 from headway.core.queue.places import FoundRecord, Key, RequeuedRecord, StandingRecord, place_in_chunk
-from headway.core.queue.writing import has_room
 from headway.core.routing import Overdue
 from headway.core.selector import BadSelector, Selector, compile_selector
 

@@ -29,17 +29,17 @@ from headway.core.consumer.effects import (
     Resume,
     Spill,
 )
-from headway.core.consumer.options import QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.consumer.outlet import PeerState
+from headway.core.consumer.request.options import QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.message.job_patience import JOB_PATIENCE
 from headway.core.message.receipt_request import ReceiptRequest
 from headway.core.message.record import Properties
 from headway.core.queue.queue import Queue
-from headway.core.routing.bindings import Binding, Destination
-from headway.core.routing.exchange import Exchange
-from headway.core.routing.publishing import Published
+from headway.core.routing.matching.bindings import Binding, Destination
+from headway.core.routing.matching.exchange import Exchange
+from headway.core.routing.publishing.publishing import Published
 
 QUEUES_ASKED = 50
 """So many queues are asked again whether they have more to hand out."""

@@ -9,7 +9,7 @@ import pytest
 from tests.core.stage import STUCK, Socket, Stage, run_to
 
 from headway.core.delivery import fanout
-from headway.core.log import lane
+from headway.core.log.lanes import lane
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner
 from tests.core.test_queue_groups import check, put
 
-from headway.core.queue import dispatch, groups, picking
-from headway.core.queue.picker import Picker
+from headway.core.queue import dispatch
+from headway.core.queue.picking import groups, picking
+from headway.core.queue.picking.picker import Picker
 from headway.core.telemetry.accounts import account
 
 

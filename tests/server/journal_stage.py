@@ -17,7 +17,7 @@ from tests.store.journal.fake_files import FakeFiles
 from headway.core.broker import Broker
 from headway.core.consumer.channel import NO_LIMIT, Channel
 from headway.core.consumer.effects import Pause, Resume
-from headway.core.consumer.options import QueueTerms, SubscribeRequest
+from headway.core.consumer.request.options import QueueTerms, SubscribeRequest
 from headway.core.consumer.session import ConnectRequest, Session
 from headway.core.queue.dispatch import FetchedRecord
 from headway.server.config.assembly import make_broker

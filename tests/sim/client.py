@@ -11,7 +11,7 @@ from tests.sim.stream import Frame, Stream, as_publish
 
 from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.session import ConnectRequest, Session, Will
-from headway.core.log.held_back import HeldBack
+from headway.core.log.durable.held_back import HeldBack
 from headway.core.message.record import Properties, Record, Run
 from headway.core.message.topics import matches
 from headway.wire.mqtt.decoder import MqttDecoder

@@ -4,9 +4,10 @@ import pytest
 
 from headway.core.delivery import fanout
 from headway.core.delivery import rendering as delivery
-from headway.core.log import lane
-from headway.core.queue import dispatch, groups, picker, picking
-from headway.core.routing import overdue
+from headway.core.log.lanes import lane
+from headway.core.queue import dispatch
+from headway.core.queue.picking import groups, picker, picking
+from headway.core.routing.registry import overdue
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from headway.core.consumer.outlet import Outlet, PeerState
-from headway.core.log.chunk import SpillHandle
+from headway.core.log.lanes.chunk import SpillHandle
 
 
 class PretendedOutlet(Outlet):

@@ -23,15 +23,15 @@ from headway.core.consumer.outlet import Outlet
 from headway.core.consumer.session import Session
 from headway.core.delivery import fanout
 from headway.core.delivery import rendering as delivery
-from headway.core.log import lane
-from headway.core.log.pool import Pool
-from headway.core.log.state import StateTerms
+from headway.core.log.lanes import lane
+from headway.core.log.lanes.pool import Pool
+from headway.core.log.states.state import StateTerms
 from headway.core.message.record import Run
 from headway.core.message.topics import matches
-from headway.core.policy.decision import DecisionKind
-from headway.core.policy.policy import Policy
-from headway.core.policy.verdict import Verdict
-from headway.core.routing.registry import Limits
+from headway.core.policy.rules.policy import Policy
+from headway.core.policy.verdicts.decision import DecisionKind
+from headway.core.policy.verdicts.verdict import Verdict
+from headway.core.routing.registry.registry import Limits
 
 SLOW_REASONS = frozenset({Reason.NORMAL, Reason.CLIENT_GONE, Reason.TAKEN_OVER, Reason.ADMIN})
 

@@ -18,8 +18,8 @@ from tests.sim.seeds import (
 from headway.core.delivery import rendering
 from headway.core.forms.shape import Deltas
 from headway.core.live import head, live_query
-from headway.core.log import focus, state
-from headway.core.log.state import StatePass
+from headway.core.log.states import focus, state
+from headway.core.log.states.state import StatePass
 
 
 @pytest.fixture(autouse=True)

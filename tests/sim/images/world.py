@@ -25,9 +25,9 @@ from headway.core.base.errors import Refused
 from headway.core.consumer.subscription import Subscription
 from headway.core.delivery import rendering
 from headway.core.live import head, live_query
-from headway.core.log import focus, state
-from headway.core.log.state import StatePass
-from headway.core.log.state_reading import StateReading
+from headway.core.log.states import focus, state
+from headway.core.log.states.state import StatePass
+from headway.core.log.states.state_reading import StateReading
 from headway.core.message.record import Properties, Run
 from headway.wire.mqtt.packets import Publish
 

@@ -13,9 +13,9 @@ from tests.sim.queues.model import PRESSURE, QueueModel, State
 from headway.core.base.errors import Reason
 from headway.core.consumer.feed import Feed
 from headway.core.consumer.life import Life
-from headway.core.log.cursor import Cursor
-from headway.core.log.lane import Lane
-from headway.core.log.pool import RESERVE, STAYS_MAX, Pool
+from headway.core.log.lanes.cursor import Cursor
+from headway.core.log.lanes.lane import Lane
+from headway.core.log.lanes.pool import RESERVE, STAYS_MAX, Pool
 from headway.core.queue.queue import queue_of
 
 if TYPE_CHECKING:

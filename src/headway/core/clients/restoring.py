@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from math import inf
 
 from headway.core.base import Reason
-from headway.core.clients.admission import Admission
 from headway.core.clients.durability import (
     DurableMetadata,
     DurableQueueTerms,
@@ -29,7 +28,8 @@ from headway.core.clients.durability import (
     WriterBatch,
 )
 from headway.core.clients.queues import Queues
-from headway.core.clients.subscribing import Subscribing
+from headway.core.clients.sessions import Admission
+from headway.core.clients.subscriptions import Subscribing
 from headway.core.consumer import Delivery, Feed, Poll, Subscription
 from headway.core.log import NOT_DURABLE, Chunk, CommittedPosition, Cursor, DurablePosition
 from headway.core.message import Dialect, Run

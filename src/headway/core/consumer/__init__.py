@@ -19,19 +19,23 @@ from headway.core.consumer.feed import Feed, FeedKey, LiveSource
 from headway.core.consumer.held_rights import RightsSource
 from headway.core.consumer.life import ENDED, GIVEN_UP, PAUSED, REPLACED, Life, SessionLife
 from headway.core.consumer.observing import Observer, Shares
-from headway.core.consumer.option_table import OPTIONS, PREFIX, Use, known_names, read_options
-from headway.core.consumer.options import (
-    NO_OPTIONS,
-    LiveTerms,
-    QueueTerms,
-    SubscribeRequest,
-    SubscriptionOptions,
-    parse_options,
-)
 from headway.core.consumer.outlet import Outlet, Pace, PeerState
 from headway.core.consumer.poll import ArchiveIndex, ArchiveLag, ConnectionlessOutlet, Poll
 from headway.core.consumer.progress import Predicate, Skip
 from headway.core.consumer.reader import QueueMember, Reader
+from headway.core.consumer.request import (
+    NO_OPTIONS,
+    OPTIONS,
+    PREFIX,
+    LiveTerms,
+    QueueTerms,
+    SubscribeRequest,
+    SubscriptionOptions,
+    Use,
+    known_names,
+    parse_options,
+    read_options,
+)
 from headway.core.consumer.session import ConnectRequest, Session, Will
 from headway.core.consumer.shared_reader import SharedReader, Waiting
 from headway.core.consumer.subscription import Due, Subscription

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from headway.core.base import Reason
-from headway.core.consumer.options import QueueTerms
+from headway.core.consumer.request import QueueTerms
 from headway.core.log import Cursor, DurablePosition
 from headway.core.message import Run
 

@@ -14,9 +14,9 @@ from headway.core.base import Reason, Timer, moved, stop
 from headway.core.consumer.channel import NO_LIMIT, Channel, CountedWindow, Delivery, Window
 from headway.core.consumer.conflation import EVERY_RECORD, Conflation
 from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
-from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.progress import Backfill, BackfillSource, Counters, Skip, ViewAge, Volume
 from headway.core.consumer.reader import LANE_READER, Reader
+from headway.core.consumer.request import SubscribeRequest
 from headway.core.log import Cursor, OutOfOrderProgress, StatePass
 from headway.core.message import Gap
 from headway.core.policy import Case

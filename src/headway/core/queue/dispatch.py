@@ -15,12 +15,11 @@ from headway.core.base import Reason
 from headway.core.consumer import Delivery, Skip, Subscription
 from headway.core.delivery import PUMP_BYTES, Fanout, drop_reason, has_room
 from headway.core.log import Chunk
-from headway.core.queue.backlog import Backlog
+from headway.core.queue.backlog import Backlog, QueuePort
 from headway.core.queue.drops import Drops
 from headway.core.queue.members import Members
-from headway.core.queue.picker import Picker
+from headway.core.queue.picking import Picker
 from headway.core.queue.places import QueueCursor, RequeuedRecord, place_in_chunk
-from headway.core.queue.port import QueuePort
 from headway.core.queue.writing import send_batch, send_one
 from headway.core.routing import REQUEUED_WORK, SORTED_WORK, Registry
 

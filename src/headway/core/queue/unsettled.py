@@ -7,10 +7,9 @@ from math import inf
 from headway.core.base import DELIVERY_WORK, Reason, WorkSteps
 from headway.core.consumer import Delivery, Subscription
 from headway.core.delivery import lose
-from headway.core.queue.backlog import Backlog
+from headway.core.queue.backlog import Backlog, QueuePort
 from headway.core.queue.drops import Drops
 from headway.core.queue.places import QueueCursor
-from headway.core.queue.port import QueuePort
 from headway.core.routing import Registry
 
 

@@ -11,7 +11,7 @@ from tests.sim.queues.picking.truth import Record, Taker, Truth
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.channel import NO_LIMIT, Channel
-from headway.core.consumer.options import SubscribeRequest, SubscriptionOptions
+from headway.core.consumer.request.options import SubscribeRequest, SubscriptionOptions
 from headway.core.consumer.session import ConnectRequest, Session
 
 if TYPE_CHECKING:

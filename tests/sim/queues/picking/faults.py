@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from headway.core.queue import groups
-from headway.core.queue.groups import Groups, Reserved
 from headway.core.queue.members import Members
-from headway.core.queue.picker import Picker
-from headway.core.queue.picking import Picking
+from headway.core.queue.picking import groups
+from headway.core.queue.picking.groups import Groups, Reserved
+from headway.core.queue.picking.picker import Picker
+from headway.core.queue.picking.picking import Picking
 from headway.core.queue.places import FoundHeap, FoundRecord
 from headway.core.queue.queue import Queue
 

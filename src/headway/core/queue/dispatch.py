@@ -64,7 +64,7 @@ class Dispatch:
         if (self._terms.priorities and not self.sort_in()) or (drops.discarding and not drops.discard_more()):
             self._queue.feed.listening.pop(self._queue, None)
             return
-        if self._members.picking.pickers or backlog.grouped:
+        if self._members.picking.pickers or backlog.reads.grouped:
             self._hand_out_found(now)
         else:
             self._hand_out(now)
@@ -92,7 +92,7 @@ class Dispatch:
         backlog, returning, before = self._backlog, self._registry.returning, self._backlog.handed_records
         budget, overdue = backlog.handed_bytes + PUMP_BYTES, self._registry.overdue
         while backlog.has_more:
-            backlog.step()
+            backlog.reads.step()
             waiting = backlog.lag_records
             ready = self._members.ready(now, max(1, min(waiting, ROUND_MEMBERS)))  # each of them may get a record
             if not ready:
@@ -135,7 +135,7 @@ class Dispatch:
         feed = self._queue.feed
         feed.listening.pop(self._queue, None)
         feed.limited[self._queue] = None
-        if backlog.grouped and picking.groups is None:
+        if backlog.reads.grouped and picking.groups is None:
             picking.begin_groups(self._members)
         served, part = True, max(1, returning.left // max(1, len(picking.pickers)))
         while served and backlog.has_some and returning.left > 0:
@@ -299,7 +299,7 @@ class Dispatch:
             if not sent.deliveries:
                 cursor.done(sent.records)
             cursor.advance(size)
-            self._backlog.step()
+            self._backlog.reads.step()
         return sent.records
 
     def _hand_over(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int,
@@ -344,7 +344,7 @@ class Dispatch:
             if not deliveries:
                 cursor.done(1)
             cursor.advance(end - begin)
-            backlog.step()
+            backlog.reads.step()
         member.counters.write(1, end - begin)
         member.counters.handed_bytes += end - begin
         backlog.handed(1, end - begin, None if requeued is None else requeued.key)

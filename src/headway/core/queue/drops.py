@@ -89,7 +89,7 @@ class Drops:
             self._drop_fresh(chunk, first, last, reason)
             cursor.skip_to(chunk.first_number + last)
             done += last - first
-            backlog.step()
+            backlog.reads.step()
         if not backlog.has_more:
             self._registry.ready_queues[self._queue] = None  # so that the lane frees the dropped records
         return done
@@ -136,7 +136,7 @@ class Drops:
             self._backlog.handed(last - first, chunk.ends[last - 1] - chunk.record_start(first))
             self._count_lost(member, chunk, first, last, reason)
         for cursor in list(self._backlog.draining):
-            self._backlog.settled(cursor)
+            self._backlog.reads.settled(cursor)
 
     def _count_lost(self, member: Subscription, chunk: Chunk, first: int, last: int, reason: Reason) -> None:
         self.by_reason[reason] += last - first

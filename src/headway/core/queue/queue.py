@@ -110,7 +110,7 @@ class Queue:
         is not durable."""
         self.placeholder.dismiss()
         old, self.feed = self.feed, feed
-        self.backlog.read(feed, source)
+        self.backlog.reads.go_on_in(feed, source)
         if self.durable_position.durable:
             if source is None:
                 self.backlog.cursors[-1].durable_position = self.durable_position
@@ -122,8 +122,8 @@ class Queue:
         self._registry.moved(len(self.members), self.members.slow, old, feed)
         if feed is not old:
             self._move_gates(old, feed)
-        self.backlog.leave_empty()
-        self.backlog.step()
+        self.backlog.reads.leave_empty()
+        self.backlog.reads.step()
         self._registry.ready_queues[self] = None
 
     def read_between(self, feed: Feed, source: LaneSource) -> None:
@@ -185,14 +185,14 @@ class Queue:
         self.members.count_slow(member, change)
 
     def miss(self, now: float) -> None:
-        self.placeholder.miss(self.backlog.present, self.skips, now)
+        self.placeholder.miss(self.backlog.reads.present, self.skips, now)
 
     def join(self, subscription: Subscription) -> None:
         self.placeholder.dismiss()
         backlog = self.backlog
         subscription.cursor.close()
         del subscription.feed.subscriptions[subscription]  # the queue knows it
-        subscription.cursor = backlog.present
+        subscription.cursor = backlog.reads.present
         picker = None if self.ends_with_members else self.picking.join(subscription, self.members)  # a group's lane has
         reader = QueueMember(self, picker)  # only what its selector accepts
         subscription.reader = reader
@@ -240,7 +240,7 @@ class Queue:
 
     def settled(self, cursor: Cursor | None) -> None:
         """Notes that a member settled a record of this cursor."""
-        self.backlog.settled(cursor)
+        self.backlog.reads.settled(cursor)
 
     def lose(self, delivery: Delivery, reason: Reason, now: float) -> None:
         member = delivery.subscription

@@ -1,6 +1,6 @@
 """The backlog of a queue: the records that it still has to hand out. It reads them from lanes, like any consumer.
 
-A queue has a list of cursors (queue_cursor.py), and reads one after the other.
+Its lane reads (lane_reads.py) are a list of cursors, which are read one after the other.
 
 A *requeued* record (requeued.py) is out of its lane's order: a member gave it back, or the queue hands out by priority.
 A *standing* record (standing.py) was passed, because a member with a selector looked for others. Both hold their
@@ -13,51 +13,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import islice
-from typing import cast
 
-from headway.core.consumer import Feed
 from headway.core.delivery import record_at
-from headway.core.log import Chunk, Cursor
+from headway.core.log import Chunk
+from headway.core.queue.backlog.lane_reads import LaneReads
 from headway.core.queue.backlog.port import QueuePort
-from headway.core.queue.places import (
-    Key,
-    LaneSource,
-    PresentCursor,
-    QueueCursor,
-    Requeued,
-    RequeuedRecord,
-    Standing,
-    StandingRecord,
-)
+from headway.core.queue.places import Key, QueueCursor, Requeued, RequeuedRecord, Standing, StandingRecord
 from headway.core.routing import Registry
 
 
 class Backlog:
     def __init__(self, queue: QueuePort, registry: Registry) -> None:
-        self.cursors: list[QueueCursor] = []
-        self.present = cast("Cursor", PresentCursor(self.cursors))
-        """That which is read now, for the members."""
-        self.draining: dict[QueueCursor, None] = {}
-        """Cursors that were read to their end and have unsettled records."""
+        self.reads = LaneReads(queue, registry)
+        self.cursors, self.draining = self.reads.cursors, self.reads.draining
+        """Those of the reads, to look at."""
         self.handed_records = 0
         self.handed_bytes = 0
         """Records and bytes that left the backlog since the queue began: handed to a member or dropped. A requeued
         record counts each time."""
         self._returned_records = 0
         """How often members gave records back."""
-        self._passed_records = 0
-        """The records that cursors which are no longer in ``cursors`` have read."""
         self._queue = queue
-        self._registry = registry
         self.requeued = Requeued()
         self.standing = Standing(self.cursors, self.draining)
         self.on_put: Callable[[RequeuedRecord, bool], None] | None = None
         """Is told of each requeued record, and whether it was with a member; None: nobody looks for such records."""
         self.on_gone: Callable[[Key], None] | None = None
         """Is told of each record out of order that waits no more."""
-        self._orders = 0
-
-    # -- cursors ----------------------------------------------------------------------------------------------------
 
     @property
     def cursor(self) -> QueueCursor:
@@ -69,101 +51,17 @@ class Backlog:
         """The cursor that reads what comes next, after what waits for the others."""
         return self.cursors[-1]
 
-    def read(self, feed: Feed, source: LaneSource | None = None) -> None:
-        """Goes on in another feed's lane, from its end, after the records that wait now. ``source`` fills that lane."""
-        if self.cursors:
-            last = self.cursors[-1]
-            last.stop_number, last.stop_position = last.lane.count, last.lane.end
-            last.ended = self._registry.sequence
-            last.feed.listening.pop(self._queue, None)
-            last.feed.limited.pop(self._queue, None)
-        self._orders += 1
-        self.cursors.append(QueueCursor(self._queue, feed, self._orders, source))
-        feed.queues[self._queue] = None
-        feed.reading += 1
-
-    def leave_empty(self) -> None:
-        """Removes the last cursor but one if it has no records, so that it does not wait for its turn."""
-        if len(self.cursors) > 2 and self.cursors[-2].finished:
-            self._done_with(self.cursors.pop(-2))
-
-    def step(self) -> None:
-        """Moves on from cursors that were read to their end."""
-        self._fill()
-        while self.cursors[0].finished:
-            self._done_with(self.cursors.pop(0))
-            self._queue.moved_on()
-            self._fill()
-
-    def _done_with(self, cursor: QueueCursor) -> None:
-        self._passed_records += cursor.passed_records
-        cursor.detach()
-        self.draining[cursor] = None
-        self._settled(cursor)
-
-    def _fill(self) -> None:
-        if self.cursors[0].source is not None:
-            try:
-                self.cursors[0].fill()
-            except OSError:
-                self.cursors[0].source = None
-                self._queue.source_failed()
-
-    def settled(self, cursor: Cursor | None) -> None:
-        """Notes that a record of this cursor was settled. A draining cursor is removed with its last record."""
-        if isinstance(cursor, QueueCursor) and cursor in self.draining:
-            self._settled(cursor)
-
-    def _settled(self, cursor: QueueCursor) -> None:
-        if not cursor.leaves:
-            del self.draining[cursor]
-            self._leave(cursor)
-
-    def _leave(self, cursor: QueueCursor) -> None:
-        feed = cursor.feed
-        cursor.close()
-        cursor.durable_position.drop(cursor)
-        feed.reading -= 1
-        if feed not in (other.feed for other in [*self.cursors, *self.draining]):
-            feed.queues.pop(self._queue, None)
-            feed.listening.pop(self._queue, None)
-        self._release_feed(feed)
-
-    def _release_feed(self, feed: Feed) -> None:
-        """Leaves a feed that this queue no longer reads. Marks a queue that has read all of it as ready, so that the
-        lane is emptied."""
-        if feed.listening:
-            self._registry.ready_queues[next(iter(feed.listening))] = None
-        self._registry.close_if_unread(feed)
-
     def close(self) -> None:
         """Drops all records and cursors, because the queue has ended."""
         self.requeued.clear()
         self.standing.clear()
-        for cursor in [*self.cursors, *self.draining]:
-            cursor.close()
-            cursor.feed.reading -= 1
-            cursor.feed.queues.pop(self._queue, None)
-            cursor.feed.listening.pop(self._queue, None)
-            cursor.feed.limited.pop(self._queue, None)
-            self._release_feed(cursor.feed)
-        self.draining.clear()
-        last = self.cursors[-1]
-        last.source, last.stop_number, last.stop_position = None, last.number, last.position
-        self.cursors[:] = [last]
+        self.reads.close()
         del self._queue
 
     @property
     def sorts(self) -> bool:
         """Tells whether all records are sorted by their priorities, and so requeued, before they are handed out."""
         return self._queue.terms.priorities > 0
-
-    @property
-    def grouped(self) -> bool:
-        """Tells whether a lane that it still reads has records of a message group."""
-        if len(self.cursors) == 1 and not self.draining:
-            return self.cursors[0].lane.grouped
-        return any(cursor.lane.grouped for cursor in (*self.cursors, *self.draining))
 
     # -- lag --------------------------------------------------------------------------------------------------------
 
@@ -257,7 +155,7 @@ class Backlog:
 
     def has_fresh(self) -> bool:
         """Returns whether the lane has records that were never handed out."""
-        self.step()
+        self.reads.step()
         return self.cursor.position != self.cursor.end_position
 
     def fresh(self) -> tuple[QueueCursor, Chunk, int]:
@@ -328,7 +226,7 @@ class Backlog:
         last = min(first + most, len(chunk), cursor.end_number - chunk.first_number)
         self.standing.leave(cursor, chunk, first, last)
         cursor.advance(chunk.ends[last - 1] - chunk.record_start(first))
-        self.step()
+        self.reads.step()
 
     def restored(self, cursor: QueueCursor, chunk: Chunk, index: int) -> None:
         """Takes in a record that a member may have had when the previous process ended."""
@@ -373,7 +271,7 @@ class Backlog:
     def free(self, cursor: QueueCursor, number: int) -> None:
         """Notes that a record that was requeued or in flight is settled or dropped."""
         cursor.acknowledge(number)
-        self.settled(cursor)
+        self.reads.settled(cursor)
 
     def handed(self, records: int, size: int, key: Key | None = None) -> None:
         """Counts records that left the backlog, to a member or dropped. ``key``: of one out of order."""
@@ -386,15 +284,9 @@ class Backlog:
 
     def check(self) -> None:
         """Asserts the invariants of a queue that has not ended. It visits all requeued and unacknowledged records."""
-        passed = self._passed_records + sum(cursor.passed_records for cursor in self.cursors)
-        out = self.handed_records - self._returned_records + len(self.requeued) + self.standing.records
+        passed, out = self.reads.passed_records, self.handed_records - self._returned_records
+        out += len(self.requeued) + self.standing.records
         assert out == passed, f"{passed} records passed, {out} handed out, dropped or requeued: some lost or doubled"
-        orders = [cursor.order for cursor in self.cursors]
-        assert orders == sorted(set(orders))
-        assert all(cursor.stop_number is not None for cursor in self.cursors[:-1]), "only the last cursor has no stop"
-        for cursor in [*self.cursors, *self.draining]:
-            cursor.check()
-            assert cursor.position <= cursor.end_position
-        assert all(cursor.leaves and not cursor.attached for cursor in self.draining)
+        self.reads.check()
         self.requeued.check()
         self.standing.check()

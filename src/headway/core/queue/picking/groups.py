@@ -17,103 +17,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
 from zlib import crc32
 
-from headway.core.consumer import Subscription, Waiting
-from headway.core.log import Cursor
-from headway.core.queue.places import FoundHeap, FoundRecord, Key
+from headway.core.consumer import Subscription
+from headway.core.queue.picking.reserved import NOTHING_RESERVED, RESERVED_EACH, GroupName, Reserved
+from headway.core.queue.places import FoundRecord, Key
 
 GROUPS_MAX = 10_000
 BUCKETS = 256
 RESERVED_MAX = 2_000
-RESERVED_EACH = 16
 
-
-class FreeFinder(Waiting, Protocol):
-    """A picker, as its members know it in a queue with groups: what it found that belongs to nobody."""
-
-    def time_of(self, record: FoundRecord) -> float | None:
-        """Returns the time when a record was published."""
-
-
-GroupName = str | int
 WantedBy = Callable[[Subscription, FoundRecord], bool]
 """Tells whether a member's selector wants a record."""
-
-
-class Reserved:
-    """The messages that are reserved for one owner, and the places where more of them may stand."""
-
-    __slots__ = ("again_from", "by_group", "left_out", "passed", "wanted")
-
-    def __init__(self) -> None:
-        self.wanted = FoundHeap()
-        """Those that it is to get."""
-        self.by_group: dict[str, dict[Key, FoundRecord]] = {}
-        """All of them."""
-        self.again_from: Key | None = None
-        """The place from which on it is to be looked again for messages that were passed over."""
-        self.passed: dict[GroupName, Key] = {}
-        """The groups of which such messages were passed over, with the last place."""
-        self.left_out: dict[GroupName, Key] = {}
-        """The groups of which messages were passed over that it does not want, with the first place."""
-
-    @property
-    def is_low(self) -> bool:
-        """Tells whether it is time to look again for more, so that the owner is never without any."""
-        first = self.wanted.first()
-        short = first is None or len(self.wanted) <= max(1, RESERVED_EACH // 2)
-        return self.again_from is not None and (short or (first is not None and first.key >= self.again_from))
-
-    def has_enough(self, before: int) -> bool:
-        """Tells whether enough was reserved since there were so many."""
-        return len(self.wanted) >= before + RESERVED_EACH
-
-
-class Share:
-    """The records that wait for one member of a queue with groups (``Waiting``): those reserved for it, and those that
-    its picker found and that belong to nobody."""
-
-    __slots__ = ("_finder", "_groups", "_member")
-
-    def __init__(self, member: Subscription, finder: FreeFinder, groups: Groups) -> None:
-        self._member = member
-        self._finder = finder
-        self._groups = groups
-
-    @property
-    def _own(self) -> FoundHeap:
-        return self._groups.of(self._member).wanted
-
-    @property
-    def handed_records(self) -> int:
-        return self._finder.handed_records
-
-    @property
-    def handed_bytes(self) -> int:
-        return self._finder.handed_bytes
-
-    @property
-    def reading(self) -> Cursor:
-        return self._finder.reading
-
-    @property
-    def lag_records(self) -> int:
-        return self._finder.lag_records + len(self._own)
-
-    @property
-    def lag_bytes(self) -> int:
-        return self._finder.lag_bytes + self._own.size
-
-    @property
-    def has_more(self) -> bool:
-        return bool(self._own) or self._finder.has_more
-
-    def oldest_time(self) -> float | None:
-        first = self._own.first()
-        times = [self._finder.oldest_time(), None if first is None else self._finder.time_of(first)]
-        return min((time for time in times if time is not None), default=None)
 
 
 class Groups:
@@ -312,10 +227,6 @@ class Groups:
             assert set(mine.wanted) == {record for record in records if record.wanted}
             assert all(self.owner(group) is owner for group in mine.by_group)
         assert all(self.owner(group) is None for group in self._free)
-
-
-NOTHING_RESERVED = Reserved()
-"""Shared by all members for which nothing is reserved. It is never written to."""
 
 
 def _first(*keys: Key | None) -> Key | None:

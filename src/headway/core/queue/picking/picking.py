@@ -6,7 +6,7 @@ looks at the records of the queue in their order, once each, and notes the place
 the end of what was passed, it has the queue's cursor pass some more, which stand from then on (standing.py). A picker
 of members that came later begins with the first one that stands. Members without a selector take the next record.
 
-- What was found is known once for the queue (places/found.py), and forgotten by all pickers when it waits no more.
+- What was found is known once for the queue (finds.py), and forgotten by all pickers when it waits no more.
 - A requeued record is looked at again by each picker, before all others: it may be before the place where they are. No
   member gets a record before its picker has looked at all that comes before that.
 - In a queue with message groups (groups.py) each record is for one member, so all pickers look, also that of members
@@ -25,9 +25,11 @@ from headway.core.consumer import QueueMember, Subscription, Waiting
 from headway.core.delivery import has_room
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
-from headway.core.queue.picking.groups import Groups, Reserved, Share
+from headway.core.queue.picking.finds import Finds
+from headway.core.queue.picking.groups import Groups
 from headway.core.queue.picking.picker import Offer, Picker
-from headway.core.queue.places import FoundRecord, Key, RequeuedRecord, StandingRecord, place_in_chunk
+from headway.core.queue.picking.share import Share
+from headway.core.queue.places import Key, RequeuedRecord, StandingRecord, place_in_chunk
 from headway.core.routing import Overdue
 from headway.core.selector import BadSelector, Selector, compile_selector
 
@@ -49,10 +51,7 @@ class Picking:
         self._of: dict[Subscription, Picker] = {}
         self.groups: Groups | None = None
         """None: no message of a group has come."""
-        self._found: dict[Key, FoundRecord] = {}
-        """The records that were found and still wait."""
-        self._again_for: Subscription | None = None
-        """The owner of groups for which it is looked again."""
+        self._finds = Finds(backlog, self._of)
 
     def __bool__(self) -> bool:
         return bool(self.pickers)
@@ -88,20 +87,19 @@ class Picking:
         return None if selector is None else picker
 
     def _picker(self, selector: Selector | None) -> Picker:
-        return Picker(selector, self._backlog, self._note_found, grouped=self.groups is not None)
+        return Picker(selector, self._backlog, self._finds.note, grouped=self.groups is not None)
 
     def _begin(self, members: Mapping[Subscription, None]) -> None:
         """Begins with these members, which have no selectors."""
-        self._backlog.on_put, self._backlog.on_gone = self._note, self._gone
+        self._backlog.on_put, self._backlog.on_gone = self._note, self._finds.gone
         plain = self.pickers[None] = self._picker(None)
         plain.ring = {member: None for member in members if member not in member.session.aside}
         plain.members = len(members)
-        self._of = dict.fromkeys(members, plain)
+        self._of.update(dict.fromkeys(members, plain))
 
     def begin_groups(self, members: Mapping[Subscription, None]) -> None:
         """Keeps to groups from now on, because a message of one has come. Members have what they were given before."""
-        self.groups = Groups(self._is_wanted_by)
-        self._found.clear()
+        self.groups = self._finds.begin_groups()
         if not self.pickers:
             self._begin(members)
         for picker in self.pickers.values():
@@ -123,14 +121,14 @@ class Picking:
             self._go_back(self.groups.leave(member))
         if picker.selector is not None and not picker.members:
             del self.pickers[picker.selector]
-            self._forget(picker)
+            self._finds.forget(picker)
         if len(self.pickers) == 1 and self.groups is None:
             self.stop()
 
     def stop(self) -> None:
         self.pickers.clear()
         self._of.clear()
-        self._found.clear()
+        self._finds.by_key.clear()
         self._backlog.on_put = self._backlog.on_gone = None
         if self.groups is not None:
             self.groups.clear()
@@ -145,6 +143,17 @@ class Picking:
         if key is not None:
             for picker in self.pickers.values():
                 picker.go_back(key)
+
+    def _note(self, record: RequeuedRecord, again: bool) -> None:
+        """Notes that a record was requeued. If it was passed over while it stood, it is looked at again."""
+        again = again or (self.groups is not None and self.groups.passed > 0 and record.key not in self._finds.by_key)
+        for picker in self.pickers.values():
+            if picker.looks:
+                picker.note(record.place, again=again)
+
+    def forget_gone(self) -> None:
+        """Looks which of the records that were found wait no more, because many were dropped at once."""
+        self._finds.forget_gone()
 
     def of(self, member: Subscription) -> Picker | None:
         """Returns the picker of a member, if that looks at records."""
@@ -188,88 +197,12 @@ class Picking:
 
     def check(self) -> None:
         """Asserts the invariants. It visits all that was found."""
-        for key, record in self._found.items():
-            assert self._backlog.find(*key) is not None, "what was found still waits"
-            assert all((key in finder.free.by_key) is (record.owner is None) for finder in record.finders)
+        self._finds.check()
         for picker in self.pickers.values():
             picker.free.check()
-            assert all(self._found.get(record.key) is record for record in picker.free)
+            assert all(self._finds.by_key.get(record.key) is record for record in picker.free)
         if self.groups is not None:
             self.groups.check()
-
-    # -- what was found ---------------------------------------------------------------------------------------------
-
-    def _note_found(self, picker: Picker, one: RequeuedRecord | StandingRecord, record: FoundRecord) -> None:
-        """Takes in what a picker found; others may have found it before. What stands may be passed over."""
-        known, groups, group = self._found.get(record.key), self.groups, record.group
-        if known is None:
-            if groups is not None and group is not None:
-                owner = groups.owner(group)
-                wanted = owner is None or (theirs := self._of[owner]) is picker or theirs.selects(one)
-                if owner is not None and owner is not self._again_for and isinstance(one, StandingRecord):
-                    again_from = groups.of(owner).again_from
-                    if groups.passes_over(owner, group, record.key, wanted=wanted):
-                        if again_from != groups.of(owner).again_from:
-                            self._forget_after(record.key, groups.of(owner), groups)
-                        return
-                groups.found(record, wanted=wanted)
-            known = self._found[record.key] = record
-        elif picker in known.finders:
-            return
-        known.finders.append(picker)
-        if known.owner is None:
-            picker.free.put(known)
-
-    def _forget_after(self, key: Key, mine: Reserved, groups: Groups) -> None:
-        """Forgets what is reserved and stands after the first record that was passed over."""
-        for record in [record for record in mine.wanted if record.key > key]:
-            if isinstance(self._backlog.find(*record.key), StandingRecord):
-                del self._found[record.key]
-                groups.pass_over(record)
-
-    def _is_wanted_by(self, owner: Subscription, record: FoundRecord) -> bool:
-        picker = self._of[owner]
-        if picker in record.finders:
-            return True
-        found = self._backlog.find(*record.key)
-        return found is not None and picker.selects(found)
-
-    def _note(self, record: RequeuedRecord, again: bool) -> None:
-        """Notes that a record was requeued. If it was passed over while it stood, it is looked at again."""
-        again = again or (self.groups is not None and self.groups.passed > 0 and record.key not in self._found)
-        for picker in self.pickers.values():
-            if picker.looks:
-                picker.note(record.place, again=again)
-
-    def _gone(self, key: Key) -> None:
-        """Notes that a record waits no more."""
-        record = self._found.pop(key, None)
-        if record is None:
-            return
-        finders = record.finders
-        if record.owner is not None and record.wanted and (theirs := self._of[record.owner]) not in finders:
-            finders.append(theirs)  # it was to get it
-        for finder in finders:
-            finder.free.remove(record)
-            finder.handed_records += 1
-            finder.handed_bytes += record.size
-        if record.group is not None and self.groups is not None:
-            self.groups.gone(record)
-
-    def forget_gone(self) -> None:
-        """Looks which of the records that were found wait no more, because many were dropped at once."""
-        for key in [key for key in self._found if self._backlog.find(*key) is None]:
-            self._gone(key)
-
-    def _forget(self, picker: Picker) -> None:
-        """Forgets what was found by nobody but this picker, which has no members any more."""
-        for record in list(self._found.values()):
-            if picker in record.finders:
-                record.finders.remove(picker)
-                if not record.finders and record.owner is None:
-                    del self._found[record.key]
-                    if record.group is not None and self.groups is not None:
-                        self.groups.gone(record)
 
     # -- what a member gets -----------------------------------------------------------------------------------------
 
@@ -302,22 +235,22 @@ class Picking:
             return
         end = max(one.looked_upto for one in self.pickers.values())
         key, before = mine.again_from, len(mine.wanted)
-        self._again_for = owner
+        self._finds.looked_again_for = owner
         while key is not None and not mine.has_enough(before) and work.left > until:
             one = self._backlog.standing.next(*key)
             if one is None or one.key >= end:
                 key = None
             else:
-                if one.key not in self._found:
+                if one.key not in self._finds.by_key:
                     picker.look_at(one, work)
                     self._find_for_others(one, work)
                 key = one.key[0], one.key[1] + 1
-        self._again_for = None
+        self._finds.looked_again_for = None
         groups.looked_again(owner, key)
 
     def _find_for_others(self, one: StandingRecord, work: Overdue) -> None:
         """Has those pickers find a record that passed it over before."""
-        record = self._found.get(one.key)
+        record = self._finds.by_key.get(one.key)
         for picker in self.pickers.values() if record is not None else ():
             if record is not None and picker not in record.finders and one.key < picker.looked_upto:
                 picker.look_at(one, work)
@@ -340,7 +273,7 @@ class Picking:
             if found is not None:
                 group = record.group if groups is not None else None
                 return Offer(found, group, record.closes, first=group is not None and record.owner is None)
-            self._gone(record.key)
+            self._finds.gone(record.key)
 
     def done(self, member: Subscription, offer: Offer, *, got: bool) -> None:
         """Notes that a member got what it was offered, or that this was dropped."""

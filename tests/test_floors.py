@@ -57,13 +57,12 @@ ROOMS = {
         "protocols", "config", "systemd", "loop", "traces", "journal", "recorded", "offline", "logins", "transport",
         "connections", "websocket", "engine", "peers", *PROTOCOLS, "http", "streams", "console", "admin",
     ],
-    "core.log": ["durable", "lanes", "states"],
+    "core.log": ["durable", "lanes", "states"], "core.delivery": ["frames", "rendering"],
     "core.policy": ["meters", "rules", "verdicts"],
-    "core.consumer": ["request", "progress"],
+    "core.consumer": ["credit", "connection", "request", "progress"],
     "core.routing": ["matching", "registry", "publishing"],
     "core.clients": ["durability", "requests", "sessions", "subscriptions", "queues", "publishers"],
-    "core.queue": ["places", "backlog", "picking"],
-    "core.governance": ["watching", "moves", "memory"],
+    "core.queue": ["places", "backlog", "picking"], "core.governance": ["watching", "moves", "memory"],
     "server.journal": ["entries", "compaction", "writing", "recovery"],
     "store": ["journal", "history"],
     "store.journal": ["disk", "segments", "reading", "recovery"],
@@ -79,11 +78,12 @@ BESIDE = {
     "core.log": set[str](), "core.routing": set[str](), "core.clients": {"restoring", "revoking"},
     "core.policy": {"case", "evaluation", "flap", "outlook", "trial"},
     "core.consumer": {
-        "channel", "conflation", "effects", "feed", "held_rights", "life", "observing", "outlet", "poll", "reader",
+        "channel", "conflation", "delivery", "effects", "feed", "life", "observing", "patience", "poll", "reader",
         "session", "shared_reader", "subscription",
     },
-    "core.queue": {"acks", "binding_set", "dispatch", "drops", "life", "members", "placeholder", "queue", "unsettled",
-                   "writing"},
+    "core.delivery": {"conflating", "fanout", "half_sent", "handover", "marks", "offer", "readiness"},
+    "core.queue": {"acks", "binding_set", "dispatch", "drops", "life", "lifetimes", "members", "placeholder", "queue",
+                   "unsettled", "writing"},
     "core.governance": {"enforcement", "governor", "new_policies", "turn"},
     "server": {"listener", "log_format", "main", "reloading", "running", "service"}, "server.journal": set[str](),
     "store": {"atomic_write", "backup", "lake", "records", "rows", "schema", "selected", "slots", "spill", "staged",
@@ -99,7 +99,7 @@ BESIDE = {
 AGGREGATES = [
     {
         f"core.consumer.{name}"
-        for name in ("channel", "conflation", "feed", "reader", "session", "shared_reader", "subscription")
+        for name in ("channel", "conflation", "delivery", "feed", "reader", "session", "shared_reader", "subscription")
     },
     {f"core.log.lanes.{name}" for name in ("chunk", "cursor", "lane", "pool")},
     {"client.view", "client.thread_view"},

@@ -26,10 +26,11 @@ from tests.sim.stream import as_publish, frame_length
 from headway.core.base.errors import Reason
 from headway.core.base.units import parse_duration, parse_share, parse_size
 from headway.core.broker import SWEEP_S, Broker
+from headway.core.consumer.connection.outlet import PeerState
 from headway.core.consumer.effects import CloseConsumer, Disconnect, Pause, PluginFailed, Resume, Spill
-from headway.core.consumer.outlet import PeerState
+from headway.core.consumer.request.connect_request import ConnectRequest
 from headway.core.consumer.request.options import SubscribeRequest, parse_options
-from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.log.lanes.pool import Pool
 from headway.core.log.states.state import StateTerms
@@ -363,6 +364,8 @@ class Stage:
         self.checked += LANES_CHECKED
         for pool in self.broker.registry.distinct_pools():
             pool.check([feed.lane for feed in feeds if feed.lane.pool is pool])
+        for session in self.broker.registry.sessions.values():
+            session.channel.check()
         for pages in self.broker._turn._live._pages.values():
             if pages.built:
                 pages.check()

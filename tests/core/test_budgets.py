@@ -10,7 +10,7 @@ import pytest
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Reason
-from headway.core.consumer.outlet import Outlet
+from headway.core.consumer.connection.outlet import Outlet
 from headway.core.consumer.session import BEHIND_MAX
 from headway.core.consumer.subscription import Subscription
 from headway.core.delivery.fanout import STEPS_MAX, Fanout

@@ -15,8 +15,9 @@ from tests.core.test_idle import steps
 from headway.core.allowance import Allowances, UserLimits
 from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.effects import Disconnect
+from headway.core.consumer.request.connect_request import ConnectRequest, Will
 from headway.core.consumer.request.options import SubscribeRequest
-from headway.core.consumer.session import ConnectRequest, Session, Will
+from headway.core.consumer.session import Session
 from headway.core.log.states.state import StateTerms
 from headway.core.message.record import Record
 from headway.core.permission.denials import Denials

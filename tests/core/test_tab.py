@@ -6,8 +6,9 @@ import pytest
 from tests.core.stage import Client, Stage
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.consumer.outlet import Outlet
-from headway.core.consumer.session import ConnectRequest, Session, Will
+from headway.core.consumer.connection.outlet import Outlet
+from headway.core.consumer.request.connect_request import ConnectRequest, Will
+from headway.core.consumer.session import Session
 from headway.core.log.states.retained import Retained
 from headway.core.message.record import Properties, Record
 

@@ -15,8 +15,8 @@ from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.queues.outlet import QueueOutlet
 
 from headway.core.base.errors import Reason
+from headway.core.consumer.request.connect_request import ConnectRequest
 from headway.core.consumer.request.options import SubscribeRequest
-from headway.core.consumer.session import ConnectRequest
 from headway.core.log.durable.out_of_order import OutOfOrderProgress
 from headway.core.log.lanes.chunk import Chunk
 from headway.core.queue.queue import queue_of

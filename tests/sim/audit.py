@@ -40,6 +40,8 @@ def after_turn(world: World) -> None:
         _places(feed, broker.registry.watched)
     for pool in broker.registry.distinct_pools():
         _pool(world, pool, feeds)
+    for session in broker.registry.sessions.values():
+        session.channel.check()
     _liveness(world)
     _balances(world)
     _limit(world)

@@ -86,6 +86,7 @@ def _in_flight(world: World) -> None:
             theirs = set(channel.in_flight) | set(channel.timed_out)
             assert theirs == mine, f"{party.name}: {sorted(theirs)} in flight on {number}, has {sorted(mine)}"
             assert channel.used == len(mine)
+            channel.check()
         for consumer in party.consumers.values():
             if consumer.live:
                 used = sum(flight.consumer is consumer for flight in party.flights.values())

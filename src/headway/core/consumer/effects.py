@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from headway.core.base import Reason
 from headway.core.consumer.channel import Channel
-from headway.core.consumer.outlet import Outlet
+from headway.core.consumer.connection import Outlet
 from headway.core.consumer.request import QueueTerms
 from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription

@@ -13,7 +13,7 @@ from headway.core.log import Cursor, DurablePosition
 from headway.core.message import Run
 
 if TYPE_CHECKING:
-    from headway.core.consumer.channel import Delivery
+    from headway.core.consumer.delivery import Delivery
     from headway.core.consumer.feed import Feed
     from headway.core.consumer.session import Session
     from headway.core.consumer.subscription import Subscription

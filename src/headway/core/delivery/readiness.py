@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.core.consumer import GIVEN_UP, PAUSED, Subscription
-from headway.core.delivery.exactly_once import holds_back
+from headway.core.delivery.frames import holds_back
 
 
 def has_room(member: Subscription, now: float) -> bool:

@@ -46,6 +46,7 @@ from headway.core.log.lanes import (
     Pool,
     SpillHandle,
     Tab,
+    records_between,
 )
 from headway.core.log.states import (
     FOCUS_BYTES,
@@ -64,7 +65,7 @@ __all__ = [
     "DISK_RETRY_S", "DurablePosition", "Focus", "FOCUS_BYTES", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER",
     "JournaledRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NoLedger", "NOT_DURABLE",
     "OpenReceipts", "OutOfOrderProgress", "Pool", "QUERIES", "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES",
-    "RECEIPTS", "Retained", "RIGHTS", "SAVED_RECORD_BYTES", "SELECTOR_BYTES", "SESSION", "SESSION_BYTES",
-    "SPILL_BYTES_MIN", "SpillHandle", "State", "StateEntry", "StatePass", "StateReading", "StateTerms",
+    "RECEIPTS", "records_between", "Retained", "RIGHTS", "SAVED_RECORD_BYTES", "SELECTOR_BYTES", "SESSION",
+    "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StateEntry", "StatePass", "StateReading", "StateTerms",
     "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

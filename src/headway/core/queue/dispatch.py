@@ -12,11 +12,12 @@ from math import inf
 from typing import NamedTuple
 
 from headway.core.base import Reason
-from headway.core.consumer import Delivery, Skip, Subscription
+from headway.core.consumer import Delivery, Skip, Subscription, is_patient
 from headway.core.delivery import PUMP_BYTES, Fanout, drop_reason, has_room
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog, QueuePort
 from headway.core.queue.drops import Drops
+from headway.core.queue.lifetimes import Lifetimes
 from headway.core.queue.members import Members
 from headway.core.queue.picking import Picker
 from headway.core.queue.places import QueueCursor, RequeuedRecord, place_in_chunk
@@ -39,13 +40,15 @@ class FetchedRecord(NamedTuple):
 
 
 class Dispatch:
-    def __init__(self, queue: QueuePort, members: Members, backlog: Backlog, drops: Drops, skips: Sequence[Skip],
-                 registry: Registry, fanout: Fanout, on_lag: Callable[[Subscription, float], None]) -> None:
+    def __init__(self, queue: QueuePort, members: Members, backlog: Backlog, drops: Drops, lifetimes: Lifetimes,
+                 skips: Sequence[Skip], registry: Registry, fanout: Fanout,
+                 on_lag: Callable[[Subscription, float], None]) -> None:
         self._queue = queue
         self._terms = queue.terms
         self._members = members
         self._backlog = backlog
         self._drops = drops
+        self._lifetimes = lifetimes
         self._skips = skips
         self._registry = registry
         self._fanout = fanout
@@ -57,8 +60,8 @@ class Dispatch:
 
     def run(self, now: float) -> None:
         """Hands out the waiting records to members that can take them, as far as this turn's work goes."""
-        backlog, drops = self._backlog, self._drops
-        if not drops.drop_expired(now):
+        backlog, drops, lifetimes = self._backlog, self._drops, self._lifetimes
+        if not lifetimes.drop_expired(now):
             self._queue.feed.listening.pop(self._queue, None)
             return
         if (self._terms.priorities and not self.sort_in()) or (drops.discarding and not drops.discard_more()):
@@ -68,14 +71,14 @@ class Dispatch:
             self._hand_out_found(now)
         else:
             self._hand_out(now)
-        drops.fresh_from = inf
-        drops.drop_expired(now)
+        lifetimes.fresh_from = inf
+        lifetimes.drop_expired(now)
         if self._terms.limited and not self._terms.refuses:
             drops.keep_within()
         if not backlog.has_more:
             backlog.cursor.step()  # so that it does not hold a chunk that was read
             self._queue.feed.listening[self._queue] = None
-            drops.fresh_from = backlog.cursor.end_number
+            lifetimes.fresh_from = backlog.cursor.end_number
 
     def sort_in(self) -> bool:
         """Sorts fresh records by priority, as far as this turn's work goes. Returns whether that was all of them."""
@@ -122,7 +125,7 @@ class Dispatch:
                     break
             if not given and overdue.left <= 0:
                 overdue.put_off(self._queue, begun=backlog.handed_records > before)
-            elif self._drops.drop_expired(now):
+            elif self._lifetimes.drop_expired(now):
                 continue
             self._queue.feed.listening.pop(self._queue, None)
             return
@@ -232,7 +235,7 @@ class Dispatch:
         """Hands out or drops the next few records. Returns how many."""
         backlog, drops, requeued = self._backlog, self._drops, self._backlog.next_requeued
         if requeued is not None:
-            if drops.expired(requeued.chunk, requeued.at, now):
+            if self._lifetimes.expired(requeued.chunk, requeued.at, now):
                 return drops.drop(drops.affordable(1), Reason.EXPIRED)
             if self._registry.returning.left <= 0:
                 return 0
@@ -250,7 +253,7 @@ class Dispatch:
             if member.request.qos and member.channel.in_flight_bytes.allowance is not None:
                 last = member.channel.in_flight_bytes.permits(chunk.ends, first, last)
         last = min(last, max(first + 1, bisect_right(chunk.ends, chunk.record_start(first) + BATCH_BYTES)))
-        if self._skips or chunk.soonest_s <= now or drops.expired(chunk, first, now):
+        if self._skips or chunk.soonest_s <= now or self._lifetimes.expired(chunk, first, now):
             last, reason = self._alike(member, chunk, first, last, now)
             if reason is not None:
                 affordable = drops.affordable if reason is Reason.EXPIRED else drops.affordable_at_least
@@ -270,7 +273,7 @@ class Dispatch:
 
     def _why_not(self, member: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
         """Returns why a record is not handed out; None: it is."""
-        if self._drops.expired(chunk, index, now):
+        if self._lifetimes.expired(chunk, index, now):
             return Reason.EXPIRED
         try:
             return drop_reason(member, chunk, index) if self._skips else None
@@ -315,7 +318,7 @@ class Dispatch:
                 member.job_patience = member.job_patience or delivery.patience_s > 0
         if deliveries and requeued is None:
             cursor.sent(number, chunk, len(deliveries))
-        if deliveries and (member.case.policy.minds_acks or self._registry.trials_mind_acks or member.is_patient):
+        if deliveries and (member.case.policy.minds_acks or self._registry.trials_mind_acks or is_patient(member)):
             self._on_lag(member, now)
         if requeued is not None and not deliveries:
             self._backlog.free(cursor, number)
@@ -323,11 +326,11 @@ class Dispatch:
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no
         credit. Raises OSError (failing disk)."""
-        backlog, drops = self._backlog, self._drops
+        backlog, drops, lifetimes = self._backlog, self._drops, self._lifetimes
         if self._terms.priorities:
             self.sort_in()
-        drops.drop_expired(now)
-        while (head := backlog.head()) is not None and drops.expired(*head, now):
+        lifetimes.drop_expired(now)
+        while (head := backlog.head()) is not None and lifetimes.expired(*head, now):
             drops.drop(1, Reason.EXPIRED)
         if head is None or (member.request.qos and member.credit_left <= 0):
             return None

@@ -42,6 +42,7 @@ from headway.core.queue.backlog import Backlog
 from headway.core.queue.dispatch import Dispatch, FetchedRecord
 from headway.core.queue.drops import Drops
 from headway.core.queue.life import MOVES, QueueLife
+from headway.core.queue.lifetimes import Lifetimes
 from headway.core.queue.members import Members
 from headway.core.queue.picking import Picking
 from headway.core.queue.placeholder import Placeholder
@@ -91,9 +92,11 @@ class Queue:
         self.picking = Picking(self.backlog)
         self.members = Members(terms, self.picking)
         self.drops = Drops(self, self.backlog, registry)
-        self.unsettled = Unsettled(self, self.backlog, self.drops, registry)
+        self.lifetimes = Lifetimes(self, self.backlog, registry, self.drops.drop)
+        self.unsettled = Unsettled(self, self.backlog, self.drops, self.lifetimes, registry)
         self.placeholder = Placeholder(self, registry, on_lag)
-        self._dispatch = Dispatch(self, self.members, self.backlog, self.drops, self.skips, registry, fanout, on_lag)
+        self._dispatch = Dispatch(self, self.members, self.backlog, self.drops, self.lifetimes, self.skips, registry,
+                                  fanout, on_lag)  # fmt: skip
         self.read(feed)
 
     def _become(self, life: QueueLife) -> None:
@@ -157,6 +160,7 @@ class Queue:
         stop(self.expiry)
         self._registry.returning.forget(self)
         self.drops.stop()
+        self.lifetimes.stop()
         self._dispatch.stop()
         self.placeholder.close()
         self.unsettled.stop()
@@ -322,7 +326,7 @@ class Queue:
         """Tells whether records must be sorted or dropped before the next one can be handed out."""
         if self.terms.priorities and not self._dispatch.sort_in():
             return True
-        return self.drops.head_expired(now)
+        return self.lifetimes.head_expired(now)
 
     def takes_at_once(self, now: float) -> bool:
         """Returns whether one more record would be handed out at once."""
@@ -356,7 +360,7 @@ class Queue:
             bytes_max -= end - start
             if bytes_max < 0:
                 break
-            if not self.drops.expired(chunk, index, now):
+            if not self.lifetimes.expired(chunk, index, now):
                 found.append((bytes(chunk.read(start, end)), returns))
         return found
 

@@ -1,5 +1,6 @@
-"""A request to subscribe, with its options: what a client asks for."""
+"""Requests to connect and to subscribe, with the options of a subscription."""
 
+from headway.core.consumer.request.connect_request import ConnectRequest, Will
 from headway.core.consumer.request.option_table import OPTIONS, PREFIX, Use, known_names, read_options
 from headway.core.consumer.request.options import (
     NO_OPTIONS,
@@ -11,6 +12,6 @@ from headway.core.consumer.request.options import (
 )
 
 __all__ = [
-    "known_names", "LiveTerms", "NO_OPTIONS", "OPTIONS", "parse_options", "PREFIX", "QueueTerms", "read_options",
-    "SubscribeRequest", "SubscriptionOptions", "Use",
+    "ConnectRequest", "known_names", "LiveTerms", "NO_OPTIONS", "OPTIONS", "parse_options", "PREFIX", "QueueTerms",
+    "read_options", "SubscribeRequest", "SubscriptionOptions", "Use", "Will",
 ]

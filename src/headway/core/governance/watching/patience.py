@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from headway.core.base import Reason, format_duration
-from headway.core.consumer import Subscription
+from headway.core.consumer import Subscription, is_patient, patience_for
 from headway.core.governance.watching.verdict_log import VerdictLog
 from headway.core.policy import ActionKind, Reading, Sample, judge_pressure
 from headway.core.queue import queue_behind
@@ -29,12 +29,12 @@ class PatienceEnd:
         """Returns the records that the consumer has held for longer than the patience for them. Called at each look.
         """
         queue = queue_behind(subscription)
-        if not subscription.is_patient or sample.ack_age <= 0 or queue is None:
+        if not is_patient(subscription) or sample.ack_age <= 0 or queue is None:
             return
         late = queue.unsettled.requeue_late(subscription, now)
         if not late:
             return
-        returned, patience_s = len(late), subscription.patience_for(late[0])
+        returned, patience_s = len(late), patience_for(subscription, late[0])
         asked = "it asked for" if patience_s == subscription.patience_s else "its message asked for"
         held_s = patience_s + sample.ack_age
         verdict = judge_pressure(

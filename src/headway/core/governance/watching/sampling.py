@@ -7,7 +7,7 @@ from math import inf
 import msgspec
 
 from headway.core.base import format_duration
-from headway.core.consumer import Due, Shares, Subscription
+from headway.core.consumer import Due, Shares, Subscription, due_of
 from headway.core.policy import Figures, Sample
 from headway.core.routing import Registry
 
@@ -22,7 +22,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     pace = session.outlet.pace(now)
     oldest_unacked_s = subscription.oldest_unacknowledged_s()
     starved_since_s = subscription.credit_exhausted_since_s
-    due, reads_itself = subscription.due(), subscription.reader.reads_itself
+    due, reads_itself = due_of(subscription), subscription.reader.reads_itself
     if reads_itself:
         patience_s = subscription.patience_s
         due = None if pace.stands_since_s is None else Due(pace.stands_since_s + patience_s, patience_s)
@@ -63,7 +63,7 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
     session = subscription.session
     last = subscription.case.last_sample if subscription in registry.watched else Sample()
     oldest = subscription.oldest_time() if subscription.lag_records else None
-    due = subscription.due()
+    due = due_of(subscription)
     late_s = now - due.at_s if due is not None else 0.0
     return msgspec.structs.replace(
         last,

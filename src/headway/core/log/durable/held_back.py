@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Protocol
 
 HELD_BACK_BYTES = 64 * 1024
 """A client with more held back than this gets no new deliveries that would have to wait."""
@@ -33,3 +34,12 @@ class HeldBack:
     def clear(self) -> None:
         self._frames.clear()
         self.size = 0
+
+
+class CommitWaiter(Protocol):
+    """A client with frames that wait for a commit."""
+
+    held_back: HeldBack
+
+    def written(self, number: int) -> None:
+        """Sends the frames that waited for a commit up to this one, which is now on disk."""

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
 
-from headway.core.log.durable.held_back import HeldBack
+from headway.core.log.durable.entries import Commit, CommittedPosition, JournaledRun, MetadataChange
+from headway.core.log.durable.held_back import CommitWaiter
+from headway.core.log.durable.progress import Progress
 from headway.core.message import Run
 
 MAIN = "main"
@@ -28,82 +29,6 @@ MAIN = "main"
 RESERVE = 1 << 24
 """The number of sequences that are reserved at once. Some records have a sequence and are never written, so the journal
 alone cannot tell which sequences were used."""
-
-
-class CommittedPosition(NamedTuple):
-    """The position of a durable subscription or queue, as the journal has it.
-
-    All of its records before sequence ``upto`` are settled. ``settled`` holds more of them: pairs of first and last
-    sequence, of the ranges that were settled since the last committed position. ``unsent`` is the sequence of the first
-    record that was never sent; 0 means that the consumer was conflated and its part of the state is unknown."""
-
-    number: int
-    upto: int
-    unsent: int
-    settled: tuple[int, ...]
-
-
-class JournaledRun(NamedTuple):
-    stream: str
-    run: Run
-    sequence: int
-    """The sequence of the run's first record."""
-    publisher: str
-    """The client's name, or its origin."""
-
-
-class MetadataChange(NamedTuple):
-    """A change of the metadata at ``sequence``: an object of kind ``what`` with this ``name`` now has these ``terms``.
-    ``terms`` None means that the object was deleted."""
-
-    sequence: int
-    what: str
-    name: object
-    terms: object
-
-
-class Commit(NamedTuple):
-    """Entries that are written and synced together."""
-
-    number: int
-    runs: list[JournaledRun]
-    changes: list[MetadataChange]
-    positions: list[CommittedPosition]
-    retained: list[str]
-    """Topics whose retained record has changed."""
-    sequence: int
-    """The last sequence at the time of the commit."""
-
-
-class CommitWaiter(Protocol):
-    """A client with frames that wait for a commit."""
-
-    held_back: HeldBack
-
-    def written(self, number: int) -> None:
-        """Sends the frames that waited for a commit up to this one, which is now on disk."""
-
-
-class Progress(Protocol):
-    """The progress of one reader of durable records: a cursor, a poll, or out-of-order progress."""
-
-    @property
-    def attached(self) -> bool:
-        """Tells whether the next delivery is a record of a lane, and not of a state."""
-
-    @property
-    def ended(self) -> int:
-        """The last sequence that is this reader's; 0 means that it has no end yet."""
-
-    def unsettled_sequence(self) -> int:
-        """Returns the sequence of the first record that is not settled; 0 if there is none."""
-
-    def unsent_sequence(self) -> int:
-        """Returns the sequence of the first record that was never sent; 0 if there is none."""
-
-    def unsettled_ranges(self, last: int) -> list[tuple[int, int]]:
-        """Returns all ranges of unsettled records, as pairs of first and last sequence. ``last`` is the newest sequence
-        of the broker."""
 
 
 class DurablePosition:

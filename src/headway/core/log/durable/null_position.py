@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
-from headway.core.log.durable.ledger import CommitWaiter, DurablePosition, Progress
+from headway.core.log.durable.held_back import CommitWaiter
+from headway.core.log.durable.ledger import DurablePosition
+from headway.core.log.durable.progress import Progress
 
 
 class NullPosition(DurablePosition):

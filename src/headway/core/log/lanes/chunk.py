@@ -29,8 +29,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import inf
 from operator import lt, sub
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from headway.core.log.lanes.spill_handle import SpillHandle
 from headway.core.message import ACCEPTED, JOURNALED, TRANSIENT, Durability, EncodedRun, Run, job_patience_s
 
 if TYPE_CHECKING:
@@ -46,28 +47,6 @@ _NO_PUBLISHERS: dict[int, int] = {}
 def multiples(size: int) -> array[int]:
     """Returns the ends of a chunk's records if all have this size."""
     return array("I", range(size, CHUNK_BYTES + 1, size))
-
-
-class SpillHandle(Protocol):
-    """A chunk's bytes on disk. The store creates it; the core passes it on, reads through it and releases it."""
-
-    @property
-    def fd(self) -> int:
-        """The file with the bytes (for ``sendfile``); -1 if no file has them as they are."""
-
-    @property
-    def offset(self) -> int:
-        """The position of the bytes in that file."""
-
-    @property
-    def disk_bytes(self) -> int:
-        """The bytes' share of the pool's disk; 0 if the journal has them."""
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Returns bytes ``start`` to ``stop`` of the chunk. Raises OSError."""
-
-    def release(self) -> None:
-        """Frees the bytes, which no cursor needs any more."""
 
 
 class Chunk:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from math import inf, isclose
 
-from headway.core.log.lanes.chunk import CHUNK_BYTES, Chunk, SpillHandle
+from headway.core.log.lanes.chunk import CHUNK_BYTES, Chunk
 from headway.core.log.lanes.open_receipts import OpenReceipts
 from headway.core.log.lanes.pool import GRACE_S, Pool
+from headway.core.log.lanes.spill_handle import SpillHandle
 from headway.core.message import Dialect, EncodedRun, Run, group_of
 
 SPILL_BYTES_MIN = 1024

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from zlib import crc32
 
 from headway.core.consumer import Subscription
-from headway.core.queue.picking.reserved import NOTHING_RESERVED, RESERVED_EACH, GroupName, Reserved
+from headway.core.queue.picking.reserved import NOTHING_RESERVED, GroupName, Reserved
 from headway.core.queue.places import FoundRecord, Key
 
 GROUPS_MAX = 10_000
@@ -129,7 +129,7 @@ class Groups:
         """Tells whether a record that stands at this place is passed over, because enough is reserved, or because one
         that comes before it was."""
         mine = self.of(owner)
-        has_room = self._count < RESERVED_MAX or (wanted and len(mine.wanted) < RESERVED_EACH)
+        has_room = self._count < RESERVED_MAX or (wanted and mine.has_few)
         if has_room and not (wanted and mine.again_from is not None and key >= mine.again_from):
             return False
         mine = self.reserved.setdefault(owner, Reserved())

@@ -28,6 +28,11 @@ class Reserved:
         """The groups of which messages were passed over that it does not want, with the first place."""
 
     @property
+    def has_few(self) -> bool:
+        """Tells whether there is room for another one in any case."""
+        return len(self.wanted) < RESERVED_EACH
+
+    @property
     def is_low(self) -> bool:
         """Tells whether it is time to look again for more, so that the owner is never without any."""
         first = self.wanted.first()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 
@@ -20,12 +19,11 @@ from headway.core.base import Reason, Refused
 from headway.core.consumer import Feed, Session, SharedReader
 from headway.core.forms import merged_run
 from headway.core.log import MAIN, Retained, State
-from headway.core.message import Dialect, EncodedRun, ReceiptRequest, Record, Run, may_delete, routing_key_of
+from headway.core.message import ReceiptRequest, Record, Run, may_delete, routing_key_of
 from headway.core.permission import QUEUES, Operation, Rights
 from headway.core.routing.matching import (
     DECODED_A_UNIT,
     SEARCHED_A_UNIT,
-    Befores,
     Route,
     marked_parts,
     merges_of,
@@ -33,53 +31,18 @@ from headway.core.routing.matching import (
     records_before,
     slice_of,
     work_of,
-    worked_out_parts,
 )
+from headway.core.routing.publishing.appending import Appending, Encoded
+from headway.core.routing.publishing.published import Published, PublishedRuns, PublishedSlice
 from headway.core.routing.registry import Registry
 from headway.core.selector import Decoded
-
-Encoded = dict[Dialect | tuple[Dialect, int, int], EncodedRun]
-"""The frames of a run by dialect, and of parts of it by dialect, start and stop."""
-
-
-class Published(NamedTuple):
-    """The result of publishing a run: the number of lanes and states that took records of it, the number of its first
-    records that no queue refused, and the work."""
-
-    taken: int
-    accepted: int
-    work: int
-    refused: Refused | None = None
-    """The reason why a patch was refused."""
-
-
-class PublishedRuns(NamedTuple):
-    """The result of publishing runs: the number of runs published, the number of lanes and states that took them, the
-    work, the last refusal, and the part of the last run that is still to be published."""
-
-    runs: int
-    taken: int
-    work: int
-    refused: Refused | None
-    rest: Run | None = None
-
-
-class PublishedSlice(NamedTuple):
-    """The result of publishing a slice of a run. ``run`` has its records; ``stop`` is the index in the whole run of the
-    first record that was not published."""
-
-    run: Run
-    taken: int
-    accepted: int
-    work: int
-    stop: int
-    refused: Refused | None = None
 
 
 class Publishing:
     def __init__(self, registry: Registry, retained: Retained) -> None:
         self._registry = registry
         self._retained = retained
+        self.appending = Appending(registry)
 
     def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
         """Publishes runs in order; ``session`` None is the broker itself. Returns how many lanes and states took them.
@@ -260,19 +223,20 @@ class Publishing:
         for state in route.states:
             self.keep(state, run, first, now)
         taken, accepted = len(route.states), len(run.ends)
+        appending = self.appending
         encoded: Encoded = {}
         decoded: Decoded = {}
         for feed in route.feeds:
             if feed.by_exchange and feed.key.group is not None and (room := _room(feed, run, now)) < len(run):
                 taken, accepted = taken + 1, min(accepted, room)
                 if room:
-                    self.append(feed, part_of(run, 0, room), first, {}, session, now)
+                    appending.append(feed, part_of(run, 0, room), first, {}, session, now)
                 for queue in list(feed.queues):
                     queue.refuse(run, room, first, now)
             elif feed.worked_out:
-                taken += self._append_worked_out(feed, run, first, before, decoded, session, now)
+                taken += appending.append_worked_out(feed, run, first, before, decoded, session, now)
             else:
-                taken += self.append(feed, run, first, encoded, session, now, decoded)
+                taken += appending.append(feed, run, first, encoded, session, now, decoded)
         if run.receipt is not None and session is not None:
             if session.rights is not None and run.receipt.reply_to:
                 run.receipt = _permitted(run.receipt, session.rights)
@@ -288,84 +252,11 @@ class Publishing:
         for index in range(start, count):
             change(run.record(index, first, now))
 
-    def append(
-        self, feed: Feed, run: Run, first: int, encoded: Encoded, session: Session | None, now: float,
-        decoded: Decoded | None = None,
-    ) -> int:  # fmt: skip
-        """Appends a run to the lane of a feed. Returns 0 if the feed accepts none of its records, else 1."""
-        key = feed.key
-        if key.exclude and session is not None and key.leaves_out(session):
-            return 0
-        if feed.selector is not None:
-            if not self._append_selected(feed, run, first, encoded, decoded, now):
-                return 0
-        else:
-            frames = encoded.get(key.dialect)
-            if frames is None:
-                frames = encoded[key.dialect] = key.dialect.encode(run, first)
-            feed.lane.append(run, frames, first, now)
-        self._grown(feed, session, now)
-        return 1
-
-    def _grown(self, feed: Feed, session: Session | None, now: float) -> None:
-        """Notes that a lane has grown. Holds the publisher back if it has to be."""
-        registry, key = self._registry, feed.key
-        registry.dirty[feed] = None
-        if session is not None:
-            pool = key.pool
-            if feed.gates and feed.holds_back(session):
-                registry.pause(session, feed, now)
-            if pool.hopeless or pool.crowded or feed.lane.full:
-                self._hold_up(session, feed, now)
-
-    def _append_worked_out(
-        self, feed: Feed, run: Run, first: int, before: Befores, decoded: Decoded, session: Session | None, now: float
-    ) -> int:
-        """Appends what a feed with a focus or a shape gets of a run. Returns how many parts these are."""
-        if feed.key.exclude and session is not None and feed.key.leaves_out(session):
-            return 0
-        parts = worked_out_parts(feed, run, first, before, decoded, now)
-        for part, index in parts:
-            feed.lane.append(part, feed.key.dialect.encode(part, first + index), first + index, now)
-        if parts:
-            self._grown(feed, session, now)
-        return len(parts)
-
-    def _hold_up(self, session: Session, feed: Feed, now: float) -> None:
-        """Pauses the publisher if the lane or its pool has no room for more."""
-        lane, pool = feed.lane, feed.key.pool
-        if (lane.full or pool.hopeless) and lane.closed(now) and (pool.tight or not feed.is_read_by(session)):
-            pool.close(lane)
-            self._registry.pause(session, lane, now)
-        if pool.full_for(lane):
-            self._registry.pause(session, pool, now)
-
     def must_wait(self, session: Session, run: Run, now: float) -> bool:
         """Tells whether the publisher has to wait because there is no room for the run."""
         for feed in self.route(run).feeds:
-            self._hold_up(session, feed, now)
+            self.appending.hold_up(session, feed, now)
         return bool(session.paused_by)
-
-    def _append_selected(
-        self, feed: Feed, run: Run, first: int, encoded: Encoded, decoded: Decoded | None, now: float
-    ) -> bool:
-        """Appends the records that the feed's selector accepts. Neighbours form a run of their own."""
-        assert feed.selector is not None
-        dialect = feed.key.dialect
-        selected = feed.selector.select(run, decoded=decoded)
-        start = 0
-        for at, index in enumerate(selected, 1):
-            if at < len(selected) and selected[at] == index + 1:
-                continue
-            begin, stop = selected[start], index + 1
-            piece, sequence = part_of(run, begin, stop), first + begin
-            key = dialect if piece is run else (dialect, begin, stop)
-            frames = encoded.get(key)
-            if frames is None:
-                frames = encoded[key] = dialect.encode(piece, sequence)
-            feed.lane.append(piece, frames, sequence, now)
-            start = at
-        return bool(selected)
 
     def announce(self, record: Record, now: float) -> None:
         """Publishes a record of the broker's own, or a will. Nobody waits for an answer. So a refusal (a full queue, no

@@ -20,7 +20,7 @@ from headway.core.consumer.effects import (
 )
 from headway.core.consumer.feed import Feed, FeedKey, LiveSource
 from headway.core.consumer.life import ENDED, GIVEN_UP, PAUSED, REPLACED, Life, SessionLife
-from headway.core.consumer.observing import Observer, Shares
+from headway.core.consumer.observing import NO_OBSERVER, Observer, Shares
 from headway.core.consumer.patience import Due, due_of, is_patient, patience_for
 from headway.core.consumer.poll import ArchiveIndex, ArchiveLag, ConnectionlessOutlet, Poll
 from headway.core.consumer.progress import Predicate, Skip
@@ -48,9 +48,9 @@ __all__ = [
     "ArchiveIndex", "ArchiveLag", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation",
     "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery", "Disconnect", "Due", "due_of",
     "Effect", "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "Grant", "GrantedChannel", "is_patient",
-    "known_names", "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer", "OPTIONS", "Outlet",
-    "Pace", "parse_options", "patience_for", "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate",
-    "PREFIX", "QueueMember", "QueueTerms", "read_options", "Reader", "REPLACED", "RESTING", "Resume", "Revoked",
-    "RightsSource", "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest",
-    "Subscription", "SubscriptionOptions", "Use", "Waiting", "Will", "Window",
+    "known_names", "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT", "NO_OBSERVER", "NO_OPTIONS", "Observer",
+    "OPTIONS", "Outlet", "Pace", "parse_options", "patience_for", "Pause", "PAUSED", "PeerState", "PluginFailed",
+    "Poll", "Predicate", "PREFIX", "QueueMember", "QueueTerms", "read_options", "Reader", "REPLACED", "RESTING",
+    "Resume", "Revoked", "RightsSource", "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill",
+    "SubscribeRequest", "Subscription", "SubscriptionOptions", "Use", "Waiting", "Will", "Window",
 ]

@@ -131,8 +131,7 @@ class Governor:
         if plugged:
             sample = self.plugged.measure(subscription, sample, plugged, now, now + self._registry.wall_offset_s)
         case.last_sample = sample
-        if self._registry.observer is not None:
-            self._registry.observer.looked(subscription, sample, now)
+        self._registry.observer.looked(subscription, sample, now)
         if case.trials:
             self.trials.look(subscription, sample, now, self.late_s)
         for decision in case.evaluate(sample, now):

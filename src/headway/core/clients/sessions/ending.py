@@ -34,8 +34,7 @@ class Ending:
         session.tab.add(SUBSCRIPTIONS, -subscription.tab_bytes)
         subscription.stop_timers()
         self._metadata.subscription_ended(subscription)
-        if registry.observer is not None:
-            registry.observer.ended(subscription, reason, now)
+        registry.observer.ended(subscription, reason, now)
         if session.half_sent is subscription:
             self.finish_half_sent(session)
         session.caught_up(subscription)

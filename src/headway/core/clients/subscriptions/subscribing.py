@@ -216,8 +216,7 @@ class Subscribing:
         subscription.session.put(subscription)
         feed.subscriptions[subscription] = None
         self._registry.totals.count_consumers(feed.key.filter, 1)
-        if self._registry.observer is not None:
-            self._registry.observer.began(subscription)
+        self._registry.observer.began(subscription)
 
     def _join_group(self, feed: Feed, subscription: Subscription) -> None:
         queue = next((queue_of(queue) for queue in feed.queues if queue.feed is feed), None)
@@ -232,9 +231,8 @@ class Subscribing:
 
     def _hand_over(self, old: Subscription, subscription: Subscription, handoff: Handoff | None, now: float) -> None:
         """Replaces ``old``, which still has records waiting. The new subscription sends these first."""
-        session, observer = old.session, self._registry.observer
-        if observer is not None:
-            observer.ended(old, Reason.SUBSCRIPTION_ENDED, now)
+        session = old.session
+        self._registry.observer.ended(old, Reason.SUBSCRIPTION_ENDED, now)
         if session.half_sent is old:
             self._ending.finish_half_sent(session)
         session.caught_up(old)

@@ -47,8 +47,7 @@ class Trials:
         book = self._books.setdefault(policy.name, VerdictBook())
         book.add(verdict)
         book.made += 1
-        if self._registry.observer is not None:
-            self._registry.observer.trial_verdict(verdict, subscription, policy)
+        self._registry.observer.trial_verdict(verdict, subscription, policy)
 
     def keep_only(self, trials: tuple[Policy, ...]) -> None:
         """Forgets the verdicts of trials of other names."""

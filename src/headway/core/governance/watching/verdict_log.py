@@ -21,7 +21,7 @@ class VerdictLog:
         self.book.add(verdict, subscription.session.username or "")
         subscription.case.last_verdict = verdict
         fires, asked = verdict.kind is DecisionKind.FIRE, verdict.cause is Cause.OPERATOR
-        if self._registry.observer is not None and not asked:  # the lake is about policies
+        if not asked:  # the lake is about policies
             self._registry.observer.verdict(verdict, subscription)
         if fires and not asked and subscription.case.meter.mark_slow(now):
             self._registry.totals.count_slow(subscription, 1)

@@ -11,7 +11,17 @@ import msgspec
 
 from headway.core.allowance import Allowance, Allowances
 from headway.core.base import ROUNDS_WORK_MAX, DeferredWork, Reason, Timers, WorkSteps, format_size
-from headway.core.consumer import ArchiveIndex, Effect, Feed, Pause, Resume, RightsSource, Session, Subscription
+from headway.core.consumer import (
+    NO_OBSERVER,
+    ArchiveIndex,
+    Effect,
+    Feed,
+    Pause,
+    Resume,
+    RightsSource,
+    Session,
+    Subscription,
+)
 from headway.core.log import Lane, Ledger, NoLedger, Pool, Tab
 from headway.core.message import Record, Run
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
@@ -143,8 +153,8 @@ class Registry:
         """Records as cut by envelopes in this flush; members that get the same records share them."""
         self.watched: dict[Subscription, None] = {}
         """Consumers that the governor looks at: those that lag, and those with a rule that has not stepped back."""
-        self.observer: Observer | None = None
-        """Records telemetry; None if telemetry is off."""
+        self.observer: Observer = NO_OBSERVER
+        """Records telemetry; the null observer if telemetry is off."""
         self.ledger: Ledger = NoLedger()
         """Collects entries for the journal."""
         self.archive: RecordedTopics | None = None
@@ -208,7 +218,7 @@ class Registry:
     def moved(self, members: int, slow: int, old: Feed, new: Feed) -> None:
         """Notes that a queue, which has so many members and slow ones, reads another feed than before."""
         self.totals.move(members, slow, old, new)
-        if self.observer is not None and members and new is not old:
+        if members and new is not old:
             self.observer.moved(old, new, members)
 
     def policy_named(self, name: str) -> Policy | None:

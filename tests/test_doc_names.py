@@ -71,7 +71,7 @@ def test_every_name_that_a_page_gives_is_defined(page: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "files", "classes"),
     [
-        ("| `core/log/lane.py` | `Lane.append` and `NOT_ONE` |", {"core/log/lane.py"}, {"Lane.append"}),
+        ("| `core/log/lanes/lane.py` | `Lane.append` and `NOT_ONE` |", {"core/log/lanes/lane.py"}, {"Lane.append"}),
         ("`wire/NAME/codec.py`, `store/journal/`, `evaluate`", {"wire/mqtt/codec.py", "store/journal/"}, set()),
         ("```\n`Gone` `gone.py`\n```\n`Journal()`", set(), {"Journal"}),
     ],

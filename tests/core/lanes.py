@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headway.core.log.lane import Lane
-from headway.core.log.pool import Pool
+from headway.core.log.lanes.lane import Lane
+from headway.core.log.lanes.pool import Pool
 from headway.core.message.record import EncodedRun, Run
 from headway.wire.mqtt.dialect import MqttDialect
 

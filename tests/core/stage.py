@@ -26,19 +26,20 @@ from tests.sim.stream import as_publish, frame_length
 from headway.core.base.errors import Reason
 from headway.core.base.units import parse_duration, parse_share, parse_size
 from headway.core.broker import SWEEP_S, Broker
+from headway.core.consumer.connection.outlet import PeerState
 from headway.core.consumer.effects import CloseConsumer, Disconnect, Pause, PluginFailed, Resume, Spill
-from headway.core.consumer.options import SubscribeRequest, parse_options
-from headway.core.consumer.outlet import PeerState
-from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.consumer.request.connect_request import ConnectRequest
+from headway.core.consumer.request.options import SubscribeRequest, parse_options
+from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
-from headway.core.log.pool import Pool
-from headway.core.log.state import StateTerms
+from headway.core.log.lanes.pool import Pool
+from headway.core.log.states.state import StateTerms
 from headway.core.message.record import Properties, Run
 from headway.core.policy.flap import FlapControl
-from headway.core.policy.policy import parse_policies
+from headway.core.policy.rules.policy import parse_policies
 from headway.core.queue.queue import queue_of
 from headway.core.receipts.sampling import TraceSampling
-from headway.core.routing.registry import Limits
+from headway.core.routing.registry.registry import Limits
 from headway.core.telemetry import stats
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
@@ -363,6 +364,8 @@ class Stage:
         self.checked += LANES_CHECKED
         for pool in self.broker.registry.distinct_pools():
             pool.check([feed.lane for feed in feeds if feed.lane.pool is pool])
+        for session in self.broker.registry.sessions.values():
+            session.channel.check()
         for pages in self.broker._turn._live._pages.values():
             if pages.built:
                 pages.check()

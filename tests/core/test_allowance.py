@@ -11,8 +11,8 @@ from tests.core.test_tab import connect, disconnect
 
 from headway.core.allowance import Allowance, Allowances, UserLimits
 from headway.core.base.errors import Reason, Refused
-from headway.core.consumer.options import SubscribeRequest
-from headway.core.consumer.session import ConnectRequest
+from headway.core.consumer.request.connect_request import ConnectRequest
+from headway.core.consumer.request.options import SubscribeRequest
 from headway.core.permission import Identity
 from headway.wire.mqtt.dialect import MqttDialect
 

@@ -10,19 +10,19 @@ import pytest
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Reason
-from headway.core.consumer.outlet import Outlet
+from headway.core.consumer.connection.outlet import Outlet
 from headway.core.consumer.session import BEHIND_MAX
 from headway.core.consumer.subscription import Subscription
 from headway.core.delivery.fanout import STEPS_MAX, Fanout
 from headway.core.governance.governor import LOOKS_AT_ONCE, Governor
-from headway.core.governance.watchlist import LOOKS_MAX as LOOKS_A_SWEEP
-from headway.core.log.chunk import Chunk
-from headway.core.log.lane import Lane
-from headway.core.log.pool import Pool
-from headway.core.log.state import StatePass
+from headway.core.governance.watching.watchlist import LOOKS_MAX as LOOKS_A_SWEEP
+from headway.core.log.lanes.chunk import Chunk
+from headway.core.log.lanes.lane import Lane
+from headway.core.log.lanes.pool import Pool
+from headway.core.log.states.state import StatePass
 from headway.core.message.record import SCAN_MAX, Record, Run
 from headway.core.message.topic_tree import TopicTree
-from headway.core.routing.replay import Replay
+from headway.core.routing.publishing.replay import Replay
 from headway.wire.mqtt.dialect import MqttDialect
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.lanes import append, lane
 
-from headway.core.log import lane as lanes
-from headway.core.log.cursor import Cursor
-from headway.core.log.lane import Lane
+from headway.core.log.lanes import lane as lanes
+from headway.core.log.lanes.cursor import Cursor
+from headway.core.log.lanes.lane import Lane
 
 
 @pytest.fixture

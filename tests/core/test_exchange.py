@@ -10,14 +10,21 @@ import pytest
 from tests.core.queue_wire import Plain
 
 from headway.core.consumer.feed import Feed, FeedKey
-from headway.core.log.lane import Lane
-from headway.core.log.pool import Pool
+from headway.core.log.lanes.lane import Lane
+from headway.core.log.lanes.pool import Pool
 from headway.core.message.record import TOPICS, routing_key_of, topic_of
-from headway.core.routing import bindings as bindings_module
-from headway.core.routing import router as router_module
-from headway.core.routing.bindings import WORDS_MAX, Binding, Destination, HeadersBindings, TopicBindings, hashable
-from headway.core.routing.exchange import Exchange, ExchangeRoute, Exchanges
-from headway.core.routing.router import Router
+from headway.core.routing.matching import bindings as bindings_module
+from headway.core.routing.matching import router as router_module
+from headway.core.routing.matching.bindings import (
+    WORDS_MAX,
+    Binding,
+    Destination,
+    HeadersBindings,
+    TopicBindings,
+    hashable,
+)
+from headway.core.routing.matching.exchange import Exchange, ExchangeRoute, Exchanges
+from headway.core.routing.matching.router import Router
 
 
 def queue(name: str) -> Destination:

@@ -8,8 +8,8 @@ from math import inf
 import pytest
 from tests.core.stage import STUCK, Socket, Stage, run_to
 
-from headway.core.delivery import fanout
-from headway.core.log import lane
+from headway.core.delivery import fanout, offer
+from headway.core.log.lanes import lane
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_client_that_catches_up_does_not_hold_up_the_turn(monkeypatch: pytest.
     slow.outlet.capacity = 10**9
     taken = slow.outlet.taken
     stage.broker.writable(slow.session, stage.now)
-    assert 5_000 <= slow.outlet.taken - taken < 5_000 + fanout.VIEWS_MAX * 1_200
+    assert 5_000 <= slow.outlet.taken - taken < 5_000 + offer.VIEWS_MAX * 1_200
     assert stage.broker.has_work, "the rest is asked for in the next turn"
 
 

@@ -10,7 +10,7 @@ from tests.core.encodings import encodings
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Refused
-from headway.core.delivery import rendering
+from headway.core.delivery.rendering import batch
 from headway.core.message.record import Properties, Run
 from headway.wire.mqtt.packets import Publish
 
@@ -104,7 +104,7 @@ def test_the_lane_goes_with_the_last_who_asks() -> None:
 
 def test_a_loss_is_told_although_the_key_changes_before_the_pass_comes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pass skips the key, as its record is behind the pass; the lane knows only that it did not match before."""
-    monkeypatch.setattr(rendering, "BATCH_BYTES", 1)
+    monkeypatch.setattr(batch, "BATCH_BYTES", 1)
     stage = Stage(TOPIC)
     publisher = stage.client("publisher")
     put(publisher, ("a", 60))

@@ -9,7 +9,7 @@ from tests.core.lanes import append, lane
 from tests.core.queues_stage import Peer, QueueStage
 from tests.core.test_idle import steps
 
-from headway.core.log.cursor import Cursor
+from headway.core.log.lanes.cursor import Cursor
 from headway.core.queue.queue import Queue
 
 FEW, MANY = 500, 4000

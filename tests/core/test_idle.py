@@ -12,8 +12,8 @@ import pytest
 from tests.core.stage import STUCK, Stage
 
 from headway.core.consumer.effects import Spill
-from headway.core.log.lane import Lane
-from headway.core.log.pool import HIGH_WATER
+from headway.core.log.lanes.lane import Lane
+from headway.core.log.lanes.pool import HIGH_WATER
 from headway.core.telemetry import stats
 
 FEW, MANY = 1000, 4000

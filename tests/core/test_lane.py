@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.lanes import Handle, append, lane, sizes_of
 
-from headway.core.log import lane as lanes
-from headway.core.log.chunk import Chunk
-from headway.core.log.cursor import Cursor
+from headway.core.log.lanes import lane as lanes
+from headway.core.log.lanes.chunk import Chunk
+from headway.core.log.lanes.cursor import Cursor
 
 
 @pytest.mark.parametrize(

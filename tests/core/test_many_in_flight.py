@@ -9,7 +9,9 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage, filled
 from tests.core.test_idle import steps
 
-from headway.core.consumer.channel import NO_LIMIT, Channel, Delivery
+from headway.core.consumer.channel import Channel
+from headway.core.consumer.credit.window import NO_LIMIT
+from headway.core.consumer.delivery import Delivery
 from headway.core.consumer.subscription import Subscription
 
 EACH = 10
@@ -61,6 +63,18 @@ def lines_of_nothing_late(members: int) -> int:
 
 def test_looks_at_consumers_that_hold_their_records_in_time_look_at_their_own() -> None:
     assert lines_of_nothing_late(100) <= 5.5 * lines_of_nothing_late(20)
+
+
+def test_a_channel_knows_when_its_counts_are_wrong() -> None:
+    _, peer = busy(3)
+    channel = peer.channels[1]
+    channel.check()
+    for window in (channel, next(iter(peer.consumers.values())).window):
+        window.used += 1
+        with pytest.raises(AssertionError):
+            channel.check()
+        window.used -= 1
+    channel.check()
 
 
 def test_very_many_that_are_late_at_once_are_returned_little_by_little() -> None:

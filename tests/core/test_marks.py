@@ -6,10 +6,11 @@ import pytest
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Refused
-from headway.core.clients import subscribing
-from headway.core.clients.starts import QUERY_S
-from headway.core.delivery import marks, rendering
-from headway.core.log.state import ENTRY_BYTES
+from headway.core.clients.subscriptions import subscribing
+from headway.core.clients.subscriptions.starts import QUERY_S
+from headway.core.delivery import marks
+from headway.core.delivery.rendering import batch
+from headway.core.log.states.state import ENTRY_BYTES
 from headway.core.message.topics import matches
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "property:key"\n'
@@ -112,7 +113,7 @@ def test_a_query_may_be_asked_again_at_once() -> None:
 
 @pytest.mark.parametrize("query", [True, False])
 def test_what_is_evicted_while_it_is_sent(query: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "BATCH_BYTES", 300)
+    monkeypatch.setattr(batch, "BATCH_BYTES", 300)
     room = 4 * 10 * (ENTRY_BYTES + 500)
     stage = filled("abcdefgh", memory=str(room))
     options = {"query": "true"} if query else {"snapshot": "true", "marks": "true"}
@@ -150,7 +151,7 @@ def test_queries_that_are_none(filter: str, options: dict[str, str], error: str)
 
 
 def test_a_snapshot_takes_the_place_of_changes_whose_deletes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.core.log.state.DELETES_MAX", 1)
+    monkeypatch.setattr("headway.core.log.states.state.DELETES_MAX", 1)
     stage = filled()
     for key in "abc":
         stage.clients["publisher"].publish("t/x", 0, key=key, empty=True)
@@ -164,7 +165,7 @@ def test_a_snapshot_takes_the_place_of_changes_whose_deletes_are_forgotten(monke
 
 
 def test_queries_that_are_not_read_are_few_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "BATCH_BYTES", 100)
+    monkeypatch.setattr(batch, "BATCH_BYTES", 100)
     monkeypatch.setattr(subscribing, "QUERIES_MAX", 2)
     stage = filled("abcdefgh")
     for name in "xy":
@@ -184,9 +185,9 @@ def test_queries_that_are_not_read_are_few_and_end(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_query_that_holds_too_much_says_that_it_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "BATCH_BYTES", 100)
+    monkeypatch.setattr(batch, "BATCH_BYTES", 100)
     monkeypatch.setattr(marks, "STEP_RECORDS", 1)
-    monkeypatch.setattr("headway.core.log.state_reading.SAVED_BYTES_MAX", 1000)
+    monkeypatch.setattr("headway.core.log.states.state_reading.SAVED_BYTES_MAX", 1000)
     stage = filled("abcdefgh")
     client = stage.consumer("a", "t/#", options={"query": "true"}, reads=STUCK, buffer=10)
     stage.turn()

@@ -8,7 +8,7 @@ import pytest
 from tests.core.stage import STUCK, Stage
 
 from headway.core.base import Reason
-from headway.core.consumer.outlet import NO_OUTLET, Outlet
+from headway.core.consumer.connection.outlet import NO_OUTLET, Outlet
 
 
 def add_bytes(outlet: Outlet) -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.log.pool import Pool
-from headway.core.log.tab import RIGHTS, Tab
+from headway.core.log.lanes.pool import Pool
+from headway.core.log.lanes.tab import RIGHTS, Tab
 from headway.core.message.topics import matches
 from headway.core.permission.denials import Denial, Denials
 from headway.core.permission.grants import fill

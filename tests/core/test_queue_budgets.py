@@ -18,8 +18,8 @@ from headway.core.governance.turn import HAND_OUT_WORK, POLICY_WORK, Turn
 from headway.core.queue import members
 from headway.core.queue.drops import Drops
 from headway.core.queue.queue import Queue
-from headway.core.routing.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, SORTED_WORK
-from headway.core.routing.registry import Registry
+from headway.core.routing.registry.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, SORTED_WORK
+from headway.core.routing.registry.registry import Registry
 
 MANY = 3000
 DEAD_LETTERS_A_TURN = OVERDUE_WORK // DEAD_LETTER_WORK

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner
 
-from headway.core.queue import groups, picker
-from headway.core.routing.overdue import OVERDUE_WORK
+from headway.core.queue.picking import groups, picker
+from headway.core.routing.registry.overdue import OVERDUE_WORK
 from headway.core.telemetry.accounts import account
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner, purged
 from tests.core.test_queue_groups import check, consumers, put
 
-from headway.core.queue import groups
+from headway.core.queue.picking import groups
 
 
 @pytest.fixture

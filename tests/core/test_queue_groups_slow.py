@@ -9,15 +9,16 @@ import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner
 from tests.core.test_queue_groups import check, put
 
-from headway.core.queue import dispatch, groups, picking
-from headway.core.queue.picker import Picker
+from headway.core.queue import dispatch
+from headway.core.queue.picking import groups, picking, reserved
+from headway.core.queue.picking.picker import Picker
 from headway.core.telemetry.accounts import account
 
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> QueueStage:
     monkeypatch.setattr(groups, "RESERVED_MAX", 20)
-    monkeypatch.setattr(groups, "RESERVED_EACH", 4)
+    monkeypatch.setattr(reserved, "RESERVED_EACH", 4)
     return QueueStage()
 
 

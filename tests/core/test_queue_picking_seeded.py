@@ -9,8 +9,9 @@ from random import Random
 import pytest
 from tests.core.queues_stage import Peer, QueueStage, drained, owner
 
-from headway.core.log import lane
-from headway.core.queue import dispatch, picker
+from headway.core.log.lanes import lane
+from headway.core.queue import dispatch
+from headway.core.queue.picking import picker
 
 COLOURS = ("red", "blue", "green", "grey")
 SELECTORS = (

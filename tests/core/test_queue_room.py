@@ -8,7 +8,7 @@ import pytest
 from tests.core.queues_stage import QueueStage, filled
 from tests.core.stage import STUCK
 
-from headway.core.log import lane
+from headway.core.log.lanes import lane
 from headway.core.queue import dispatch
 
 # -- when room is wanted --------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from tests.core.queue_wire import Delivered
 from tests.core.queues_stage import Peer, QueueStage, drained, reader
 from tests.core.stage import STUCK
 
-from headway.core.routing.bindings import Binding, Destination
+from headway.core.routing.matching.bindings import Binding, Destination
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from tests.core.queues_stage import Peer, QueueStage, drained, owner
 from tests.core.refusals import refused
 
 from headway.core.base.errors import Reason
-from headway.core.queue import picker, picking
-from headway.core.routing.overdue import OVERDUE_WORK
+from headway.core.queue.picking import picker, picking
+from headway.core.routing.registry.overdue import OVERDUE_WORK
 from headway.core.telemetry.accounts import account
 
 

@@ -7,7 +7,7 @@ from tests.core.queues_stage import QueueStage, filled
 from tests.core.stage import STUCK
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.log import lane
+from headway.core.log.lanes import lane
 
 
 @pytest.fixture

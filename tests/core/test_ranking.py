@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.core.lanes import Handle, append, lane
 
 from headway.core.base.ranking import Ranking
-from headway.core.log.cursor import Cursor
+from headway.core.log.lanes.cursor import Cursor
 
 NAMES = "abcdef"
 

@@ -15,16 +15,17 @@ from tests.core.test_idle import steps
 from headway.core.allowance import Allowances, UserLimits
 from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.effects import Disconnect
-from headway.core.consumer.options import SubscribeRequest
-from headway.core.consumer.session import ConnectRequest, Session, Will
-from headway.core.log.state import StateTerms
+from headway.core.consumer.request.connect_request import ConnectRequest, Will
+from headway.core.consumer.request.options import SubscribeRequest
+from headway.core.consumer.session import Session
+from headway.core.log.states.state import StateTerms
 from headway.core.message.record import Record
 from headway.core.permission.denials import Denials
 from headway.core.permission.identity import NOBODY, Identity
 from headway.core.permission.permissions import Permissions
 from headway.core.permission.rights import Rights
 from headway.core.permission.rule import Operation, Permission
-from headway.core.policy.policy import Policy, parse_policies
+from headway.core.policy.rules.policy import Policy, parse_policies
 from headway.core.policy.trial import parse_trials
 from headway.wire.mqtt.dialect import MqttDialect
 

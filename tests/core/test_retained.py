@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.log.retained import Retained
+from headway.core.log.states.retained import Retained
 from headway.core.message.record import SCAN_BYTES, Record
 
 

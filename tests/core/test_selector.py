@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from headway.core.message.keys import compile_key
 from headway.core.message.record import NO_PROPERTIES, Properties, Record, Run
-from headway.core.selector.selector import MAX_DEPTH, Selector, compile_selector, priority_of
+from headway.core.selector.building import MAX_DEPTH, compile_selector
+from headway.core.selector.selector import Selector, priority_of
 from headway.core.selector.syntax import MAX_SELECTOR_CHARS, BadSelector
 from headway.core.selector.terms import RecordView
 

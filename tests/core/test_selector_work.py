@@ -12,9 +12,8 @@ from headway.core.message.keys import compile_key
 from headway.core.message.record import Properties, Record
 from headway.core.query.kept_orders import KeptOrders
 from headway.core.query.state_query import StateQuery, StateRequest
-from headway.core.selector import selector as selectors
-from headway.core.selector import terms
-from headway.core.selector.selector import compile_selector
+from headway.core.selector import building, like, terms
+from headway.core.selector.building import compile_selector
 
 
 def test_the_key_is_found_once_for_all_terms_that_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,9 +33,9 @@ def test_the_first_of_user_properties_with_one_name_counts() -> None:
 
 
 def test_all_likes_of_a_selector_share_what_they_may_compare_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    searched, end = list[int](), terms._Piece.end
+    searched, end = list[int](), like._Piece.end
     monkeypatch.setattr(
-        terms._Piece, "end", lambda self, text, *rest: searched.append(len(text)) or end(self, text, *rest)
+        like._Piece, "end", lambda self, text, *rest: searched.append(len(text)) or end(self, text, *rest)
     )
     many = compile_selector(" OR ".join(f"a LIKE '%x_{number}%'" for number in range(400)))
     assert not many.matches(Record("t", json.dumps({"a": "x" * 50_000}).encode()))
@@ -49,14 +48,14 @@ def test_all_likes_of_a_selector_share_what_they_may_compare_in_a_record(monkeyp
 
 def test_selectors_of_one_field_decode_a_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = list[bytes]()
-    make = selectors.field_reader
+    make = building.field_reader
 
     def counted(names: Any) -> Any:
         read = make(names)
         return lambda payload: decoded.append(payload) or read(payload)
 
-    monkeypatch.setattr(selectors, "field_reader", counted)
-    for cached in (selectors._reader, compile_selector):
+    monkeypatch.setattr(building, "field_reader", counted)
+    for cached in (building._reader, compile_selector):
         cached.cache_clear()
     stage = Stage(memory="64MB")
     clients = [stage.client(f"c{number}", buffer=10**6) for number in range(50)]
@@ -69,7 +68,7 @@ def test_selectors_of_one_field_decode_a_record_once(monkeypatch: pytest.MonkeyP
     assert len(decoded) == 3
     for number, client in enumerate(clients):
         assert len(client.seen) == (3 if number < 20 else 0)
-    for cached in (selectors._reader, compile_selector):
+    for cached in (building._reader, compile_selector):
         cached.cache_clear()
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headway.core.base import Refused
 from headway.core.log import SAVED_RECORD_BYTES, Pool, State, StateReading, Tab
-from headway.core.log import state_reading as reading_module
+from headway.core.log.states import state_reading as reading_module
 from headway.core.message import Record, compile_key
 from headway.core.query import NoState, StateQuery, StateRequest
 from headway.core.query.state_query import PAGE_MAX, STEP_RECORDS

@@ -6,9 +6,10 @@ import pytest
 from tests.core.stage import Client, Stage
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.consumer.outlet import Outlet
-from headway.core.consumer.session import ConnectRequest, Session, Will
-from headway.core.log.retained import Retained
+from headway.core.consumer.connection.outlet import Outlet
+from headway.core.consumer.request.connect_request import ConnectRequest, Will
+from headway.core.consumer.session import Session
+from headway.core.log.states.retained import Retained
 from headway.core.message.record import Properties, Record
 
 SMALL = {"memory": "1MB", "disk": "0B", "free": "100KB"}

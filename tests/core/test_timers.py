@@ -9,7 +9,7 @@ import pytest
 from tests.core.stage import Client, Stage
 
 from headway.core.base.timers import DEAD_MIN, RUN_MAX, Timers
-from headway.core.consumer.session import Will
+from headway.core.consumer.request.connect_request import Will
 from headway.core.message.record import Record
 
 

@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.topics import TOPIC, filters, slow_match
 
+from headway.core.message.filter_trie import FilterTrie
 from headway.core.message.topic_tree import TopicTree
-from headway.core.message.topics import (
-    FilterTrie,
-)
 
 
 def test_trie_holds_distinct_values() -> None:

@@ -14,7 +14,7 @@ from headway.core.message.trace_context import parse_traceparent
 from headway.core.receipts import Trace, TraceSampling
 from headway.core.receipts import receipts as limits
 from headway.core.receipts import trace as names
-from headway.core.routing.publishing import Publishing
+from headway.core.routing.publishing.publishing import Publishing
 
 TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 SAMPLED, NOT_SAMPLED = (f"00-{TRACE:032x}-{SPAN:016x}-0{flags}" for flags in (1, 0))

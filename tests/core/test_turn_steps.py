@@ -10,12 +10,14 @@ import pytest
 from tests.core.stage import Client, Stage
 from tests.sim.outlet import PretendedOutlet
 
-from headway.core.clients.consuming import _put_on
+from headway.core.clients.subscriptions.consuming import _put_on
 from headway.core.consumer import NO_LIMIT, Channel, SubscribeRequest, SubscriptionOptions
-from headway.core.delivery import fanout, rendering
+from headway.core.delivery import fanout
 from headway.core.delivery.fanout import OFFERS_A_STEP, STEPS_MAX, TURN_STEPS
-from headway.core.delivery.rendering import BATCH_RECORDS, COPIES_A_STEP, ENCODED_A_STEP, WRITTEN_A_STEP
-from headway.core.log.state_pass import StatePass
+from headway.core.delivery.rendering import backfilling, rendering
+from headway.core.delivery.rendering.batch import BATCH_RECORDS, ENCODED_A_STEP, WRITTEN_A_STEP
+from headway.core.delivery.rendering.rendering import COPIES_A_STEP
+from headway.core.log.states.state_pass import StatePass
 from headway.core.message.record import SCAN_MAX, Record
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.envelope import AmqpEnvelope
@@ -30,13 +32,13 @@ A_TURN = 2 * TURN_STEPS + STEPS_MAX
 def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The clients for which records are written one by one, once for each."""
     found: list[str] = []
-    write = rendering.write_frame
+    write = backfilling.write_frame
 
     def counted(subscription: Any, record: Record, *rest: Any) -> bytes | None:
         found.append(subscription.session.client)
         return write(subscription, record, *rest)
 
-    monkeypatch.setattr(rendering, "write_frame", counted)
+    monkeypatch.setattr(backfilling, "write_frame", counted)
     return found
 
 

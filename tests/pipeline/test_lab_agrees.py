@@ -13,8 +13,8 @@ import pytest
 from tests.core.stage import STUCK, Stage
 from tests.sim.record import rows_of
 
-from headway.core.log.pool import Pool
-from headway.core.policy.policy import parse_policies
+from headway.core.log.lanes.pool import Pool
+from headway.core.policy.rules.policy import parse_policies
 from headway.core.telemetry.observer import LakeObserver
 from headway.core.telemetry.recorder import Recorder
 from headway.pipeline.lab.replays.base import Recording

@@ -10,7 +10,7 @@ import pytest
 
 from headway.core.base.errors import ConfigError
 from headway.core.policy import METERS, Look, plugged_meter
-from headway.core.policy.policy import parse_policies
+from headway.core.policy.rules.policy import parse_policies
 from headway.pipeline.lab.plans.candidates import PRESETS, as_recorded, load_plan, parse_plan
 from headway.pipeline.lab.plans.grid import expand
 from headway.server.config.reading import default_text

@@ -15,7 +15,7 @@ from tests.pipeline.lakes import row, write
 from tests.pipeline.recordings import rate, samples, total
 
 from headway.core.base.errors import ConfigError
-from headway.core.log.pool import Pool
+from headway.core.log.lanes.pool import Pool
 from headway.pipeline.lab.job import lagging_clients, pool_passages, read_replay_input, read_samples, replay_samples
 from headway.pipeline.lab.plans.candidates import Plan, parse_plan
 from headway.pipeline.lab.replays.pools import Eviction, Holding, replay_pool

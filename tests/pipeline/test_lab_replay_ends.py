@@ -8,8 +8,8 @@ import pytest
 from tests.pipeline.recordings import MEMORY, client, policy, rate, replay, samples, total, trace
 from tests.pipeline.replay_rows import RECOVERS, SLOW, STUCK
 
-from headway.core.policy.condition import parse_condition
 from headway.core.policy.meters.sample import Sample
+from headway.core.policy.rules.condition import parse_condition
 from headway.pipeline.lab.replays.base import MeterRange, may_hold, must_hold
 
 

@@ -15,10 +15,12 @@ from tests.sim.queues.outlet import QueueOutlet
 from tests.store.journal.fake_files import FakeFiles
 
 from headway.core.broker import Broker
-from headway.core.consumer.channel import NO_LIMIT, Channel
+from headway.core.consumer.channel import Channel
+from headway.core.consumer.credit.window import NO_LIMIT
 from headway.core.consumer.effects import Pause, Resume
-from headway.core.consumer.options import QueueTerms, SubscribeRequest
-from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.consumer.request.connect_request import ConnectRequest
+from headway.core.consumer.request.options import QueueTerms, SubscribeRequest
+from headway.core.consumer.session import Session
 from headway.core.queue.dispatch import FetchedRecord
 from headway.server.config.assembly import make_broker
 from headway.server.config.reading import parse_settings

@@ -12,8 +12,8 @@ from pamqp.commands import Queue
 from tests.server.amqp_stage import Client, House
 
 from headway.core.base import Reason, Refused
-from headway.core.consumer.options import QueueTerms
-from headway.core.routing.bindings import frozen
+from headway.core.consumer.request.options import QueueTerms
+from headway.core.routing.matching.bindings import frozen
 from headway.server.peers.queue_arguments import read_alternate, read_terms
 
 DLX, DLK = "x-dead-letter-exchange", "x-dead-letter-routing-key"

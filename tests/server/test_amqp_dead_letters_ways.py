@@ -13,7 +13,7 @@ from tests.server.amqp_stage import WALL_S, Client
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.effects import DeadLetter
-from headway.core.consumer.options import QueueTerms
+from headway.core.consumer.request.options import QueueTerms
 from headway.core.message.record import Record
 from headway.server.engine.dead_letters import publish_dead_letter
 

@@ -7,7 +7,7 @@ from pamqp.commands import Basic, Confirm, Exchange, Queue, Tx
 from tests.server.amqp_stage import Client, House, message
 from tests.sim.tape import NothingRecorded
 
-from headway.core.log.ledger import Ledger
+from headway.core.log.durable.ledger import Ledger
 from headway.server.connections.pending_replies import PendingReplies
 
 

@@ -14,10 +14,10 @@ from tests.server.amqp_turns import queues, send
 
 from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
-from headway.core.clients.queue_feeds import NAMES_PER_WORK, REBIND_WORK
-from headway.core.clients.queues import UNBIND_WORK
+from headway.core.clients.queues.queue_feeds import NAMES_PER_WORK, REBIND_WORK
+from headway.core.clients.queues.queues import UNBIND_WORK
 from headway.core.queue.binding_set import BindingSet
-from headway.core.routing.exchange import Binding, Destination
+from headway.core.routing.matching.exchange import Binding, Destination
 from headway.server.amqp.channel import QUEUES_PER_WORK, TAGS_PER_WORK, AmqpChannel
 from headway.server.connections.turn_budget import BUDGET_WORK, SUBSCRIBE_WORK
 

@@ -16,7 +16,7 @@ from tests.server.canned import Ran
 
 from headway.cli.episodes import to_rows
 from headway.core.base import Cause
-from headway.core.policy.condition import Reading
+from headway.core.policy.rules.condition import Reading
 from headway.store.history.entry import EntryKind, HistoryEntry, encode_entry, utc
 
 NOW = time.time()

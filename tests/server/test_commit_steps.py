@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headway.core.log.ledger import MAIN
+from headway.core.log.durable.ledger import MAIN
 from headway.server.journal.writing.commit import CommitStep, commit_steps
 
 

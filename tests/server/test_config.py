@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.server.configs import HASH, MQTT, mistakes
 
-from headway.core.policy.action import ActionKind
+from headway.core.policy.rules.action import ActionKind
 from headway.server.config import host_limits
 from headway.server.config.description import describe, remarks
 from headway.server.config.fields import Url

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from headway.core.consumer import Use, known_names
-from headway.core.consumer.options import parse_options
-from headway.core.policy.action import ACTIONS, Which
+from headway.core.consumer.request.options import parse_options
 from headway.core.policy.meters.catalogue import METERS
-from headway.core.routing.advisory import PREFIX
+from headway.core.policy.rules.action import ACTIONS, Which
+from headway.core.routing.publishing.advisory import PREFIX
 from headway.core.telemetry.tables import TABLES, VERSION, LakeTable
 from headway.server.admin.metric_help import HELP
 from headway.server.config.reading import default_text, parse_settings

@@ -13,10 +13,10 @@ import pytest
 from tests.interop.waiting import holds
 
 from headway.core.base import Cause, ConfigError, Reason
-from headway.core.policy.action import Action, ActionKind
-from headway.core.policy.decision import DecisionKind
 from headway.core.policy.meters.sample import Sample
-from headway.core.policy.verdict import Verdict, VerdictBook
+from headway.core.policy.rules.action import Action, ActionKind
+from headway.core.policy.verdicts.decision import DecisionKind
+from headway.core.policy.verdicts.verdict import Verdict, VerdictBook
 from headway.server.admin.metrics import verdict_family
 from headway.server.config.reading import parse_settings
 from headway.server.config.settings import HistorySettings

@@ -13,10 +13,11 @@ from tests.server.journal_stage import JournalStage
 from tests.sim.queues.outlet import QueueOutlet
 from tests.store.journal.fake_files import PowerLoss
 
-from headway.core.consumer.session import ConnectRequest, Session
-from headway.core.log.ledger import MAIN
+from headway.core.consumer.request.connect_request import ConnectRequest
+from headway.core.consumer.session import Session
+from headway.core.log.durable.ledger import MAIN
 from headway.core.message.record import TOPICS
-from headway.core.routing.bindings import Binding, Destination
+from headway.core.routing.matching.bindings import Binding, Destination
 from headway.server.config.reading import parse_settings
 from headway.server.offline.restored_broker import RestoredBroker
 

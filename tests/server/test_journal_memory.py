@@ -6,7 +6,7 @@ import pytest
 from tests.server.journal_stage import JournalStage, Publisher
 
 from headway.core.consumer.effects import Spill
-from headway.core.log.chunk import Chunk
+from headway.core.log.lanes.chunk import Chunk
 
 
 def full(records: int) -> tuple[JournalStage, list[Chunk]]:

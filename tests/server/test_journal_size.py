@@ -11,10 +11,12 @@ from tests.sim.outlet import PretendedOutlet
 
 from headway.core.base.errors import Reason
 from headway.core.clients.durability.folding import Folding
-from headway.core.consumer.options import SubscribeRequest
-from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.consumer.request.connect_request import ConnectRequest
+from headway.core.consumer.request.options import SubscribeRequest
+from headway.core.consumer.session import Session
 from headway.core.log import CommittedPosition
-from headway.core.log.ledger import MAIN, MetadataChange
+from headway.core.log.durable.entries import MetadataChange
+from headway.core.log.durable.ledger import MAIN
 from headway.server.journal.compaction import snapshot, snapshot_schedule
 from headway.server.journal.entries.entry_codec import POSITIONS, SNAPSHOT_POSITIONS, encode_positions
 from headway.store.journal.recovery.verify import verify

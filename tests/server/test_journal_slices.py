@@ -15,10 +15,10 @@ from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.queues.outlet import QueueOutlet
 
 from headway.core.base.errors import Reason
-from headway.core.consumer.options import SubscribeRequest
-from headway.core.consumer.session import ConnectRequest
-from headway.core.log.chunk import Chunk
-from headway.core.log.out_of_order import OutOfOrderProgress
+from headway.core.consumer.request.connect_request import ConnectRequest
+from headway.core.consumer.request.options import SubscribeRequest
+from headway.core.log.durable.out_of_order import OutOfOrderProgress
+from headway.core.log.lanes.chunk import Chunk
 from headway.core.queue.queue import queue_of
 from headway.server.journal.compaction.needs import Needs
 from headway.server.journal.compaction.slices import PAUSE_S

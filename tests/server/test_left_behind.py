@@ -19,7 +19,7 @@ from tests.server.test_turn_budget import Person
 from headway.core.base.errors import Reason
 from headway.core.consumer.feed import Feed
 from headway.core.consumer.subscription import Subscription
-from headway.core.log.cursor import Cursor
+from headway.core.log.lanes.cursor import Cursor
 from headway.core.queue.queue import Queue as CoreQueue
 from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.peer import AmqpPeer

@@ -8,7 +8,7 @@ import struct
 
 import uvloop
 
-from headway.core.log.pool import Pool
+from headway.core.log.lanes.pool import Pool
 from headway.server.connections.linger import POOL_SHARE, SOCKETS_MAX, Lingering
 
 RECORD = bytes(1_000_000)

@@ -12,8 +12,8 @@ from tests.server.canned import Canned, Ran
 from tests.server.test_docs import BLOCKS
 
 from headway.core.policy import Sample, parse_policies
-from headway.core.policy.condition import parse_condition
 from headway.core.policy.meters.catalogue import METERS
+from headway.core.policy.rules.condition import parse_condition
 from headway.server.config.linting.linter import lint
 from headway.server.config.linting.reachability import _implies, contradiction
 from headway.server.config.linting.writable import why_not_writable

@@ -10,7 +10,7 @@ from pamqp.commands import Basic
 from tests.core.test_idle import steps
 from tests.server.amqp_stage import Client, House, method
 
-from headway.core.log.lane import Lane
+from headway.core.log.lanes.lane import Lane
 from headway.core.telemetry.stats import CLOSE_SLICE
 from headway.server.admin.listings import Listings
 

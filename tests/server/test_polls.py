@@ -10,7 +10,7 @@ from tests.server.journal_stage import JournalStage
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.poll import Poll
-from headway.core.policy.causes import Cause
+from headway.core.policy.verdicts.causes import Cause
 from headway.core.telemetry.accounts import account
 from headway.wire.mqtt.dialect import MqttDialect
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headway.core.log.pool import Pool
+from headway.core.log.lanes.pool import Pool
 from headway.server.connections.reassembly import BYTES_PER_S_MIN, GRANT_S, SMALL_BYTES, PartialPacket, Reassembly
 
 MB = 1_000_000

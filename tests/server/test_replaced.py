@@ -11,9 +11,10 @@ from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.outlet import PretendedOutlet
 
 from headway.core.base.errors import Refused
-from headway.core.clients.subscribing import BACKFILLS_MAX
-from headway.core.consumer.options import SubscribeRequest, parse_options
-from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.clients.subscriptions.subscribing import BACKFILLS_MAX
+from headway.core.consumer.request.connect_request import ConnectRequest
+from headway.core.consumer.request.options import SubscribeRequest, parse_options
+from headway.core.consumer.session import Session
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.packets import Publish

@@ -10,14 +10,14 @@ from tests.sim.tape import WALL_OFFSET_S, NothingRecorded, TapeStream
 from tests.sim.test_restart_churn import Churn, told
 
 from headway.core.clients.durability.durable_objects import SubscriptionTerms
-from headway.core.clients.durability.folding import RecoveredPosition
-from headway.core.consumer.channel import NO_LIMIT
-from headway.core.consumer.options import QueueTerms, SubscribeRequest
-from headway.core.log.ledger import DurablePosition
-from headway.core.log.out_of_order import OutOfOrderProgress
+from headway.core.clients.durability.recovered_position import RecoveredPosition
+from headway.core.consumer.credit.window import NO_LIMIT
+from headway.core.consumer.request.options import QueueTerms, SubscribeRequest
+from headway.core.log.durable.ledger import DurablePosition
+from headway.core.log.durable.out_of_order import OutOfOrderProgress
 from headway.core.queue.queue import queue_of
-from headway.core.routing.bindings import Binding, Destination
-from headway.core.routing.exchange import Exchange
+from headway.core.routing.matching.bindings import Binding, Destination
+from headway.core.routing.matching.exchange import Exchange
 from headway.server.journal.compaction.snapshot import Snapshot
 from headway.server.journal.entries.entry_codec import (
     SNAPSHOT_METADATA,

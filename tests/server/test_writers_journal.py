@@ -12,10 +12,10 @@ from tests.server.journal_stage import JournalStage, Publisher
 from tests.sim.seeds import seeds_of_the_day
 from tests.store.journal.fake_files import FakeFiles, PowerLoss
 
-from headway.core.clients.writers import Origin
-from headway.core.log.ledger import MAIN
+from headway.core.clients.publishers.writers import Origin
+from headway.core.log.durable.ledger import MAIN
 from headway.core.message.record import TOPICS, Run
-from headway.core.routing.bindings import Binding, Destination
+from headway.core.routing.matching.bindings import Binding, Destination
 from headway.server.journal.entries.archive import stream_name
 from headway.server.journal.entries.entry_codec import decode_runs
 from headway.server.journal.writing.journal_writer import TIDY_EVERY_S

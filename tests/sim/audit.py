@@ -15,9 +15,9 @@ from tests.sim.stream import as_publish
 from headway.core.base.errors import Reason
 from headway.core.consumer.feed import Feed
 from headway.core.consumer.subscription import Subscription
-from headway.core.log.cursor import Cursor
-from headway.core.log.lane import Lane
-from headway.core.log.pool import RESERVE, STAYS_MAX, Pool
+from headway.core.log.lanes.cursor import Cursor
+from headway.core.log.lanes.lane import Lane
+from headway.core.log.lanes.pool import RESERVE, STAYS_MAX, Pool
 from headway.core.message.topics import matches
 from headway.core.queue.queue import queue_of
 
@@ -40,6 +40,8 @@ def after_turn(world: World) -> None:
         _places(feed, broker.registry.watched)
     for pool in broker.registry.distinct_pools():
         _pool(world, pool, feeds)
+    for session in broker.registry.sessions.values():
+        session.channel.check()
     _liveness(world)
     _balances(world)
     _limit(world)

@@ -10,8 +10,9 @@ from tests.sim.model import SubModel, take_apart
 from tests.sim.stream import Frame, Stream, as_publish
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.consumer.session import ConnectRequest, Session, Will
-from headway.core.log.held_back import HeldBack
+from headway.core.consumer.request.connect_request import ConnectRequest, Will
+from headway.core.consumer.session import Session
+from headway.core.log.durable.held_back import HeldBack
 from headway.core.message.record import Properties, Record, Run
 from headway.core.message.topics import matches
 from headway.wire.mqtt.decoder import MqttDecoder

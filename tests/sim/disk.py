@@ -7,9 +7,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from headway.core.consumer.effects import Spill
-from headway.core.log.chunk import Chunk
-from headway.core.log.lane import Lane
-from headway.core.log.pool import Pool
+from headway.core.log.lanes.chunk import Chunk
+from headway.core.log.lanes.lane import Lane
+from headway.core.log.lanes.pool import Pool
 
 if TYPE_CHECKING:
     from headway.core.broker import Broker

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from headway.core.consumer.outlet import Outlet, PeerState
-from headway.core.log.chunk import SpillHandle
+from headway.core.consumer.connection.outlet import Outlet, PeerState
+from headway.core.log.lanes.spill_handle import SpillHandle
 
 
 class PretendedOutlet(Outlet):

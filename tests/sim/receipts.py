@@ -19,7 +19,7 @@ from headway.core.message.receipt_request import ReceiptRequest
 from headway.core.message.record import Run
 from headway.core.receipts import receipts as table
 from headway.core.receipts.receipt import Receipt
-from headway.core.routing.parts import part_of
+from headway.core.routing.matching.parts import part_of
 
 NEVER_S = 1e9
 FATES = ("got", "conflated", "discarded", "dead_lettered", "lost", "waiting")

@@ -12,14 +12,14 @@ from itertools import pairwise
 
 from headway.core.broker import Broker
 from headway.core.clients.durability.durable_objects import DurableQueueTerms, SubscriptionTerms
-from headway.core.log.cursor import Cursor
-from headway.core.log.ledger import MAIN, DurablePosition, Ledger
-from headway.core.log.out_of_order import OutOfOrderProgress
-from headway.core.log.pool import Pool
+from headway.core.log.durable.ledger import MAIN, DurablePosition, Ledger
+from headway.core.log.durable.out_of_order import OutOfOrderProgress
+from headway.core.log.lanes.cursor import Cursor
+from headway.core.log.lanes.pool import Pool
 from headway.core.message.record import Dialect, Record, Run
 from headway.core.policy.flap import FlapControl
-from headway.core.policy.policy import Policy
-from headway.core.routing.registry import Limits
+from headway.core.policy.rules.policy import Policy
+from headway.core.routing.registry.registry import Limits
 from headway.server.journal.compaction.needs import Needs
 from headway.server.journal.compaction.retained import RETAINED, RetainedLog
 from headway.server.journal.compaction.snapshot import Snapshot

@@ -18,7 +18,7 @@ from tests.sim.seeds import (
 )
 from tests.sim.world import World
 
-from headway.core.delivery import rendering as delivery
+from headway.core.delivery.rendering import rendering as delivery
 from headway.core.message.record import Durability, Run
 
 SEEDS = (2, 8, 10, 12, 26, 29, 34, 36, 38, 40)

@@ -17,21 +17,21 @@ from tests.sim.stream import Stream
 from headway.core.allowance import Allowance
 from headway.core.base.errors import Reason, Refused
 from headway.core.broker import SWEEP_S, Broker
+from headway.core.consumer.connection.outlet import Outlet
 from headway.core.consumer.effects import CloseConsumer, Disconnect, Effect, Pause, Resume, Spill
 from headway.core.consumer.feed import Feed
-from headway.core.consumer.outlet import Outlet
 from headway.core.consumer.session import Session
-from headway.core.delivery import fanout
-from headway.core.delivery import rendering as delivery
-from headway.core.log import lane
-from headway.core.log.pool import Pool
-from headway.core.log.state import StateTerms
+from headway.core.delivery import fanout, offer
+from headway.core.delivery.rendering import batch
+from headway.core.log.lanes import lane
+from headway.core.log.lanes.pool import Pool
+from headway.core.log.states.state import StateTerms
 from headway.core.message.record import Run
 from headway.core.message.topics import matches
-from headway.core.policy.decision import DecisionKind
-from headway.core.policy.policy import Policy
-from headway.core.policy.verdict import Verdict
-from headway.core.routing.registry import Limits
+from headway.core.policy.rules.policy import Policy
+from headway.core.policy.verdicts.decision import DecisionKind
+from headway.core.policy.verdicts.verdict import Verdict
+from headway.core.routing.registry.registry import Limits
 
 SLOW_REASONS = frozenset({Reason.NORMAL, Reason.CLIENT_GONE, Reason.TAKEN_OVER, Reason.ADMIN})
 
@@ -109,9 +109,9 @@ class World:
         """Small chunks and batches, so that their edges come up all the time."""
         rng = self.rng
         lane.CHUNK_BYTES = rng.choice((200, 2000, 64 * 1024))
-        delivery.BATCH_BYTES = rng.choice((300, 3000, 64 * 1024))
+        batch.BATCH_BYTES = rng.choice((300, 3000, 64 * 1024))
         fanout.PUMP_BYTES = rng.choice((1000, 1024 * 1024))
-        fanout.VIEWS_MAX = rng.choice((2, 16))
+        offer.VIEWS_MAX = rng.choice((2, 16))
 
     def _tap(self) -> None:
         """Listen to what is published (the broker publishes, too) and what is judged."""

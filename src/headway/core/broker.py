@@ -35,7 +35,7 @@ from headway.core.consumer import (
     Subscription,
 )
 from headway.core.delivery import Fanout, last_of_half_sent, note_in_flight
-from headway.core.governance import LATE_S, SWEEP_S, Governor, NewPolicies, Turn, pressure
+from headway.core.governance import LATE_S, SWEEP_S, Governor, NewPolicies, Turn, spills
 from headway.core.live import LiveQueries
 from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, SpillHandle, StateTerms
 from headway.core.message import Dialect, Run
@@ -264,7 +264,7 @@ class Broker:
     def spill(self, now: float) -> list[Spill]:
         """Drops journaled records from memory, at the start, while a pool is over its limit. No verdicts follow."""
         pools = self.registry.distinct_pools()
-        return [spill for pool in pools for spill in pressure.spills(pool, inf, now, lanes_max=inf)]
+        return [spill for pool in pools for spill in spills(pool, inf, now, lanes_max=inf)]
 
     # -- configuration ----------------------------------------------------------------------------------------------
 

@@ -15,18 +15,18 @@ from tests.sim.seeds import (
     steps_of_the_day,
 )
 
-from headway.core.delivery import rendering
+from headway.core.delivery.rendering import batch
 from headway.core.forms.shape import Deltas
 from headway.core.live import head, live_query
-from headway.core.log import focus, state
-from headway.core.log.state import StatePass
+from headway.core.log.states import focus, state
+from headway.core.log.states.state import StatePass
 
 
 @pytest.fixture(autouse=True)
 def deletes_max(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "DELETES_MAX", state.DELETES_MAX)  # worlds set these
     monkeypatch.setattr(focus, "LOST_MAX", focus.LOST_MAX)
-    monkeypatch.setattr(rendering, "BATCH_BYTES", rendering.BATCH_BYTES)
+    monkeypatch.setattr(batch, "BATCH_BYTES", batch.BATCH_BYTES)
     monkeypatch.setattr(live_query, "DELETES_MAX", live_query.DELETES_MAX)
     monkeypatch.setattr(head, "SPARE_RECORDS", head.SPARE_RECORDS)
 

@@ -23,11 +23,11 @@ from tests.sim.model import matches
 
 from headway.core.base.errors import Refused
 from headway.core.consumer.subscription import Subscription
-from headway.core.delivery import rendering
+from headway.core.delivery.rendering import batch
 from headway.core.live import head, live_query
-from headway.core.log import focus, state
-from headway.core.log.state import StatePass
-from headway.core.log.state_reading import StateReading
+from headway.core.log.states import focus, state
+from headway.core.log.states.state import StatePass
+from headway.core.log.states.state_reading import StateReading
 from headway.core.message.record import Properties, Run
 from headway.wire.mqtt.packets import Publish
 
@@ -131,7 +131,7 @@ class World:
         self.kind = rng.choice(KINDS)
         self.tombstones = rng.random() < 0.9
         state.DELETES_MAX = rng.choice((2, 20, 10_000))
-        rendering.BATCH_BYTES = rng.choice((300, 64 * 1024))
+        batch.BATCH_BYTES = rng.choice((300, 64 * 1024))
         focus.LOST_MAX = rng.choice((1, 5, 256))
         live_query.DELETES_MAX = rng.choice((1, 5, 256))
         head.SPARE_RECORDS = rng.choice((1, 64))

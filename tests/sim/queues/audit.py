@@ -13,9 +13,9 @@ from tests.sim.queues.model import PRESSURE, QueueModel, State
 from headway.core.base.errors import Reason
 from headway.core.consumer.feed import Feed
 from headway.core.consumer.life import Life
-from headway.core.log.cursor import Cursor
-from headway.core.log.lane import Lane
-from headway.core.log.pool import RESERVE, STAYS_MAX, Pool
+from headway.core.log.lanes.cursor import Cursor
+from headway.core.log.lanes.lane import Lane
+from headway.core.log.lanes.pool import RESERVE, STAYS_MAX, Pool
 from headway.core.queue.queue import queue_of
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def _in_flight(world: World) -> None:
             theirs = set(channel.in_flight) | set(channel.timed_out)
             assert theirs == mine, f"{party.name}: {sorted(theirs)} in flight on {number}, has {sorted(mine)}"
             assert channel.used == len(mine)
+            channel.check()
         for consumer in party.consumers.values():
             if consumer.live:
                 used = sum(flight.consumer is consumer for flight in party.flights.values())

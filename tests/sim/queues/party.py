@@ -16,10 +16,12 @@ from tests.sim.queues.model import Flight, QueueModel, State, patience_of
 from tests.sim.queues.outlet import QueueOutlet
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.consumer.channel import NO_LIMIT, Channel
+from headway.core.consumer.channel import Channel
+from headway.core.consumer.credit.window import NO_LIMIT
 from headway.core.consumer.life import Life
-from headway.core.consumer.options import SubscribeRequest, SubscriptionOptions
-from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.consumer.request.connect_request import ConnectRequest
+from headway.core.consumer.request.options import SubscribeRequest, SubscriptionOptions
+from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.message.job_patience import JOB_PATIENCE
 from headway.core.message.record import Properties, Run, topic_of

@@ -15,7 +15,7 @@ from headway.core.consumer.session import Session
 from headway.core.message.receipt_request import ReceiptRequest
 from headway.core.message.record import Run
 from headway.core.receipts.receipt import Receipt
-from headway.core.routing.publishing import Published
+from headway.core.routing.publishing.published import Published
 
 NEVER_S = 1e9
 FATES = ("got", "dead_lettered", "discarded", "lost", "waiting")

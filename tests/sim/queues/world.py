@@ -17,13 +17,13 @@ from tests.sim.queues.wiring import Tie, Wiring
 from headway.core.base.errors import Reason
 from headway.core.broker import SWEEP_S, Broker
 from headway.core.consumer.feed import Feed
-from headway.core.log import lane
-from headway.core.log.pool import Pool
-from headway.core.policy.action import ActionKind
+from headway.core.log.lanes import lane
+from headway.core.log.lanes.pool import Pool
 from headway.core.policy.flap import FlapControl
+from headway.core.policy.rules.action import ActionKind
 from headway.core.queue import dispatch
-from headway.core.routing import overdue
-from headway.core.routing.registry import Limits
+from headway.core.routing.registry import overdue
+from headway.core.routing.registry.registry import Limits
 
 
 class World:

@@ -1,6 +1,5 @@
 """Everything that a client may ask for, and its return after a crash."""
 
-from headway.core.clients.admission import Admission
 from headway.core.clients.durability import (
     DurableMetadata,
     DurableQueueTerms,
@@ -11,9 +10,9 @@ from headway.core.clients.durability import (
     SubscriptionTerms,
     WriterBatch,
 )
-from headway.core.clients.ending import Ending
-from headway.core.clients.intake import Intake
-from headway.core.clients.object_names import (
+from headway.core.clients.publishers import PROTOCOL, Intake, Origin, WriterOutlet, Writers
+from headway.core.clients.queues import (
+    Queues,
     check_binding,
     check_exchange,
     check_queue,
@@ -21,13 +20,10 @@ from headway.core.clients.object_names import (
     published_to,
     queue_object,
 )
-from headway.core.clients.polls import POLLS_PROTOCOL, Polls
-from headway.core.clients.queues import Queues
 from headway.core.clients.restoring import Restoring
 from headway.core.clients.revoking import Revoking, RightsOf
-from headway.core.clients.starts import Starts
-from headway.core.clients.subscribing import Subscribing
-from headway.core.clients.writers import PROTOCOL, Origin, WriterOutlet, Writers
+from headway.core.clients.sessions import Admission, Ending
+from headway.core.clients.subscriptions import POLLS_PROTOCOL, Polls, Starts, Subscribing
 
 __all__ = [
     "Admission", "check_binding", "check_exchange", "check_queue", "DurableMetadata", "DurableQueueTerms", "Ending",

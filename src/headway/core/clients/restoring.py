@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from math import inf
 
 from headway.core.base import Reason
-from headway.core.clients.admission import Admission
 from headway.core.clients.durability import (
     DurableMetadata,
     DurableQueueTerms,
@@ -29,7 +28,8 @@ from headway.core.clients.durability import (
     WriterBatch,
 )
 from headway.core.clients.queues import Queues
-from headway.core.clients.subscribing import Subscribing
+from headway.core.clients.sessions import Admission
+from headway.core.clients.subscriptions import Subscribing
 from headway.core.consumer import Delivery, Feed, Poll, Subscription
 from headway.core.log import NOT_DURABLE, Chunk, CommittedPosition, Cursor, DurablePosition
 from headway.core.message import Dialect, Run
@@ -170,9 +170,9 @@ class Restoring:
             before = feed.lane.count
             if feed.by_exchange and feed.key.group is not None:
                 for part, sequence in self._accepted(feed, run, first):
-                    self._publishing.append(feed, part, sequence, {}, session, time_s)
+                    self._publishing.appending.append(feed, part, sequence, {}, session, time_s)
             else:
-                self._publishing.append(feed, run, first, encoded, session, time_s)
+                self._publishing.appending.append(feed, run, first, encoded, session, time_s)
             self.records += feed.lane.count - before
 
     def _accepted(self, feed: Feed, run: Run, first: int) -> Iterator[tuple[Run, int]]:

@@ -19,11 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headway.core.base import DELIVERY_WORK, END_WORK, Reason, Refused, WorkSteps, stop
-from headway.core.clients.admission import Admission
 from headway.core.clients.durability import DurableMetadata
-from headway.core.clients.ending import Ending
-from headway.core.clients.object_names import check_binding, is_own, read_by
-from headway.core.clients.queues import Queues
+from headway.core.clients.queues import Queues, check_binding, is_own, read_by
+from headway.core.clients.sessions import Admission, Ending
 from headway.core.consumer import Revoked, Session, Subscription
 from headway.core.delivery import lose
 from headway.core.permission import Grants, Operation, Rights

@@ -1,7 +1,10 @@
 """One client: its session, its subscriptions, and what is in flight to it."""
 
-from headway.core.consumer.channel import NO_LIMIT, Channel, CountedWindow, Delivery, Grant, GrantedChannel, Window
+from headway.core.consumer.channel import Channel, GrantedChannel
 from headway.core.consumer.conflation import EVERY_RECORD, RESTING, Conflation, Mode
+from headway.core.consumer.connection import Outlet, Pace, PeerState, RightsSource
+from headway.core.consumer.credit import NO_LIMIT, CountedWindow, Grant, Window
+from headway.core.consumer.delivery import Delivery
 from headway.core.consumer.effects import (
     Cancelled,
     CloseChannel,
@@ -16,33 +19,38 @@ from headway.core.consumer.effects import (
     Spill,
 )
 from headway.core.consumer.feed import Feed, FeedKey, LiveSource
-from headway.core.consumer.held_rights import RightsSource
 from headway.core.consumer.life import ENDED, GIVEN_UP, PAUSED, REPLACED, Life, SessionLife
-from headway.core.consumer.observing import Observer, Shares
-from headway.core.consumer.option_table import OPTIONS, PREFIX, Use, known_names, read_options
-from headway.core.consumer.options import (
+from headway.core.consumer.observing import NO_OBSERVER, Observer, Shares
+from headway.core.consumer.patience import Due, due_of, is_patient, patience_for
+from headway.core.consumer.poll import ArchiveIndex, ArchiveLag, ConnectionlessOutlet, Poll
+from headway.core.consumer.progress import Predicate, Skip
+from headway.core.consumer.reader import QueueMember, Reader
+from headway.core.consumer.request import (
     NO_OPTIONS,
+    OPTIONS,
+    PREFIX,
+    ConnectRequest,
     LiveTerms,
     QueueTerms,
     SubscribeRequest,
     SubscriptionOptions,
+    Use,
+    Will,
+    known_names,
     parse_options,
+    read_options,
 )
-from headway.core.consumer.outlet import Outlet, Pace, PeerState
-from headway.core.consumer.poll import ArchiveIndex, ArchiveLag, ConnectionlessOutlet, Poll
-from headway.core.consumer.progress import Predicate, Skip
-from headway.core.consumer.reader import QueueMember, Reader
-from headway.core.consumer.session import ConnectRequest, Session, Will
+from headway.core.consumer.session import Session
 from headway.core.consumer.shared_reader import SharedReader, Waiting
-from headway.core.consumer.subscription import Due, Subscription
+from headway.core.consumer.subscription import Subscription
 
 __all__ = [
     "ArchiveIndex", "ArchiveLag", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation",
-    "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery", "Disconnect", "Due",
-    "Effect", "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "Grant", "GrantedChannel", "known_names",
-    "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT", "NO_OPTIONS", "Observer", "OPTIONS", "Outlet", "Pace",
-    "parse_options", "Pause", "PAUSED", "PeerState", "PluginFailed", "Poll", "Predicate", "PREFIX", "QueueMember",
-    "QueueTerms", "read_options", "Reader", "REPLACED", "RESTING", "Resume", "Revoked", "RightsSource", "Session",
-    "SessionLife", "SharedReader", "Shares", "Skip", "Spill", "SubscribeRequest", "Subscription",
-    "SubscriptionOptions", "Use", "Waiting", "Will", "Window",
+    "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery", "Disconnect", "Due", "due_of",
+    "Effect", "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "Grant", "GrantedChannel", "is_patient",
+    "known_names", "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT", "NO_OBSERVER", "NO_OPTIONS", "Observer",
+    "OPTIONS", "Outlet", "Pace", "parse_options", "patience_for", "Pause", "PAUSED", "PeerState", "PluginFailed",
+    "Poll", "Predicate", "PREFIX", "QueueMember", "QueueTerms", "read_options", "Reader", "REPLACED", "RESTING",
+    "Resume", "Revoked", "RightsSource", "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill",
+    "SubscribeRequest", "Subscription", "SubscriptionOptions", "Use", "Waiting", "Will", "Window",
 ]

@@ -1,187 +1,30 @@
-"""Windows and channels: the number of deliveries that a client permits to be in flight, and the deliveries themselves.
+"""A channel numbers the deliveries that a client acknowledges together, and knows them until they are settled.
 
-Credit is counted where the client gives it. MQTT's Receive Maximum is one window for the whole session. AMQP has one
-window for each consumer and one for all consumers of a channel; the broker adds one for all channels of a session. A
-delivery needs room in all windows that apply to it.
+It is also a window for them (credit/window.py).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from itertools import groupby, repeat, takewhile
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, cast
 
 from headway.core.allowance import NOT_COUNTED, InFlightBytes
 from headway.core.base import moved
+from headway.core.consumer.credit import MQTT_ID_MAX, NO_LIMIT, Window
+from headway.core.consumer.delivery import DeliveriesByConsumer, Delivery
 from headway.core.consumer.life import CHANNEL_CLOSED, CHANNEL_MOVES, CHANNEL_OPEN
-from headway.core.log import Chunk, Cursor, OutOfOrderProgress
-from headway.core.message import Record
+from headway.core.log import Chunk, Cursor
 
 if TYPE_CHECKING:
     from headway.core.consumer.subscription import Subscription
 
-MQTT_ID_MAX = 65_535
-NO_LIMIT = 2**62
 _READER = attrgetter("subscription", "cursor")
-
-
-class Delivery(Struct, eq=False):
-    """A record that was sent and is not settled yet. ``number``: its own in the lane of its cursor."""
-
-    subscription: Subscription
-    sent_s: float
-    cursor: Cursor | None = None
-    chunk: Chunk | None = None
-    index: int = 0
-    number: int = 0
-    released: bool = False
-    """The client has it, and only the second half of the exactly-once handshake is missing."""
-    patience_s: float = 0.0
-    """For how long the message says that its job may take; 0: it does not say."""
-    returns: int = 0
-    """How often the record had been requeued before this delivery."""
-    record: Record | None = None
-    """The record, if it was not copied from a lane in the subscription's own dialect."""
-    out_of_order: OutOfOrderProgress | None = None
-    """The progress that notes the settled ``sequence`` of a record from a durable subscription's backfill, which has no
-    cursor."""
-    sequence: int = 0
-
-
-class Window:
-    """A limit on how many deliveries may be in flight at once."""
-
-    __slots__ = ("exhausted_since_s", "limit", "timeouts", "used")
-    grants = False
-    """Whether its client says how many deliveries follow, and not how many may be unsettled (``Grant``)."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
-        self.timeouts = 0
-        """The deliveries in ``used`` whose acknowledgement took too long. They were requeued, and this consumer gets no
-        more records until it settles them."""
-        self.exhausted_since_s: float | None = None
-        """The time since which records wait because the window has no room."""
-
-    @property
-    def left(self) -> int:
-        return self.limit - self.used
-
-    def spend(self, cut: object, count: int) -> None:
-        """Notes that the first ``count`` deliveries of a cut were sent, settled or not."""
-
-
-class Grant(Window):
-    """The credit of a consumer whose client says how many deliveries may follow, whether it settles those that it has
-    or not (link credit of AMQP 1.0). ``used`` counts its unsettled deliveries, as in any window."""
-
-    __slots__ = ("_on_sent", "credit", "spent")
-    grants = True
-
-    def __init__(self, on_sent: Callable[[Any, int], None]) -> None:
-        """``on_sent``: is told of the deliveries of a cut that were sent."""
-        super().__init__(0)
-        self._on_sent = on_sent
-        self.credit = 0
-        self.spent = 0
-        """The deliveries that were sent since the consumer began, and the credit that was used up without any."""
-
-    @property
-    def left(self) -> int:
-        return self.credit
-
-    def spend(self, cut: object, count: int) -> None:
-        self.credit -= count
-        self.spent += count
-        self._on_sent(cut, count)
-
-    def use_up(self) -> None:
-        """Uses the credit up without a delivery."""
-        self.spent += max(0, self.credit)
-        self.credit = 0
-
-    def give(self, credit: int) -> None:
-        """The client permits so many further deliveries. ``limit`` becomes the most that it has permitted at once."""
-        self.credit = credit
-        self.limit = max(self.limit, credit)
-        if credit > 0:
-            self.exhausted_since_s = None
-
-
-class CountedWindow(Window):
-    """The window of a consumer of topics that says how many records it has done with, and not which. What it was sent
-    (``Reader.delivered``) minus these is in flight, so nothing is done per record."""
-
-    __slots__ = ("settled",)
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self.settled = 0
-
-    def sent(self, records: int) -> None:
-        """Notes how many records were sent in all."""
-        self.used = records - self.settled
-
-    def settle(self, records: int) -> int:
-        """Settles so many of the oldest records in flight, or as many as there are. Returns how many."""
-        done = min(records, self.used)
-        self.settled += done
-        self.used -= done
-        return done
-
-
 NOTHING: dict[int, Delivery] = {}
 BOUNDLESS = Window(NO_LIMIT)
 """``Channel.whole`` where a session has only one channel. It is shared and never changes."""
-
-
-KNOWN_SPARE = 64
-"""The number of ids that may be noted beyond twice as many as are in flight."""
-
-
-class DeliveriesByConsumer:
-    """The ids of a channel's deliveries in flight, by consumer.
-
-    A channel knows its deliveries by id alone, because that is all that sending and settling need. A search through all
-    of them for each of its consumers would be quadratic. So the ids are noted by consumer when somebody asks for those
-    of one, each id once. Ids of deliveries that were settled meanwhile are forgotten when their consumer is asked for,
-    or all at once when they are most of what is noted. Only for channels whose ids never begin again."""
-
-    __slots__ = ("_ids", "_upto", "known")
-
-    def __init__(self) -> None:
-        self.known = 0
-        """The number of ids that are noted."""
-        self._ids: dict[int, list[int]] = {}
-        """By the consumer's ``id``, because a reference to it would make a cycle."""
-        self._upto = 0
-
-    def of(self, consumer: Subscription, in_flight: OrderedDict[int, Delivery]) -> list[int]:
-        """Returns the ids of the consumer's deliveries, the oldest first."""
-        self._note_new(in_flight)
-        noted = self._ids.pop(id(consumer), [])
-        self.known -= len(noted)
-        left = [known for known in noted if (one := in_flight.get(known)) is not None and one.subscription is consumer]
-        if left:
-            self._ids[id(consumer)] = left
-            self.known += len(left)
-        return left
-
-    def _note_new(self, in_flight: OrderedDict[int, Delivery]) -> None:
-        if self.known > 2 * len(in_flight) + KNOWN_SPARE:
-            self._ids.clear()
-            self.known = self._upto = 0
-        new = list(takewhile(self._upto.__lt__, reversed(in_flight)))
-        for delivery_id in reversed(new):
-            self._ids.setdefault(id(in_flight[delivery_id].subscription), []).append(delivery_id)
-        self.known += len(new)
-        if new:
-            self._upto = new[0]
 
 
 class Channel(Window):
@@ -278,7 +121,7 @@ class Channel(Window):
         self.in_flight[delivery_id] = delivery
         self._use(delivery.subscription.window, 1)
         if self.in_flight_bytes.allowance is not None:
-            self.in_flight_bytes.add(delivery, _size_of(delivery))
+            self.in_flight_bytes.add(delivery, delivery.size)
 
     def add_all(self, first_id: int, deliveries: list[Delivery], window: Window, chunk: Chunk, first: int) -> None:
         """Adds deliveries of one subscription, which has this window, under consecutive ids: of the records of
@@ -378,6 +221,16 @@ class Channel(Window):
         self.timed_out = NOTHING
         self.replay.clear()
 
+    def check(self) -> None:
+        """Asserts the invariants. It visits all deliveries in flight."""
+        there = [*self.in_flight.values(), *self.timed_out.values()]
+        assert self.used == len(there), f"{self.used} deliveries are counted, {len(there)} are in flight"
+        assert self.whole is BOUNDLESS or self.whole.used >= self.used
+        used = Counter(delivery.subscription.window for delivery in there)
+        late = Counter(delivery.subscription.window for delivery in self.timed_out.values())
+        assert all(window.used == count for window, count in used.items())
+        assert all(window.timeouts == late[window] for window in used)
+
 
 class GrantedChannel(Channel):
     """A channel whose client permits so many further frames, of which a large record takes several."""
@@ -391,9 +244,3 @@ class GrantedChannel(Channel):
     @property
     def left(self) -> int:
         return min(super().left, self.frames_left)
-
-
-def _size_of(delivery: Delivery) -> int:
-    if delivery.record is not None:
-        return delivery.record.size
-    return 0 if delivery.chunk is None else delivery.chunk.size_of(delivery.index)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from headway.core.base import Reason
 from headway.core.consumer.channel import Channel
-from headway.core.consumer.options import QueueTerms
-from headway.core.consumer.outlet import Outlet
+from headway.core.consumer.connection import Outlet
+from headway.core.consumer.request import QueueTerms
 from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import Chunk, Lane

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from headway.core.consumer.options import LiveTerms
 from headway.core.consumer.progress import BackfillSource
+from headway.core.consumer.request import LiveTerms
 from headway.core.consumer.shared_reader import SharedReader
 from headway.core.consumer.subscription import Subscription
 from headway.core.forms import Deltas, Shape

@@ -1,8 +1,8 @@
-"""The calls that an observer of consumers gets (telemetry/observer.py)."""
+"""An observer is told of consumers (telemetry/observer.py). The null observer ignores it: telemetry is off."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from headway.core.base import Reason
 from headway.core.consumer.feed import Feed
@@ -29,3 +29,32 @@ class Observer(Protocol):
         """Called when a consumer ends."""
     def tick(self, now: float, shares: Shares) -> None:
         """Called at the end of each sweep."""
+
+
+class NullObserver:
+    __slots__ = ()
+
+    def began(self, subscription: Subscription) -> None:
+        pass
+
+    def moved(self, old: Feed, new: Feed, consumers: int) -> None:
+        pass
+
+    def looked(self, subscription: Subscription, sample: Sample, now: float) -> None:
+        pass
+
+    def verdict(self, verdict: Verdict, subscription: Subscription) -> None:
+        pass
+
+    def trial_verdict(self, verdict: Verdict, subscription: Subscription, policy: Policy) -> None:
+        pass
+
+    def ended(self, subscription: Subscription, reason: Reason, now: float) -> None:
+        pass
+
+    def tick(self, now: float, shares: Shares) -> None:
+        pass
+
+
+NO_OBSERVER: Final = NullObserver()
+"""The only null observer."""

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from headway.core.base import Reason
+from headway.core.consumer.connection import Outlet, Pace, PeerState
 from headway.core.consumer.feed import Feed
-from headway.core.consumer.options import SubscribeRequest
-from headway.core.consumer.outlet import Outlet, Pace, PeerState
 from headway.core.consumer.reader import Reader
+from headway.core.consumer.request import SubscribeRequest
 from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import Cursor, SpillHandle

@@ -8,14 +8,12 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from headway.core.allowance import Allowance, Holdings, InFlightBytes
 from headway.core.base import PacketIds, Reason, Timer, moved, stop
-from headway.core.consumer.channel import MQTT_ID_MAX, Channel
-from headway.core.consumer.held_rights import NO_SOURCE, HeldRights, RightsSource
+from headway.core.consumer.channel import Channel
+from headway.core.consumer.connection import NO_OUTLET, NO_SOURCE, HeldRights, Outlet, RightsSource
 from headway.core.consumer.life import AWAY, CONNECTED, GIVEN_UP, PAUSED, SESSION_MOVES, SessionLife
-from headway.core.consumer.outlet import NO_OUTLET, Outlet
+from headway.core.consumer.request import ConnectRequest, Will
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import (
     ANSWERS,
@@ -29,39 +27,10 @@ from headway.core.log import (
     Pool,
     Tab,
 )
-from headway.core.message import Record
 from headway.core.permission import Rights
 
 if TYPE_CHECKING:
     from headway.core.consumer.shared_reader import SharedReader
-
-
-class Will(msgspec.Struct, frozen=True):
-    """A record to publish when the connection ends without a disconnect: ``delay_s`` later, unless the client is back.
-    """
-
-    record: Record
-    delay_s: float = 0.0
-    lifetime_s: float | None = None
-
-
-class ConnectRequest(msgspec.Struct, frozen=True):
-    """A request to connect. The session outlives the connection by ``expiry_s``; inf means for ever."""
-
-    client: str
-    listener: str
-    clean_start: bool = True
-    expiry_s: float = 0.0
-    credit: int = MQTT_ID_MAX
-    """Deliveries that the client permits to be in flight (MQTT Receive Maximum)."""
-    max_packet_bytes: int = 2**62
-    username: str | None = None
-    protocol: str = ""
-    will: Will | None = None
-    rights: Rights | None = None
-    """The client's rights; None: it may do everything."""
-    allowance: Allowance | None = None
-    """The allowance of the client's user; None: it has no limits."""
 
 
 BEHIND_MAX = 16

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from headway.core.base import Reason
-from headway.core.consumer.options import QueueTerms
+from headway.core.consumer.request import QueueTerms
 from headway.core.log import Cursor, DurablePosition
 from headway.core.message import Run
 
 if TYPE_CHECKING:
-    from headway.core.consumer.channel import Delivery
+    from headway.core.consumer.delivery import Delivery
     from headway.core.consumer.feed import Feed
     from headway.core.consumer.session import Session
     from headway.core.consumer.subscription import Subscription

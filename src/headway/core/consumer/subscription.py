@@ -6,18 +6,18 @@ key, and its ``Case`` is the governor's data on it.
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Timer, moved, stop
-from headway.core.consumer.channel import NO_LIMIT, Channel, CountedWindow, Delivery, Window
+from headway.core.consumer.channel import Channel
 from headway.core.consumer.conflation import EVERY_RECORD, Conflation
+from headway.core.consumer.credit import NO_LIMIT, CountedWindow, Window
 from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
-from headway.core.consumer.options import SubscribeRequest
 from headway.core.consumer.progress import Backfill, BackfillSource, Counters, Skip, ViewAge, Volume
 from headway.core.consumer.reader import LANE_READER, Reader
-from headway.core.log import Cursor, OutOfOrderProgress, StatePass
+from headway.core.consumer.request import SubscribeRequest
+from headway.core.log import Cursor, OutOfOrderProgress, StatePass, records_between
 from headway.core.message import Gap
 from headway.core.policy import Case
 
@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 
 OLDEST_LOOKED_AT = 1000
 """The number of a channel's deliveries that are searched for the oldest one of a consumer."""
-
-
-class Due(NamedTuple):
-    """A delivery that is to be settled by then, with all patience for it."""
-
-    at_s: float
-    patience_s: float
 
 
 class Subscription:
@@ -290,25 +283,6 @@ class Subscription:
         asked_s = self.request.options.patience_s
         return min(asked_s, self.case.policy.patience_max_s) if asked_s and self.request.qos else 0.0
 
-    def patience_for(self, delivery: Delivery) -> float:
-        """Returns for how long its client may hold this delivery without being slow: the message may ask, too."""
-        return max(self.patience_s, min(delivery.patience_s, self.case.policy.patience_max_s))
-
-    @property
-    def is_patient(self) -> bool:
-        """Tells whether its client, or a message that it was sent, asked for patience."""
-        return self.job_patience or self.patience_s > 0
-
-    def due(self) -> Due | None:
-        """Returns when the first of its unacknowledged deliveries is due; None if there is none."""
-        patience_s = self.patience_s
-        if not self.job_patience:
-            oldest_s = self.oldest_unacknowledged_s()
-            return None if oldest_s is None else Due(oldest_s + patience_s, patience_s)
-        some = islice(self.channel.in_flight.values(), OLDEST_LOOKED_AT)
-        theirs = [(one.sent_s, self.patience_for(one)) for one in some if one.subscription is self]
-        return min((Due(sent_s + patient_s, patient_s) for sent_s, patient_s in theirs), default=None)
-
     def oldest_unacknowledged_s(self) -> float | None:
         """Returns the time when the oldest unacknowledged delivery was sent; None if there is none."""
         if self.window is self.channel:
@@ -348,24 +322,13 @@ class Subscription:
         here = cursor.number
         if chunk is None or number <= here:
             return {}
-        first = chunk.sequence_of(here - chunk.first_number) if here - chunk.first_number < len(chunk) else 0
-        last = first
-        losses: Counter[int] = Counter()
-        at = here
-        while chunk is not None and chunk.first_number < number:
-            begin, stop = at - chunk.first_number, min(number - chunk.first_number, len(chunk))
-            if stop > begin:
-                losses.update(chunk.publishers(begin, stop))
-                last = chunk.sequence_of(stop - 1)
-                first = first or chunk.sequence_of(begin)
-            at = chunk.first_number + stop
-            chunk = chunk.next
+        between = records_between(chunk, here, number)
         before = cursor.position
         cursor.skip_to(number)
         self.case.meter.skipped(cursor.position - before)
         self.counters.skip(number - here, cursor.position - before)
-        self.note_gap(number - here, first, last, reason)
-        return losses
+        self.note_gap(number - here, between.first_sequence, between.last_sequence, reason)
+        return between.by_publisher
 
     @property
     def backfill(self) -> Backfill | None:

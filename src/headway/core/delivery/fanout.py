@@ -12,7 +12,7 @@ Rules:
 - A turn sends at most ``FLUSH_BYTES`` of one feed, and as much to the sessions that go on. The other consumers of the
   feed are *left* for the next turns, where they come first. Until all have it no more records for this feed are read
   (``Broker.must_wait``). Otherwise publishers would be read faster than consumers can be sent to.
-- Records that are written one by one (rendering.py) are work, however few bytes they have. A turn makes ``TURN_STEPS``
+- Records that are written one by one (batch.py) are work, however few bytes they have. A turn makes ``TURN_STEPS``
   of it, for all sessions and feeds together: a thousand clients may ask for a snapshot at the same time. Those that are
   left come first in the next turns.
 """
@@ -23,8 +23,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 
 from headway.core.consumer import GIVEN_UP, RESTING, Feed, Outlet, Session, Subscription
-from headway.core.delivery.addressing import Cuts
 from headway.core.delivery.conflating import find_back, start_conflating
+from headway.core.delivery.frames import Cuts
+from headway.core.delivery.offer import Offer, end_of_room, offer_from
 from headway.core.delivery.rendering import COPIES_A_STEP, Losses, render, replay
 
 PUMP_BYTES = 1024 * 1024
@@ -38,11 +39,6 @@ STEPS_MAX = 256
 """The steps that one pump makes for one session, if few others wait for theirs."""
 STEPS_MIN = 32
 """The steps that it makes if many do."""
-VIEWS_MAX = 16
-"""The number of chunks that one ``send`` offers."""
-
-View = memoryview | bytearray | bytes
-Offer = tuple[list[View], int, bool]
 
 
 class Fanout:
@@ -121,7 +117,7 @@ class Fanout:
             position = cursor.position
             offer: Offer | None = offers.get(position)
             if offer is None:
-                offer = offers[position] = _offer(subscription, end)
+                offer = offers[position] = offer_from(subscription, end)
             views, total, plain = offer
             if not plain:
                 laggards.append(subscription)
@@ -303,13 +299,13 @@ class Fanout:
         if subscription.counted is not None:
             if subscription.out_of_room(now):
                 return 0
-            end = _end_of_room(subscription)
+            end = end_of_room(subscription)
         if chunk.spill is not None:
             start = cursor.position - chunk.start
             total = min(chunk.stop, end) - cursor.position
             taken = outlet.send_file(chunk.spill, start, total)
         else:
-            views, total, _ = _offer(subscription, end)
+            views, total, _ = offer_from(subscription, end)
             taken = outlet.send(views, total)
         outlet.took(taken, total, now)
         cursor.advance(taken)
@@ -330,39 +326,3 @@ class Fanout:
 def _is_copied(feed: Feed) -> bool:
     """Tells whether the feed's last records are copied for each consumer, with bytes that are for it alone."""
     return not feed.lane.tail.plain
-
-
-def _end_of_room(subscription: Subscription) -> int:
-    """Returns the position in the lane up to which a consumer that acknowledges by number has room, or one before it:
-    no further than one ``send`` goes."""
-    cursor, room = subscription.cursor, subscription.room
-    chunk, number = cursor.chunk, cursor.number + room
-    assert chunk is not None
-    for _ in range(VIEWS_MAX):
-        if chunk.next is None or chunk.first_number + len(chunk) >= number:
-            break
-        chunk = chunk.next
-    left = number - chunk.first_number
-    return chunk.stop if left >= len(chunk) else chunk.start + chunk.ends[left - 1]
-
-
-def _offer(subscription: Subscription, end: int) -> Offer:
-    """Returns the memory from the cursor on to ``end``: views, their bytes, and whether they reach that far."""
-    cursor = subscription.cursor
-    cursor.step()
-    chunk = cursor.chunk
-    assert chunk is not None
-    position = cursor.position
-    views: list[View] = []
-    total = 0
-    while position < end and len(views) < VIEWS_MAX and not cursor.lane.bare:
-        if chunk.spill is not None or not chunk.plain:
-            break
-        view = memoryview(chunk.data)[position - chunk.start : end - chunk.start]
-        views.append(view)
-        total += len(view)
-        position = chunk.stop
-        if chunk.next is None:
-            break
-        chunk = chunk.next
-    return views, total, position == end

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from headway.core.base import Reason
 from headway.core.consumer import REPLACED, Subscription
-from headway.core.delivery.rendering import Losses, record_at
+from headway.core.delivery.frames import record_at
+from headway.core.delivery.rendering import Losses
 from headway.core.message import Record
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from headway.core.clients import DurableMetadata, Ending, Queues
 from headway.core.consumer import CloseConsumer, Subscription
 from headway.core.delivery import start_conflating
-from headway.core.governance.cutting import Cutter
-from headway.core.governance.moves import discard, stop_discarding
-from headway.core.governance.pressure import spill_of
+from headway.core.governance.memory import spill_of
+from headway.core.governance.moves import Cutter, discard, stop_discarding
 from headway.core.policy import Action, ActionKind, Verdict
 from headway.core.queue import queue_behind, queue_of
 from headway.core.routing import Advisories, Registry

@@ -18,15 +18,10 @@ import msgspec
 
 from headway.core.clients import Admission, DurableMetadata, Ending, Queues
 from headway.core.consumer import Shares, Subscription
-from headway.core.governance.cutting import Cutter
 from headway.core.governance.enforcement import Enforcer
-from headway.core.governance.patience import PatienceEnd
-from headway.core.governance.plugged import Plugged
-from headway.core.governance.relief import Relief, why_unreadable
-from headway.core.governance.sampling import observe, with_peer
-from headway.core.governance.trials import Trials
-from headway.core.governance.verdict_log import VerdictLog
-from headway.core.governance.watchlist import Watchlist
+from headway.core.governance.memory import Relief, why_unreadable
+from headway.core.governance.moves import Cutter
+from headway.core.governance.watching import PatienceEnd, Plugged, Trials, VerdictLog, Watchlist, observe, with_peer
 from headway.core.policy import (
     ActionKind,
     Decision,
@@ -136,8 +131,7 @@ class Governor:
         if plugged:
             sample = self.plugged.measure(subscription, sample, plugged, now, now + self._registry.wall_offset_s)
         case.last_sample = sample
-        if self._registry.observer is not None:
-            self._registry.observer.looked(subscription, sample, now)
+        self._registry.observer.looked(subscription, sample, now)
         if case.trials:
             self.trials.look(subscription, sample, now, self.late_s)
         for decision in case.evaluate(sample, now):

@@ -160,8 +160,7 @@ class Turn:
         self._registry.timers.run(now)
         self.flush(now)  # so that no consumer is judged by records that became due only now
         shares = self._governor.sweep(now, late_s)
-        if self._registry.observer is not None:
-            self._registry.observer.tick(now, shares)
+        self._registry.observer.tick(now, shares)
         self._governor.relief.relieve(now)
         self._registry.receipts.tick(now)
         self._expiring.tick(now)

@@ -1,6 +1,7 @@
 """Messages as records and runs; their topics, filters and keys."""
 
 from headway.core.message.deletes import DELETE, EVENT, OUT_OF_FOCUS, TOLD, is_delete, may_delete, says_delete
+from headway.core.message.filter_trie import FilterTrie
 from headway.core.message.job_patience import JOB_PATIENCE, job_patience_s, parse_patience
 from headway.core.message.keys import (
     MAX_KEY_CHARS,
@@ -39,7 +40,6 @@ from headway.core.message.topic_tree import TopicTree
 from headway.core.message.topics import (
     TREE_LEVELS,
     BadTopic,
-    FilterTrie,
     covers,
     has_wildcard,
     is_deep,

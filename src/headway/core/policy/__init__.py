@@ -1,33 +1,6 @@
 """When a consumer is slow, and what follows. Numbers in, decisions out."""
 
-from headway.core.policy.action import (
-    ACTIONS,
-    Action,
-    ActionInfo,
-    ActionKind,
-    Move,
-    PluggedAction,
-    Which,
-    move,
-    plugged_action,
-    tell,
-)
 from headway.core.policy.case import Case
-from headway.core.policy.causes import (
-    AHEAD,
-    BLOCKED_S,
-    BURST_FACTOR,
-    LATE_ACK_S,
-    NO_CREDIT_S,
-    ON_ITS_WAY_BYTES,
-    STEADY_SHARE,
-    explain,
-    explain_cause,
-    find_cause,
-    find_reason,
-)
-from headway.core.policy.condition import AllOf, Amount, AnyOf, Comparison, Condition, Reading
-from headway.core.policy.decision import Decision, DecisionKind, leading
 from headway.core.policy.evaluation import EASE, PolicyState, evaluate, replace_policy
 from headway.core.policy.flap import FlapControl
 from headway.core.policy.meters import (
@@ -49,20 +22,57 @@ from headway.core.policy.meters import (
     waiting,
 )
 from headway.core.policy.outlook import Prospect, outlook
-from headway.core.policy.plugged_condition import CONDITIONS, PluggedCondition, plugged_condition
-from headway.core.policy.policy import (
+from headway.core.policy.rules import (
+    ACTIONS,
+    CONDITIONS,
     HTTP_LISTENER,
     NO_POLICY,
+    Action,
+    ActionInfo,
+    ActionKind,
+    AllOf,
+    Amount,
+    AnyOf,
+    Comparison,
+    Condition,
+    Move,
+    PluggedAction,
+    PluggedCondition,
     Policy,
+    Reading,
+    Rule,
+    Which,
+    move,
     parse_policies,
     parse_policy,
+    plugged_action,
+    plugged_condition,
     policy_for,
     policy_for_any,
     policy_named,
+    tell,
 )
-from headway.core.policy.rule import Rule
 from headway.core.policy.trial import Trial, minds_acks, parse_trials, try_out
-from headway.core.policy.verdict import Verdict, VerdictBook, judge, judge_pressure
+from headway.core.policy.verdicts import (
+    AHEAD,
+    BLOCKED_S,
+    BURST_FACTOR,
+    LATE_ACK_S,
+    NO_CREDIT_S,
+    ON_ITS_WAY_BYTES,
+    STEADY_SHARE,
+    Decision,
+    DecisionKind,
+    Verdict,
+    VerdictBook,
+    explain,
+    explain_cause,
+    find_cause,
+    find_reason,
+    judge,
+    judge_pressure,
+    leading,
+)
 
 __all__ = [
     "Action", "ActionInfo", "ActionKind", "ACTIONS", "AHEAD", "AllOf", "Amount", "ANY_LUMP_BYTES", "AnyOf",

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 
-from headway.core.policy.action import Action
-from headway.core.policy.decision import Decision
 from headway.core.policy.evaluation import PolicyState, evaluate
 from headway.core.policy.meters import Meter, Sample
-from headway.core.policy.policy import Policy
+from headway.core.policy.rules import Action, Policy
 from headway.core.policy.trial import Trial
-from headway.core.policy.verdict import Verdict
+from headway.core.policy.verdicts import Decision, Verdict
 
 IDLE = Sample()
 GAP_TOLD_EVERY_S = 1.0

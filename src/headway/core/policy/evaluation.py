@@ -34,12 +34,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headway.core.policy.action import Action, ActionKind, Move
-from headway.core.policy.decision import Decision, DecisionKind
 from headway.core.policy.meters import Sample
-from headway.core.policy.policy import Policy
-from headway.core.policy.rule import Rule
-from headway.core.policy.rule_state import SLACK_S, Phase, RuleState
+from headway.core.policy.rules import SLACK_S, Action, ActionKind, Move, Phase, Policy, Rule, RuleState
+from headway.core.policy.verdicts import Decision, DecisionKind
 
 EASE = 0.2
 """The share of its threshold by which a value must be back on the right side before a rule steps back."""

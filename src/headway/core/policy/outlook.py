@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.core.policy.action import Action
-from headway.core.policy.condition import Reading
 from headway.core.policy.evaluation import PolicyState
 from headway.core.policy.meters import Sample
-from headway.core.policy.policy import Policy
-from headway.core.policy.rule_state import Phase
+from headway.core.policy.rules import Action, Phase, Policy, Reading
 
 
 class Prospect(msgspec.Struct, frozen=True):

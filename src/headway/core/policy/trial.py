@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headway.core.policy.decision import Decision, DecisionKind
 from headway.core.policy.evaluation import PolicyState, evaluate
 from headway.core.policy.meters import Sample
-from headway.core.policy.policy import Policy, parse_policies
+from headway.core.policy.rules import Policy, parse_policies
+from headway.core.policy.verdicts import Decision, DecisionKind
 
 
 class Trial:

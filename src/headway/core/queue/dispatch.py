@@ -12,16 +12,16 @@ from math import inf
 from typing import NamedTuple
 
 from headway.core.base import Reason
-from headway.core.consumer import Delivery, Skip, Subscription
-from headway.core.delivery import PUMP_BYTES, Fanout, drop_reason
+from headway.core.consumer import Delivery, Skip, Subscription, is_patient
+from headway.core.delivery import PUMP_BYTES, Fanout, drop_reason, has_room
 from headway.core.log import Chunk
-from headway.core.queue.backlog import Backlog
+from headway.core.queue.backlog import Backlog, QueuePort
 from headway.core.queue.drops import Drops
+from headway.core.queue.lifetimes import Lifetimes
 from headway.core.queue.members import Members
-from headway.core.queue.picker import Picker
+from headway.core.queue.picking import Picker
 from headway.core.queue.places import QueueCursor, RequeuedRecord, place_in_chunk
-from headway.core.queue.port import QueuePort
-from headway.core.queue.writing import deliveries_of, has_room, send_batch, send_one
+from headway.core.queue.writing import deliveries_of, send_batch, send_one
 from headway.core.routing import REQUEUED_WORK, SORTED_WORK, Registry
 
 PORTION_RECORDS = 128
@@ -42,13 +42,15 @@ class FetchedRecord(NamedTuple):
 
 
 class Dispatch:
-    def __init__(self, queue: QueuePort, members: Members, backlog: Backlog, drops: Drops, skips: Sequence[Skip],
-                 registry: Registry, fanout: Fanout, on_lag: Callable[[Subscription, float], None]) -> None:
+    def __init__(self, queue: QueuePort, members: Members, backlog: Backlog, drops: Drops, lifetimes: Lifetimes,
+                 skips: Sequence[Skip], registry: Registry, fanout: Fanout,
+                 on_lag: Callable[[Subscription, float], None]) -> None:
         self._queue = queue
         self._terms = queue.terms
         self._members = members
         self._backlog = backlog
         self._drops = drops
+        self._lifetimes = lifetimes
         self._skips = skips
         self._registry = registry
         self._fanout = fanout
@@ -60,25 +62,25 @@ class Dispatch:
 
     def run(self, now: float) -> None:
         """Hands out the waiting records to members that can take them, as far as this turn's work goes."""
-        backlog, drops = self._backlog, self._drops
-        if not drops.drop_expired(now):
+        backlog, drops, lifetimes = self._backlog, self._drops, self._lifetimes
+        if not lifetimes.drop_expired(now):
             self._queue.feed.listening.pop(self._queue, None)
             return
         if (self._terms.priorities and not self.sort_in()) or (drops.discarding and not drops.discard_more()):
             self._queue.feed.listening.pop(self._queue, None)
             return
-        if self._members.picking.pickers or backlog.grouped:
+        if self._members.picking.pickers or backlog.reads.grouped:
             self._hand_out_found(now)
         else:
             self._hand_out(now)
-        drops.fresh_from = inf
-        drops.drop_expired(now)
+        lifetimes.fresh_from = inf
+        lifetimes.drop_expired(now)
         if self._terms.limited and not self._terms.refuses:
             drops.keep_within()
         if not backlog.has_more:
             backlog.cursor.step()  # so that it does not hold a chunk that was read
             self._queue.feed.listening[self._queue] = None
-            drops.fresh_from = backlog.cursor.end_number
+            lifetimes.fresh_from = backlog.cursor.end_number
 
     def sort_in(self) -> bool:
         """Sorts fresh records by priority, as far as this turn's work goes. Returns whether that was all of them."""
@@ -95,7 +97,7 @@ class Dispatch:
         backlog, returning, before = self._backlog, self._registry.returning, self._backlog.handed_records
         budget, overdue = backlog.handed_bytes + PUMP_BYTES, self._registry.overdue
         while backlog.has_more:
-            backlog.step()
+            backlog.reads.step()
             waiting = backlog.lag_records
             ready = self._members.ready(now, max(1, min(waiting, ROUND_MEMBERS)))  # each of them may get a record
             if not ready:
@@ -125,7 +127,7 @@ class Dispatch:
                     break
             if not given and overdue.left <= 0:
                 overdue.put_off(self._queue, begun=backlog.handed_records > before)
-            elif self._drops.drop_expired(now):
+            elif self._lifetimes.drop_expired(now):
                 continue
             self._queue.feed.listening.pop(self._queue, None)
             return
@@ -138,7 +140,7 @@ class Dispatch:
         feed = self._queue.feed
         feed.listening.pop(self._queue, None)
         feed.limited[self._queue] = None
-        if backlog.grouped and picking.groups is None:
+        if backlog.reads.grouped and picking.groups is None:
             picking.begin_groups(self._members)
         served, part = True, max(1, returning.left // max(1, len(picking.pickers)))
         while served and backlog.has_some and returning.left > 0:
@@ -235,7 +237,7 @@ class Dispatch:
         """Hands out or drops the next few records. Returns how many."""
         backlog, drops, requeued = self._backlog, self._drops, self._backlog.next_requeued
         if requeued is not None:
-            if drops.expired(requeued.chunk, requeued.at, now):
+            if self._lifetimes.expired(requeued.chunk, requeued.at, now):
                 return drops.drop(drops.affordable(1), Reason.EXPIRED)
             if self._registry.returning.left <= 0:
                 return 0
@@ -253,7 +255,7 @@ class Dispatch:
             if member.request.qos and member.channel.in_flight_bytes.allowance is not None:
                 last = member.channel.in_flight_bytes.permits(chunk.ends, first, last)
         last = min(last, max(first + 1, bisect_right(chunk.ends, chunk.record_start(first) + BATCH_BYTES)))
-        if self._skips or chunk.soonest_s <= now or drops.expired(chunk, first, now):
+        if self._skips or chunk.soonest_s <= now or self._lifetimes.expired(chunk, first, now):
             last, reason = self._alike(member, chunk, first, last, now)
             if reason is not None:
                 affordable = drops.affordable if reason is Reason.EXPIRED else drops.affordable_at_least
@@ -273,7 +275,7 @@ class Dispatch:
 
     def _why_not(self, member: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
         """Returns why a record is not handed out; None: it is."""
-        if self._drops.expired(chunk, index, now):
+        if self._lifetimes.expired(chunk, index, now):
             return Reason.EXPIRED
         try:
             return drop_reason(member, chunk, index) if self._skips else None
@@ -304,7 +306,7 @@ class Dispatch:
             if not sent.deliveries:
                 cursor.done(sent.records)
             cursor.advance(size)
-            self._backlog.step()
+            self._backlog.reads.step()
         return sent.records
 
     def _hand_over(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int,
@@ -320,7 +322,7 @@ class Dispatch:
                 member.job_patience = member.job_patience or delivery.patience_s > 0
         if deliveries and requeued is None:
             cursor.sent(number, chunk, len(deliveries))
-        if deliveries and (member.case.policy.minds_acks or self._registry.trials_mind_acks or member.is_patient):
+        if deliveries and (member.case.policy.minds_acks or self._registry.trials_mind_acks or is_patient(member)):
             self._on_lag(member, now)
         if requeued is not None and not deliveries:
             self._backlog.free(cursor, number)
@@ -328,11 +330,11 @@ class Dispatch:
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no
         credit. Raises OSError (failing disk)."""
-        backlog, drops = self._backlog, self._drops
+        backlog, drops, lifetimes = self._backlog, self._drops, self._lifetimes
         if self._terms.priorities:
             self.sort_in()
-        drops.drop_expired(now)
-        while (head := backlog.head()) is not None and drops.expired(*head, now):
+        lifetimes.drop_expired(now)
+        while (head := backlog.head()) is not None and lifetimes.expired(*head, now):
             drops.drop(1, Reason.EXPIRED)
         if head is None or (member.request.qos and member.credit_left <= 0):
             return None
@@ -349,7 +351,7 @@ class Dispatch:
             if not deliveries:
                 cursor.done(1)
             cursor.advance(end - begin)
-            backlog.step()
+            backlog.reads.step()
         member.counters.write(1, end - begin)
         member.counters.handed_bytes += end - begin
         backlog.handed(1, end - begin, None if requeued is None else requeued.key)

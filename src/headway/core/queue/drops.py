@@ -1,10 +1,8 @@
-"""Drops are records that a queue leaves out: because of its length, a lifetime, a policy, or a member's rejection.
+"""Drops are records that a queue leaves out: because of its length, a lifetime, a policy, or a rejection.
 
 Rules:
 - The record that has waited longest is dropped first. The next member in turn gets the gap. The publisher and the queue
   count the record.
-- A record that expires while it waits is dropped when it is at the head, not before. A record that comes while members
-  wait for records is handed out even if its lifetime is zero.
 - A dropped record is published to the queue's dead letter exchange, if there is one, unless it was purged. The core
   only creates an effect; the codec knows how to publish the record.
 - Dead letters cost work. So all queues together create a limited number of them in a turn (``Overdue``).
@@ -15,10 +13,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import inf
 from typing import NamedTuple
 
-from headway.core.base import Reason, Timer, WorkSteps, stop
+from headway.core.base import Reason, WorkSteps
 from headway.core.consumer import DeadLetter, SharedReader, Subscription
 from headway.core.delivery import record_at
 from headway.core.log import Chunk
@@ -46,9 +43,6 @@ class Drops:
 
     def __init__(self, queue: SharedReader, backlog: Backlog, registry: Registry) -> None:
         self.by_reason: Counter[Reason] = Counter()
-        self.fresh_from: float = 0
-        """The number of the first record that came after all others were handed out. Members may be waiting for the
-        records from there on, so these do not expire."""
         self.discarding: Discard | None = None
         """A policy's order that was too much work for one turn."""
         self._queue = queue
@@ -56,12 +50,9 @@ class Drops:
         self._backlog = backlog
         self._registry = registry
         self._ended = False
-        self._alarm_s = inf
-        self._bell: Timer | None = None
 
     def stop(self) -> None:
-        """Stops all timers, because the queue has ended."""
-        stop(self._bell)
+        """Drops nothing more, because the queue has ended."""
         self._ended = True
         ended = Reason.SUBSCRIPTION_ENDED if self._queue.ends_with_members else Reason.PURGED
         self._registry.receipts.queue_ended(self._queue, ended)
@@ -89,7 +80,7 @@ class Drops:
             self._drop_fresh(chunk, first, last, reason)
             cursor.skip_to(chunk.first_number + last)
             done += last - first
-            backlog.step()
+            backlog.reads.step()
         if not backlog.has_more:
             self._registry.ready_queues[self._queue] = None  # so that the lane frees the dropped records
         return done
@@ -136,7 +127,7 @@ class Drops:
             self._backlog.handed(last - first, chunk.ends[last - 1] - chunk.record_start(first))
             self._count_lost(member, chunk, first, last, reason)
         for cursor in list(self._backlog.draining):
-            self._backlog.settled(cursor)
+            self._backlog.reads.settled(cursor)
 
     def _count_lost(self, member: Subscription, chunk: Chunk, first: int, last: int, reason: Reason) -> None:
         self.by_reason[reason] += last - first
@@ -316,53 +307,3 @@ class Drops:
                 return False
         self.discarding = None
         return True
-
-    # -- lifetimes --------------------------------------------------------------------------------------------------
-
-    def expired(self, chunk: Chunk, index: int, now: float) -> bool:
-        if chunk.first_number + index >= self.fresh_from:
-            return False
-        return self._expires_s(chunk, index) <= now
-
-    def _expires_s(self, chunk: Chunk, index: int) -> float:
-        run = chunk.run_of(index)
-        ttl_s = self._terms.ttl_s
-        return min(chunk.run_expires[run], inf if ttl_s is None else chunk.run_time[run] + ttl_s)
-
-    def head_expired(self, now: float) -> bool:
-        """Tells whether the next record has expired. It is dropped at the end of this turn or of a later one."""
-        head = self._backlog.head()
-        if head is None or not self.expired(*head, now):
-            return False
-        self._registry.ready_queues[self._queue] = None
-        return True
-
-    def drop_expired(self, now: float) -> bool:
-        """Drops expired records from the head on, and sets a timer for the next one that will expire. Returns False if
-        there are more than this turn has work left for."""
-        overdue, begun = self._registry.overdue, False
-        while (head := self._backlog.head()) is not None:
-            chunk, index = head
-            if chunk.soonest_s == inf and self._terms.ttl_s is None:
-                break
-            if not self.expired(chunk, index, now):
-                self._alarm(self._expires_s(chunk, index))
-                break
-            if overdue.left <= 0:
-                overdue.put_off(self._queue, begun=begun)
-                return False
-            self.drop(1, Reason.EXPIRED)
-            overdue.left -= 1
-            begun = True
-        return True
-
-    def _alarm(self, when: float) -> None:
-        if when == inf or self._alarm_s <= when:
-            return
-        self._alarm_s = when
-
-        def ring(then: float) -> None:
-            self._alarm_s = inf
-            self._registry.ready_queues[self._queue] = None
-
-        self._bell = self._registry.timers.move(self._bell, when, ring)

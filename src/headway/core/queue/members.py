@@ -7,8 +7,8 @@ from collections.abc import Callable, Container, Mapping
 from itertools import islice
 
 from headway.core.consumer import QueueTerms, Session, Subscription
+from headway.core.delivery import has_room, moves, waits_for_client
 from headway.core.queue.picking import Picking
-from headway.core.queue.writing import has_room, moves, waits_for_client
 
 WATCHED_AT_ONCE = 64
 """So many members begin to be looked at by the governor when a queue is dispatched; the others in the next turns."""

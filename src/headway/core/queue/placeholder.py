@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from headway.core.consumer import ENDED, QueueMember, Skip, Subscription
 from headway.core.log import Cursor
-from headway.core.queue.port import QueuePort
+from headway.core.queue.backlog import QueuePort
 from headway.core.routing import Registry
 
 

@@ -42,6 +42,7 @@ from headway.core.queue.backlog import Backlog
 from headway.core.queue.dispatch import Dispatch, FetchedRecord
 from headway.core.queue.drops import Drops
 from headway.core.queue.life import MOVES, QueueLife
+from headway.core.queue.lifetimes import Lifetimes
 from headway.core.queue.members import Members
 from headway.core.queue.picking import Picking
 from headway.core.queue.placeholder import Placeholder
@@ -91,9 +92,11 @@ class Queue:
         self.picking = Picking(self.backlog)
         self.members = Members(terms, self.picking)
         self.drops = Drops(self, self.backlog, registry)
-        self.unsettled = Unsettled(self, self.backlog, self.drops, registry)
+        self.lifetimes = Lifetimes(self, self.backlog, registry, self.drops.drop)
+        self.unsettled = Unsettled(self, self.backlog, self.drops, self.lifetimes, registry)
         self.placeholder = Placeholder(self, registry, on_lag)
-        self._dispatch = Dispatch(self, self.members, self.backlog, self.drops, self.skips, registry, fanout, on_lag)
+        self._dispatch = Dispatch(self, self.members, self.backlog, self.drops, self.lifetimes, self.skips, registry,
+                                  fanout, on_lag)  # fmt: skip
         self.read(feed)
 
     def _become(self, life: QueueLife) -> None:
@@ -110,7 +113,7 @@ class Queue:
         is not durable."""
         self.placeholder.dismiss()
         old, self.feed = self.feed, feed
-        self.backlog.read(feed, source)
+        self.backlog.reads.go_on_in(feed, source)
         if self.durable_position.durable:
             if source is None:
                 self.backlog.cursors[-1].durable_position = self.durable_position
@@ -122,8 +125,8 @@ class Queue:
         self._registry.moved(len(self.members), self.members.slow, old, feed)
         if feed is not old:
             self._move_gates(old, feed)
-        self.backlog.leave_empty()
-        self.backlog.step()
+        self.backlog.reads.leave_empty()
+        self.backlog.reads.step()
         self._registry.ready_queues[self] = None
 
     def read_between(self, feed: Feed, source: LaneSource) -> None:
@@ -157,6 +160,7 @@ class Queue:
         stop(self.expiry)
         self._registry.returning.forget(self)
         self.drops.stop()
+        self.lifetimes.stop()
         self._dispatch.stop()
         self.placeholder.close()
         self.unsettled.stop()
@@ -185,14 +189,14 @@ class Queue:
         self.members.count_slow(member, change)
 
     def miss(self, now: float) -> None:
-        self.placeholder.miss(self.backlog.present, self.skips, now)
+        self.placeholder.miss(self.backlog.reads.present, self.skips, now)
 
     def join(self, subscription: Subscription) -> None:
         self.placeholder.dismiss()
         backlog = self.backlog
         subscription.cursor.close()
         del subscription.feed.subscriptions[subscription]  # the queue knows it
-        subscription.cursor = backlog.present
+        subscription.cursor = backlog.reads.present
         picker = None if self.ends_with_members else self.picking.join(subscription, self.members)  # a group's lane has
         reader = QueueMember(self, picker)  # only what its selector accepts
         subscription.reader = reader
@@ -240,7 +244,7 @@ class Queue:
 
     def settled(self, cursor: Cursor | None) -> None:
         """Notes that a member settled a record of this cursor."""
-        self.backlog.settled(cursor)
+        self.backlog.reads.settled(cursor)
 
     def lose(self, delivery: Delivery, reason: Reason, now: float) -> None:
         member = delivery.subscription
@@ -322,7 +326,7 @@ class Queue:
         """Tells whether records must be sorted or dropped before the next one can be handed out."""
         if self.terms.priorities and not self._dispatch.sort_in():
             return True
-        return self.drops.head_expired(now)
+        return self.lifetimes.head_expired(now)
 
     def takes_at_once(self, now: float) -> bool:
         """Returns whether one more record would be handed out at once."""
@@ -356,7 +360,7 @@ class Queue:
             bytes_max -= end - start
             if bytes_max < 0:
                 break
-            if not self.drops.expired(chunk, index, now):
+            if not self.lifetimes.expired(chunk, index, now):
                 found.append((bytes(chunk.read(start, end)), returns))
         return found
 

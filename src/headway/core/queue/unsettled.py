@@ -5,25 +5,27 @@ from __future__ import annotations
 from math import inf
 
 from headway.core.base import DELIVERY_WORK, Reason, WorkSteps
-from headway.core.consumer import Delivery, Subscription
+from headway.core.consumer import Delivery, Subscription, patience_for
 from headway.core.delivery import lose
-from headway.core.queue.backlog import Backlog
+from headway.core.queue.backlog import Backlog, QueuePort
 from headway.core.queue.drops import Drops
+from headway.core.queue.lifetimes import Lifetimes
 from headway.core.queue.places import QueueCursor
-from headway.core.queue.port import QueuePort
 from headway.core.routing import Registry
 
 
 class Unsettled:
     """Requeues or drops the records that members do not settle."""
 
-    def __init__(self, queue: QueuePort, backlog: Backlog, drops: Drops, registry: Registry) -> None:
+    def __init__(self, queue: QueuePort, backlog: Backlog, drops: Drops, lifetimes: Lifetimes,
+                 registry: Registry) -> None:
         self._queue = queue
         self._ended = False
         self._terms = queue.terms
         self._ends_with_members = queue.ends_with_members
         self._backlog = backlog
         self._drops = drops
+        self._lifetimes = lifetimes
         self._registry = registry
         self._returning: dict[Subscription, None] = {}
         """Members whose late records are being requeued."""
@@ -49,7 +51,7 @@ class Unsettled:
             self._backlog.free(cursor, delivery.number)
         else:
             self._backlog.requeue(cursor, chunk, delivery.index, returns=returns, late=late)
-        self._drops.fresh_from = inf
+        self._lifetimes.fresh_from = inf
         self._queue.feed.listening.pop(self._queue, None)
         self._registry.ready_queues[self._queue] = None
         self._registry.came_back[self._queue] = None
@@ -79,7 +81,7 @@ class Unsettled:
         channel, late = member.channel, []
         for delivery_id in channel.ids_of(member):
             delivery = channel.in_flight[delivery_id]
-            patience_s = member.patience_for(delivery)
+            patience_s = patience_for(member, delivery)
             wait_s = max(patience_s, older_s) if older_s is not None else patience_s or inf
             if delivery.sent_s <= now - wait_s:
                 late.append((delivery_id, delivery))

@@ -15,16 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from headway.core.base import Reason
-from headway.core.consumer import GIVEN_UP, PAUSED, Delivery, Subscription
-from headway.core.delivery import (
-    cut_of,
-    exactly_once_position,
-    holds_back,
-    record_at,
-    take_ids,
-    write,
-    write_frame,
-)
+from headway.core.consumer import Delivery, Subscription
+from headway.core.delivery import cut_of, exactly_once_position, record_at, take_ids, write, write_frame
 from headway.core.log import NOT_DURABLE, Chunk, Cursor
 from headway.core.routing import Registry
 
@@ -36,47 +28,6 @@ class SendResult(NamedTuple):
     records: int
     deliveries: list[Delivery] = []  # noqa: RUF012  never changed
     reason: Reason | None = None
-
-
-def has_room(member: Subscription, now: float) -> bool:
-    """Tells whether a member can take a record. If only its credit is exhausted, notes since when, for the meters."""
-    session = member.session
-    outlet = session.outlet
-    if outlet.blocked or outlet.out or member.request.polling or member.life is PAUSED:
-        return False
-    if session.half_sent is not None or session.rest or session.life is GIVEN_UP or holds_back(member):
-        return False
-    if member.window.timeouts:
-        return False  # it still works on deliveries that timed out and were requeued
-    if not member.counts_credit or member.credit_left > 0:
-        return True
-    member.note_exhausted(now)
-    member.channel.in_flight_bytes.wait()
-    return False
-
-
-def waits_for_client(member: Subscription) -> bool:
-    """Tells whether a member without room has none before its client reads, settles, or lets records flow again."""
-    if member.session.outlet.blocked or member.request.polling or member.life is PAUSED or member.window.timeouts:
-        return True
-    # Who settles something is told by the windows of which it is noted that they are exhausted (acks.py).
-    return member.counts_credit and member.credit_left <= 0 and member.credit_exhausted_since_s is not None
-
-
-def moves(member: Subscription, late_s: float) -> bool:
-    """Tells whether a member can take records, or could since ``late_s``."""
-    session, outlet = member.session, member.session.outlet
-    if session.life is GIVEN_UP or member.life is PAUSED:
-        return False
-    if outlet.blocked:
-        return outlet.progress_s > late_s
-    if member.window.timeouts:
-        return False
-    if member.window.grants and member.credit_left <= 0:
-        since = member.credit_exhausted_since_s
-        return since is None or since > late_s
-    unsettled = member.oldest_unacknowledged_s()
-    return member.request.qos == 0 or member.credit_left > 0 or unsettled is None or unsettled > late_s
 
 
 def send_one(member: Subscription, cursor: Cursor, chunk: Chunk, index: int, now: float) -> SendResult:

@@ -1,5 +1,6 @@
 """Selectors: SQL conditions on the messages that a consumer wants. Fields of records, and orders by them."""
 
+from headway.core.selector.building import compile_selector, cost_of
 from headway.core.selector.fields import FIELDS, BadField, Fields
 from headway.core.selector.ordering import (
     BadOrder,
@@ -10,7 +11,7 @@ from headway.core.selector.ordering import (
     place_of,
     rank_of,
 )
-from headway.core.selector.selector import Decoded, Selector, compile_selector, cost_of, priority_of
+from headway.core.selector.selector import Decoded, Selector, priority_of
 from headway.core.selector.syntax import BadSelector, prepare_selectors
 
 __all__ = [

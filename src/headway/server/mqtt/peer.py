@@ -1,7 +1,7 @@
 """MQTT's side of a connection: packets become commands to the broker, and its answers become packets.
 
 Replies that release a packet id, or that say that part of a durable session has begun or ended, are sent once the
-journal has that (core/delivery/exactly_once.py).
+journal has that (core/delivery/frames/exactly_once.py).
 """
 
 from __future__ import annotations

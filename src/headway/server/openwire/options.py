@@ -5,9 +5,9 @@ hands on a selector as it is, and SQL has hints: a comment that begins with a pl
 
     session.createConsumer(topic, "/*+ conflate=500ms snapshot=true */ delay > 30")
 
-has the options of the house (core/consumer/option_table.py) before the condition. A value with spaces is in single
-quotes, as SQL's texts are: ``order_by='/price DESC'``. Without a condition one writes TRUE, because the client wants
-one. Names of JMS's header fields stand for what they are called here.
+has the options of the house (core/consumer/request/option_table.py) before the condition. A value with spaces is in
+single quotes, as SQL's texts are: ``order_by='/price DESC'``. Without a condition one writes TRUE, because the client
+wants one. Names of JMS's header fields stand for what they are called here.
 """
 
 from __future__ import annotations

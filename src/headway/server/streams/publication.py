@@ -1,4 +1,6 @@
-"""A publication: a writer's batch, on its way from its parts to the consumers (core/clients/writers.py has the rules).
+"""A publication: a writer's batch, on its way from its parts to the consumers.
+
+core/clients/publishers/writers.py has the rules.
 
 A worker thread reads one part at a time. The loop publishes a little of it in each turn, and nothing while the writer
 is paused, as any publisher may be.

@@ -1,4 +1,6 @@
-"""Writers over HTTP: a Spark query publishes its batches, each exactly once (core/clients/writers.py has the rules).
+"""Writers over HTTP: a Spark query publishes its batches, each exactly once.
+
+core/clients/publishers/writers.py has the rules.
 
 ``POST /v1/writers/NAME/parts`` stages rows, an Arrow stream, on disk, and answers with the name of the *part*. Any
 number of tasks, and attempts at each, may do so side by side. ``PUT /v1/writers/NAME/batches/N`` with

@@ -10,9 +10,11 @@ from tests.sim.queues.outlet import QueueOutlet
 from tests.sim.queues.picking.truth import Record, Taker, Truth
 
 from headway.core.base.errors import Reason
-from headway.core.consumer.channel import NO_LIMIT, Channel
-from headway.core.consumer.options import SubscribeRequest, SubscriptionOptions
-from headway.core.consumer.session import ConnectRequest, Session
+from headway.core.consumer.channel import Channel
+from headway.core.consumer.credit.window import NO_LIMIT
+from headway.core.consumer.request.connect_request import ConnectRequest
+from headway.core.consumer.request.options import SubscribeRequest, SubscriptionOptions
+from headway.core.consumer.session import Session
 
 if TYPE_CHECKING:
     from tests.sim.queues.picking.world import World

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from headway.core.queue import groups
-from headway.core.queue.groups import Groups, Reserved
 from headway.core.queue.members import Members
-from headway.core.queue.picker import Picker
-from headway.core.queue.picking import Picking
+from headway.core.queue.picking import groups
+from headway.core.queue.picking.finds import Finds
+from headway.core.queue.picking.groups import Groups
+from headway.core.queue.picking.picker import Picker
+from headway.core.queue.picking.picking import Picking
+from headway.core.queue.picking.reserved import Reserved
 from headway.core.queue.places import FoundHeap, FoundRecord
 from headway.core.queue.queue import Queue
 
@@ -68,15 +70,15 @@ def the_bytes_of_what_is_gone_still_wait(put: Put) -> None:
 
 
 def what_others_took_is_counted_twice(put: Put) -> None:
-    gone = Picking._gone
+    gone = Finds.gone
 
-    def count_twice(self: Picking, key: tuple[int, int]) -> None:
-        finders = self._found[key].finders if key in self._found else []
+    def count_twice(self: Finds, key: tuple[int, int]) -> None:
+        finders = self.by_key[key].finders if key in self.by_key else []
         for finder in finders:
             finder.handed_records += 1
         gone(self, key)
 
-    put(Picking, "_gone", count_twice)
+    put(Finds, "gone", count_twice)
 
 
 FAULTS = {

@@ -18,7 +18,7 @@ from tests.core.test_queue_picking_seeded import wanted
 from headway.core.base.errors import Reason
 from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
-from headway.core.queue import groups
+from headway.core.queue.picking import groups
 from headway.core.queue.queue import Queue
 from headway.core.telemetry.accounts import Account, account
 

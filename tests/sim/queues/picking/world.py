@@ -19,19 +19,20 @@ from tests.sim.queues.picking.truth import PRESSURE, Facts, Truth
 
 from headway.core.base.errors import Reason
 from headway.core.broker import SWEEP_S, Broker
-from headway.core.consumer.channel import NO_LIMIT
+from headway.core.consumer.credit.window import NO_LIMIT
 from headway.core.consumer.effects import Disconnect, Pause, Resume, Spill
-from headway.core.consumer.options import QueueTerms
-from headway.core.log import lane
-from headway.core.log.pool import Pool
+from headway.core.consumer.request.options import QueueTerms
+from headway.core.log.lanes import lane
+from headway.core.log.lanes.pool import Pool
 from headway.core.message.record import Properties
 from headway.core.policy.flap import FlapControl
-from headway.core.policy.policy import parse_policy
-from headway.core.queue import dispatch, groups, picker, picking
-from headway.core.routing import overdue
-from headway.core.routing.bindings import Binding, Destination
-from headway.core.routing.exchange import Exchange
-from headway.core.routing.registry import Limits
+from headway.core.policy.rules.policy import parse_policy
+from headway.core.queue import dispatch
+from headway.core.queue.picking import groups, picker, picking, reserved
+from headway.core.routing.matching.bindings import Binding, Destination
+from headway.core.routing.matching.exchange import Exchange
+from headway.core.routing.registry import overdue
+from headway.core.routing.registry.registry import Limits
 
 CLIENTS_MAX = 6
 TAKERS_MAX = 10
@@ -81,7 +82,7 @@ class World:
         picker.PASSED_AT_ONCE = rng.choice((1, 7, 64))
         overdue.OVERDUE_WORK = rng.choice((40, 400, 4096))
         groups.RESERVED_MAX = rng.choice((3, 20, 2000))
-        groups.RESERVED_EACH = rng.choice((1, 3, 16))
+        reserved.RESERVED_EACH = rng.choice((1, 3, 16))
         groups.GROUPS_MAX = 10_000 if self.small else rng.choice((2, 10_000, 10_000))
         groups.BUCKETS = rng.choice((1, 3, 256))
 

@@ -7,7 +7,8 @@ from headway.core.clients.durability.durable_objects import (
     SubscriptionTerms,
     WriterBatch,
 )
-from headway.core.clients.durability.folding import Folding, RecoveredChange, RecoveredPosition
+from headway.core.clients.durability.folding import Folding, RecoveredChange
+from headway.core.clients.durability.recovered_position import RecoveredPosition
 
 __all__ = [
     "DurableMetadata", "DurableQueueTerms", "Folding", "Handoff", "RecoveredChange", "RecoveredPosition",

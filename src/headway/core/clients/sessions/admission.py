@@ -1,0 +1,282 @@
+"""Admission lets sessions connect, disconnect, resume and expire, and publishes their wills.
+
+A session with ``expiry_s`` 0 ends with its connection. Any other session stays for that time without a connection, and
+its cursors stay at their positions. An absent session costs only the bytes in its lanes, which are spilled like others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import inf
+
+import msgspec
+
+from headway.core.base import END_WORK, Reason, Refused, WorkSteps
+from headway.core.clients.durability import DurableMetadata, SessionTerms
+from headway.core.clients.sessions.ending import Ending
+from headway.core.consumer import GIVEN_UP, ConnectRequest, Disconnect, Outlet, Session, SessionLife, Will
+from headway.core.delivery import Fanout, go_back, last_of_half_sent
+from headway.core.log import Tab
+from headway.core.permission import Rights
+from headway.core.policy import FlapControl
+from headway.core.routing import Publishing, Registry
+
+CLEARED_SOON_S = 1.0
+
+
+class Admission:
+    """Moves sessions through their lives."""
+
+    def __init__(self, registry: Registry, publishing: Publishing, ending: Ending, fanout: Fanout,
+                 metadata: DurableMetadata, flap: FlapControl, on_end: Callable[[Session], WorkSteps]) -> None:
+        self._registry = registry
+        self._metadata = metadata
+        self._publishing = publishing
+        self._ending = ending
+        self._fanout = fanout
+        self._flap = flap
+        self._on_end = on_end
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def connect(self, request: ConnectRequest, outlet: Outlet, now: float) -> Session:
+        """Admits a client; ``session.present`` tells whether it resumed its earlier session. Where there are
+        permissions, a session is not resumed by another user than its own. Raises Refused."""
+        registry = self._registry
+        if request.rights is not None:
+            request.rights.check_connect()
+            if request.will is not None:
+                request.rights.check_publish(request.will.record.topic)
+        wait_s = self._flap.wait_s(request.client, now)
+        if wait_s > 0:
+            text = (f"disconnected for slowness {self._flap.strikes(request.client)} times of late; "
+                    f"readmitted in {wait_s:.1f} s")  # fmt: skip
+            raise Refused(Reason.FLAPPING, text, retry_after_s=wait_s)
+        limits = registry.limits_of(request.listener)
+        request = msgspec.structs.replace(
+            request, expiry_s=min(request.expiry_s, limits.session_expiry_max_s),
+            credit=min(request.credit, limits.in_flight_max),
+        )  # fmt: skip
+        old = registry.sessions.get(request.client)
+        if old is not None and old.outlet.keeps_its_name and old.protocol != request.protocol:
+            raise Refused(Reason.NOT_ALLOWED, f"{request.client} is the name of a client that keeps it")
+        if request.allowance is not None:
+            replaced = old is not None and old.connected and old.allowance is request.allowance
+            request.allowance.check_connection(leaving=replaced)
+        if old is None and len(registry.sessions) >= registry.sessions_max:
+            raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
+        if old is not None:
+            another = _is_of_another(old, request.rights)
+            if old.held.being_cleared and not request.clean_start:
+                text = "subscriptions that it may not have any more are being ended; come back in a moment"
+                raise Refused(Reason.TOO_MANY_CONNECTIONS, text, retry_after_s=CLEARED_SOON_S)
+            self._take_over(old, request, now)
+            # A client may always resume its own session, whose memory is counted already.
+            useless = old.life is GIVEN_UP or old.protocol != request.protocol or old.expires_at() <= now
+            useless = useless or another
+            if request.clean_start or useless:
+                self.end(old, Reason.TAKEN_OVER, now)
+                old = None
+        pool = registry.pool_of(request.listener)
+        if old is None:
+            Tab(pool).check(Session.cost(request))
+            registry.session_number += 1
+            session = Session(registry.session_number, request, pool, now, registry.rights)
+            registry.sessions[request.client] = session
+            registry.numbers[session.number] = session
+            session.connect(outlet)
+            session.settle_tab()
+        else:
+            session = old
+            self._resume(old, request, outlet, now)
+        self._metadata.session(session)
+        if session.allowance is not None:
+            registry.keep_to_rate(session, session.allowance, now)
+        return session
+
+    def restore(self, client: str, terms: SessionTerms, now: float) -> Session:
+        """Restores a session from the journal, or updates it if it is there already."""
+        registry = self._registry
+        request = ConnectRequest(client, terms.listener, False, terms.expiry_s, terms.credit, username=terms.username,
+                                 protocol=terms.protocol)  # fmt: skip
+        session = registry.sessions.get(client)
+        if session is None:
+            registry.session_number += 1
+            pool = registry.pool_of(terms.listener)
+            session = Session(registry.session_number, request, pool, now, registry.rights)
+            registry.sessions[client] = registry.numbers[session.number] = session
+        session.adopt(request, now)
+        session.gone_since_s = now if terms.gone_s is None else terms.gone_s
+        session.settle_tab()
+        self._metadata.session(session)
+        return session
+
+    def restored(self, now: float) -> None:
+        """Starts the expiry of all sessions, when recovery is done and no client is connected yet."""
+        for session in list(self._registry.sessions.values()):
+            self._expire_later(session, now)
+
+    def _take_over(self, session: Session, request: ConnectRequest, now: float) -> None:
+        """Ends the client's earlier connection. Its will is published if MQTT 5 (3.1.2.5) says so."""
+        outlet = session.outlet
+        if not session.connected:
+            return
+        text = "the same client id connected again"
+        rest = self.detach(session, now, last_word=True)
+        self._registry.effects.append(Disconnect(session, outlet, Reason.TAKEN_OVER, text, rest))
+        will = session.will
+        session.will = None
+        if will is not None and will.delay_s <= 0:
+            self._publish_will(session, will, now)
+        else:
+            session.pending_will = will  # published if the session ends now, forgotten if the client resumes it
+
+    def _resume(self, session: Session, request: ConnectRequest, outlet: Outlet, now: float) -> None:
+        durable = session.expiry_s > 0
+        if session.listener != request.listener or durable != (request.expiry_s > 0):
+            self._registry.came_elsewhere[session] = None
+        session.adopt(request, now)
+        session.settle_tab()
+        session.present = True
+        session.connect(outlet)
+        session.channel.replay = list(reversed(session.channel.in_flight))
+        session.channel.exhausted_since_s = None
+        self._fanout.again[session] = None
+        self._registry.wake(session)
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    def detach(self, session: Session, now: float, *, last_word: bool) -> bytes | memoryview | None:
+        """Takes the outlet from a session.
+
+        With ``last_word`` the broker still sends a packet on the connection. Then this returns the rest of a half-sent
+        record, which goes before that packet; None if the disk fails to give it. Without ``last_word`` the half-sent
+        record is sent again whole, on the next connection."""
+        rest: bytes | memoryview | None = b""
+        if session.half_sent is not None and not last_word:
+            go_back(session.half_sent)
+        elif last_word:
+            rest = last_of_half_sent(session)
+        session.half_sent = None
+        session.rest = b""
+        session.held_back.clear()
+        session.disconnect(now)
+        session.count_unsent()
+        if session.paused_by:
+            session.paused_by.clear()
+            session.stalled_s += now - session.paused_since_s
+        if session.gates:
+            self._registry.deferred.begin(self._open_gates(session), now, client=session)
+        self._registry.wake(session)
+        return rest
+
+    def _open_gates(self, session: Session) -> WorkSteps:
+        """Opens the gates of an absent client, so that publishers do not wait for it. Stops if it comes back."""
+        while session.gates and not session.connected:
+            self._ending.open_gate(next(iter(session.gates)), self._registry.deferred.now)
+            yield END_WORK
+
+    def disconnect(self, session: Session, outlet: Outlet, reason: Reason, now: float, *, will: bool,
+                   expiry_s: float | None = None) -> None:
+        """Handles the end of a connection. ``expiry_s`` is the session's expiry if the client changed it at the end."""
+        if session.outlet is not outlet:
+            return  # the session has moved to another connection
+        self.detach(session, now, last_word=False)
+        if expiry_s is not None:
+            session.expiry_s = min(expiry_s, self._registry.limits_of(session.listener).session_expiry_max_s)
+        self._stay_or_end(session, reason, now, will=will)
+
+    def _stay_or_end(self, session: Session, reason: Reason, now: float, *, will: bool) -> None:
+        """Keeps a session whose connection is gone until it expires, or ends it now."""
+        session.last_reason = reason
+        last_will, session.will = session.will, None
+        if session.expiry_s <= 0 or session.life is GIVEN_UP:
+            self.end(session, Reason.SUBSCRIPTION_ENDED, now)
+        else:
+            self._metadata.session(session)
+            self._expire_later(session, now)
+        if will and last_will is not None:
+            self._leave_will(session, last_will, now)
+        session.settle_tab()
+
+    def expel(self, session: Session, reason: Reason, text: str, now: float) -> None:
+        """Ends the connection from the broker's side, with a packet that gives the reason."""
+        outlet = session.outlet
+        if not session.connected:
+            return
+        rest = self.detach(session, now, last_word=True)
+        self._registry.effects.append(Disconnect(session, outlet, reason, text, rest))
+        self._stay_or_end(session, reason, now, will=True)
+
+    def _expire_later(self, session: Session, now: float) -> None:
+        if session.expires_at() == inf:
+            return
+
+        expire = partial(self.end, session, Reason.SUBSCRIPTION_ENDED)
+        session.expiry = self._registry.timers.move(session.expiry, session.expires_at(), expire)
+
+    def end(self, session: Session, reason: Reason, now: float) -> None:
+        """Ends a session. Its name is free at once. Its subscriptions end over the turns to come (deferred.py). The
+        journal gets one change, which ends the session with all of its subscriptions."""
+        registry = self._registry
+        if session.ended:
+            return
+        session.become(SessionLife.ENDED)
+        session.stop_timers()
+        self._metadata.session_ended(session)
+        session.charge(None)
+        registry.deferred.begin(self._clear_up(session, reason), now, client=session)
+        if registry.sessions.get(session.client) is session:
+            del registry.sessions[session.client]
+        registry.numbers.pop(session.number, None)
+        registry.receipts.publisher_ended(session)
+        if session.published_records:
+            registry.ended_publishers.add(session)
+        will, session.pending_will = session.pending_will, None
+        if will is not None:
+            self._publish_will(session, will, now)
+
+    def _clear_up(self, session: Session, reason: Reason) -> WorkSteps:
+        """Ends the subscriptions and the channel of a session that has ended."""
+        registry, deferred = self._registry, self._registry.deferred
+        for subscription in list(session.subscriptions.values()):
+            yield self._ending.end_in_step(subscription, reason, deferred.now)
+        registry.receipts.cleared(session.channel)
+        session.channel.clear()
+        yield from self._on_end(session)
+        session.tab.close()
+
+    # -- wills ------------------------------------------------------------------------------------------------------
+
+    def _leave_will(self, session: Session, will: Will, now: float) -> None:
+        """Publishes the will now, or after its delay. It is forgotten if the client comes back before, and published
+        early if the session ends before."""
+        if will.delay_s <= 0 or session.ended:
+            self._publish_will(session, will, now)
+            return
+        session.pending_will = will
+
+        def publish(when: float) -> None:
+            session.pending_will = None
+            session.settle_tab()
+            self._publish_will(session, will, when)
+
+        session.will_due = self._registry.timers.move(session.will_due, now + will.delay_s, publish)
+
+    def _publish_will(self, session: Session, will: Will, now: float) -> None:
+        """Publishes a will, unless its client may not publish there any more."""
+        if session.rights is not None and not session.rights.may_publish(will.record.topic):
+            return
+        expires = None if will.lifetime_s is None else now + will.lifetime_s
+        self._publishing.announce(msgspec.structs.replace(will.record, expires_s=expires), now)
+
+
+def _is_of_another(session: Session, rights: Rights | None) -> bool:
+    """Tells whether a session belongs to another user, so that its records are not for this one. Raises
+    :class:`Refused` if that user may still come back for it."""
+    if rights is None or (session.rights is not None and session.rights.user == rights.user):
+        return False
+    if session.rights is not None and session.rights.applies:
+        raise Refused(Reason.NOT_AUTHORIZED, f"client id {session.client!r} has a session of another user")
+    return True

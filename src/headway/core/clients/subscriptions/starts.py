@@ -1,0 +1,318 @@
+"""The start of a subscription: the retained records, state and earlier records that it gets before new ones."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from headway.core.base import Reason, stop
+from headway.core.clients.sessions import Ending
+from headway.core.consumer import (
+    LiveSource,
+    Subscription,
+    SubscriptionOptions,
+)
+from headway.core.delivery import Fanout, MarkedSnapshot, QueriedRecords, free_cursor, start_conflating
+from headway.core.log import (
+    OutOfOrderProgress,
+    Retained,
+    State,
+    StateReading,
+)
+from headway.core.message import (
+    Gap,
+    compile_key,
+)
+from headway.core.policy import ActionKind
+from headway.core.routing import RecordedTopics, Registry, seen_before
+
+QUERY_S = 300.0
+"""A query that its client has not read by then is over."""
+TRY_AGAIN_S = 1.0
+"""A subscription that cannot be conflated by its topic yet, because it still reads a state of other keys, is looked at
+again after this time."""
+COVERED_S = 5.0
+"""Likewise one that still reads what is older than its state. Very many of these may stand still."""
+
+
+class Starts:
+    """Begins subscriptions, as their options say."""
+
+    def __init__(self, registry: Registry, retained: Retained, fanout: Fanout, ending: Ending) -> None:
+        self._registry = registry
+        self._ending = ending
+        self._retained = retained
+        self._fanout = fanout
+
+    def begin(self, subscription: Subscription, now: float, *, fresh: bool) -> None:
+        request, options, feed = subscription.request, subscription.request.options, subscription.feed
+        if feed.live is not None:
+            subscription.conflation.state = feed.live.shown
+            feed.live.when_ready(partial(self._show_live, subscription, feed.live), now)
+            return
+        if feed.deltas is not None:
+            feed.deltas.raise_floor(self._registry.sequence)
+        if request.send_retained == "always" or (request.send_retained == "new" and fresh):
+            self.queue_retained(subscription, now)
+        self._choose_interval(subscription)
+        self.give_state(subscription)
+        state, sequence = subscription.conflation.state, self._registry.sequence
+        if options.start != "end":
+            sequence = self._start_at(subscription, options, now)
+        elif options.wants_state and state is not None and (len(state) or options.marked):
+            self._show(subscription, state, now)
+        self.conflate(subscription, now, upto=sequence)
+        if subscription.has_more:
+            self._fanout.lag(subscription, now)
+            self._fanout.again[subscription.session] = None
+        elif subscription.conflation.every_s:
+            feed.resting[subscription] = None
+        else:
+            feed.waiting[subscription] = None
+
+    def conflate(self, subscription: Subscription, now: float, *, upto: int = 0) -> None:
+        """Conflates a subscription if its client asked for it, or its topic says so."""
+        every_s = subscription.conflation.every_s
+        if every_s is not None:
+            start_conflating(subscription, now, upto=upto)
+            if every_s:
+                self._next_tick(subscription, now)
+
+    def _show(self, subscription: Subscription, state: State, now: float) -> None:
+        """Gives the state as it is now, with marks if the client asked for them."""
+        options, feed, sequence = subscription.request.options, subscription.feed, self._registry.sequence
+        if options.query:
+            reading = StateReading(state, sequence, subscription.session.tab)
+            over = partial(self._end_at, subscription, now)
+            self._end_at(subscription, now + QUERY_S)
+            records = QueriedRecords(reading, feed.accepts)
+            subscription.add_backfill(MarkedSnapshot(state, records, feed.key.filter, over))
+            return
+        snapshot = state.snapshot(sequence, feed.accepts, feed.focus)
+        marks = options.marks
+        subscription.add_backfill(MarkedSnapshot(state, snapshot, feed.key.filter) if marks else snapshot)
+
+    def _show_live(self, subscription: Subscription, live: LiveSource, now: float) -> None:
+        """Gives what a live query shows now. What changes while it is sent comes from its state."""
+        if subscription.ended:
+            return
+        cursor = subscription.cursor
+        cursor.catch_up()  # until now it has waited for something to show
+        subscription.counters.start_at(cursor.number, cursor.position)
+        subscription.start_sequence = self._registry.sequence
+        subscription.add_backfill(live.snapshot(subscription.feed.key.filter))
+        start_conflating(subscription, now, upto=self._registry.sequence)
+        self._fanout.lag(subscription, now)
+        self._fanout.again[subscription.session] = None
+
+    def _end_at(self, subscription: Subscription, when: float) -> None:
+        """Ends a query by a timer, when nothing is being sent."""
+        end = partial(self._ending.end_by_itself, subscription, Reason.SUBSCRIPTION_ENDED)
+        subscription.clock = self._registry.timers.move(subscription.clock, when, end)
+
+    def queue_retained(self, subscription: Subscription, now: float) -> None:
+        feed = subscription.feed
+        if feed.live is not None or feed.deltas is not None:  # a retained record may be older than what it has
+            return
+        records = self._retained.matching(feed.key.filter, self._registry.sequence, now, feed.accepts)
+        if records is not None:
+            subscription.add_backfill(records, retained=True)
+
+    def _next_tick(self, subscription: Subscription, now: float) -> None:
+        interval = subscription.conflation.every_s
+        assert interval
+
+        def tick(when: float) -> None:
+            if subscription.feed.lane.count != subscription.cursor.number:
+                self._fanout.lag(subscription, when)
+                self._fanout.again[subscription.session] = None
+            self._next_tick(subscription, when)
+
+        subscription.clock = self._registry.timers.move(subscription.clock, now + interval, tick)
+
+    def _start_at(self, subscription: Subscription, options: SubscriptionOptions, now: float) -> int:
+        """Starts a subscription with the option ``from``: at the earliest record, behind an offset, or at a time.
+        Returns the sequence up to which records come from elsewhere than the lane."""
+        lane, cursor, archive = subscription.feed.lane, subscription.cursor, self._registry.archive
+        sequence = self._registry.sequence
+        filter, deltas = subscription.feed.key.filter, subscription.feed.deltas
+        latest = subscription.feed.focus is not None or deltas is not None  # it gets what has changed, from the state
+        earliest = archive.earliest(filter) if archive is not None else None
+        if archive is not None and earliest is not None and not (latest and options.start == "earliest"):
+            seen = seen_before(archive, filter, options, earliest, now)
+            if seen < lane.dropped_sequence and not latest:
+                self._read_archive(archive, subscription, seen)
+                if seen + 1 < earliest or not archive.complete(filter):
+                    subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
+                return sequence
+        else:
+            seen = lane.dropped_sequence if options.start == "earliest" else int(options.start)
+        if seen >= lane.dropped_sequence and deltas is None:
+            chunk = lane.first
+            while chunk.next is not None and chunk.next.run_sequence and chunk.next.run_sequence[0] <= seen:
+                chunk = chunk.next
+            index = 0
+            while index < len(chunk) and chunk.sequence_of(index) <= seen:
+                index += 1
+            cursor.start_at(chunk, index)
+            subscription.current_s = now
+            subscription.counters.start_at(cursor.number, cursor.position)
+            return min(seen, sequence)
+        state = subscription.conflation.state
+        forgotten = 0
+        if state is not None:
+            feed = subscription.feed
+            changes = state.read(seen, sequence, feed.accepts, feed.focus)
+            forgotten = changes.forgive()
+            if forgotten and options.marked:  # its client takes what is between the marks for all there is
+                changes.close()
+                self._show(subscription, state, now)
+                return sequence
+            subscription.add_backfill(changes)
+        if deltas is None:
+            subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
+        subscription.note_gap(forgotten, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
+        return sequence
+
+    def _read_archive(self, archive: RecordedTopics, subscription: Subscription, seen: int) -> None:
+        """Adds a backfill of recorded records. A durable subscription gets the rest of it after a crash, too."""
+        filter, upto, position = (
+            subscription.feed.key.filter,
+            self._registry.sequence,
+            subscription.cursor.durable_position,
+        )
+        out_of_order = None
+        if position.durable:
+            out_of_order = OutOfOrderProgress(position, upto, seen + 1)
+            position.cursors.insert(0, out_of_order)
+            position.moved()
+        records = archive.read(filter, seen, upto, subscription.feed.accepts)
+        subscription.add_backfill(records, out_of_order=out_of_order)
+
+    def show_state(self, subscription: Subscription, seen: int) -> None:
+        """Gives the present state to a client that was conflated when the process ended. If there may have been more
+        for it than this state has now, it gets a gap: of topics that are not recorded, the latest records are lost."""
+        state, archive, filter = subscription.conflation.state, self._registry.archive, subscription.feed.key.filter
+        if state is not None and state.records:
+            subscription.add_backfill(state.read(0, self._registry.sequence, subscription.feed.accepts))
+        recorded = archive is not None and archive.complete(filter)
+        if state is None or not recorded or state.evicted_records or state.forgotten_sequence:
+            subscription.note_gap(1, 1, seen, Reason.NOT_RETAINED)
+
+    def give_state(self, subscription: Subscription) -> None:
+        """Finds or makes the state for a subscription that needs one, now or for a later action of its policy."""
+        options, policy = subscription.request.options, subscription.case.policy
+        rules = [rule for rule in policy.rules if rule.then.needs_state]
+        wanted = (
+            subscription.conflation.every_s is not None
+            or options.wants_state
+            or options.delta
+            or options.start not in ("end", "earliest")
+            or any(not rule.keyed for rule in rules)
+        )
+        if not (wanted or rules) or subscription.conflation.state is not None:
+            return
+        if subscription.reader.queue is not None or subscription.reader.reads_itself:
+            return  # each record of a queue is for one of its members, and none is left out for a newer one
+        filter = subscription.feed.key.filter
+        fitting = (
+            state for state in self._registry.router.states_for(filter)
+            if (state.declared or wanted) and (options.key is None or state.key.text == options.key)
+        )  # fmt: skip
+        state = next(fitting, None)
+        if state is None and not wanted:
+            return  # the rules that need it are for topics with a state only
+        if state is None:
+            pool, since = subscription.session.pool, self._registry.sequence
+            state = State(filter, compile_key(options.key or "topic"), pool, since_sequence=since)
+            self._registry.router.add_state(state)
+        state.readers += 1
+        subscription.conflation.state = state
+
+    # -- topics that are conflated ------------------------------------------------------------------------------------
+
+    def _choose_interval(self, subscription: Subscription) -> None:
+        """Has the topic say how often a subscription gets the latest record per key, if its client says nothing."""
+        conflation, state = subscription.conflation, self._conflating_state(subscription)
+        if state is not None:
+            conflation.every_s, conflation.by_topic = state.conflate_s, state.filter
+
+    def _conflating_state(self, subscription: Subscription) -> State | None:
+        """Returns the state of the ``[[topic]]`` that conflates a subscription; None if none does. Who was promised
+        each record is not conflated: durable subscriptions, queues and groups. Live queries have an interval of their
+        own."""
+        options, reader, feed = subscription.request.options, subscription.reader, subscription.feed
+        if options.conflate_s is not None or options.query or feed.live is not None or feed.key.group is not None:
+            return None
+        if reader.queue is not None or reader.reads_itself or subscription.durable:
+            return None
+        return self._registry.router.conflating_state(feed.key.filter)
+
+    def conflate_anew(self, subscription: Subscription, now: float) -> bool:
+        """Gives a subscription the interval that its topic says now, and the state that it needs. Returns whether that
+        is another one than before."""
+        conflation, state = subscription.conflation, self._conflating_state(subscription)
+        wanted = (None, "") if state is None else (state.conflate_s, state.filter)
+        fits = state is None or _may_read(subscription, state)
+        now_has = conflation.every_s, conflation.by_topic
+        if (state is None and not conflation.by_topic) or (fits and now_has == wanted):
+            self.give_state(subscription)
+            return False
+        if state is not None and fits and conflation.state is not None and not conflation.covers(subscription):
+            self._try_again(subscription, now, COVERED_S)
+            return False
+        try:
+            free_cursor(subscription)
+        except OSError:  # the disk fails: who sends the rest of the record finds that, too
+            self._try_again(subscription, now)
+            return False
+        if state is None or not fits:
+            self._end_interval(subscription)
+        if not fits:
+            if subscription.backfills or subscription.conflating:
+                self._wait_anew(subscription, now)
+                self._try_again(subscription, now)
+                return True
+            self._ending.release_state(subscription, now)
+        if state is not None:
+            conflation.every_s, conflation.by_topic = wanted
+            stop(subscription.clock)
+            self.give_state(subscription)
+            if not conflation.covers(subscription):  # the state is younger than what waits, and would leave that out
+                conflation.every_s, conflation.by_topic = None, ""
+                self._wait_anew(subscription, now)
+                self._try_again(subscription, now, COVERED_S)
+                return True
+            self.conflate(subscription, now)
+        self._wait_anew(subscription, now)
+        return True
+
+    def _end_interval(self, subscription: Subscription) -> None:
+        """Ends the conflation by a topic. A policy that conflates the consumer goes on with it."""
+        conflation = subscription.conflation
+        if conflation.by_topic:
+            conflation.every_s, conflation.by_topic = None, ""
+            stop(subscription.clock)
+            if not any(action.kind is ActionKind.CONFLATE for action in subscription.case.lasting()):
+                conflation.stop(subscription)
+
+    def _try_again(self, subscription: Subscription, now: float, after_s: float = TRY_AGAIN_S) -> None:
+        again = partial(self.conflate_anew, subscription)
+        subscription.clock = self._registry.timers.move(subscription.clock, now + after_s, again)
+
+    def _wait_anew(self, subscription: Subscription, now: float) -> None:
+        """Has a subscription wait for what it waits for now: a record, or its clock."""
+        feed, session = subscription.feed, subscription.session
+        if subscription in session.lagging or subscription.has_more:
+            self._fanout.lag(subscription, now)
+            self._fanout.again[session] = None
+            return
+        feed.waiting.pop(subscription, None)
+        feed.resting.pop(subscription, None)
+        feed.wait(subscription)
+
+
+def _may_read(subscription: Subscription, state: State) -> bool:
+    """Tells whether a subscription may be conflated from a state without giving up another one. Its client may have
+    named a key of its own."""
+    old = subscription.conflation.state
+    return old is None or old is state or subscription.request.options.key is not None

@@ -1,0 +1,88 @@
+"""Deliveries: records that were sent and are not settled yet, and the ids of each consumer's."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from headway.core.log import Chunk, Cursor, OutOfOrderProgress
+from headway.core.message import Record
+
+if TYPE_CHECKING:
+    from headway.core.consumer.subscription import Subscription
+
+KNOWN_SPARE = 64
+"""The number of ids that may be noted beyond twice as many as are in flight."""
+
+
+class Delivery(Struct, eq=False):
+    """A record that was sent and is not settled yet. ``number``: its own in the lane of its cursor."""
+
+    subscription: Subscription
+    sent_s: float
+    cursor: Cursor | None = None
+    chunk: Chunk | None = None
+    index: int = 0
+    number: int = 0
+    released: bool = False
+    """The client has it, and only the second half of the exactly-once handshake is missing."""
+    patience_s: float = 0.0
+    """For how long the message says that its job may take; 0: it does not say."""
+    returns: int = 0
+    """How often the record had been requeued before this delivery."""
+    record: Record | None = None
+    """The record, if it was not copied from a lane in the subscription's own dialect."""
+    out_of_order: OutOfOrderProgress | None = None
+    """The progress that notes the settled ``sequence`` of a record from a durable subscription's backfill, which has no
+    cursor."""
+    sequence: int = 0
+
+    @property
+    def size(self) -> int:
+        """The bytes of the record; 0 if it is gone."""
+        if self.record is not None:
+            return self.record.size
+        return 0 if self.chunk is None else self.chunk.size_of(self.index)
+
+
+class DeliveriesByConsumer:
+    """The ids of a channel's deliveries in flight, by consumer.
+
+    A channel knows its deliveries by id alone, because that is all that sending and settling need. A search through all
+    of them for each of its consumers would be quadratic. So the ids are noted by consumer when somebody asks for those
+    of one, each id once. Ids of deliveries that were settled meanwhile are forgotten when their consumer is asked for,
+    or all at once when they are most of what is noted. Only for channels whose ids never begin again."""
+
+    __slots__ = ("_ids", "_upto", "known")
+
+    def __init__(self) -> None:
+        self.known = 0
+        """The number of ids that are noted."""
+        self._ids: dict[int, list[int]] = {}
+        """By the consumer's ``id``, because a reference to it would make a cycle."""
+        self._upto = 0
+
+    def of(self, consumer: Subscription, in_flight: OrderedDict[int, Delivery]) -> list[int]:
+        """Returns the ids of the consumer's deliveries, the oldest first."""
+        self._note_new(in_flight)
+        noted = self._ids.pop(id(consumer), [])
+        self.known -= len(noted)
+        left = [known for known in noted if (one := in_flight.get(known)) is not None and one.subscription is consumer]
+        if left:
+            self._ids[id(consumer)] = left
+            self.known += len(left)
+        return left
+
+    def _note_new(self, in_flight: OrderedDict[int, Delivery]) -> None:
+        if self.known > 2 * len(in_flight) + KNOWN_SPARE:
+            self._ids.clear()
+            self.known = self._upto = 0
+        new = list(takewhile(self._upto.__lt__, reversed(in_flight)))
+        for delivery_id in reversed(new):
+            self._ids.setdefault(id(in_flight[delivery_id].subscription), []).append(delivery_id)
+        self.known += len(new)
+        if new:
+            self._upto = new[0]

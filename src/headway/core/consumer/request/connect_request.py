@@ -1,0 +1,38 @@
+"""A request to connect, with the will of the client."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.core.allowance import Allowance
+from headway.core.consumer.credit import MQTT_ID_MAX
+from headway.core.message import Record
+from headway.core.permission import Rights
+
+
+class Will(msgspec.Struct, frozen=True):
+    """A record to publish when the connection ends without a disconnect: ``delay_s`` later, unless the client is back.
+    """
+
+    record: Record
+    delay_s: float = 0.0
+    lifetime_s: float | None = None
+
+
+class ConnectRequest(msgspec.Struct, frozen=True):
+    """A request to connect. The session outlives the connection by ``expiry_s``; inf means for ever."""
+
+    client: str
+    listener: str
+    clean_start: bool = True
+    expiry_s: float = 0.0
+    credit: int = MQTT_ID_MAX
+    """Deliveries that the client permits to be in flight (MQTT Receive Maximum)."""
+    max_packet_bytes: int = 2**62
+    username: str | None = None
+    protocol: str = ""
+    will: Will | None = None
+    rights: Rights | None = None
+    """The client's rights; None: it may do everything."""
+    allowance: Allowance | None = None
+    """The allowance of the client's user; None: it has no limits."""

@@ -1,0 +1,31 @@
+"""Omissions are the records of its lane that a consumer is not sent, each for a reason."""
+
+from __future__ import annotations
+
+from headway.core.base import Reason
+from headway.core.consumer import Subscription
+from headway.core.delivery.frames import marked
+from headway.core.log import Chunk
+
+
+def why_left_out(subscription: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
+    """Returns the reason why record ``index`` is left out; None if it is sent."""
+    reason = drop_reason(subscription, chunk, index)
+    expired = chunk.soonest_s <= now and chunk.run_expires[chunk.run_of(index)] <= now
+    return Reason.EXPIRED if reason is None and expired else reason
+
+
+def drop_reason(subscription: Subscription, chunk: Chunk, index: int) -> Reason | None:
+    """Returns the reason why record ``index`` is left out, but for its lifetime; None if it is sent."""
+    number = chunk.first_number + index
+    skips = subscription.skips
+    while skips and skips[0].stop is not None and skips[0].stop <= number:
+        skips.pop(0)
+    for skip in skips:
+        test, covers = skip.predicate, skip.first <= number and (skip.stop is None or number < skip.stop)
+        if covers and (test is None or marked(subscription, chunk, test, index)[index]):
+            return skip.reason
+    size = chunk.ends[index] - chunk.record_start(index)
+    if size > subscription.session.max_packet_bytes:
+        return Reason.TOO_LARGE_FOR_CLIENT
+    return None

@@ -1,0 +1,176 @@
+"""Rendering writes records that cannot go from the lane to the outlet as they are.
+
+There are three kinds. A frame may have bytes for this consumer only (a delivery id, a gap, a remaining lifetime). A
+record may have to be left out (omission.py). A record may come from no lane (backfilling.py, redelivery.py). Each call
+renders one bounded batch into ``outlet.out`` and moves the cursor. The outlet must be empty before the next call, so a
+consumer never has more than one batch of its own.
+
+Frames with delivery ids are copied a batch at a time, and only the ids are written into the copy.
+"""
+
+from __future__ import annotations
+
+from array import array
+from math import ceil
+
+from headway.core.consumer import EVERY_RECORD, Delivery, Session, Subscription
+from headway.core.delivery.frames import Cuts, address, address_each, exactly_once_position, holds_back, write
+from headway.core.delivery.rendering.backfilling import render_backfill
+from headway.core.delivery.rendering.batch import Losses, end_of_batch, out_of_credit, steps_of
+from headway.core.delivery.rendering.omission import why_left_out
+from headway.core.log import NOT_DURABLE, Chunk, DurablePosition
+
+LARGE_BYTES = 64 * 1024
+"""A record that is larger than this is not copied for each consumer."""
+COPIES_A_STEP = 32
+"""Records whose ids are written into a copy in the time of one step (fanout.py)."""
+
+
+def render(subscription: Subscription, now: float, lost: Losses, cuts: Cuts) -> int:
+    """Renders the next batch for this consumer. Returns the steps that it took; 0 if nothing can be sent now: the
+    consumer is caught up or has no credit, or too much is held back."""
+    if holds_back(subscription):
+        return 0
+    conflation = subscription.conflation
+    if conflation.mode is not EVERY_RECORD:
+        subscription.session.outlet.freshen()
+        conflation.go_on(subscription)
+    if subscription.backfills:
+        return render_backfill(subscription, now, lost)
+    if conflation.mode is not EVERY_RECORD or not subscription.has_more:
+        return 0
+    return _render_lane(subscription, now, lost, cuts)
+
+
+def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cuts) -> int:
+    """Handles one batch of records: leaves all of them out, or copies all of them with this consumer's ids. Returns the
+    steps that it took; 0 if there is no credit."""
+    cursor, session = subscription.cursor, subscription.session
+    chunk = cursor.chunk
+    assert chunk is not None
+    first = chunk.index_at(cursor.position)
+    begin = chunk.record_start(first)
+    last = end_of_batch(chunk, first)
+    if chunk.holes is not None:
+        last = max(first + 1, _as_credit_allows(session, chunk.holes, first, last))
+        if session.channel.in_flight_bytes.allowance is not None:
+            last = session.channel.in_flight_bytes.permits(chunk.ends, first, last)
+    if subscription.out_of_room(now):
+        return 0
+    last = min(last, first + subscription.room)
+    picky = bool(subscription.skips) or chunk.soonest_s <= now or chunk.largest > session.max_packet_bytes
+    if picky:
+        reason = why_left_out(subscription, chunk, first, now)
+        upto = first + 1
+        while upto < last and why_left_out(subscription, chunk, upto, now) == reason:
+            upto += 1
+        last = upto
+        if reason is not None:
+            lost(subscription.skip_to(chunk.first_number + last, reason), reason)
+            return steps_of(last - first)
+    if subscription.gap is not None:
+        last = first + 1
+    elif cursor.lane.bare:
+        frames = address_each(cuts, subscription, chunk, first, last)
+        write(subscription, frames, NOT_DURABLE)
+        cursor.advance(chunk.ends[last - 1] - begin)
+        return 1
+    if not _copy(subscription, chunk, first, last, now):
+        return 0
+    return steps_of(last - first) if picky else 1 + (last - first) // COPIES_A_STEP
+
+
+def _as_credit_allows(session: Session, holes: array[int], first: int, last: int) -> int:
+    """Returns the first of records ``first`` … ``last - 1`` for which there is no credit; ``last`` if there is for all.
+    """
+    left = session.channel.left
+    if left >= last - first:
+        return last
+    for index in range(first, last):
+        if holes[index]:
+            if left <= 0:
+                return index
+            left -= 1
+    return last
+
+
+def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: float) -> bool:
+    """Copies records ``first`` … ``last - 1``, and writes this consumer's ids into the copy. Returns False without a
+    copy if there is no credit for the first record. There is credit for all others."""
+    session, cursor, dialect = subscription.session, subscription.cursor, subscription.dialect
+    if chunk.holes is not None and chunk.holes[first] and out_of_credit(session, now):
+        return False
+    position: DurablePosition = NOT_DURABLE
+    exactly_once = exactly_once_position(subscription)
+    begin = chunk.record_start(first)
+    if exactly_once is NOT_DURABLE and _is_large(subscription, chunk, first):
+        _begin_large(subscription, chunk, first, now)
+        return True
+    piece = bytearray(chunk.read(begin, chunk.ends[last - 1]))
+    holes, width = chunk.holes, dialect.id_bytes
+    if holes is not None:
+        for index in range(first, last):
+            hole = holes[index]
+            if not hole:
+                continue
+            delivery_id = session.channel.next_id()
+            piece[hole - begin : hole - begin + width] = delivery_id.to_bytes(width, "big")
+            delivery = Delivery(subscription, now)
+            delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
+            delivery.number = chunk.first_number + index
+            cursor.sent(delivery.number, chunk)
+            session.channel.add(delivery_id, delivery)
+            if exactly_once is not NOT_DURABLE:  # per record, and to find the sequence takes a search
+                position = exactly_once
+                exactly_once.record_in_flight(session.client, delivery_id, chunk.sequence_of(index))
+    size = len(piece)
+    if chunk.expiries is not None:
+        _age(piece, chunk, first, last, begin, now)
+    frames: bytes | bytearray = piece
+    if subscription.gap is not None:
+        announced = dialect.with_gap(bytes(piece), subscription.gap)
+        if announced is None:  # this dialect cannot announce gaps
+            subscription.gap = None
+        elif len(announced) <= session.max_packet_bytes:
+            frames = announced
+            subscription.gap = None
+    if cursor.lane.bare:
+        frames = address(subscription, bytes(frames))
+    write(subscription, frames, position)
+    cursor.advance(size)
+    return True
+
+
+def _is_large(subscription: Subscription, chunk: Chunk, index: int) -> bool:
+    """Tells whether the record is larger than a batch and differs for this consumer by its delivery id only."""
+    large = chunk.ends[index] - chunk.record_start(index) > LARGE_BYTES
+    alone = chunk.holes is not None and chunk.holes[index] and chunk.expiries is None and subscription.gap is None
+    return bool(large and alone) and not subscription.session.held_back.size
+
+
+def _begin_large(subscription: Subscription, chunk: Chunk, index: int, now: float) -> None:
+    """Begins a large record: copies only the bytes up to the delivery id. From there on the record is half sent, like
+    any other. So a thousand consumers that are stuck in a record of a megabyte share its memory."""
+    session, cursor, width = subscription.session, subscription.cursor, subscription.dialect.id_bytes
+    assert chunk.holes is not None
+    begin, hole = chunk.record_start(index), chunk.holes[index]
+    head = chunk.read(begin, hole)
+    delivery_id = session.channel.next_id()
+    delivery = Delivery(subscription, now)
+    delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
+    delivery.number = chunk.first_number + index
+    cursor.sent(delivery.number, chunk)
+    session.channel.add(delivery_id, delivery)
+    session.rest = bytes(head) + delivery_id.to_bytes(width, "big")
+    session.half_sent = subscription
+    cursor.advance(hole + width - begin)
+
+
+def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now: float) -> None:
+    """Writes the remaining lifetime into each record that has one."""
+    assert chunk.expiries is not None
+    for index in range(first, last):
+        at = chunk.expiries[index]
+        if at:
+            left = max(1, ceil(chunk.run_expires[chunk.run_of(index)] - now))
+            piece[at - begin : at - begin + 4] = left.to_bytes(4, "big")

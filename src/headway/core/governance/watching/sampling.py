@@ -1,0 +1,137 @@
+"""Sampling turns a subscription's cursor, session and outlet into the plain numbers that policies judge."""
+
+from __future__ import annotations
+
+from math import inf
+
+import msgspec
+
+from headway.core.base import format_duration
+from headway.core.consumer import Due, Shares, Subscription, due_of
+from headway.core.policy import Figures, Sample
+from headway.core.routing import Registry
+
+
+def observe(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:
+    """Takes a sample of a consumer; its meter remembers it."""
+    session, cursor, lane = subscription.session, subscription.cursor, subscription.feed.lane
+    lag_records, lag_bytes = subscription.lag_records, subscription.lag_bytes
+    apart = subscription.reader.counts_apart
+    position_bytes = subscription.counters.handed_bytes if apart else cursor.position
+    session.look_at(subscription)
+    pace = session.outlet.pace(now)
+    oldest_unacked_s = subscription.oldest_unacknowledged_s()
+    starved_since_s = subscription.credit_exhausted_since_s
+    due, reads_itself = due_of(subscription), subscription.reader.reads_itself
+    if reads_itself:
+        patience_s = subscription.patience_s
+        due = None if pace.stands_since_s is None else Due(pace.stands_since_s + patience_s, patience_s)
+    user_full = session.channel.in_flight_bytes.waiting
+    if user_full and not session.channel.used:
+        starved_since_s = None  # others of its user use up the limit
+    subscription.note_view()
+    used_bytes = session.holdings.gating_bytes + _state_share(subscription)
+    figures = Figures(
+        position_bytes=position_bytes,
+        end_bytes=position_bytes + lag_bytes if lag_records or apart else lane.end,
+        lag_records=lag_records,
+        flows_since_s=lane.flows_since_s,
+        oldest_time_s=subscription.oldest_time() if lag_records else None,
+        blocked_since=pace.stands_since_s,
+        usual_pause=pace.usual_pause_s,
+        unread_since=pace.unread_since_s,
+        unread_pause=pace.unread_pause_s,
+        unacknowledged_bytes=pace.unacknowledged_bytes,
+        lump_bytes=pace.lump_bytes,
+        connected=session.connected,
+        credit_exhausted_since=starved_since_s,
+        oldest_unacked_s=oldest_unacked_s,
+        patient_until=-inf if due is None else due.at_s,
+        excused=due is not None and due.patience_s > 0 and (starved_since_s is not None or reads_itself),
+        user_full=user_full,
+        in_flight=subscription.window.used,
+        prefetch=subscription.prefetch,
+        held_bytes=_held_bytes(subscription, shares),
+        pool_share=used_bytes / max(1, session.pool.memory_limit),
+        slow_fraction=registry.totals.slow_fraction(subscription.feed.key.filter),
+    )
+    return subscription.case.meter.observe(now, figures)
+
+
+def peek(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:
+    """Returns a sample without measuring: its rates are those of the last look at the consumer."""
+    session = subscription.session
+    last = subscription.case.last_sample if subscription in registry.watched else Sample()
+    oldest = subscription.oldest_time() if subscription.lag_records else None
+    due = due_of(subscription)
+    late_s = now - due.at_s if due is not None else 0.0
+    return msgspec.structs.replace(
+        last,
+        lag_records=subscription.lag_records,
+        lag_bytes=subscription.lag_bytes,
+        lag_age=now - oldest if oldest is not None else 0.0,
+        blocked_time=session.outlet.blocked_s(now) if subscription.has_more else 0.0,
+        unread_time=last.unread_time if subscription.has_more else 0.0,
+        ack_age=max(0.0, late_s),
+        patience_left=max(0.0, -late_s),
+        in_flight=subscription.window.used,
+        held_bytes=_held_bytes(subscription, shares),
+        pool_share=(subscription.gating_bytes + _state_share(subscription)) / max(1, session.pool.memory_limit),
+        slow_count=subscription.case.slow_count,
+    )
+
+
+def stall_s(subscription: Subscription, now: float) -> float:
+    """Returns for how many seconds the consumer has held publishers back since it began."""
+    since = subscription.feed.gates.get(subscription)
+    return subscription.case.blocked_publishers_s + (now - since if since is not None else 0.0)
+
+
+def state_of(subscription: Subscription) -> str:
+    """Returns the consumer's state in one word: ok, behind, slow, offline, conflating, discarding or away."""
+    chunk = subscription.cursor.chunk
+    if not subscription.session.connected:
+        return "away"
+    if subscription.conflating:
+        return "conflating"
+    if any(skip.stop is None for skip in subscription.skips):
+        return "discarding"
+    if chunk is not None and chunk.spill is not None:
+        return "offline"
+    if subscription.case.slow:
+        return "slow"
+    return "behind" if subscription.has_more else "ok"
+
+
+def conflated_by(subscription: Subscription) -> str:
+    """Returns, in words, who has a consumer given the latest record per key, and how often; empty if nobody does."""
+    conflation = subscription.conflation
+    if not subscription.conflating:
+        return ""
+    if conflation.every_s is None:
+        return "live query" if subscription.feed.live is not None else f"policy {subscription.case.policy.name!r}"
+    who = f"[[topic]] {conflation.by_topic}" if conflation.by_topic else "its own wish"
+    return f"{who}, every {format_duration(conflation.every_s)}" if conflation.every_s else who
+
+
+def with_peer(sample: Sample, subscription: Subscription) -> Sample:
+    """Returns the sample with the transport's data on the peer. Only called for a decision."""
+    if subscription.reader.reads_itself:
+        return msgspec.structs.replace(sample, reads_itself=True)
+    peer = subscription.session.outlet.peer()
+    return msgspec.structs.replace(sample, peer_window_closed=peer.window_closed, retransmitting=peer.retransmitting)
+
+
+def _held_bytes(subscription: Subscription, shares: Shares) -> int:
+    """Returns the consumer's share of the held bytes. The shares of all consumers add up to these bytes."""
+    lane, floor = subscription.feed.lane, subscription.cursor.floor
+    if lane not in shares:
+        shares[lane] = lane.held_shares()
+    held = shares[lane].get(floor, 0.0) if floor is not None else 0.0
+    return int(held / subscription.reader.sharers + _state_share(subscription))
+
+
+def _state_share(subscription: Subscription) -> float:
+    """Returns the consumer's share of a state that exists only for its readers; 0 for a declared state."""
+    state = subscription.conflation.state
+    return 0.0 if state is None or state.declared else state.bytes / max(1, state.readers)

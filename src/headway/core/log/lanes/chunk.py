@@ -1,0 +1,349 @@
+"""A chunk is a part of a lane: whole records, in memory or on disk.
+
+The bytes are the wire bytes. A chunk has plain integer arrays beside them and nothing else, so that it can be written,
+mapped or sent as it is:
+
+- ``ends``: the end of each record, relative to the chunk;
+- the run index (``run_first``, ``run_sequence``, ``run_time``, ``run_expires``, ``run_publisher``,
+  ``run_durability``): the values that neighbouring records share. Record *i* belongs to the last run whose
+  ``run_first`` is at most *i*. Its sequence is the run's sequence plus *i* minus ``run_first``. A run that continues
+  the run before it has no entry of its own. Otherwise a burst over many topics, with one run per record, would need
+  ten times the memory for its index;
+- ``holes`` and ``expiries`` (see ``record.EncodedRun``): None while every record so far can be sent as it is.
+
+An empty chunk does not copy the first run that is appended to it: all lanes with this run share its bytes. The second
+run makes the chunk copy both. Caught-up consumers empty the chunk each turn, so their lanes never copy.
+
+The index stays in memory when the bytes go to disk. A chunk whose records are all in the journal is not written to disk
+a second time; its bytes are encoded again from the journal.
+
+A chunk knows the cursors whose floor it is (``cursors_here``), so its readers are found without a search. A chunk may
+be dropped when it is the first of its lane, is not the tail, and has no cursors.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
+from math import inf
+from operator import lt, sub
+from typing import TYPE_CHECKING
+
+from headway.core.log.lanes.spill_handle import SpillHandle
+from headway.core.message import ACCEPTED, JOURNALED, TRANSIENT, Durability, EncodedRun, Run, job_patience_s
+
+if TYPE_CHECKING:
+    from headway.core.log.lanes.cursor import Cursor
+
+CHUNK_BYTES = 64 * 1024
+_NO_ENDS, _NO_NUMBERS, _NO_TIMES, _NO_DURABILITIES = array("I"), array("Q"), array("d"), array("B")
+_NO_PUBLISHERS: dict[int, int] = {}
+"""All chunks without records share these, because most lanes are idle most of the time. They are never written to."""
+
+
+@lru_cache(256)
+def multiples(size: int) -> array[int]:
+    """Returns the ends of a chunk's records if all have this size."""
+    return array("I", range(size, CHUNK_BYTES + 1, size))
+
+
+class Chunk:
+    """Records ``first_number`` … of a lane, at lane positions ``start`` … ``start + size``."""
+
+    __slots__ = (
+        "bound",
+        "by_publisher",
+        "cursors_here",
+        "data",
+        "ends",
+        "expiries",
+        "first_number",
+        "free",
+        "holes",
+        "journaled",
+        "largest",
+        "last_sequence",
+        "marks",
+        "next",
+        "run_durability",
+        "run_expires",
+        "run_first",
+        "run_patience",
+        "run_publisher",
+        "run_sequence",
+        "run_time",
+        "size",
+        "soonest_s",
+        "spill",
+        "spilling",
+        "start",
+    )  # fmt: skip
+
+    def __init__(self, start: int, first_number: int) -> None:
+        self.cursors_here: dict[Cursor, None] = {}
+        self.next: Chunk | None = None
+        self.ends, self.run_first = _NO_ENDS, _NO_ENDS
+        self.run_sequence = self.run_publisher = _NO_NUMBERS
+        self.run_time = self.run_expires = _NO_TIMES
+        self.run_durability = _NO_DURABILITIES
+        self.reset(start, first_number)
+
+    def reset(self, start: int, first_number: int) -> None:
+        """Empties the chunk in place. Its cursors stay, and are now at ``start``."""
+        self.start = start
+        self.first_number = first_number
+        self.data: bytes | bytearray | memoryview = b""
+        self.size = 0
+        if self.ends is not _NO_ENDS:  # a chunk that had records will have more, so it keeps its empty index
+            del self.ends[:], self.run_first[:], self.run_sequence[:], self.run_publisher[:]
+            del self.run_time[:], self.run_expires[:], self.run_durability[:]
+        self.holes: array[int] | None = None
+        self.expiries: array[int] | None = None
+        self.run_patience: array[float] | None = None
+        """Seconds of patience that each run's messages ask for; None: none of them does."""
+        self.by_publisher = _NO_PUBLISHERS
+        self.last_sequence = 0
+        """The sequence of the last record; 0 if there is none."""
+        self.largest = 0
+        """The size of the largest record."""
+        self.soonest_s = inf
+        """The time when the first of the records expires."""
+        self.spill: SpillHandle | None = None
+        self.spilling = False
+        """Set while a worker writes the bytes to disk."""
+        self.journaled = True
+        """All records are in the journal, or will be with this turn's commit."""
+        self.bound = False
+        """Some records were promised to a publisher and are not in the journal, so they must stay."""
+        self.free = True
+        """No record was promised to a publisher, so all may be given up."""
+        self.marks: dict[object, bytes] | None = None
+        """For each predicate one byte per record: 1 where the predicate holds. See ``marked``."""
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def stop(self) -> int:
+        """The lane position behind the last record."""
+        return self.start + self.size
+
+    @property
+    def resident(self) -> bool:
+        return self.spill is None
+
+    @property
+    def plain(self) -> bool:
+        """Tells whether every record can be sent to every consumer as it is."""
+        return self.holes is None and self.expiries is None
+
+    @property
+    def index_bytes(self) -> int:
+        """The size of the index, which stays in memory when the bytes are on disk."""
+        per_record = 4 * (1 + (self.holes is not None) + (self.expiries is not None))
+        per_run = 37 + 8 * (self.run_patience is not None)
+        return 512 + per_record * len(self.ends) + per_run * len(self.run_first)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def append(self, run: Run, frames: EncodedRun, first: int, last: int, sequence: int, now: float) -> None:
+        """Appends records ``first`` … ``last - 1`` of ``frames``. ``sequence`` is the sequence of record ``first``."""
+        source = frames.ends
+        begin = source[first - 1] if first else 0
+        stop = source[last - 1]
+        shift = self.size - begin
+        if self.ends is _NO_ENDS:
+            self._begin()
+        before = len(self.ends)
+        count = last - first
+        part = frames.data if count == len(source) else memoryview(frames.data)[begin:stop]
+        if not self.size:
+            self.data = part
+        else:
+            if type(self.data) is not bytearray:
+                self.data = bytearray(self.data)
+            self.data += part
+        fresh = source if count == len(source) else source[first:last]
+        largest = self._add_ends(fresh, begin, shift)
+        self.size += stop - begin
+        if frames.holes is not None or self.holes is not None:
+            self.holes = _extended(self.holes, frames.holes, first, last, shift, before)
+        if frames.expiries is not None or self.expiries is not None:
+            self.expiries = _extended(self.expiries, frames.expiries, first, last, shift, before)
+        expires = inf if run.expires_s is None else run.expires_s
+        durability = run.durability
+        patience_s = job_patience_s(run.properties) if run.properties.user else 0.0
+        if patience_s and self.run_patience is None:
+            self.run_patience = array("d", bytes(8 * len(self.run_first)))
+        alike = before and (self.run_patience is None or self.run_patience[-1] == patience_s)
+        if not alike or not self._goes_on(before, sequence, now, expires, run.publisher, durability):
+            self.run_first.append(before)
+            self.run_sequence.append(sequence)
+            self.run_time.append(now)
+            self.run_expires.append(expires)
+            self.run_publisher.append(run.publisher)
+            self.run_durability.append(durability)
+            if self.run_patience is not None:
+                self.run_patience.append(patience_s)
+            if durability is not JOURNALED:
+                self.journaled = False
+            if durability is not TRANSIENT:
+                self.free = False
+            if durability is ACCEPTED:
+                self.bound = True
+        self.last_sequence = sequence + count - 1
+        if self.by_publisher is _NO_PUBLISHERS:
+            self.by_publisher = {run.publisher: count}
+        else:
+            self.by_publisher[run.publisher] = self.by_publisher.get(run.publisher, 0) + count
+        if largest > self.largest:
+            self.largest = largest
+        if expires < self.soonest_s:
+            self.soonest_s = expires
+
+    def _begin(self) -> None:
+        """Gives the chunk an index of its own, for its first record."""
+        self.ends, self.run_first = array("I"), array("I")
+        self.run_sequence, self.run_publisher = array("Q"), array("Q")
+        self.run_time, self.run_expires = array("d"), array("d")
+        self.run_durability = array("B")
+
+    def _add_ends(self, fresh: Sequence[int], begin: int, shift: int) -> int:
+        """Adds the ends of more records, the first of which begins at ``begin``. Returns the size of the largest."""
+        if type(fresh) is not range:
+            self.ends.extend([end + shift for end in fresh] if shift else fresh)
+            largest = fresh[0] - begin
+            return max(largest, *map(sub, fresh[1:], fresh)) if len(fresh) > 1 else largest
+        # All records have one size, which is common, so no end is computed in Python. If all records of the chunk have
+        # this size, the new ends are the next multiples of it.
+        size, before = fresh.step, len(self.ends)
+        known = multiples(size)
+        if self.size == before * size and before + len(fresh) <= len(known):
+            self.ends.extend(known[before : before + len(fresh)])
+        else:
+            self.ends.extend(range(fresh.start + shift, fresh.stop + shift, size))
+        return size
+
+    def _goes_on(
+        self, index: int, sequence: int, now: float, expires: float, publisher: int, durability: Durability
+    ) -> bool:
+        """Tells whether record ``index``, the next one, continues the last run."""
+        runs = self.run_first
+        return (
+            self.run_time[-1] == now and self.run_sequence[-1] + index - runs[-1] == sequence
+            and self.run_publisher[-1] == publisher and self.run_expires[-1] == expires
+            and self.run_durability[-1] == durability
+        )  # fmt: skip
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def patience_s(self, index: int) -> float:
+        """Returns the patience that record ``index`` asks for; 0: none."""
+        return 0.0 if self.run_patience is None else self.run_patience[self.run_of(index)]
+
+    def index_at(self, position: int) -> int:
+        """Returns the index of the record at this lane position; ``len(self)`` at or behind the end."""
+        return bisect_right(self.ends, position - self.start)
+
+    def record_start(self, index: int) -> int:
+        """Returns the relative position of record ``index``; ``size`` for the one behind the last."""
+        return self.ends[index - 1] if index else 0
+
+    def size_of(self, index: int) -> int:
+        """Returns the bytes of record ``index``."""
+        return self.ends[index] - self.record_start(index)
+
+    def at_boundary(self, position: int) -> bool:
+        return self.record_start(self.index_at(position)) == position - self.start
+
+    def run_of(self, index: int) -> int:
+        return bisect_right(self.run_first, index) - 1
+
+    def sequence_of(self, index: int) -> int:
+        run = self.run_of(index)
+        return self.run_sequence[run] + index - self.run_first[run]
+
+    def held_from(self, index: int) -> int:
+        """Returns the first index from ``index`` on whose record may not be given up; ``len(self)`` if all may."""
+        if self.free or index >= len(self.ends):
+            return len(self.ends)
+        for run in range(self.run_of(index), len(self.run_first)):
+            if self.run_durability[run] != TRANSIENT:
+                return max(index, self.run_first[run])
+        return len(self.ends)
+
+    def time_of(self, index: int) -> float:
+        return self.run_time[self.run_of(index)]
+
+    def read(self, start: int, stop: int) -> bytes | memoryview:
+        """Returns the bytes between two relative positions, from memory or disk. Raises OSError if the disk fails."""
+        if self.spill is not None:
+            return self.spill.read(start, stop)
+        return memoryview(self.data)[start:stop]
+
+    def readable(self) -> bool:
+        """Tells whether all bytes can be read."""
+        try:
+            self.read(0, self.size)
+        except OSError:
+            return False
+        return True
+
+    def publishers(self, first: int, last: int) -> dict[int, int]:
+        """Counts records ``first`` … ``last - 1`` by publisher. This is cheap for the whole chunk."""
+        if first == 0 and last >= len(self.ends):
+            return self.by_publisher
+        counts: dict[int, int] = {}
+        index = first
+        while index < last:
+            run = self.run_of(index)
+            stop = self.run_first[run + 1] if run + 1 < len(self.run_first) else len(self.ends)
+            stop = min(stop, last)
+            publisher = self.run_publisher[run]
+            counts[publisher] = counts.get(publisher, 0) + stop - index
+            index = stop
+        return counts
+
+    # -- invariants -------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Asserts the invariants. It visits every record."""
+        count, ends, first, sequences = len(self.ends), self.ends, self.run_first, self.run_sequence
+        runs, patience = len(first), self.run_patience
+        assert _rising(ends), "each record ends behind the one before"
+        assert not count or ends[0] > 0
+        assert self.size == (ends[-1] if count else 0), "a chunk is as long as its records"
+        assert self.spill is not None or len(self.data) == self.size, "the bytes are in memory or on disk"
+        assert _rising(first), "each run begins behind the one before"
+        assert not count or (first[0] == 0 and first[-1] < count)
+        assert runs == len(sequences) == len(self.run_time) == len(self.run_expires)
+        assert runs == len(self.run_publisher) == len(self.run_durability)
+        assert patience is None or len(patience) == runs
+        assert _rising(sequences), "sequences only grow"
+        assert self.last_sequence == (self.sequence_of(count - 1) if count else 0)
+        assert self.holes is None or len(self.holes) == count
+        assert self.expiries is None or len(self.expiries) == count
+        assert sum(self.by_publisher.values()) == count, "every record has one publisher"
+        assert self.soonest_s == min(self.run_expires, default=inf)
+        assert self.free == (self.run_durability.count(TRANSIENT) == runs)
+        for cursor in self.cursors_here:
+            assert cursor.floor is self, "a cursor is in the table of its floor and of no other chunk"
+
+
+def _rising(numbers: Sequence[int]) -> bool:
+    return len(numbers) < 2 or all(map(lt, numbers, numbers[1:]))
+
+
+def _extended(
+    have: array[int] | None, fresh: Sequence[int] | None, first: int, last: int, shift: int, before: int
+) -> array[int]:
+    """Returns ``have`` with the positions of the new records behind it. Position 0 means "none" and is not shifted."""
+    if have is None:
+        have = array("I", bytes(4 * before))
+    if fresh is None:
+        have.extend([0] * (last - first))
+    else:
+        have.extend([position + shift if position else 0 for position in fresh[first:last]])
+    return have

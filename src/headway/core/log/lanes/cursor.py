@@ -1,0 +1,357 @@
+"""A cursor is a subscription's next position in a lane. Every policy is one of the moves below.
+
+Invariants:
+- ``chunk.start <= position <= chunk.stop``; the position only grows.
+- ``floor`` is the oldest chunk that the cursor may still need: the chunk of its oldest unacknowledged record, or else
+  the chunk of its position. The cursor is in ``floor.cursors_here``, which keeps the floor from being dropped.
+- A detached cursor is in no chunk and holds no bytes, because its subscription reads state instead. It keeps its
+  position and number.
+- Moves other than ``advance`` start and end at record boundaries; the caller finishes a record that is half sent.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from headway.core.log.durable import NOT_DURABLE, DurablePosition
+from headway.core.log.lanes.chunk import Chunk
+from headway.core.log.lanes.lane import Lane
+
+NONE_UNACKNOWLEDGED: OrderedDict[int, Chunk] = OrderedDict()
+"""Shared by all cursors without unacknowledged records. It is never written to."""
+
+
+class Cursor:
+    __slots__ = (
+        "_number",
+        "chunk",
+        "durable_position",
+        "ended",
+        "floor",
+        "lane",
+        "owner",
+        "position",
+        "unacknowledged",
+    )
+
+    def __init__(self, lane: Lane, owner: object = None) -> None:
+        """Creates a cursor at the end of the lane. ``owner`` is the subscription or queue that reads by it, if any."""
+        self.lane = lane
+        self.owner = owner
+        self.position = lane.end
+        self.chunk: Chunk | None = lane.tail
+        self.floor: Chunk | None = None
+        self._number = 0
+        self.ended = 0
+        """The last sequence that this cursor reads, when another cursor follows it; else 0."""
+        self.durable_position: DurablePosition = NOT_DURABLE
+        """The durable position of the cursor's owner, to which the cursor reports settled records."""
+        self.unacknowledged = NONE_UNACKNOWLEDGED
+        """Record number -> chunk, of records that were sent and must be acknowledged."""
+        self._lower_to(lane.tail)
+
+    # -- where it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def attached(self) -> bool:
+        return self.chunk is not None
+
+    @property
+    def end_number(self) -> int:
+        """The number of the first record that this cursor does not read."""
+        return self.lane.count
+
+    @property
+    def end_position(self) -> int:
+        """The lane position up to which this cursor reads."""
+        return self.lane.end
+
+    @property
+    def lag_bytes(self) -> int:
+        return self.lane.end - self.position
+
+    @property
+    def number(self) -> int:
+        """The number of the next record, or of the one that is half sent."""
+        chunk = self.chunk
+        return self._number if chunk is None else chunk.first_number + chunk.index_at(self.position)
+
+    @property
+    def lag_records(self) -> int:
+        return 0 if self.position == self.lane.end else self.lane.count - self.number
+
+    @property
+    def at_boundary(self) -> bool:
+        return self.chunk is None or self.chunk.at_boundary(self.position)
+
+    def oldest_time(self) -> float | None:
+        """Returns the time when the next record was published; None if there is none or the cursor is detached."""
+        chunk = self.chunk
+        if chunk is None or self.position == self.lane.end:
+            return None
+        if self.position == chunk.stop and chunk.next is not None:
+            chunk = chunk.next
+        return chunk.time_of(chunk.index_at(self.position))
+
+    def unsent_sequence(self) -> int:
+        """Returns the sequence of the next record; 0 if there is none."""
+        chunk = self.chunk
+        if chunk is None or self.position >= self.end_position:
+            return 0
+        if self.position == chunk.stop and chunk.next is not None:
+            chunk = chunk.next
+        sequence = chunk.sequence_of(chunk.index_at(self.position))
+        return 0 if self.ended and sequence > self.ended else sequence
+
+    @property
+    def head_is_held(self) -> bool:
+        """Tells whether there is a next record that may not be given up."""
+        return self.position != self.end_position and self.held_number(None) == self.number
+
+    def held_number(self, stop: int | None) -> int:
+        """Returns the number of the next record that may not be given up, or ``stop`` (None: the end) if there is none
+        before it."""
+        chunk, number = self.chunk, self.number
+        stop = self.end_number if stop is None else stop
+        while chunk is not None and number < stop:
+            held = chunk.held_from(number - chunk.first_number)
+            if held < len(chunk):
+                return min(chunk.first_number + held, stop)
+            number = chunk.first_number + len(chunk)
+            chunk = chunk.next
+        return stop
+
+    def unsettled_sequence(self) -> int:
+        """Returns the sequence of the first record that is not settled; 0 if there is none."""
+        for number, chunk in self.unacknowledged.items():
+            return chunk.sequence_of(number - chunk.first_number)
+        return self.unsent_sequence()
+
+    def unsettled_ranges(self, last: int) -> list[tuple[int, int]]:
+        """Returns the ranges of unsettled records, as pairs of first and last sequence, up to ``last``."""
+        sent = [chunk.sequence_of(number - chunk.first_number) for number, chunk in self.unacknowledged.items()]
+        unsent = self.unsent_sequence()
+        return [(one, one) for one in sent] + ([(unsent, self.ended or last)] if unsent else [])
+
+    # -- moves ------------------------------------------------------------------------------------------------------
+
+    def advance(self, size: int) -> None:
+        """Moves on by ``size`` bytes, which the outlet took."""
+        if not self.unacknowledged:
+            self.durable_position.moved()
+        self._move_to(self.position + size)
+
+    def catch_up(self) -> None:
+        """Moves to the end of the lane, because the outlet took everything."""
+        if not self.unacknowledged:
+            self.durable_position.moved()
+        self.position = self.lane.end
+        chunk = self.chunk
+        if chunk is not self.lane.tail:
+            self.chunk = self.lane.tail
+            if not self.unacknowledged:
+                self._lower_to(self.lane.tail)
+
+    def _move_to(self, position: int) -> None:
+        chunk = self.chunk
+        assert chunk is not None
+        assert self.position <= position <= self.lane.end, "a cursor never goes back, nor beyond its lane"
+        self.position = position
+        while chunk.next is not None and position >= chunk.stop:
+            chunk = chunk.next
+        if chunk is not self.chunk:
+            self.chunk = chunk
+            if not self.unacknowledged:
+                self._lower_to(chunk)
+
+    def step(self) -> None:
+        """Leaves a chunk that was read to its end while it was the tail, now that there is a next one."""
+        if self.chunk is not None and self.position == self.chunk.stop:
+            self._move_to(self.position)
+
+    def skip_to(self, number: int) -> None:
+        """Moves on to record ``number``, never back."""
+        chunk = self.chunk
+        assert chunk is not None
+        while chunk.next is not None and number >= chunk.next.first_number:
+            chunk = chunk.next
+        position = chunk.start + chunk.record_start(max(0, min(number - chunk.first_number, len(chunk))))
+        if position > self.position:
+            if self.durable_position.durable:  # to find the sequences takes a search
+                self._settle_from(self.number, number - 1)
+            self._move_to(position)
+
+    def done(self, count: int) -> None:
+        """Settles the next ``count`` records, which need no acknowledgement. Called before the cursor moves past them.
+        """
+        if self.durable_position.durable:  # a search finds the sequences
+            first = self.number
+            self._settle_from(first, first + count - 1)
+
+    def _settle_from(self, first: int, last: int) -> None:
+        """Reports records ``first`` to ``last``, from the next one on, as settled."""
+        assert self.chunk is not None
+        if self.leaves or self.durable_position.first is not self:
+            last = min(last, self.lane.count - 1)
+            first_sequence, last_sequence = _sequence_at(self.chunk, first), _sequence_at(self.chunk, last)
+            if not self.ended or last_sequence <= self.ended:
+                self.durable_position.settled(self, first, first_sequence, last, last_sequence)
+            elif first_sequence <= self.ended:
+                self.durable_position.settled_range(first_sequence, self.ended)
+        else:
+            self.durable_position.moved()
+
+    def start_at(self, chunk: Chunk, index: int) -> None:
+        """Moves back to this record, for a subscription that has just begun."""
+        self.position = chunk.start + chunk.record_start(index)
+        self.chunk = chunk
+        self._lower_to(chunk)
+
+    def rewind_record(self) -> None:
+        """Moves back to the start of a half-sent record, after the connection broke, so that it is sent again whole."""
+        if self.chunk is not None and not self.at_boundary:
+            self.position = self.chunk.start + self.chunk.record_start(self.chunk.index_at(self.position))
+
+    def detach(self) -> None:
+        """Takes the cursor out of the lane. Unacknowledged records still hold their chunks."""
+        if self.chunk is not None:
+            self.durable_position.moved()
+            self._number = self.number
+            self.chunk = None
+            if not self.unacknowledged:
+                self._lower_to(None)
+
+    def jump_to_end(self) -> None:
+        """Moves to the end of the lane, after all records so far were read from state."""
+        if self.durable_position.durable:  # this visits all unacknowledged records
+            sent = [chunk.sequence_of(number - chunk.first_number) for number, chunk in self.unacknowledged.items()]
+            last = self.lane.last_sequence
+            self.durable_position.settled_range(max(sent, default=0) + 1, min(last, self.ended or last))
+        self.position = self.lane.end
+        self._number = self.lane.count
+        if self.chunk is not None:
+            self.catch_up()
+
+    def attach(self) -> None:
+        """Puts a detached cursor into the lane again, at its end."""
+        self.position = self.lane.end
+        self.chunk = self.lane.tail
+        if not self.unacknowledged:
+            self._lower_to(self.lane.tail)
+
+    def close(self) -> None:
+        """Takes the cursor out of the lane for good, with all that it holds."""
+        self.owner = None
+        self.detach()
+        if self.unacknowledged:
+            self.unacknowledged.clear()
+            self.lane.cursors_awaiting_acks -= 1
+        self._lower_to(None)
+
+    # -- acknowledgements -------------------------------------------------------------------------------------------
+
+    def sent(self, number: int, chunk: Chunk, count: int = 1) -> None:
+        """Notes that ``count`` records of a chunk, from ``number`` on, were sent and must be acknowledged.
+
+        Called before the cursor moves past them."""
+        if not self.unacknowledged:
+            self.lane.cursors_awaiting_acks += 1
+        if self.unacknowledged is NONE_UNACKNOWLEDGED:
+            self.unacknowledged = OrderedDict()
+        unacknowledged = self.unacknowledged
+        for one in range(number, number + count):
+            unacknowledged[one] = chunk
+        if self.durable_position is not NOT_DURABLE:  # per record: this test costs less than a call that does nothing
+            self.durable_position.moved()
+
+    def acknowledge(self, number: int) -> None:
+        """Settles record ``number``, and frees the chunks that only this record still held."""
+        chunk = self.unacknowledged.pop(number, None)
+        if chunk is None:
+            self._acknowledge_other(number)
+            return
+        if self.durable_position is not NOT_DURABLE:  # per record, and to find the sequence takes a search
+            sequence = chunk.sequence_of(number - chunk.first_number)
+            self.durable_position.settled(self, number, sequence, number, sequence)
+        self._acknowledged()
+
+    def acknowledge_run(self, numbers: Sequence[int]) -> None:
+        """Settles records, as ``acknowledge`` does each."""
+        unacknowledged = self.unacknowledged
+        if self.durable_position is not NOT_DURABLE or not all(map(unacknowledged.__contains__, numbers)):
+            for number in numbers:
+                self.acknowledge(number)
+            return
+        for number in numbers:
+            del unacknowledged[number]
+        self._acknowledged()
+
+    def _acknowledged(self) -> None:
+        """Frees the chunks that only settled records still held. There were unsettled ones."""
+        if self.unacknowledged:
+            self._lower_to(next(iter(self.unacknowledged.values())))
+        else:
+            self.lane.cursors_awaiting_acks -= 1
+            self.step()  # otherwise the cursor would hold a chunk that it has read
+            self._lower_to(self.chunk)
+
+    def _acknowledge_other(self, number: int) -> None:
+        """Settles a record that is not in ``unacknowledged``, if the kind of cursor has others."""
+
+    def owes(self, number: int) -> bool:
+        """Tells whether a record before its position is not settled."""
+        return number in self.unacknowledged
+
+    @property
+    def leaves(self) -> int:
+        """Returns how many kinds of records before its position are not settled: 0 if all are."""
+        return int(bool(self.unacknowledged))
+
+    # -- invariants -------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Asserts the invariants. It visits every unacknowledged record."""
+        chunk, floor, waiting = self.chunk, self.floor, self.unacknowledged
+        assert 0 <= self.position <= self.lane.end, "no cursor is ahead of its lane"
+        if chunk is not None:
+            assert chunk.start <= self.position <= chunk.stop, "a cursor is in its chunk"
+        if floor is None:
+            assert chunk is None
+            assert not self.leaves, "an unacknowledged record holds its chunk"
+            return
+        assert self in floor.cursors_here, "a cursor is in the table of its floor"
+        assert floor is self._oldest(), "the floor is the oldest chunk that the cursor needs"
+        for number, one in waiting.items():
+            assert 0 <= number - one.first_number < len(one), "a record is in the chunk that is held for it"
+            assert floor.start <= one.start
+        assert not NONE_UNACKNOWLEDGED
+
+    def _oldest(self) -> Chunk | None:
+        """Returns the oldest chunk that it needs."""
+        return next(iter(self.unacknowledged.values()), self.chunk)
+
+    def _lower_to(self, chunk: Chunk | None) -> None:
+        floor = self.floor
+        if chunk is floor:
+            return
+        lane = self.lane
+        if chunk is not None:
+            if lane.chunks_with_cursors is not None and not chunk.cursors_here:
+                lane.chunks_with_cursors[chunk] = None
+            chunk.cursors_here[self] = None
+        self.floor = chunk
+        if floor is not None:
+            del floor.cursors_here[self]
+            if not floor.cursors_here:
+                if lane.chunks_with_cursors is not None:
+                    lane.chunks_with_cursors.pop(floor, None)
+                if floor is lane.first:
+                    lane.trim()
+
+
+def _sequence_at(chunk: Chunk, number: int) -> int:
+    """Returns the sequence of record ``number``, in this chunk or one behind it."""
+    while chunk.next is not None and number >= chunk.next.first_number:
+        chunk = chunk.next
+    return chunk.sequence_of(number - chunk.first_number)

@@ -1,0 +1,221 @@
+"""A pool is a memory budget and a disk budget, for the whole broker or for one listener, and the usage of both.
+
+Water marks, as shares of the memory limit:
+
+======= ====== ==========================================================================================
+high    0.90   above it the largest lanes spill their oldest chunks to disk …
+low     0.75   … until no more than this is resident
+crowded 0.95   above it publishers to a lane that has fallen behind are not read …
+full    1.00   … and above it no publisher is read, until the disk or a disconnect has made room
+======= ====== ==========================================================================================
+
+The memory that clients take up besides records (tab.py) counts as well, except for the first ``CLIENTS_FREE_BYTES``, so
+that a pool of one megabyte can have clients, too. It cannot be spilled. So the broker refuses requests that would raise
+it above ``CLIENTS_SHARE`` of the limit.
+
+A lane has *fallen behind* if a part of it is on disk, or more than ``BEHIND_SHARE`` of the limit is in memory.
+Publishers to such lanes wait first, because they fill the memory. The rest is for lanes whose readers keep up, which
+need it for a moment only.
+
+So memory exceeds the limit at most by the last slice of each publisher (publishing.py). A pool is *tight* if bytes
+above the high mark cannot leave, because they were promised and there is no disk for them. Then lanes with such bytes
+are closed. The other lanes go on: they have ``RESERVE`` of the limit above the bytes that stay. The bytes that stay
+count up to ``STAYS_MAX`` of the limit. Otherwise a thousand lanes that close in turn would each make room for the next.
+
+A lane belongs to one pool. The bytes of a chunk are counted once, whatever the number of its cursors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from headway.core.base import Ranking
+
+if TYPE_CHECKING:
+    from headway.core.log.lanes.lane import Lane
+
+HIGH_WATER = 0.90
+LOW_WATER = 0.75
+CROWDED = 0.95
+BEHIND_SHARE = 1 / 64
+RESERVE = 0.10
+STAYS_MAX = 2.0
+STATES_SHARE = 0.5
+CLIENTS_SHARE = 0.5
+CLIENTS_FREE_BYTES = 16_000_000
+DISK_RETRY_S = 30.0
+GRACE_S = 1.0
+"""The grace period: records younger than this are not given up, so that healthy consumers have time to take them.
+Meanwhile publishers are not read, which keeps the memory in bounds."""
+
+KNOWN_WITHIN_BYTES = 8 * 1024
+"""A lane may grow this far beyond its reported size before it reports again; a small lane to twice its size."""
+_SMALL_BYTES = 512
+
+
+def _resident_known(lane: Lane, known: int) -> None:
+    more = min(max(known, _SMALL_BYTES), KNOWN_WITHIN_BYTES)
+    lane.report_above_bytes = known + lane.spilling_bytes + more if known else 0
+
+
+class Pool:
+    """Limits and usage in bytes. ``disk_limit`` 0 means that nothing may be spilled."""
+
+    def __init__(self, name: str, memory_limit: int, disk_limit: int, client_share: float = 0.5,
+                 clients_free_bytes: int = CLIENTS_FREE_BYTES) -> None:
+        self.name = name
+        self.memory_limit = memory_limit
+        self.disk_limit = disk_limit
+        self.client_share = client_share
+        self.clients_free_bytes = clients_free_bytes
+        self.memory_bytes = 0
+        """The sum of resident chunks, the indexes of spilled chunks, state, and the clients' counted memory."""
+        self.clients_bytes = 0
+        """The memory of clients besides records. Above ``clients_free_bytes`` it is a part of ``memory_bytes``."""
+        self.state_bytes = 0
+        """The part of ``memory_bytes`` that is state."""
+        self.spilling_bytes = 0
+        """The part of ``memory_bytes`` that a worker is writing at this moment."""
+        self.disk_bytes = 0
+        self.memory_peak_bytes = 0
+        self.disk_peak_bytes = 0
+        self.disk_broken_until_s = 0.0
+        """No chunk is spilled before this time, because a write failed."""
+        self.disk_error = ""
+        """The error of the last failed write."""
+        self.hopeless = False
+        """Set when all possible spills and evictions were done and the pool is still above its marks."""
+        self.closed: dict[Lane, int] = {}
+        """The lanes that are closed or may be, with their memory when they were last looked at."""
+        self.closed_bytes = 0
+        """The sum of ``closed``."""
+        self.resident: Ranking[Lane] = Ranking(lambda lane: lane.unspilled_bytes, told=_resident_known)
+        self.spilled: Ranking[Lane] = Ranking(lambda lane: lane.spilled_bytes)
+        """The pool's lanes, by their bytes in memory (``resident``) and on disk (``spilled``)."""
+        self.indexed: Ranking[Lane] = Ranking(lambda lane: lane.index_bytes)
+        """The pool's lanes, by the indexes of their spilled chunks. The index of small records is as large as they are.
+        """
+
+    def add_memory(self, size: int) -> None:
+        self.memory_bytes += size
+        if self.memory_bytes > self.memory_peak_bytes:
+            self.memory_peak_bytes = self.memory_bytes
+
+    def add_disk(self, size: int) -> None:
+        self.disk_bytes += size
+        if self.disk_bytes > self.disk_peak_bytes:
+            self.disk_peak_bytes = self.disk_bytes
+
+    def add_state(self, size: int) -> None:
+        self.state_bytes += size
+        assert self.state_bytes >= 0
+        self.add_memory(size)
+
+    def add_clients(self, size: int) -> None:
+        before = self.clients_counted_bytes
+        self.clients_bytes += size
+        assert self.clients_bytes >= 0
+        self.add_memory(self.clients_counted_bytes - before)
+
+    @property
+    def clients_counted_bytes(self) -> int:
+        return max(0, self.clients_bytes - self.clients_free_bytes)
+
+    @property
+    def clients_limit(self) -> int:
+        """The limit of all clients' memory besides records."""
+        return self.clients_free_bytes + int(self.memory_limit * CLIENTS_SHARE)
+
+    @property
+    def client_limit(self) -> int:
+        """The limit of one client's memory besides records."""
+        return int(self.clients_limit * self.client_share)
+
+    @property
+    def states_full(self) -> bool:
+        """Tells whether the states of this pool take up more memory than all states may."""
+        return self.state_bytes > (self.memory_limit - self.clients_counted_bytes) * STATES_SHARE
+
+    def close(self, lane: Lane) -> None:
+        """Notes that the lane is closed, or may be, with its present memory."""
+        self.open(lane)
+        self.closed[lane] = lane.memory_bytes
+        self.closed_bytes += lane.memory_bytes
+
+    def open(self, lane: Lane) -> None:
+        self.closed_bytes -= self.closed.pop(lane, 0)
+        assert self.closed_bytes >= 0
+
+    def to_spill_bytes(self) -> int:
+        """Returns how many more bytes should be spilled now; 0 below the high mark."""
+        unspilled = self.memory_bytes - self.spilling_bytes
+        if unspilled <= self.memory_limit * HIGH_WATER:
+            return 0
+        return unspilled - int(self.memory_limit * LOW_WATER)
+
+    @property
+    def strained(self) -> bool:
+        """Tells whether bytes have to leave memory or disk and no worker is at it yet. A hopeless pool is not strained:
+        the next tick is soon enough to try again."""
+        return not self.hopeless and (self.disk_full or self.to_spill_bytes() > 0)
+
+    @property
+    def tight(self) -> bool:
+        """Tells whether bytes have to leave memory and cannot."""
+        return self.hopeless and self.to_spill_bytes() > 0
+
+    def disk_broken(self, now: float) -> bool:
+        """Tells whether the pool has a disk and a write to it failed a moment ago."""
+        return self.disk_limit > 0 and now < self.disk_broken_until_s
+
+    def can_spill(self, now: float) -> bool:
+        return self.disk_limit > 0 and now >= self.disk_broken_until_s
+
+    def room_bytes(self, now: float) -> int:
+        """Returns how many bytes may still be spilled; less than 0 if none."""
+        return self.disk_limit - self.disk_bytes - self.spilling_bytes if self.can_spill(now) else -1
+
+    @property
+    def full(self) -> bool:
+        """Tells whether no publisher may publish into the pool."""
+        if self.memory_bytes <= self.memory_limit or not self.closed_bytes:
+            return self.memory_bytes > self.memory_limit
+        stays = self.closed_bytes + self.state_bytes + self.clients_counted_bytes
+        return self.memory_bytes > min(stays, self.memory_limit * STAYS_MAX) + self.memory_limit * RESERVE
+
+    @property
+    def crowded(self) -> bool:
+        """Tells whether publishers to lanes that have fallen behind have to wait."""
+        return self.memory_bytes > self.memory_limit * CROWDED and (self.full or not self.closed_bytes)
+
+    def full_for(self, lane: Lane) -> bool:
+        """Tells whether publishers to this lane have to wait."""
+        if self.full:
+            return True
+        behind = lane.spilled_bytes > 0 or lane.memory_bytes > self.memory_limit * BEHIND_SHARE
+        return behind and self.crowded
+
+    @property
+    def disk_full(self) -> bool:
+        return self.disk_bytes > self.disk_limit
+
+    def check(self, lanes: Collection[Lane]) -> None:
+        """Asserts that the counts add up. ``lanes`` are all lanes of the pool."""
+        counts = (self.clients_bytes, self.state_bytes, self.spilling_bytes, self.disk_bytes, self.closed_bytes)
+        assert min(counts) >= 0, "no count is negative"
+        memory = self.state_bytes + self.clients_counted_bytes + sum(lane.memory_bytes for lane in lanes)
+        assert self.memory_bytes == memory, f"{self.memory_bytes} bytes counted, {memory} there"
+        disk = sum(lane.spilled_bytes for lane in lanes)
+        assert self.disk_bytes == disk, f"{self.disk_bytes} bytes on disk counted, {disk} there"
+        assert self.spilling_bytes == sum(lane.spilling_bytes for lane in lanes)
+        assert self.closed_bytes == sum(self.closed.values())
+        assert self.memory_bytes <= self.memory_peak_bytes
+        assert self.disk_bytes <= self.disk_peak_bytes
+        for lane in lanes:
+            assert lane.pool is self
+            memory_known, disk_known = self.resident.known(lane), self.spilled.known(lane)
+            if memory_known is not None:
+                most = memory_known + KNOWN_WITHIN_BYTES if memory_known else 0
+                assert lane.unspilled_bytes <= most, "a lane holds more than its pool knows"
+            assert disk_known is None or lane.spilled_bytes <= disk_known, "a lane spilled more than its pool knows"

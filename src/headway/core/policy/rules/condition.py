@@ -1,0 +1,265 @@
+"""Conditions: comparisons of meters with thresholds, joined by all and any.
+
+How they are written (TOML, or any mapping)::
+
+    { lag_age = "1s" }                              a meter and its limit; exceeding it fires
+    { lag_records = ">= 10_000", lag_age = "5s" }   several keys in one mapping: ALL must hold
+    { any = [ { lag_bytes = "64MB" }, { lag_age = "10m" } ] }     at least one must hold
+    { all = [ ... ] }                               for nesting; the same as keys side by side
+    { lag_records = "> 2 x prefetch" }              a multiple of the client's own window
+    { lag_records = "prefetch + 50" }               50 more than the client's own window
+
+Rules:
+
+1. A value may start with ``>``, ``>=``, ``<`` or ``<=``. Without one it is a limit: ``>`` for every meter except
+   ``drain_rate``, which is a floor: ``<``.
+2. Units go by the meter: bytes, seconds, bytes per second, shares, or plain counts.
+3. A rate floor counts only while records wait *and* the consumer, not the supply, sets the pace
+   (:attr:`Sample.rate_judged`). Otherwise the rate counts as fast enough: ``<`` fails and ``>`` holds. A client that
+   stands still may have read a lump that nobody knows of yet, and counts as if it had (:attr:`Sample.drain_slack`).
+4. Where a plugged-in meter has no value (or failed to measure one), the comparison fails.
+5. ``2 x prefetch`` fails for a client without a window. ``prefetch + 50`` is 50 for such a client.
+6. ``holds(sample, ease=0.2)`` makes every threshold a fifth easier to reach. A rule steps back only when the condition
+   fails even so (hysteresis). Otherwise a value that wavers around its limit would cause one verdict after another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import msgspec
+
+from headway.core.base import ConfigError, format_count
+from headway.core.policy.meters import METERS, SHARE, Sample
+from headway.core.policy.rules.plugged_condition import CONDITIONS, condition_meter
+
+Op = Literal[">", ">=", "<", "<="]
+DEPTH_MAX = 8
+LEAVES_MAX = 64
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """``base + per_prefetch x the client's window``."""
+
+    base: float
+    per_prefetch: float = 0.0
+
+    def of(self, prefetch: int) -> float | None:
+        """Returns the number for a client with this window; None if it needs a window and there is none."""
+        if self.per_prefetch and not self.base and prefetch <= 0:
+            return None
+        return self.base + self.per_prefetch * max(0, prefetch)
+
+    def text(self, form: Callable[[float], str] = format_count) -> str:
+        if not self.per_prefetch:
+            return form(self.base)
+        multiple = "prefetch" if self.per_prefetch == 1 else f"{self.per_prefetch:g} x prefetch"
+        return f"{multiple} + {form(self.base)}" if self.base else multiple
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """The outcome of one comparison: the measured value, the threshold, and whether the comparison held."""
+
+    meter: str
+    value: float
+    op: str
+    threshold: float
+    held: bool = True
+
+    @property
+    def exceeds(self) -> bool:
+        """Tells whether the comparison held against the consumer: above a limit, or below the rate floor."""
+        return self.held and (self.op[0] == "<") == METERS[self.meter].floor
+
+
+class Comparison(msgspec.Struct, frozen=True, tag="compare"):
+    """A comparison of a meter with a threshold."""
+
+    meter: str
+    op: Op
+    amount: Amount
+
+    def threshold(self, prefetch: int, ease: float = 0.0) -> float | None:
+        """Returns the threshold for a client with this window; None: there is none."""
+        amount = self.amount
+        limit = amount.of(prefetch) if amount.per_prefetch else amount.base
+        if limit is None or not ease:
+            return limit
+        return limit * (1 - ease if self.op[0] == ">" else 1 + ease)
+
+    def holds(self, sample: Sample, ease: float = 0.0) -> bool:
+        limit = self.threshold(sample.prefetch, ease)
+        meter = METERS[self.meter]
+        value = meter.read(sample)
+        if limit is None or value is None:
+            return False
+        if meter.floor and not sample.rate_judged:
+            return self.op[0] == ">"
+        if meter.slack is not None:
+            value += meter.slack(sample)
+        if self.op == ">":
+            return value > limit
+        if self.op == ">=":
+            return value >= limit
+        return value < limit if self.op == "<" else value <= limit
+
+    def readings(self, sample: Sample, ease: float = 0.0) -> tuple[Reading, ...]:
+        limit = self.threshold(sample.prefetch, ease)
+        value = METERS[self.meter].read(sample)
+        if limit is None or value is None:
+            return ()
+        return (Reading(self.meter, value, self.op, limit, self.holds(sample, ease)),)
+
+    @property
+    def needs_lag(self) -> bool:
+        """Tells whether it can hold only while records wait, so no longer than they have waited."""
+        meter = METERS[self.meter]
+        return meter.needs_lag and (self.op[0] == "<") == meter.floor
+
+    @property
+    def own(self) -> bool:
+        """Tells whether it speaks against this consumer, not against others and not in its favour."""
+        meter = METERS[self.meter]
+        return meter.own and (self.op[0] == "<") == meter.floor
+
+    def leaves(self) -> tuple[Comparison, ...]:
+        return (self,)
+
+    def __str__(self) -> str:
+        if METERS[self.meter].condition:
+            return self.meter
+        return f"{self.meter} {self.op} {self.amount.text(METERS[self.meter].unit.format)}"
+
+
+class _Parts(msgspec.Struct, frozen=True):
+    parts: tuple[Comparison | AllOf | AnyOf, ...]
+
+    def readings(self, sample: Sample, ease: float = 0.0) -> tuple[Reading, ...]:
+        return tuple(reading for part in self.parts for reading in part.readings(sample, ease))
+
+    def leaves(self) -> tuple[Comparison, ...]:
+        return tuple(leaf for part in self.parts for leaf in part.leaves())
+
+
+class AllOf(_Parts, frozen=True, tag="all"):
+    """Every part holds."""
+
+    def holds(self, sample: Sample, ease: float = 0.0) -> bool:
+        return all(part.holds(sample, ease) for part in self.parts)
+
+    @property
+    def needs_lag(self) -> bool:
+        return any(part.needs_lag for part in self.parts)
+
+    @property
+    def own(self) -> bool:
+        return any(part.own for part in self.parts)
+
+    def __str__(self) -> str:
+        return " and ".join(f"({part})" if isinstance(part, AnyOf) else str(part) for part in self.parts)
+
+
+class AnyOf(_Parts, frozen=True, tag="any"):
+    """At least one part holds."""
+
+    def holds(self, sample: Sample, ease: float = 0.0) -> bool:
+        return any(part.holds(sample, ease) for part in self.parts)
+
+    @property
+    def needs_lag(self) -> bool:
+        return all(part.needs_lag for part in self.parts)
+
+    @property
+    def own(self) -> bool:
+        return all(part.own for part in self.parts)
+
+    def __str__(self) -> str:
+        return " or ".join(f"({part})" if isinstance(part, AllOf) else str(part) for part in self.parts)
+
+
+Condition = Comparison | AllOf | AnyOf
+
+_OPS: tuple[Op, ...] = (">=", "<=", ">", "<")
+_TIMES_PREFETCH = re.compile(r"(?:(\d+(?:\.\d+)?)\s*(?:x|\*|×)\s*)?prefetch(?:\s*\+\s*(.+))?")
+
+
+def parse_condition(mapping: object, where: str = "when") -> Condition:
+    """Returns the condition that a mapping describes. ``where`` names its place, for errors."""
+    condition = _parse(mapping, where, 0)
+    if len(condition.leaves()) > LEAVES_MAX:
+        raise ConfigError(f"{where}: more than {LEAVES_MAX} comparisons")
+    return condition
+
+
+def parse_amount(value: object, parse: Callable[[object], float], relative: bool) -> Amount:
+    """Returns an amount in the unit that ``parse`` reads. If ``relative``, ``2 x prefetch`` and ``prefetch + 50`` are
+    amounts, too."""
+    if isinstance(value, str) and "prefetch" in value:
+        match = _TIMES_PREFETCH.fullmatch(value.strip())
+        if not relative:
+            raise ConfigError(f'"{value}": only counts of records can be relative to prefetch')
+        if match is None:
+            raise ConfigError(f'"{value}" is not understood: write "2 x prefetch" or "prefetch + 50"')
+        multiple = float(match[1]) if match[1] else 1.0
+        if multiple == 0:
+            raise ConfigError(f'"{value}": a multiple of prefetch has to be more than 0')
+        return Amount(parse(match[2]) if match[2] else 0.0, multiple)
+    return Amount(parse(value))
+
+
+def _parse(mapping: object, where: str, depth: int) -> Condition:
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f'{where}: a condition is a table such as {{ lag_age = "30s" }}, not {_kind(mapping)}')
+    if not mapping:
+        raise ConfigError(f"{where}: the condition is empty; it would always hold")
+    if depth > DEPTH_MAX:
+        raise ConfigError(f"{where}: conditions nested more than {DEPTH_MAX} deep")
+    parts: list[Condition] = []
+    for key, value in mapping.items():
+        if key in ("all", "any"):
+            parts.append(_parse_list(key, value, f"{where}.{key}", depth))
+        else:
+            parts.append(_parse_comparison(key, value, f"{where}.{key}"))
+    return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+
+
+def _parse_list(key: str, value: object, where: str, depth: int) -> Condition:
+    if not isinstance(value, list | tuple) or not value:
+        example = '[ { lag_bytes = "64MB" }, { lag_age = "10m" } ]'
+        raise ConfigError(f"{where}: expected a list of conditions such as {example}")
+    parts = tuple(_parse(entry, f"{where}[{number}]", depth + 1) for number, entry in enumerate(value, 1))
+    if len(parts) == 1:
+        return parts[0]
+    return AllOf(parts) if key == "all" else AnyOf(parts)
+
+
+def _parse_comparison(meter: str, value: object, where: str) -> Comparison:
+    if not METERS.knows(meter) and CONDITIONS.knows(meter):
+        return Comparison(condition_meter(meter, value, where), ">", Amount(0.0))
+    info = METERS.find(meter, CONDITIONS.known)
+    op: Op = "<" if info.floor else ">"
+    amount: object = value
+    if isinstance(value, str):
+        sign = next((sign for sign in _OPS if value.strip().startswith(sign)), None)
+        op = sign or op
+        amount = value.strip().removeprefix(sign or "").strip()
+        if str(amount)[:1] in ("=", "!", ">", "<"):
+            raise ConfigError(f'{where}: "{value}": a comparison is one of >, >=, <, <=')
+    try:
+        parsed = parse_amount(amount, info.unit.parse, relative=meter == "lag_records")
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if op == "<" and parsed == Amount(0.0):
+        raise ConfigError(f"{where}: nothing is less than 0; this can never hold")
+    if op == ">" and info.unit is SHARE and parsed.base >= 1:
+        raise ConfigError(f'{where}: a share is never more than 100%; write ">= 100%"')
+    if op == ">=" and parsed == Amount(0.0):
+        raise ConfigError(f'{where}: ">= 0" always holds; write "> 0"')
+    return Comparison(meter, op, parsed)
+
+
+def _kind(value: object) -> str:
+    names: dict[type, str] = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list"}
+    return names.get(type(value), "that")

@@ -1,0 +1,138 @@
+"""Rules: when a condition holds for so long, or so often, then do something.
+
+A rule as it is written::
+
+    when = { drain_rate = "<5000B/s" }    the condition (see condition.py)
+    for = "500ms"                         it must hold for so long without a break
+    retries = 3                           ... or be found true in 3 tests spread evenly over that time
+    times = 30                            fire only the 30th separate time
+    within = "1h"                         ... counting only times that began within the last hour
+    until = { lag_records = "< 10" }      when to step back; default: when ``when``, eased by a fifth, no longer holds
+    then = "disconnect"                   the action, or with options:
+    then = { action = "discard", which = "oldest", keep_records = 50 }
+    enforce = false                       a dry run: everything happens but the action
+    keyed = true                          only for transient subscriptions to topics of a [[topic]], which have a key
+    name = "too slow for too long"        shown beside the number
+
+A rule that makes no sense is refused when the config is read: one that would act on a consumer for what others do, a
+discard that does not say how much to keep, or an ``until`` that holds already when the rule fires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headway.core.base import ConfigError, parse_count, parse_duration, unknown
+from headway.core.policy.meters import METERS
+from headway.core.policy.rules.action import COUNTED, Action, ActionKind, parse_action
+from headway.core.policy.rules.condition import Comparison, Condition, parse_condition
+from headway.core.policy.rules.table import read, read_flag, read_text
+
+TIMES_MAX = 1000
+RETRIES_MAX = 1000
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One rule; see the top of this file. ``for_s`` is ``for``, which is a keyword of Python."""
+
+    when: Condition
+    then: Action
+    for_s: float = 0.0
+    times: int = 1
+    within_s: float = 0.0
+    """Seconds; 0: times count however long ago they began."""
+    retries: int = 0
+    until: Condition | None = None
+    enforce: bool = True
+    name: str = ""
+    keyed: bool = False
+    """The rule is only for subscriptions of which the latest record per key is kept anyway."""
+
+
+_RULE_KEYS = ["when", "for", "times", "within", "retries", "until", "then", "enforce", "keyed", "name"]
+
+
+def parse_rule(mapping: object) -> Rule:
+    """Returns the rule of a table. Errors name the key; ``parse_policy`` adds the policy and the rule's number."""
+    if not isinstance(mapping, Mapping):
+        raise ConfigError('a rule is a table with "when" and "then"')
+    for key in mapping:
+        if key not in _RULE_KEYS:
+            raise unknown("key", key, _RULE_KEYS)
+    for key in ("when", "then"):
+        if key not in mapping:
+            raise ConfigError(f"{key!r} is missing")
+    when = parse_condition(mapping["when"], "when")
+    until = parse_condition(mapping["until"], "until") if "until" in mapping else None
+    rule = Rule(
+        when=when,
+        then=_with_default_keep(parse_action(mapping["then"]), when),
+        for_s=read(mapping, "for", parse_duration, 0.0),
+        times=read(mapping, "times", parse_count, 1),
+        within_s=read(mapping, "within", parse_duration, 0.0),
+        retries=read(mapping, "retries", parse_count, 0),
+        until=until,
+        enforce=read_flag(mapping, "enforce", True),
+        name=read_text(mapping, "name"),
+        keyed=read_flag(mapping, "keyed", False),
+    )
+    _check(rule)
+    return rule
+
+
+def _with_default_keep(action: Action, when: Condition) -> Action:
+    """Returns the action. A discard that does not say how much to keep, keeps what its condition allows to wait."""
+    if action.which not in COUNTED or action.keep_records is not None or action.keep_bytes is not None:
+        return action
+    limits = {leaf.meter: leaf for leaf in when.leaves() if leaf.op[0] == ">"}
+    records, size = limits.get("lag_records"), limits.get("lag_bytes")
+    if records is None and size is None:
+        raise ConfigError(
+            f'then: discard which = "{action.which}" needs keep_records or keep_bytes: how much may wait '
+            "(or a limit on lag_records or lag_bytes in when, which is taken then)"
+        )
+    return msgspec.structs.replace(
+        action,
+        keep_records=records.amount if records is not None else None,
+        keep_bytes=int(size.amount.base) if size is not None else None,
+    )
+
+
+def _check(rule: Rule) -> None:
+    """Refuses values that are valid by themselves but not together. Raises ConfigError."""
+    if not 1 <= rule.times <= TIMES_MAX:
+        raise ConfigError(f"times: from 1 to {TIMES_MAX:,}, not {rule.times}")
+    if rule.within_s and rule.times == 1:
+        raise ConfigError("within: says how old the counted times may be, so it needs times = 2 or more")
+    if rule.retries > RETRIES_MAX:
+        raise ConfigError(f"retries: at most {RETRIES_MAX:,}, not {rule.retries}")
+    if rule.retries and not rule.for_s:
+        raise ConfigError('retries: the tests are spread over "for", which is missing')
+    if rule.within_s and rule.within_s < rule.for_s * rule.times:
+        raise ConfigError("within: is too short for so many times of that length; the rule could never fire")
+    if rule.then.kind is not ActionKind.BLOCK_PUBLISHERS and not rule.when.own:
+        raise ConfigError(
+            f"when: {rule.when} holds nothing against the consumer itself, so it could hit a healthy one; "
+            "add a limit of its own, such as lag_age or blocked_time"
+        )
+    if rule.until is not None:
+        if rule.then.kind.ends_subscription and rule.times == 1:
+            raise ConfigError(f"until: there is no stepping back from {rule.then.kind}")
+        _check_until(rule.when, rule.until)
+
+
+def _check_until(when: Condition, until: Condition) -> None:
+    """Refuses an ``until`` that compares the meter of ``when`` and can hold while the rule fires."""
+    if not isinstance(when, Comparison) or not isinstance(until, Comparison) or when.meter != until.meter:
+        return
+    form = METERS[when.meter].unit.format
+    if when.op[0] == until.op[0]:
+        raise ConfigError(f"until: {until} points the same way as when: {when}; to step back write the other way round")
+    if when.amount.per_prefetch != until.amount.per_prefetch:
+        return
+    beyond = until.amount.base > when.amount.base if when.op[0] == ">" else until.amount.base < when.amount.base
+    if beyond:
+        side = "at most" if when.op[0] == ">" else "at least"
+        raise ConfigError(f"until: {until} overlaps when: {when}; its limit should be {side} {when.amount.text(form)}")

@@ -1,0 +1,292 @@
+"""The backlog of a queue: the records that it still has to hand out. It reads them from lanes, like any consumer.
+
+Its lane reads (lane_reads.py) are a list of cursors, which are read one after the other.
+
+A *requeued* record (requeued.py) is out of its lane's order: a member gave it back, or the queue hands out by priority.
+A *standing* record (standing.py) was passed, because a member with a selector looked for others. Both hold their
+chunks, like unacknowledged ones, and are handed out before fresh ones from the lane; of the two, what is at an earlier
+position comes first. To be handed out as the next one, a standing record becomes a requeued one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import merge
+from itertools import islice
+
+from headway.core.delivery import record_at
+from headway.core.log import Chunk
+from headway.core.queue.backlog.lane_reads import LaneReads
+from headway.core.queue.backlog.port import QueuePort
+from headway.core.queue.places import Key, QueueCursor, Requeued, RequeuedRecord, Standing, StandingRecord
+from headway.core.routing import Registry
+
+
+class Backlog:
+    def __init__(self, queue: QueuePort, registry: Registry) -> None:
+        self.reads = LaneReads(queue, registry)
+        self.cursors, self.draining = self.reads.cursors, self.reads.draining
+        """Those of the reads, to look at."""
+        self.handed_records = 0
+        self.handed_bytes = 0
+        """Records and bytes that left the backlog since the queue began: handed to a member or dropped. A requeued
+        record counts each time."""
+        self._returned_records = 0
+        """How often members gave records back."""
+        self._queue = queue
+        self.requeued = Requeued()
+        self.standing = Standing(self.cursors, self.draining)
+        self.on_put: Callable[[RequeuedRecord, bool], None] | None = None
+        """Is told of each requeued record, and whether it was with a member; None: nobody looks for such records."""
+        self.on_gone: Callable[[Key], None] | None = None
+        """Is told of each record out of order that waits no more."""
+
+    @property
+    def cursor(self) -> QueueCursor:
+        """The cursor that is read now."""
+        return self.cursors[0]
+
+    @property
+    def reading(self) -> QueueCursor:
+        """The cursor that reads what comes next, after what waits for the others."""
+        return self.cursors[-1]
+
+    def close(self) -> None:
+        """Drops all records and cursors, because the queue has ended."""
+        self.requeued.clear()
+        self.standing.clear()
+        self.reads.close()
+        del self._queue
+
+    @property
+    def sorts(self) -> bool:
+        """Tells whether all records are sorted by their priorities, and so requeued, before they are handed out."""
+        return self._queue.terms.priorities > 0
+
+    # -- lag --------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_more(self) -> bool:
+        cursor = self.cursors[0]
+        return cursor.position != cursor.end_position or len(self.cursors) > 1 or self.has_some_apart
+
+    @property
+    def has_some(self) -> bool:
+        """Tells whether a record can be handed out now. A record that a source has not found yet cannot."""
+        return self.cursors[0].position != self.cursors[0].end_position or self.has_some_apart
+
+    @property
+    def has_some_apart(self) -> bool:
+        """Tells whether records wait one by one: requeued or standing ones. Moves none, as ``next_requeued`` does."""
+        return bool(self.requeued.by_key or self.standing.records)
+
+    @property
+    def lag_records(self) -> int:
+        return len(self.requeued.by_key) + self.standing.records + sum(
+            cursor.end_number - cursor.number for cursor in self.cursors
+            if cursor.attached and cursor.position != cursor.end_position
+        )  # fmt: skip
+
+    @property
+    def lag_bytes(self) -> int:
+        unread = sum(cursor.end_position - cursor.position for cursor in self.cursors)
+        return self.requeued.size + self.standing.size + unread
+
+    @property
+    def body_bytes(self) -> int:
+        """An estimate of the body bytes of the waiting records. It takes each record to have as many bytes before its
+        body as the next one."""
+        head = self.head()
+        if head is None:
+            return 0
+        chunk, index = head
+        try:
+            body = len(record_at(self.cursor.lane.dialect, chunk, index).payload)
+        except OSError:
+            return self.lag_bytes
+        front = chunk.ends[index] - chunk.record_start(index) - body
+        return self.lag_bytes - self.lag_records * front
+
+    @property
+    def unacknowledged(self) -> int:
+        """The number of records that members have and may give back."""
+        cursors = [*self.cursors, *self.draining]
+        return sum(len(one.unacknowledged) + len(one.taken) for one in cursors) - len(self.requeued)
+
+    def oldest_time(self) -> float | None:
+        """Returns the time when the next record was published; None if no record waits."""
+        times = []
+        if (top := self.requeued.top) is not None:
+            times.append(top.chunk.time_of(top.at))
+        if (first := self.standing.next()) is not None:
+            times.append(first.row.chunk.time_of(first.at))
+        if times:
+            return min(times)
+        return next((time for s in self.cursors if (time := s.oldest_time()) is not None), None)
+
+    @property
+    def head_is_held(self) -> bool:
+        """Tells whether the next record was promised to its publisher, and so must not be dropped."""
+        head = self.head()
+        return head is not None and head[0].held_from(head[1]) == head[1]
+
+    def wants(self, chunk: Chunk) -> bool:
+        """Tells whether records of the chunk are still to be handed out."""
+        waits = any(s.chunk is chunk and s.position != s.end_position for s in self.cursors)
+        return waits or chunk in self.requeued.chunks or self.standing.wants(chunk)
+
+    def oldest_wanted(self, chunk: Chunk) -> Chunk:
+        """Returns the first chunk with waiting records, in the oldest lane that has one; else this chunk."""
+        firsts = (cursor.lane.first for cursor in [*self.draining, *self.cursors])
+        return next((first for first in firsts if self.wants(first)), chunk)
+
+    # -- the next record --------------------------------------------------------------------------------------------
+
+    @property
+    def next_requeued(self) -> RequeuedRecord | None:
+        """The requeued record that is handed out next. A standing one that comes before it is requeued."""
+        if not self.standing.records and not self.requeued.by_key:
+            return None
+        if self.standing.records and (first := self.standing.next()) is not None:
+            top = self.requeued.top
+            if top is None or first.key < top.key:
+                self.put(self.standing.take(first))
+        return self.requeued.top
+
+    def has_fresh(self) -> bool:
+        """Returns whether the lane has records that were never handed out."""
+        self.reads.step()
+        return self.cursor.position != self.cursor.end_position
+
+    def fresh(self) -> tuple[QueueCursor, Chunk, int]:
+        """Returns the next fresh record of the lane, which there must be: its cursor, its chunk and its index there."""
+        cursor = self.cursor
+        cursor.step()
+        chunk = cursor.chunk
+        assert chunk is not None
+        return cursor, chunk, chunk.index_at(cursor.position)
+
+    def head(self) -> tuple[Chunk, int] | None:
+        """Returns the next record to be handed out: its chunk and its index there."""
+        if (top := self.next_requeued) is not None:
+            return top.chunk, top.at
+        return self.fresh()[1:] if self.has_fresh() else None
+
+    def waiting(self, most: int) -> Iterator[tuple[Chunk, int, int]]:
+        """Yields the records that wait, in the order in which they are handed out, ``most`` at most: chunk, index
+        there, and how often it came back. Nothing may be handed out meanwhile."""
+        for one in islice(merge(sorted(self.requeued), self.standing.walk()), most):
+            yield one.chunk, one.at, one.returns
+            most -= 1
+        for cursor in self.cursors:
+            if most <= 0 or cursor.position == cursor.end_position:
+                continue
+            cursor.step()
+            chunk, number = cursor.chunk, cursor.number
+            while chunk is not None and most > 0 and number < cursor.end_number:
+                first, last = number - chunk.first_number, min(len(chunk), cursor.end_number - chunk.first_number)
+                for index in range(first, min(last, first + most)):
+                    yield chunk, index, 0
+                most -= last - first
+                number = chunk.first_number + len(chunk)
+                chunk = chunk.next
+
+    def requeue(self, cursor: QueueCursor, chunk: Chunk, index: int, *, returns: int, late: bool = False) -> None:
+        """Puts a record that was handed out back at its place."""
+        self._returned_records += 1
+        self.put(self._out_of_order(cursor, chunk, index)._replace(returns=returns, late=late), again=True)
+
+    def _out_of_order(self, cursor: QueueCursor, chunk: Chunk, index: int) -> RequeuedRecord:
+        rank = self._rank(chunk, index) if self.sorts else 0
+        return RequeuedRecord(rank, cursor.order, chunk.first_number + index, cursor, chunk, index, 0)
+
+    def put(self, record: RequeuedRecord, *, again: bool = False) -> None:
+        """Requeues a record. ``again``: it was with a member."""
+        self.requeued.put(record)
+        if self.on_put is not None:
+            self.on_put(record, again)
+
+    def pop(self) -> RequeuedRecord:
+        return self.requeued.pop()
+
+    def find(self, order: int, number: int) -> RequeuedRecord | StandingRecord | None:
+        """Returns the record at this place if it was passed or requeued, and still waits."""
+        return self.requeued.by_key.get((order, number)) or self.standing.find(order, number)
+
+    def take(self, found: RequeuedRecord | StandingRecord) -> RequeuedRecord:
+        """Takes out what was found. It is the caller's to hand out, to drop or to requeue."""
+        if isinstance(found, StandingRecord):
+            return self.standing.take(found)
+        self.requeued.take(found.key)
+        return found
+
+    def leave_standing(self, most: int) -> None:
+        """Lets the cursor pass some fresh records, of which there must be one."""
+        cursor, chunk, first = self.fresh()
+        last = min(first + most, len(chunk), cursor.end_number - chunk.first_number)
+        self.standing.leave(cursor, chunk, first, last)
+        cursor.advance(chunk.ends[last - 1] - chunk.record_start(first))
+        self.reads.step()
+
+    def restored(self, cursor: QueueCursor, chunk: Chunk, index: int) -> None:
+        """Takes in a record that a member may have had when the previous process ended."""
+        if self.sorts:
+            cursor.sent(chunk.first_number + index, chunk)
+            self.requeue(cursor, chunk, index, returns=1)
+        else:
+            self._returned_records += 1
+            self.standing.leave(cursor, chunk, index, index + 1, came_back=True)
+
+    def take_requeued(self) -> tuple[list[Chunk], list[RequeuedRecord]]:
+        """Removes all requeued records, and counts them as dropped. Returns their chunks and them; the caller frees
+        them."""
+        chunks, taken = list(self.requeued.chunks), sorted(self.requeued)
+        self.handed(len(taken), self.requeued.size)
+        self.requeued.clear()
+        return chunks, taken
+
+    def withdraw(self, cursor: QueueCursor, number: int) -> None:
+        """Drops a requeued record that was settled after it timed out, if it was not handed out again."""
+        record = self.requeued.by_key.get((cursor.order, number))
+        if record is not None and record.late:
+            self.requeued.take(record.key)
+            self.handed(1, record.size, record.key)
+            self.free(record.cursor, record.number)
+
+    def sort_in(self) -> None:
+        """Moves the next fresh record to the heap, which orders by priority."""
+        cursor, chunk, index = self.fresh()
+        cursor.sent(chunk.first_number + index, chunk)
+        self.put(self._out_of_order(cursor, chunk, index))
+        cursor.advance(chunk.ends[index] - chunk.record_start(index))
+
+    def _rank(self, chunk: Chunk, index: int) -> int:
+        try:
+            record = record_at(self.cursor.lane.dialect, chunk, index)
+        except OSError:
+            return 0
+        priority = record.properties.user_value("priority")
+        return -min(self._queue.terms.priorities, int(priority) if priority and priority.isdecimal() else 0)
+
+    def free(self, cursor: QueueCursor, number: int) -> None:
+        """Notes that a record that was requeued or in flight is settled or dropped."""
+        cursor.acknowledge(number)
+        self.reads.settled(cursor)
+
+    def handed(self, records: int, size: int, key: Key | None = None) -> None:
+        """Counts records that left the backlog, to a member or dropped. ``key``: of one out of order."""
+        self.handed_records += records
+        self.handed_bytes += size
+        if key is not None and self.on_gone is not None:
+            self.on_gone(key)
+
+    # -- invariants -------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Asserts the invariants of a queue that has not ended. It visits all requeued and unacknowledged records."""
+        passed, out = self.reads.passed_records, self.handed_records - self._returned_records
+        out += len(self.requeued) + self.standing.records
+        assert out == passed, f"{passed} records passed, {out} handed out, dropped or requeued: some lost or doubled"
+        self.reads.check()
+        self.requeued.check()
+        self.standing.check()

@@ -1,0 +1,237 @@
+"""Message groups of a queue: all messages of a group go to one consumer, while it lives, in the order of the queue.
+
+- A group belongs to the consumer that is given a message of it first. It belongs to nobody again when that consumer
+  leaves, or when a message that closes the group is given to it.
+- A message that is found when its group belongs to a consumer is *reserved* for that owner, whichever picker found it.
+  So is what was found before, when the group gets an owner. One that the owner's selector does not want waits until the
+  owner leaves, as in ActiveMQ; where memory is short it gives way, as what nobody selects.
+- ``RESERVED_MAX`` messages are reserved in a queue, and always ``RESERVED_EACH`` for each owner. Further ones are
+  *passed over*: they stand where they are, and nobody knows them. When an owner has taken what was reserved for it,
+  pickers look again from the first one that was passed over for it. When it leaves, or a group of it is closed, they go
+  back to there. So a slow owner holds up only its own groups. Requeued messages, which take up as much by themselves,
+  are not passed over.
+- A queue knows ``GROUPS_MAX`` groups. Further ones are known by a number from 0 to ``BUCKETS - 1``, by their names: so
+  some of them have one owner, and no message closes them, because it would close the others too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from zlib import crc32
+
+from headway.core.consumer import Subscription
+from headway.core.queue.picking.reserved import NOTHING_RESERVED, GroupName, Reserved
+from headway.core.queue.places import FoundRecord, Key
+
+GROUPS_MAX = 10_000
+BUCKETS = 256
+RESERVED_MAX = 2_000
+
+WantedBy = Callable[[Subscription, FoundRecord], bool]
+"""Tells whether a member's selector wants a record."""
+
+
+class Groups:
+    """The groups of a queue: the owner of each, and what is reserved for the owners."""
+
+    def __init__(self, wanted_by: WantedBy) -> None:
+        self._wanted_by = wanted_by
+        self._owners: dict[GroupName, Subscription] = {}
+        self._of: dict[Subscription, set[GroupName]] = {}
+        self._free: dict[str, dict[Key, FoundRecord]] = {}
+        """The records that were found of groups without an owner."""
+        self.reserved: dict[Subscription, Reserved] = {}
+        """For each owner, if something is reserved for it or was passed over."""
+        self.to_ask: dict[Subscription, None] = {}
+        """The owners for which something is reserved and that may have room. Others may be among them."""
+        self.passed = 0
+        """The number of groups of which messages were passed over."""
+        self._count = 0
+
+    def owner(self, group: str) -> Subscription | None:
+        return self._owners.get(group) or self._owners.get(_bucket(group))
+
+    def give(self, group: str, member: Subscription) -> None:
+        """Gives a group without an owner to a member, and what was found of it."""
+        name: GroupName = group if len(self._owners) < GROUPS_MAX else _bucket(group)
+        self._owners[name] = member
+        self._of.setdefault(member, set()).add(name)
+        names = [group] if name == group else [one for one in self._free if self.owner(one) is member]
+        for one in names:
+            for record in self._free.pop(one, {}).values():
+                for finder in record.finders:
+                    finder.free.remove(record)
+                self._reserve(record, member, wanted=self._wanted_by(member, record))
+
+    def close(self, group: str) -> Key | None:
+        """Ends a group. Returns the place from which on pickers are to look again; None: they need not."""
+        owner = self._owners.pop(group, None)
+        if owner is None:
+            return None
+        self._of[owner].discard(group)
+        mine = self.reserved.get(owner)
+        if mine is None:
+            return None
+        self._free_again(mine.by_group.pop(group, {}).values(), mine)
+        last, left_out = mine.passed.pop(group, None), mine.left_out.pop(group, None)
+        self.passed -= (last is not None) + (left_out is not None)
+        more = mine.again_from is not None and last is not None and last >= mine.again_from
+        self._forget_if_empty(owner, mine)
+        return _first(mine.again_from if more else None, left_out)
+
+    def leave(self, member: Subscription) -> Key | None:
+        """Takes all groups from a member that leaves, and what was reserved for it. Returns as ``close`` does."""
+        for name in self._of.pop(member, ()):
+            del self._owners[name]
+        mine = self.reserved.pop(member, None)
+        self.to_ask.pop(member, None)
+        if mine is None:
+            return None
+        for records in mine.by_group.values():
+            self._free_again(records.values(), mine)
+        self.passed -= len(mine.passed) + len(mine.left_out)
+        return _first(mine.again_from, *mine.left_out.values())
+
+    def leave_all(self) -> Key | None:
+        """Takes all groups from all members. Returns as ``close`` does."""
+        return _first(*[self.leave(member) for member in list(self._of)])
+
+    def clear(self) -> None:
+        for table in (self._owners, self._of, self._free, self.reserved, self.to_ask):
+            table.clear()
+        self._count = self.passed = 0
+
+    def _free_again(self, records: Iterable[FoundRecord], mine: Reserved) -> None:
+        for record in records:
+            self._count -= 1
+            mine.wanted.remove(record)
+            record.owner = None
+            assert record.group is not None
+            if (owner := self.owner(record.group)) is not None:  # the number of the group has one
+                self._reserve(record, owner, wanted=self._wanted_by(owner, record))
+                continue
+            for finder in record.finders:
+                finder.free.put(record)
+            self._note_free(record)
+
+    # -- what was found ---------------------------------------------------------------------------------------------
+
+    def found(self, record: FoundRecord, *, wanted: bool) -> None:
+        """Takes in a record of a group that was found. ``wanted``: its group's owner, if there is one, wants it."""
+        assert record.group is not None
+        owner = self.owner(record.group)
+        if owner is None:
+            self._note_free(record)
+        else:
+            self._reserve(record, owner, wanted=wanted)
+
+    def passes_over(self, owner: Subscription, group: str, key: Key, *, wanted: bool) -> bool:
+        """Tells whether a record that stands at this place is passed over, because enough is reserved, or because one
+        that comes before it was."""
+        mine = self.of(owner)
+        has_room = self._count < RESERVED_MAX or (wanted and mine.has_few)
+        if has_room and not (wanted and mine.again_from is not None and key >= mine.again_from):
+            return False
+        mine = self.reserved.setdefault(owner, Reserved())
+        if wanted:
+            self._note_passed(mine, group, key)
+            mine.again_from = _first(key, mine.again_from)
+            self.to_ask[owner] = None
+        else:
+            name = self._name(group)
+            self.passed += name not in mine.left_out
+            mine.left_out[name] = min(mine.left_out.get(name, key), key)
+        return True
+
+    def pass_over(self, record: FoundRecord) -> None:
+        """Passes over what was reserved, and stands after what is passed over now."""
+        assert record.group is not None
+        assert record.owner is not None
+        self._note_passed(self.reserved[record.owner], record.group, record.key)
+        self.gone(record)
+
+    def _note_passed(self, mine: Reserved, group: str, key: Key) -> None:
+        name = self._name(group)
+        self.passed += name not in mine.passed
+        mine.passed[name] = max(mine.passed.get(name, key), key)
+
+    def _name(self, group: str) -> GroupName:
+        """Returns the name by which a group that has an owner is known."""
+        return group if group in self._owners else _bucket(group)
+
+    def _note_free(self, record: FoundRecord) -> None:
+        assert record.group is not None
+        self._free.setdefault(record.group, {})[record.key] = record
+
+    def _reserve(self, record: FoundRecord, owner: Subscription, *, wanted: bool) -> None:
+        assert record.group is not None
+        mine = self.reserved.setdefault(owner, Reserved())
+        mine.by_group.setdefault(record.group, {})[record.key] = record
+        record.owner, record.wanted = owner, wanted
+        self._count += 1
+        if wanted:
+            mine.wanted.put(record)
+            self.to_ask[owner] = None
+
+    def gone(self, record: FoundRecord) -> None:
+        """Notes that a record of a group waits no more."""
+        assert record.group is not None
+        owner = record.owner
+        mine = None if owner is None else self.reserved[owner]
+        table = self._free if mine is None else mine.by_group
+        del table[record.group][record.key]
+        if not table[record.group]:
+            del table[record.group]
+        if mine is not None and owner is not None:
+            mine.wanted.remove(record)
+            self._count -= 1
+            self._forget_if_empty(owner, mine)
+
+    def _forget_if_empty(self, owner: Subscription, mine: Reserved) -> None:
+        if not mine.by_group and mine.again_from is None and not mine.left_out:
+            del self.reserved[owner]
+
+    # -- what an owner is to get ------------------------------------------------------------------------------------
+
+    def of(self, owner: Subscription) -> Reserved:
+        return self.reserved.get(owner) or NOTHING_RESERVED
+
+    def waits_for(self, owner: Subscription) -> bool:
+        """Tells whether something waits, or may wait, for an owner."""
+        mine = self.of(owner)
+        return bool(mine.wanted) or mine.again_from is not None
+
+    def looked_again(self, owner: Subscription, upto: Key | None) -> None:
+        """Notes how far it was looked again for an owner; None: to the end."""
+        mine = self.reserved[owner]
+        mine.again_from = upto
+        if upto is None:
+            self.passed -= len(mine.passed)
+            mine.passed.clear()
+            self._forget_if_empty(owner, mine)
+
+    def __iter__(self) -> Iterator[FoundRecord]:
+        """Yields all that is reserved."""
+        for mine in self.reserved.values():
+            for records in mine.by_group.values():
+                yield from records.values()
+
+    def check(self) -> None:
+        """Asserts the invariants. It visits all that was found."""
+        assert self._count == sum(1 for _ in self)
+        assert self.passed == sum(len(mine.passed) + len(mine.left_out) for mine in self.reserved.values())
+        for owner, mine in self.reserved.items():
+            mine.wanted.check()
+            records = [record for some in mine.by_group.values() for record in some.values()]
+            assert all(record.owner is owner for record in records)
+            assert set(mine.wanted) == {record for record in records if record.wanted}
+            assert all(self.owner(group) is owner for group in mine.by_group)
+        assert all(self.owner(group) is None for group in self._free)
+
+
+def _first(*keys: Key | None) -> Key | None:
+    return min((key for key in keys if key is not None), default=None)
+
+
+def _bucket(group: str) -> int:
+    return crc32(group.encode()) % BUCKETS

@@ -1,0 +1,333 @@
+"""Picking hands out the records of a queue to members with selectors: each gets the records that match, in the order of
+the queue, and what matches nobody holds up nobody.
+
+Theory of operation. Members with equal selectors share a *picker*: how far it has looked, and what it found. A picker
+looks at the records of the queue in their order, once each, and notes the places of those that match. When it comes to
+the end of what was passed, it has the queue's cursor pass some more, which stand from then on (standing.py). A picker
+of members that came later begins with the first one that stands. Members without a selector take the next record.
+
+- What was found is known once for the queue (finds.py), and forgotten by all pickers when it waits no more.
+- A requeued record is looked at again by each picker, before all others: it may be before the place where they are. No
+  member gets a record before its picker has looked at all that comes before that.
+- In a queue with message groups (groups.py) each record is for one member, so all pickers look, also that of members
+  without a selector. What any picker finds of a group is reserved for the group's owner.
+- A picker looks only while a member of it has room, and until it has found ``FOUND_ENOUGH`` for each of them. All
+  queues together look at a limited number of records in a turn (``Registry.returning``); the others go on in the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+from headway.core.base import Reason, Refused
+from headway.core.consumer import QueueMember, Subscription, Waiting
+from headway.core.delivery import has_room
+from headway.core.log import Chunk
+from headway.core.queue.backlog import Backlog
+from headway.core.queue.picking.finds import Finds
+from headway.core.queue.picking.groups import Groups
+from headway.core.queue.picking.picker import Offer, Picker
+from headway.core.queue.picking.share import Share
+from headway.core.queue.places import Key, RequeuedRecord, StandingRecord, place_in_chunk
+from headway.core.routing import Overdue
+from headway.core.selector import BadSelector, Selector, compile_selector
+
+SELECTORS_MAX = 64
+"""The number of distinct selectors of one queue."""
+RESERVED_FOR = 256
+"""So many members for which something is reserved come first."""
+ASKED_MAX = 1024
+"""So many members are asked whether they have room for what is reserved."""
+
+
+class Picking:
+    """The pickers of a queue; none while no member has a selector."""
+
+    def __init__(self, backlog: Backlog) -> None:
+        self._backlog = backlog
+        self.pickers: dict[Selector | None, Picker] = {}
+        """In the order of their turns."""
+        self._of: dict[Subscription, Picker] = {}
+        self.groups: Groups | None = None
+        """None: no message of a group has come."""
+        self._finds = Finds(backlog, self._of)
+
+    def __bool__(self) -> bool:
+        return bool(self.pickers)
+
+    def admit(self, condition: str | None) -> None:
+        """Raises :class:`Refused` if the condition is none, or the queue has no room for another one."""
+        if condition is None:
+            return
+        try:
+            selector = compile_selector(condition)
+        except BadSelector as error:
+            raise Refused(Reason.PROTOCOL_ERROR, str(error)) from None
+        if selector not in self.pickers and len(self.pickers) > SELECTORS_MAX:
+            text = f"the consumers of the queue have {SELECTORS_MAX} distinct selectors already, and may have no more"
+            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
+
+    def join(self, member: Subscription, others: Mapping[Subscription, None]) -> Waiting | None:
+        """Takes a new member in. Returns what waits for it; None: all that waits. ``others``: those that came before.
+        """
+        condition = member.request.options.selector
+        if condition is None and not self.pickers:
+            return None
+        if not self.pickers:
+            self._begin(others)
+        selector = None if condition is None else compile_selector(condition)
+        if selector not in self.pickers:
+            self.pickers[selector] = self._picker(selector)
+        picker = self._of[member] = self.pickers[selector]
+        picker.ring[member] = None
+        picker.members += 1
+        if self.groups is not None:
+            return Share(member, picker, self.groups)
+        return None if selector is None else picker
+
+    def _picker(self, selector: Selector | None) -> Picker:
+        return Picker(selector, self._backlog, self._finds.note, grouped=self.groups is not None)
+
+    def _begin(self, members: Mapping[Subscription, None]) -> None:
+        """Begins with these members, which have no selectors."""
+        self._backlog.on_put, self._backlog.on_gone = self._note, self._finds.gone
+        plain = self.pickers[None] = self._picker(None)
+        plain.ring = {member: None for member in members if member not in member.session.aside}
+        plain.members = len(members)
+        self._of.update(dict.fromkeys(members, plain))
+
+    def begin_groups(self, members: Mapping[Subscription, None]) -> None:
+        """Keeps to groups from now on, because a message of one has come. Members have what they were given before."""
+        self.groups = self._finds.begin_groups()
+        if not self.pickers:
+            self._begin(members)
+        for picker in self.pickers.values():
+            picker.look_anew(grouped=True)
+        for member, picker in self._of.items():
+            if isinstance(member.reader, QueueMember):
+                share, counters = Share(member, picker, self.groups), member.counters
+                skipped, member.reader.waiting = member.reader.skipped(member), share
+                counters.start_at(share.handed_records - counters.written_records - skipped.records,
+                                  share.handed_bytes - counters.handed_bytes - skipped.bytes)  # fmt: skip
+
+    def leave(self, member: Subscription) -> None:
+        picker = self._of.pop(member, None)
+        if picker is None:
+            return
+        picker.ring.pop(member, None)
+        picker.members -= 1
+        if self.groups is not None:
+            self._go_back(self.groups.leave(member))
+        if picker.selector is not None and not picker.members:
+            del self.pickers[picker.selector]
+            self._finds.forget(picker)
+        if len(self.pickers) == 1 and self.groups is None:
+            self.stop()
+
+    def stop(self) -> None:
+        self.pickers.clear()
+        self._of.clear()
+        self._finds.by_key.clear()
+        self._backlog.on_put = self._backlog.on_gone = None
+        if self.groups is not None:
+            self.groups.clear()
+
+    def end_groups(self) -> None:
+        """Takes all groups from their owners, because one member is to get everything."""
+        if self.groups is not None:
+            self._go_back(self.groups.leave_all())
+
+    def _go_back(self, key: Key | None) -> None:
+        """Lets all pickers look again from a place on, where messages of groups were passed over."""
+        if key is not None:
+            for picker in self.pickers.values():
+                picker.go_back(key)
+
+    def _note(self, record: RequeuedRecord, again: bool) -> None:
+        """Notes that a record was requeued. If it was passed over while it stood, it is looked at again."""
+        again = again or (self.groups is not None and self.groups.passed > 0 and record.key not in self._finds.by_key)
+        for picker in self.pickers.values():
+            if picker.looks:
+                picker.note(record.place, again=again)
+
+    def forget_gone(self) -> None:
+        """Looks which of the records that were found wait no more, because many were dropped at once."""
+        self._finds.forget_gone()
+
+    def of(self, member: Subscription) -> Picker | None:
+        """Returns the picker of a member, if that looks at records."""
+        picker = self._of.get(member)
+        return picker if picker is not None and picker.looks else None
+
+    def may_find(self, member: Subscription) -> bool:
+        """Tells whether there are records that nobody looked at for a member that has a picker."""
+        again = self.groups is not None and self.groups.of(member).again_from is not None
+        return again or self._of[member].may_find
+
+    def nobody_wants(self, chunk: Chunk, members: list[Subscription] | None) -> bool:
+        """Tells whether all pickers have looked at what stands in the chunk, and found nothing in it that still waits
+        for a member. ``members``: those whose pickers count (None: all)."""
+        if self._owners_of(chunk):
+            return False
+        if members is None:
+            pickers = [picker for picker in self.pickers.values() if picker.members]
+        else:
+            pickers = [self._of[member] for member in members if member in self._of]
+        return bool(pickers) and all(picker.looks and picker.has_refused(chunk) for picker in pickers)
+
+    def takers(self, chunk: Chunk, members: list[Subscription]) -> list[Subscription]:
+        """Returns those of these members that could get what waits in the queue's oldest chunk."""
+        if owners := self._owners_of(chunk):
+            return owners
+        refused = {picker for picker in self.pickers.values() if picker.looks and picker.has_refused(chunk)}
+        return [member for member in members if self._of.get(member) not in refused]
+
+    def _owners_of(self, chunk: Chunk) -> list[Subscription]:
+        """Returns the members for which something of the queue's oldest chunk is reserved that they want, or may have
+        been passed over. What the owner of a group does not want is wanted by nobody."""
+        owners, stop = [], chunk.first_number + len(chunk)
+        for owner, mine in self.groups.reserved.items() if self.groups is not None else ():
+            places = [key for key in mine.wanted.by_key if chunk.first_number <= key[1] < stop]
+            again = [] if mine.again_from is None else [mine.again_from]
+            found = (self._backlog.find(*key) for key in places), (self._backlog.standing.next(*key) for key in again)
+            if any(one is not None and place_in_chunk(one)[0] is chunk for some in found for one in some):
+                owners.append(owner)
+        return owners
+
+    def check(self) -> None:
+        """Asserts the invariants. It visits all that was found."""
+        self._finds.check()
+        for picker in self.pickers.values():
+            picker.free.check()
+            assert all(self._finds.by_key.get(record.key) is record for record in picker.free)
+        if self.groups is not None:
+            self.groups.check()
+
+    # -- what a member gets -----------------------------------------------------------------------------------------
+
+    def look(self, picker: Picker, ready: list[Subscription], work: Overdue, until: int) -> None:
+        """Lets a picker look for its members that are ready, until there is enough for each of them."""
+        groups, first = self.groups, picker.free.first()
+        if groups is None:
+            picker.look(work, until, picker.has_enough, None if first is None else first.place)
+            return
+        firsts = [] if first is None else [first.place]
+        hungry = list(ready)
+        for member in ready:
+            self._look_again_for(member, picker, groups, work, until)
+            if (first := groups.of(member).wanted.first()) is not None:
+                firsts.append(first.place)
+
+        def enough() -> bool:
+            while hungry:
+                if not picker.has_enough(self.reserved_for(hungry[-1])):
+                    return False
+                hungry.pop()
+            return True
+
+        picker.look(work, until, enough, min(firsts, default=None))
+
+    def _look_again_for(self, owner: Subscription, picker: Picker, groups: Groups, work: Overdue, until: int) -> None:
+        """Looks for messages that were passed over for an owner, if it has taken what was reserved for it."""
+        mine = groups.of(owner)
+        if not mine.is_low:
+            return
+        end = max(one.looked_upto for one in self.pickers.values())
+        key, before = mine.again_from, len(mine.wanted)
+        self._finds.looked_again_for = owner
+        while key is not None and not mine.has_enough(before) and work.left > until:
+            one = self._backlog.standing.next(*key)
+            if one is None or one.key >= end:
+                key = None
+            else:
+                if one.key not in self._finds.by_key:
+                    picker.look_at(one, work)
+                    self._find_for_others(one, work)
+                key = one.key[0], one.key[1] + 1
+        self._finds.looked_again_for = None
+        groups.looked_again(owner, key)
+
+    def _find_for_others(self, one: StandingRecord, work: Overdue) -> None:
+        """Has those pickers find a record that passed it over before."""
+        record = self._finds.by_key.get(one.key)
+        for picker in self.pickers.values() if record is not None else ():
+            if record is not None and picker not in record.finders and one.key < picker.looked_upto:
+                picker.look_at(one, work)
+
+    def next_for(self, member: Subscription) -> Offer | None:
+        """Returns the next record for a member; None: nothing was found for it, or its picker has to look first."""
+        picker, groups = self._of[member], self.groups
+        while True:
+            record = picker.free.first()
+            if groups is not None:
+                mine = groups.of(member)
+                first = mine.wanted.first()
+                if first is not None and (record is None or first.place < record.place):
+                    record = first
+                if record is not None and mine.again_from is not None and record.key >= mine.again_from:
+                    return None
+            if record is None or not picker.has_looked_before(record):
+                return None
+            found = self._backlog.find(*record.key)
+            if found is not None:
+                group = record.group if groups is not None else None
+                return Offer(found, group, record.closes, first=group is not None and record.owner is None)
+            self._finds.gone(record.key)
+
+    def done(self, member: Subscription, offer: Offer, *, got: bool) -> None:
+        """Notes that a member got what it was offered, or that this was dropped."""
+        groups, group = self.groups, offer.group
+        if groups is None or group is None or not got:
+            return  # one that was dropped opens no group, and closes none
+        if offer.closes:
+            self._go_back(groups.close(group))
+        elif offer.first:
+            groups.give(group, member)
+
+    def reserved_for(self, member: Subscription) -> int:
+        """Returns how many records are reserved for a member."""
+        return 0 if self.groups is None else len(self.groups.of(member).wanted)
+
+    def with_reserved(self, picker: Picker, now: float) -> list[Subscription]:
+        """Returns some members of a picker that have room and for which something is reserved."""
+        groups, found = self.groups, list[Subscription]()
+        if groups is None:
+            return found
+        for member in list(islice(groups.to_ask, ASKED_MAX)):
+            if self._of[member] is not picker:
+                continue
+            del groups.to_ask[member]
+            if groups.waits_for(member) and self.offers(member):
+                groups.to_ask[member] = None  # others come first next time
+                if len(found) < RESERVED_FOR and has_room(member, now):
+                    found.append(member)
+        return found
+
+    # -- turns ------------------------------------------------------------------------------------------------------
+
+    def in_turn(self) -> list[Picker]:
+        """Returns all pickers, those whose turn is longest ago first."""
+        return list(self.pickers.values())
+
+    def had_its_turn(self, picker: Picker) -> None:
+        if self.pickers.pop(picker.selector, None) is not None:
+            self.pickers[picker.selector] = picker
+
+    def offer_again(self, member: Subscription) -> None:
+        """Offers records to a member that was set aside."""
+        self._of[member].ring[member] = None
+        if self.groups is not None:
+            self.groups.to_ask[member] = None
+
+    def offers(self, member: Subscription) -> bool:
+        """Tells whether records are offered to a member."""
+        return member in self._of[member].ring
+
+    def set_aside(self, member: Subscription) -> None:
+        self._of[member].ring.pop(member, None)
+
+    def to_the_back(self, member: Subscription) -> None:
+        ring = self._of[member].ring
+        if ring.pop(member, self) is None:
+            ring[member] = None

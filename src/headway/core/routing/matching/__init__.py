@@ -1,0 +1,23 @@
+"""Matching: the logs that a record goes to, by its topic, or by the exchange and the key that it was published with."""
+
+from headway.core.routing.matching.bindings import KINDS, AmqTopic, Binding, Destination, frozen
+from headway.core.routing.matching.exchange import EXCHANGE_BYTES, PREDECLARED, Exchange, Exchanges
+from headway.core.routing.matching.parts import (
+    DECODED_A_UNIT,
+    SEARCHED_A_UNIT,
+    Befores,
+    marked_parts,
+    merges_of,
+    part_of,
+    records_before,
+    slice_of,
+    work_of,
+    worked_out_parts,
+)
+from headway.core.routing.matching.router import COPIES, Route, Router
+
+__all__ = [
+    "AmqTopic", "Befores", "Binding", "COPIES", "DECODED_A_UNIT", "Destination", "Exchange", "EXCHANGE_BYTES",
+    "Exchanges", "frozen", "KINDS", "marked_parts", "merges_of", "part_of", "PREDECLARED", "records_before", "Route",
+    "Router", "SEARCHED_A_UNIT", "slice_of", "work_of", "worked_out_parts",
+]

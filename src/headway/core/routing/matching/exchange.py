@@ -1,0 +1,185 @@
+"""Exchanges and bindings route a message to queues (AMQP 0-9-1, 3.1.3).
+
+Rules:
+- A queue gets a message once, even if several of its bindings match or several paths lead to it.
+- The default exchange has no bindings: every queue is bound to it by its own name.
+- A message that matches no binding of an exchange goes to its alternate exchange, if it has one.
+- An exchange decides by routing key and headers alone. So its decision is computed once for each exchange, key and set
+  of headers, and cached until some binding changes (router.py).
+- ``TOPICS`` (amq.topic) stands for the topics themselves. A message that reaches it also reaches MQTT subscribers,
+  under its routing key; a message that is published to a topic is routed as if it were published to this exchange.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headway.core.message import TOPICS
+from headway.core.routing.matching.bindings import (
+    KINDS,
+    NO_HEADERS,
+    AmqTopic,
+    Binding,
+    Destination,
+    Headers,
+    HeadersBindings,
+)
+
+EXCHANGE_BYTES = 2500
+
+
+class Exchange:
+    """``bindings`` lead from it elsewhere."""
+
+    __slots__ = ("alternate", "arguments", "auto_delete", "bindings", "durable", "internal", "kind", "name")
+
+    def __init__(
+        self, name: str, kind: str, *, durable: bool = False, auto_delete: bool = False, internal: bool = False,
+        alternate: str | None = None, arguments: tuple[tuple[str, object], ...] = (),
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.kind = kind
+        self.durable = durable
+        self.auto_delete = auto_delete
+        """Set if the exchange is deleted with the last binding that leads from it."""
+        self.internal = internal
+        """Set if only other exchanges may publish to this one."""
+        self.alternate = alternate
+        self.arguments = arguments
+        self.bindings = AmqTopic() if name == TOPICS else KINDS[kind]()
+
+    def alike(self) -> Exchange:
+        """Returns an exchange with the same terms and without bindings."""
+        return Exchange(self.name, self.kind, durable=self.durable, auto_delete=self.auto_delete,
+                        internal=self.internal, alternate=self.alternate, arguments=self.arguments)  # fmt: skip
+
+    def difference(self, other: Exchange) -> str:
+        """Returns the first field in which the other exchange differs; empty if it is declared the same."""
+        fields = ("kind", "durable", "auto_delete", "internal", "alternate", "arguments")
+        return next((field for field in fields if getattr(self, field) != getattr(other, field)), "")
+
+
+class ExchangeRoute(NamedTuple):
+    """The queues that a message goes to, and whether it reached ``TOPICS``."""
+
+    queues: tuple[str, ...]
+    topics: bool
+    by_name: bool = False
+    """Set if the message reached the default exchange, which leads to a queue by its name."""
+
+
+PREDECLARED = (("", "direct"), ("amq.direct", "direct"), ("amq.fanout", "fanout"), (TOPICS, "topic"),
+               ("amq.headers", "headers"), ("amq.match", "headers"))  # fmt: skip
+
+
+class Exchanges:
+    """All exchanges and bindings, and the names of all queues."""
+
+    def __init__(self) -> None:
+        self.by_name = {name: Exchange(name, kind, durable=True) for name, kind in PREDECLARED}
+        self.queues: dict[str, None] = {}
+        self.leading_to: dict[Destination, dict[Binding, None]] = {}
+        self.bytes = 0
+        """The bytes that all exchanges and bindings take up."""
+        self.visited = 0
+        """The number of entries that the last search for a route looked at."""
+        self.ends_unused = True
+        """Set if auto-delete exchanges end with their last binding. It is not set while a journal is restored, because
+        the journal tells when they ended."""
+
+    # -- changes ----------------------------------------------------------------------------------------------------
+
+    def add(self, exchange: Exchange) -> None:
+        self.by_name[exchange.name] = exchange
+        self.bytes += EXCHANGE_BYTES
+
+    def add_queue(self, name: str) -> None:
+        self.queues[name] = None
+
+    def bind(self, binding: Binding) -> bool:
+        """Adds a binding, both ends of which must exist. Returns False if it was there already."""
+        if not self.by_name[binding.source].bindings.add(binding):
+            return False
+        self.leading_to.setdefault(binding.destination, {})[binding] = None
+        self.bytes += binding.size
+        return True
+
+    def unbind(self, binding: Binding) -> bool:
+        """Removes a binding, and an auto-delete exchange with its last one. Returns False if there was no such
+        binding."""
+        source = self.by_name.get(binding.source)
+        if source is None or not source.bindings.remove(binding):
+            return False
+        leading = self.leading_to[binding.destination]
+        del leading[binding]
+        if not leading:
+            del self.leading_to[binding.destination]
+        self.bytes -= binding.size
+        if source.auto_delete and self.ends_unused and not source.bindings.all:
+            self.remove(source.name)
+        return True
+
+    def remove(self, name: str) -> None:
+        """Removes an exchange and all bindings from and to it."""
+        exchange = self.by_name.pop(name, None)
+        if exchange is None:
+            return
+        self.bytes -= EXCHANGE_BYTES + sum(binding.size for binding in exchange.bindings.all)
+        for binding in list(exchange.bindings.all):
+            exchange.bindings.remove(binding)
+            self.leading_to[binding.destination].pop(binding, None)
+        self._forget(Destination("exchange", name))
+
+    def remove_queue(self, name: str) -> None:
+        self.queues.pop(name, None)
+        self._forget(Destination("queue", name))
+
+    def _forget(self, destination: Destination) -> None:
+        for binding in list(self.leading_to.get(destination, ())):
+            self.unbind(binding)
+
+    def looks_at(self, first: str) -> frozenset[str]:
+        """Returns the names of the headers that decide where a message goes that is published to an exchange."""
+        names: frozenset[str] = frozenset()
+        visited: dict[str, None] = {}
+        waiting = [first]
+        while waiting:
+            name = waiting.pop()
+            exchange = self.by_name.get(name)
+            if exchange is None or name in visited:
+                continue
+            visited[name] = None
+            if isinstance(exchange.bindings, HeadersBindings):
+                names |= exchange.bindings.names
+            leading = exchange.bindings.all
+            waiting += {b.destination.name: None for b in leading if b.destination.kind == "exchange"}
+            if exchange.alternate is not None:
+                waiting.append(exchange.alternate)
+        return names
+
+    # -- routing ----------------------------------------------------------------------------------------------------
+
+    def route(self, first: str, key: str, headers: Headers = NO_HEADERS) -> ExchangeRoute:
+        """Returns where a message goes that is published to the exchange ``first``."""
+        queues: dict[str, None] = {}
+        visited: dict[str, None] = {}
+        waiting = [first]
+        entries = 0
+        while waiting:
+            name = waiting.pop(0)
+            exchange = self.by_name.get(name)
+            if exchange is None or name in visited:
+                continue
+            visited[name] = None
+            if not name:
+                found = [Destination("queue", key)] if key in self.queues else []
+            else:
+                found = list(exchange.bindings.match(key, headers))
+                entries += exchange.bindings.visited
+            entries += 1 + len(found)
+            queues |= dict.fromkeys(to.name for to in found if to.kind == "queue")
+            waiting += [to.name for to in found if to.kind == "exchange"]
+            if not found and name != TOPICS and exchange.alternate is not None:
+                waiting.append(exchange.alternate)
+        self.visited = entries
+        return ExchangeRoute(tuple(queues), TOPICS in visited, "" in visited)

@@ -1,0 +1,232 @@
+"""The router finds the feeds and states for a record, by its topic or by its exchange and key. It caches each route
+until a feed, a state or a binding changes.
+
+Queues with equal bindings read one feed. So a record is written once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headway.core.consumer import Feed, FeedKey
+from headway.core.log import State, StateTerms
+from headway.core.message import TOPICS, FilterTrie, covers, routing_key_of, topic_of
+from headway.core.routing.matching.bindings import NO_HEADERS, Headers, hashable
+from headway.core.routing.matching.exchange import Exchanges
+
+if TYPE_CHECKING:
+    from headway.core.consumer import SharedReader
+
+COPIES = "CC"
+"""The header with more routing keys for a message (sender-selected distribution)."""
+COPY_WORK = 8
+"""The work of adding the route of one more key, in entries looked at."""
+ROUTES_MAX = 100_000
+"""The size of the cache of routes; a full cache is emptied."""
+VALUE_MAX = 256
+"""A route is not cached if a header's value is longer than this."""
+
+
+class Route:
+    """The feeds and states that the records of one topic go to."""
+
+    __slots__ = ("durable", "feeds", "keyed", "merges", "plain", "selecting", "states", "stream", "worked_out")
+
+    def __init__(self, feeds: list[Feed], states: list[State], stream: str = "") -> None:
+        self.feeds = feeds
+        self.states = states
+        self.keyed = next((state for state in states if state.tombstones), None)
+        """The first state from which records may delete their keys."""
+        self.merges = next((state for state in states if state.declared), None)
+        """The state whose records patches are merged onto; None: the topic has no key."""
+        self.durable = any(feed.durable_readers for feed in feeds)
+        """Set if a durable subscription or queue gets the records."""
+        self.worked_out = [feed for feed in feeds if feed.worked_out]
+        """The feeds that do not get records as they were published."""
+        self.selecting = sum(feed.selector.cost for feed in feeds if feed.selector is not None) + len(self.worked_out)
+        """The work of the selectors of feeds, each of which looks at every record."""
+        self.stream = stream
+        """The stream of the journal in which the topic is recorded; empty if it is not."""
+        plain = not (self.states or self.selecting or self.durable or self.stream)
+        self.plain = plain and all(feed.key.dialect.reads_own for feed in feeds)
+        """Set if a run whose records have properties of their own need not be taken apart."""
+
+
+class Router:
+    def __init__(self) -> None:
+        self.feeds: dict[FeedKey, Feed] = {}
+        self.states: dict[State, None] = {}
+        self._declared: dict[State, int] = {}
+        """The states of the configuration, and the place of each in its order."""
+        self.expiring: list[State] = []
+        """The states whose keys expire."""
+        self.ordered: list[State] = []
+        """The states with orders that are always kept."""
+        self._conflates = False
+        """Set if a declared state conflates those who ask for nothing else."""
+        self._declared_trie: FilterTrie[State] = FilterTrie()
+        self._by_filter: dict[str, dict[State, None]] = {}
+        """The states by their filters."""
+        self.exchanges = Exchanges()
+        self.queues: dict[str, SharedReader] = {}
+        self.recorded_in: Callable[[str], str] = lambda _: ""
+        """Returns the stream in which a topic is recorded; empty if it is not."""
+        self.called: Callable[[SharedReader], None] = lambda _: None
+        """Called when a queue may be published to by its own name for the first time."""
+        self._feed_trie: FilterTrie[Feed] = FilterTrie()
+        self._state_trie: FilterTrie[State] = FilterTrie()
+        self._routes: dict[str, Route] = {}
+        self._bound: dict[tuple[object, ...], Route] = {}
+        self._by_headers: dict[tuple[object, ...], Route] = {}
+        """Routes that depend on headers. They have a cache of their own, because there may be as many as messages."""
+        self._looks_at: dict[str, frozenset[str]] = {}
+        """The names of the headers that each exchange's bindings look at."""
+        self.searched = 0
+        """The number of entries that were looked at and are not counted as work yet. They count for the next publisher.
+        """
+        self._forgotten = 0
+        """The number of times that all routes were forgotten."""
+
+    def route(self, topic: str) -> Route:
+        route = self._routes.get(topic)
+        if route is None:
+            if len(self._routes) >= ROUTES_MAX:
+                self._routes.clear()
+            route = self._routes[topic] = self._work_out(TOPICS, topic, NO_HEADERS)
+        return route
+
+    def route_from(self, exchange: str, topic: str, headers: Headers | None) -> Route:
+        """Returns the route of a record that is published to an exchange, also under the keys of its header CC."""
+        forgotten = self._forgotten
+        route = self._route_under(exchange, topic, headers)
+        copies = headers.get(COPIES) if headers else None
+        if not isinstance(copies, list | tuple):
+            return route
+        others = [self._route_under(exchange, topic_of(key), headers) for key in copies if isinstance(key, str)]
+        if self._forgotten != forgotten:  # a queue was called by its name, and reads another feed than a moment ago
+            return self.route_from(exchange, topic, headers)
+        self.searched += sum(COPY_WORK + len(one.feeds) for one in others)
+        feeds = dict.fromkeys(feed for one in (route, *others) for feed in one.feeds)
+        states = dict.fromkeys(state for one in (route, *others) for state in one.states)
+        return Route(list(feeds), list(states), route.stream)
+
+    def _route_under(self, exchange: str, topic: str, headers: Headers | None) -> Route:
+        seen = self._seen(exchange, headers) if headers else ()
+        if not seen:
+            return self.route(topic) if exchange == TOPICS else self._remembered(self._bound, (exchange, topic), None)
+        if any(len(value) > VALUE_MAX for _, value in seen if isinstance(value, str | bytes | tuple)):
+            return self._work_out(exchange, topic, headers or NO_HEADERS)
+        return self._remembered(self._by_headers, (exchange, topic, *seen), headers)
+
+    def _seen(self, exchange: str, headers: Headers) -> tuple[tuple[str, object], ...]:
+        """Returns the headers that the exchange, and the exchanges behind it, look at."""
+        names = self._looks_at.get(exchange)
+        if names is None:
+            names = self._looks_at[exchange] = self.exchanges.looks_at(exchange)
+        if not names:
+            return ()
+        return tuple((name, hashable(headers[name])) for name in sorted(names & headers.keys()))
+
+    def _remembered(self, routes: dict[tuple[object, ...], Route], asked: tuple[object, ...], headers: Headers | None
+                    ) -> Route:
+        """Returns a cached route, or finds it. ``asked`` has the exchange, the topic, and the headers that decide."""
+        route = routes.get(asked)
+        if route is None:
+            if len(routes) >= ROUTES_MAX:
+                routes.clear()
+            route = routes[asked] = self._work_out(str(asked[0]), str(asked[1]), headers or NO_HEADERS)
+        return route
+
+    def _work_out(self, exchange: str, topic: str, headers: Headers) -> Route:
+        found = self.exchanges.route(exchange, routing_key_of(topic), headers)
+        self.searched += self.exchanges.visited
+        if found.by_name and (queue := self.queues.get(routing_key_of(topic))) is not None:
+            self.called(queue)
+        feeds = list(dict.fromkeys(self.queues[name].feed for name in found.queues))
+        if not found.topics or not topic or any(char in topic for char in "+#\0"):  # no subscriber has such a topic
+            return Route(feeds, [])
+        route = Route(self._feed_trie.match(topic) + feeds, self._state_trie.match(topic), self.recorded_in(topic))
+        self.searched += self._feed_trie.visited + self._state_trie.visited + len(route.feeds)
+        return route
+
+    def forget(self) -> None:
+        """Forgets all routes, because a feed, a state or a binding has changed."""
+        self._forgotten += 1
+        self._routes.clear()
+        self._bound.clear()
+        self._by_headers.clear()
+        self._looks_at.clear()
+
+    def terms_changed(self) -> None:
+        """Notes that the terms of declared states have changed."""
+        self.expiring = [state for state in self._declared if state.expire_s is not None]
+        self.ordered = [state for state in self._declared if state.orders]
+        self._conflates = any(state.conflate_s is not None for state in self._declared)
+        self.forget()
+
+    def put_in_order(self, declared: list[StateTerms]) -> bool:
+        """Puts the states of the configuration in its order. Those that it has no more stay, behind the others, until
+        the process ends, and conflate nobody. Returns whether this changes anything."""
+        there = [self.declared_state(terms.filter, terms.key) for terms in declared]
+        order = dict.fromkeys(state for state in there if state is not None)
+        gone = [state for state in self._declared if state not in order]
+        before = list(self._declared), [state.conflate_s for state in gone]
+        self._declared = {state: place for place, state in enumerate((*order, *gone))}
+        for state in gone:
+            state.conflate_s = None
+        self._conflates = any(state.conflate_s is not None for state in order)
+        return before != (list(self._declared), [None] * len(gone))
+
+    def add_feed(self, feed: Feed) -> None:
+        self.feeds[feed.key] = feed
+        if not feed.by_exchange:
+            self._feed_trie.add(feed.key.filter, feed)
+            self.forget()
+
+    def remove_feed(self, feed: Feed) -> None:
+        if self.feeds.get(feed.key) is not feed:  # that of a poll or a query: no records are routed to it
+            return
+        del self.feeds[feed.key]
+        if not feed.by_exchange:
+            self._feed_trie.remove(feed.key.filter, feed)
+            self.forget()
+
+    def declared_state(self, filter: str, key: str) -> State | None:
+        """Returns the state of the configuration that has this filter and key."""
+        return next((s for s in self._by_filter.get(filter, ()) if s.declared and s.key.text == key), None)
+
+    def conflating_state(self, filter: str) -> State | None:
+        """Returns the state from which subscribers of a filter are conflated who ask for nothing else: that of the
+        first ``[[topic]]`` that covers the whole filter. None: they get every record."""
+        if not self._conflates:
+            return None
+        state = next(iter(self.states_for(filter)), None)
+        return None if state is None or state.conflate_s is None else state
+
+    def states_for(self, filter: str) -> list[State]:
+        """Returns the states that have all records of a filter: those of the configuration, in its order, and then
+        those that were made for subscriptions of the same filter."""
+        as_topic = "/".join("\0" if level in ("+", "#") else level for level in filter.split("/"))
+        declared = [state for state in self._declared_trie.match(as_topic) if covers(state.filter, filter)]
+        declared.sort(key=self._declared.__getitem__)
+        return declared + [state for state in self._by_filter.get(filter, ()) if not state.declared]
+
+    def add_state(self, state: State) -> None:
+        self.states[state] = None
+        self._by_filter.setdefault(state.filter, {})[state] = None
+        if state.declared:
+            self._declared[state] = len(self._declared)
+            self._declared_trie.add(state.filter, state)
+        self._state_trie.add(state.filter, state)
+        self.forget()
+
+    def remove_state(self, state: State) -> None:
+        """Removes a state that was made for subscriptions."""
+        del self.states[state]
+        of_filter = self._by_filter[state.filter]
+        del of_filter[state]
+        if not of_filter:
+            del self._by_filter[state.filter]
+        self._state_trie.remove(state.filter, state)
+        self.forget()

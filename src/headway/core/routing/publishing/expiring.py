@@ -1,0 +1,45 @@
+"""Expiry of keys: what was not updated for as long as its ``[[topic]]`` says (``expire``) is deleted by the broker.
+
+The state is in the order of changes, so only its oldest entries are looked at, some at each tick. The broker publishes
+a delete for each key, as a client would, so whoever hears of deletes hears of these. Deletes that are as old are not
+kept any longer either.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from headway.core.base import Refused
+from headway.core.log import State
+from headway.core.message import DELETE, EVENT, TOLD_KEY, Properties, Record, Run
+from headway.core.routing.publishing.publishing import Publishing
+from headway.core.routing.registry import Registry
+
+EXPIRE_MAX = 500
+"""The most keys of one state that expire in one tick."""
+
+
+class Expiring:
+    def __init__(self, registry: Registry, publishing: Publishing) -> None:
+        self._registry = registry
+        self._publishing = publishing
+
+    def tick(self, now: float) -> None:
+        for state in self._registry.router.expiring:
+            self._expire(state, now)
+
+    def _expire(self, state: State, now: float) -> None:
+        assert state.expire_s is not None
+        for record in state.older(now - state.expire_s, EXPIRE_MAX):
+            with suppress(Refused):  # a queue is full; everybody else has the delete
+                self._publishing.publish(None, [_delete(state, record)], now)
+
+
+def _delete(state: State, record: Record) -> Run:
+    key = state.key_of(record)
+    user: tuple[tuple[str, str], ...] = ((EVENT, DELETE),)
+    if key is not None:
+        name = state.key.property_name
+        user = (*(((name, key),) if name else ()), *user, (TOLD_KEY, key))
+    user += (("headway-why", "expired"),)
+    return Run(record.topic, b"", [0], [0], properties=Properties(user=user), qos=record.qos)

@@ -1,0 +1,284 @@
+"""Publishing gives a run its sequence numbers, and puts it into its states, retained records and lanes.
+
+All work here is done once for each run and each distinct (filter, selector, dialect), never for each subscriber. A run
+is encoded once in each dialect for all lanes; so is each part of it that a selector accepts.
+
+A large run, by its bytes in all lanes together or by its work, is published in *slices*. Between two slices its
+publisher may be paused, and then the rest waits with it. So one publisher takes a pool at most a slice beyond its
+limit. A slice has at least one record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+import msgspec
+
+from headway.core.base import Reason, Refused
+from headway.core.consumer import Feed, Session, SharedReader
+from headway.core.forms import merged_run
+from headway.core.log import MAIN, Retained, State
+from headway.core.message import ReceiptRequest, Record, Run, may_delete, routing_key_of
+from headway.core.permission import QUEUES, Operation, Rights
+from headway.core.routing.matching import (
+    DECODED_A_UNIT,
+    SEARCHED_A_UNIT,
+    Route,
+    marked_parts,
+    merges_of,
+    part_of,
+    records_before,
+    slice_of,
+    work_of,
+)
+from headway.core.routing.publishing.appending import Appending, Encoded
+from headway.core.routing.publishing.published import Published, PublishedRuns, PublishedSlice
+from headway.core.routing.registry import Registry
+from headway.core.selector import Decoded
+
+
+class Publishing:
+    def __init__(self, registry: Registry, retained: Retained) -> None:
+        self._registry = registry
+        self._retained = retained
+        self.appending = Appending(registry)
+
+    def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
+        """Publishes runs in order; ``session`` None is the broker itself. Returns how many lanes and states took them.
+
+        Raises :class:`Refused` if there is no room to retain a record or if a queue refuses records. All other lanes
+        and states have them nevertheless.
+        """
+        taken = 0
+        refused: Refused | None = None
+        for run in runs:
+            lanes, refusal = self._publish(session, run, self._registry.router.route(run.topic), now)
+            taken += lanes
+            refused = refusal or refused
+        if refused is not None:
+            raise refused
+        return taken
+
+    def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
+        """Publishes runs in order until ``work_max`` is reached or the publisher has to wait, but at least a slice of
+        the first run. Those that the session may not publish are left out."""
+        taken, work, done = 0, 0, 0
+        refused: Refused | None = None
+        rest: Run | None = None
+        router, rights = self._registry.router, session.rights
+        for run in runs:
+            if done and (work >= work_max or session.paused_by):
+                break
+            done += 1
+            if rights is not None and not rights.may_publish(run.topic, len(run.ends)):
+                session.refused_records += len(run.ends)
+                refused = rights.refusal(Operation.PUBLISH, run.topic)
+                work += 1
+                continue
+            route = router.route(run.topic)
+            count = len(run.ends)
+            sliced = count > 1 and (len(route.feeds) > 1 or route.selecting or merges_of(run, route) is not None)
+            if sliced and (part := slice_of(run, route, session)) < count:
+                run, rest, count = part_of(run, 0, part), part_of(run, part, count), part
+            lanes, refusal = self._publish(session, run, route, now)
+            if refusal is not None:
+                refused = refusal
+            taken += lanes
+            work += work_of(run, route, lanes)
+            if router.searched:
+                work += self._searched()
+            if rest is not None:
+                break
+        return PublishedRuns(done, taken, work, refused, rest)
+
+    def _publish(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[int, Refused | None]:
+        """Publishes a run. Returns how many lanes and states took it, and the last refusal."""
+        refused: Refused | None = None
+        if merges_of(run, route) is not None:
+            whole, refused = self._merge(session, run, route, now)
+            if whole is None:
+                return 0, refused
+            taken, again = self._publish(session, whole, route, now)
+            run.journaled = whole.journaled
+            return taken, again or refused
+        first = self._count(session, run)
+        if run.retain:
+            try:
+                self._retained.put(run.record(len(run) - 1, first, now))
+                self._registry.ledger.retained_changed(run.topic)
+            except Refused as error:
+                refused = error
+        taken, accepted = self._take(session, run, first, route, now)
+        if accepted < len(run.ends):
+            refused = Refused(Reason.QUEUE_LENGTH, "a queue that these records are for is full, and refuses more")
+        return taken, refused
+
+    def publish_to(self, session: Session | None, run: Run, now: float, *, route: Route | None = None) -> Published:
+        """Publishes a run to ``run.exchange``."""
+        if route is None:
+            route = self.route(run)
+        if merges_of(run, route) is not None:
+            whole, refused = self._merge(session, run, route, now)
+            published = Published(0, 0, self._searched(), refused)
+            if whole is not None:
+                published = self.publish_to(session, whole, now, route=route)
+                run.journaled = whole.journaled
+            return published
+        taken, accepted = self._take(session, run, self._count(session, run), route, now)
+        return Published(taken, accepted, work_of(run, route, taken) + self._searched())
+
+    def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> PublishedSlice:
+        """Publishes a slice of a run, from record ``start`` on, to ``run.exchange``."""
+        router, stop = self._registry.router, len(run.ends)
+        route = router.route_from(run.exchange, run.topic, run.headers)
+        if stop > 1:
+            most = slice_of(run, route, session) if run.own is None or route.plain else 1
+            if start or most < stop:
+                stop = min(start + most, stop)
+                run = part_of(run, start, stop)
+        if merges_of(run, route) is not None:
+            published = self.publish_to(session, run, now, route=route)
+            return PublishedSlice(run, published.taken, published.accepted, published.work, stop, published.refused)
+        taken, accepted = self._take(session, run, self._count(session, run), route, now)
+        work = work_of(run, route, taken)
+        if router.searched:
+            work += self._searched()
+        return PublishedSlice(run, taken, accepted, work, stop)
+
+    def _merge(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[Run | None, Refused | None]:
+        """Makes whole records of patches. Returns them, None if all are refused, and the last refusal."""
+        assert route.merges is not None
+        whole, dropped, refused, looked_bytes = merged_run(route.merges, run, now)
+        self._registry.router.searched += SEARCHED_A_UNIT * (looked_bytes // DECODED_A_UNIT + len(run))
+        if session is not None:
+            session.refused_records += dropped
+        return whole, refused
+
+    def _searched(self) -> int:
+        """Returns the work of finding routes since the last call."""
+        router = self._registry.router
+        entries, router.searched = router.searched, 0
+        return -(-entries // SEARCHED_A_UNIT)
+
+    def route(self, run: Run) -> Route:
+        return self._registry.router.route_from(run.exchange, run.topic, run.headers)
+
+    def parts(self, run: Run) -> Iterable[tuple[Run, int]]:
+        """Returns the run in the parts in which it is published, each with the index of its first record."""
+        keyed = self.route(run).keyed
+        return [(run, 0)] if keyed is None or not may_delete(run) else marked_parts(run, keyed.key)
+
+    def check_room(self, runs: Iterable[Run], now: float) -> None:
+        """Raises :class:`Refused` if a queue would refuse some of these runs, published together."""
+        limited: dict[Feed, list[Run]] = {}
+        for run in runs:
+            for feed in self.route(run).feeds:
+                if feed.by_exchange and feed.key.group is not None:
+                    limited.setdefault(feed, []).append(run)
+        for feed, some in limited.items():
+            count, size = sum(map(len, some)), sum(len(run.data) for run in some)
+            if _queue_of(feed).room_for(-(-size // max(1, count)), count, now) < count:
+                raise Refused(Reason.QUEUE_LENGTH, f"a queue has no room for {count} more records")
+
+    def takes_at_once(self, run: Run, now: float) -> bool:
+        return any(
+            not feed.by_exchange or any(queue.takes_at_once(now) for queue in feed.queues)
+            for feed in self.route(run).feeds
+        )
+
+    def _count(self, session: Session | None, run: Run) -> int:
+        """Counts the run. Returns its first sequence number."""
+        registry, count = self._registry, len(run)
+        first = registry.sequence + 1
+        registry.sequence += count
+        registry.totals.published_records += count
+        registry.totals.published_bytes += len(run.data)
+        if session is not None:
+            run.publisher = session.number
+            session.published_records += count
+            session.published_bytes += len(run.data)
+        return first
+
+    def _take(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
+        """Puts a run into the lanes and states of its route. Returns the first two fields of :class:`Published`."""
+        if route.keyed is None or not may_delete(run):
+            return self._take_part(session, run, first, route, now)
+        taken, accepted = 0, len(run.ends)
+        for part, start in marked_parts(run, route.keyed.key):
+            more, upto = self._take_part(session, part, first + start, route, now)
+            taken, run.journaled = taken + more, part.journaled
+            if upto < len(part.ends):
+                accepted = min(accepted, start + upto)
+        return taken, accepted
+
+    def _take_part(self, session: Session | None, run: Run, first: int, route: Route, now: float) -> tuple[int, int]:
+        """Puts a run into lanes and states as it is."""
+        ledger = self._registry.ledger
+        if route.stream or (route.durable and run.qos):
+            ledger.run(route.stream or MAIN, run, first, run.origin or ("" if session is None else session.client))
+            if ledger.full and session is not None:
+                self._registry.pause(session, ledger, now)
+        before = records_before(route.worked_out, run, first, now) if route.worked_out else {}
+        for state in route.states:
+            self.keep(state, run, first, now)
+        taken, accepted = len(route.states), len(run.ends)
+        appending = self.appending
+        encoded: Encoded = {}
+        decoded: Decoded = {}
+        for feed in route.feeds:
+            if feed.by_exchange and feed.key.group is not None and (room := _room(feed, run, now)) < len(run):
+                taken, accepted = taken + 1, min(accepted, room)
+                if room:
+                    appending.append(feed, part_of(run, 0, room), first, {}, session, now)
+                for queue in list(feed.queues):
+                    queue.refuse(run, room, first, now)
+            elif feed.worked_out:
+                taken += appending.append_worked_out(feed, run, first, before, decoded, session, now)
+            else:
+                taken += appending.append(feed, run, first, encoded, session, now, decoded)
+        if run.receipt is not None and session is not None:
+            if session.rights is not None and run.receipt.reply_to:
+                run.receipt = _permitted(run.receipt, session.rights)
+            asked = self._registry.receipts.ask(session, run, first, route.feeds, route.states, now)
+            self._registry.router.searched += asked
+        return taken, accepted
+
+    def keep(self, state: State, run: Run, first: int, now: float) -> None:
+        """Updates a state. If the topic itself is the key, only the last record of the run matters."""
+        count = len(run)
+        start = count - 1 if state.by_topic else 0
+        change = state.change if state.tombstones and may_delete(run) else state.put
+        for index in range(start, count):
+            change(run.record(index, first, now))
+
+    def must_wait(self, session: Session, run: Run, now: float) -> bool:
+        """Tells whether the publisher has to wait because there is no room for the run."""
+        for feed in self.route(run).feeds:
+            self.appending.hold_up(session, feed, now)
+        return bool(session.paused_by)
+
+    def announce(self, record: Record, now: float) -> None:
+        """Publishes a record of the broker's own, or a will. Nobody waits for an answer. So a refusal (a full queue, no
+        room to retain the record) changes nothing: all other consumers have the record."""
+        with suppress(Refused):
+            self.publish(None, [record.run()], now)
+
+
+def _queue_of(feed: Feed) -> SharedReader:
+    """Returns the queue with a length limit that has this feed to itself."""
+    return next(queue for queue in feed.queues if queue.feed is feed)
+
+
+def _room(feed: Feed, run: Run, now: float) -> int:
+    """Returns how many records of the run a queue with a length limit has room for."""
+    return _queue_of(feed).room_for((run.ends[-1] - run.bodies[-1]) or 1, len(run), now)
+
+
+def _permitted(receipt: ReceiptRequest, rights: Rights) -> ReceiptRequest:
+    """Returns the request, as one for an advisory if the publisher may not publish to where it wants the receipt. The
+    broker's names for queues are told by their clients alone, who may have receipts there."""
+    to = receipt.reply_to if receipt.exchange is None else QUEUES + routing_key_of(receipt.reply_to)
+    if to.startswith(f"{QUEUES}amq.") or rights.may_publish(to):
+        return receipt
+    return msgspec.structs.replace(receipt, reply_to="", exchange=None, fault=rights.text(Operation.PUBLISH, to))

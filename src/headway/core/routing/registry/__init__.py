@@ -1,0 +1,11 @@
+"""The registry: all that there is (sessions, feeds, queues), and what is to be woken."""
+
+from headway.core.routing.registry.overdue import DEAD_LETTER_WORK, DROPPED_WORK, REQUEUED_WORK, SORTED_WORK, Overdue
+from headway.core.routing.registry.recharging import AllowanceOf, Recharging
+from headway.core.routing.registry.registry import Limits, RecordedTopics, Registry, pause_reason
+from headway.core.routing.registry.session_round import SessionRound
+
+__all__ = [
+    "AllowanceOf", "DEAD_LETTER_WORK", "DROPPED_WORK", "Limits", "Overdue", "pause_reason", "Recharging",
+    "RecordedTopics", "Registry", "REQUEUED_WORK", "SessionRound", "SORTED_WORK",
+]

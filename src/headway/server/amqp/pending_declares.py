@@ -33,15 +33,7 @@ class PendingDeclares(PendingReplies):
         self._connection.pause_reading("journal")
         return True
 
-    def drop_channel(self, channel: int) -> None:
-        super().drop_channel(channel)
-        self._go_on()
-
-    def on_commit(self, number: int) -> None:
-        super().on_commit(number)
-        self._go_on()
-
-    def _go_on(self) -> None:
+    def fewer(self) -> None:
         if self._held and not self.waiting:
             self._held = False
             self._connection.resume_reading("journal")

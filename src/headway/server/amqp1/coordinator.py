@@ -102,7 +102,6 @@ class CoordinatorLink:
         try:
             transaction.check(self._session.peer.engine.broker.intake, self._session.now())
         except Refused as error:
-            transaction.forget()
             raise LinkFault(Condition.TRANSACTION_ROLLBACK, str(error)) from error
         transaction.commit = self._commit(transaction, delivery_id)
         self._session.commit(transaction.commit)

@@ -25,17 +25,9 @@ class PendingAttaches(PendingReplies):
         link.consumer.let_flow(False)
         self._links.append(link)
         self.send(frame, kept=True, channel=channel)
-        self._go_on()
+        self.fewer()
 
-    def drop_channel(self, channel: int) -> None:
-        super().drop_channel(channel)
-        self._go_on()
-
-    def on_commit(self, number: int) -> None:
-        super().on_commit(number)
-        self._go_on()
-
-    def _go_on(self) -> None:
+    def fewer(self) -> None:
         if not self.waiting:
             links, self._links = self._links, []
             for link in links:

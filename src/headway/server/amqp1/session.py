@@ -6,7 +6,7 @@ one, in 32 bits. Ids of settled deliveries are unknown to the broker, and are ig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from headway.server.amqp1.faults import LinkFault, SessionFault, link_fault
 from headway.server.amqp1.links import Link, Links
 from headway.server.amqp1.publishing import PublishingLink, place_for
 from headway.server.connections import SUBSCRIBE_WORK, Steps
+from headway.server.peers import PORTION, Settle, settle, settle_in_steps
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Lost, Transfers
 from headway.wire.amqp1.performatives import (
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
 WINDOW = 0x7FFF_FFFF
 """Frames that the broker takes and sends: reading less is how it slows a client down."""
 HANDLE_MAX = 4095
-PORTION = 256
-"""Deliveries that are settled in one step."""
 LOOK_SHARE = 32
 """So many deliveries that are looked through are one unit of work."""
 _MASK = 0xFFFF_FFFF
@@ -213,11 +212,11 @@ class Amqp1Session:
             link.end(closed=bool(detach.closed))
             self.peer.write(write_detach(self.number, handle, closed=bool(detach.closed)))
 
-    def end_link(self, handle: int, condition: Condition, text: str, *, closed: bool = False) -> None:
-        """Ends a link from the broker's side; with its durable subscription only if it is ``closed`` so."""
+    def end_link(self, handle: int, condition: Condition, text: str) -> None:
+        """Ends a link from the broker's side; its durable subscription stays."""
         link = self.links[handle]
         self.links.forget(link)
-        link.end(closed=closed)
+        link.end(closed=False)
         self.leaving.add(handle)
         failure = self._error(LinkFault(condition, text))
         self.peer.write(write_detach(self.number, handle, closed=True, failure=failure))
@@ -284,7 +283,7 @@ class Amqp1Session:
         else:
             answer = b""
         if len(ids) <= PORTION:
-            self.peer.budget.left -= self._done(ids, do)
+            self.peer.budget.left -= settle(self.peer.engine, ids, do)
             self._answer(answer)
         else:
             self.peer.budget.begin(self._settle(ids, do, answer))
@@ -305,7 +304,7 @@ class Amqp1Session:
         back = (last - 1 - delivery_id) & _MASK
         return last - back if back < 1 << 31 else last + (1 << 32) - back
 
-    def _outcome(self, state: Any, *, settled: bool) -> Callable[[Sequence[int]], None] | None:
+    def _outcome(self, state: Any, *, settled: bool) -> Settle | None:
         """Returns what a state does to deliveries; None: nothing yet."""
         queues, core = self.peer.engine.broker.queues, self.core
         match state:
@@ -323,18 +322,9 @@ class Amqp1Session:
                 return None
         raise SessionFault(Condition.NOT_IMPLEMENTED, "a disposition has an unknown state")
 
-    def _done(self, ids: Sequence[int], do: Callable[[Sequence[int]], None]) -> int:
-        """Settles deliveries and returns the work; dead letters among them count extra."""
-        overdue = self.peer.engine.broker.registry.overdue
-        before = overdue.left
-        if ids:
-            do(ids)
-        return max(1, len(ids)) + before - overdue.left
-
-    def _settle(self, ids: Sequence[int], do: Callable[[Sequence[int]], None], answer: bytes = b"") -> Steps:
-        """Settles deliveries in steps, also after the end of the session; those gone meanwhile are skipped."""
-        for at in range(0, len(ids), PORTION):
-            yield self._done([one for one in ids[at : at + PORTION] if self.core.holds(one)], do)
+    def _settle(self, ids: Sequence[int], do: Settle, answer: bytes = b"") -> Steps:
+        """Settles deliveries in steps, also after the end of the session."""
+        yield from settle_in_steps(self.peer.engine, self.core, ids, do)
         self._answer(answer)
 
     def _answer(self, answer: bytes) -> None:
@@ -359,8 +349,8 @@ class Amqp1Session:
         """Gives a consumer's unsettled deliveries back to its queue."""
         ids = list(self.core.ids_of(consumer))
         if ids:
-            self.peer.budget.left -= self._done(ids, partial(self.peer.engine.broker.queues.refuse, self.core,
-                                                             requeue=True))  # fmt: skip
+            refuse = partial(self.peer.engine.broker.queues.refuse, self.core, requeue=True)
+            self.peer.budget.left -= settle(self.peer.engine, ids, refuse)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

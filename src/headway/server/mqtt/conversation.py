@@ -18,8 +18,7 @@ from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import Auth
 
 if TYPE_CHECKING:
-    from headway.server.connections import Connection
-    from headway.server.mqtt.ports import Greeted
+    from headway.server.mqtt.ports import ClientSide
 
 Proof = tuple[Identity | Refusal, bytes]
 
@@ -27,7 +26,7 @@ Proof = tuple[Identity | Refusal, bytes]
 class Conversation:
     __slots__ = ("_peer", "_proved", "_scram", "state")
 
-    def __init__(self, peer: Greeted) -> None:
+    def __init__(self, peer: ClientSide) -> None:
         self._peer = peer
         self._scram: Scram | None = None
         """The conversation that goes on, while ``ASKED``."""
@@ -67,7 +66,7 @@ class Conversation:
             raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
         self._become(CHECKING)
         peer, checked = self._peer, partial(self._checked, self._proved)
-        proof = peer.engine.logins.check_proof(scram, message, peer.host, partial(_is_open, peer.connection))
+        proof = peer.engine.logins.check_proof(scram, message, peer.host, peer.is_wanted)
         if peer.session is None:
             peer.wait_for(proof, checked)
         else:
@@ -103,7 +102,3 @@ class Conversation:
         else:
             peer.write(peer.replies.auth(ReasonCode.SUCCESS, SCRAM, answer))
             peer.connection.out_soon()
-
-
-def _is_open(connection: Connection) -> bool:
-    return connection.open

@@ -16,7 +16,8 @@ from headway.core.consumer import SubscribeRequest, parse_options
 from headway.core.message import BadTopic, Run
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
 from headway.server.mqtt.greeting import NO_LIMIT, QUOTAS, TOPIC_ALIAS_MAX, Greeting
-from headway.server.peers import OPEN, BasePeer
+from headway.server.mqtt.ports import ClientSide
+from headway.server.peers import OPEN
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect, gap_pairs
@@ -49,8 +50,8 @@ SHARED = MqttDialect(5, 2, None, True, False)
 _RETAIN_HANDLING = ("always", "new", "never")
 
 
-class MqttPeer(BasePeer[Item]):
-    __slots__ = ("_greeting", "final_expiry_s", "incoming_max", "replies", "will_due")
+class MqttPeer(ClientSide):
+    __slots__ = ("_greeting", "final_expiry_s")
 
     decoder: MqttDecoder
     publishes = frozenset({Run, Publish})
@@ -59,7 +60,6 @@ class MqttPeer(BasePeer[Item]):
         decoder = MqttDecoder(min(CONNECT_BYTES_MAX, listener.packet_bytes_max), topic_alias_max=TOPIC_ALIAS_MAX)
         super().__init__(engine, connection, listener, decoder)
         self.will_due = True
-        """Whether the will is published at the end: yes, unless the client disconnects normally."""
         self.final_expiry_s: float | None = None
         self.replies = Replies(0)
         self.incoming_max = NO_LIMIT

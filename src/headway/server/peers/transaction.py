@@ -97,7 +97,14 @@ class Transaction:
         raise self._spoilt
 
     def check(self, intake: Intake, now: float) -> None:
-        """Raises :class:`Refused` if not everything can be done any more."""
+        """Raises :class:`Refused` if not everything can be done any more; then it is forgotten."""
+        try:
+            self._check(intake, now)
+        except Refused:
+            self.forget()
+            raise
+
+    def _check(self, intake: Intake, now: float) -> None:
         for check in self._checks:
             check()
         named = self._named.items()

@@ -11,14 +11,13 @@ Rules:
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from headway.core.base import Reason, Refused, format_duration
+from headway.core.base import Reason, Refused
 from headway.core.consumer import (
     NO_LIMIT,
     PREFIX,
@@ -38,6 +37,7 @@ from headway.server.peers import (
     check_alone,
     filter_of,
     is_temporary,
+    log_patience,
     name_of_topic,
     read_terms,
     virtual_topic_of,
@@ -51,8 +51,6 @@ from headway.wire.stomp.versions import V1_2
 
 if TYPE_CHECKING:
     from headway.server.stomp.ports import ClientSide
-
-log = logging.getLogger("headway")
 
 LOOK_SHARE = 16
 """So many deliveries, or subscriptions, that are looked through are one unit of work."""
@@ -198,7 +196,7 @@ class Subscriber:
         subscription = named.queues.consume(
             peer.granted, peer.channel, queue, request, prefetch, peer.engine.now(), exclusive=exclusive
         )
-        _log_patience(subscription)
+        log_patience(subscription)
         return subscription
 
     def _topics(self, name: str, headers: Headers, tag: tuple[object, ...]) -> Subscription:
@@ -374,14 +372,3 @@ def _prefetch(headers: Headers) -> int:
         if text.isascii() and text.isdecimal() and len(text) < 10 and int(text):
             return int(text)
     return NO_LIMIT
-
-
-def _log_patience(subscription: Subscription) -> None:
-    """Logs that a consumer may not hold its jobs for as long as it asked for. A receipt has no room to say so."""
-    asked_s = subscription.request.options.patience_s
-    if asked_s and asked_s != subscription.patience_s:
-        log.warning(
-            "%s on %s: asked for patience of %s and was granted %s, by policy %r", subscription.session.client,
-            subscription.filter, format_duration(asked_s), format_duration(subscription.patience_s),
-            subscription.case.policy.name,
-        )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headway.core.base import ProtocolError, Refused
 from headway.server.amqp1.faults import LinkFault, link_fault
+from headway.server.amqp1.link import Link
 from headway.server.connections import Steps
 from headway.server.peers import Transaction
 from headway.wire.amqp1.codes import Condition
@@ -28,18 +29,12 @@ TRANSACTIONS_MAX = 256
 """Transactions of one connection at a time."""
 
 
-class CoordinatorLink:
-    __slots__ = ("_count", "_session", "attach", "handle")
+class CoordinatorLink(Link):
+    __slots__ = ("_count",)
 
     def __init__(self, session: SessionSide, attach: Attach) -> None:
-        self._session = session
-        self.attach = attach
-        self.handle = attach.handle
+        super().__init__(session, attach)
         self._count = attach.initial_delivery_count or 0
-
-    @property
-    def name(self) -> str:
-        return self.attach.name
 
     def give_credit(self) -> None:
         self._session.say_flow((self.handle, self._count, CREDIT))
@@ -56,7 +51,7 @@ class CoordinatorLink:
         for transaction in self._session.peer.transactions.values():
             transaction.forget()
         self._session.peer.transactions.clear()
-        del self._session
+        super().end(closed=closed)
 
     def publish(self, item: Transfers) -> None:
         for index in range(len(item.run)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headway.server.peers import BasePeer
 from headway.wire.amqp1.items import Item
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from headway.core.consumer import GrantedChannel, Session, Subscription
     from headway.server.connections import Steps
     from headway.server.peers import NamedQueues, Transaction
-    from headway.wire.amqp1.codes import Condition
-    from headway.wire.amqp1.items import Transfers
-    from headway.wire.amqp1.performatives import Attach, Flow
 
 
 class AttachReplies(Protocol):
@@ -69,17 +66,3 @@ class SessionSide(Protocol):
     def settle(self, first: int, last: int, state: bytes, *, kept: bool = False) -> None: ...
     def requeue(self, consumer: Subscription) -> None: ...
     def commit(self, steps: Steps) -> None: ...
-
-
-class Link(Protocol):
-    """A link, as its session knows it."""
-
-    attach: Attach
-    handle: int
-
-    @property
-    def name(self) -> str: ...
-    def flow(self, flow: Flow) -> None: ...
-    def end(self, *, closed: bool) -> None: ...
-    def publish(self, item: Transfers) -> None: ...
-    def lost(self, first_id: int, condition: Condition, text: str) -> Any: ...

@@ -17,7 +17,8 @@ from headway.server.amqp1.browsing import BrowsingLink, queue_to_browse
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.coordinator import CoordinatorLink
 from headway.server.amqp1.faults import LinkFault, SessionFault, link_fault
-from headway.server.amqp1.links import Link, Links
+from headway.server.amqp1.link import Link
+from headway.server.amqp1.links import Links
 from headway.server.amqp1.publishing import PublishingLink, place_for
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import PORTION, Settle, settle, settle_in_steps
@@ -181,7 +182,7 @@ class Amqp1Session:
 
     def _attach_publisher(self, attach: Attach) -> None:
         target: Any = attach.target
-        link: Link
+        link: CoordinatorLink | PublishingLink
         if isinstance(target, Coordinator):
             link = CoordinatorLink(self, attach)
         elif not isinstance(target, Target):
@@ -278,10 +279,7 @@ class Amqp1Session:
         if do is None:
             return
         ids = self._ids(said.first, last)
-        if not said.settled:
-            answer = write_disposition(self.number, False, said.first, last, ACCEPTED)
-        else:
-            answer = b""
+        answer = b"" if said.settled else write_disposition(self.number, False, said.first, last, ACCEPTED)
         if len(ids) <= PORTION:
             self.peer.budget.left -= settle(self.peer.engine, ids, do)
             self._answer(answer)

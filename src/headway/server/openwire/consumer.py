@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    __slots__ = ("channel", "extra", "id", "info", "pull", "pulled", "slot", "subscriptions", "windows", "written")
+    __slots__ = ("channel", "extra", "id", "info", "pull", "slot", "subscriptions", "windows", "written")
 
     def __init__(self, info: ConsumerInfo, slot: int, written: bytes, session: Session) -> None:
         self.info = info
@@ -40,8 +40,6 @@ class Consumer:
         """By how much the window is larger than the prefetch, for messages that are delivered and not settled."""
         self.pull: TimerHandle | None = None
         """Ends the wait for a message that was asked for."""
-        self.pulled = False
-        """Whether a message was asked for, and has not come."""
 
     @property
     def prefetch(self) -> int:
@@ -63,4 +61,3 @@ class Consumer:
         if self.pull is not None:
             self.pull.cancel()
             self.pull = None
-        self.pulled = False

@@ -347,7 +347,6 @@ class Consuming:
         if consumer is None or consumer.prefetch:
             return
         consumer.stop_waiting()
-        consumer.pulled = True
         self.open_window(consumer, consumer.in_flight + 1)
         if asked.timeout_ms:
             wait_s = max(SHORTEST_WAIT_S, asked.timeout_ms / 1000)

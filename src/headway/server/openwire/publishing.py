@@ -175,10 +175,7 @@ class Publishing:
                 peer.budget.left -= work
         if refused:
             raise refused[-1]
-        if series.wants_response:
-            peer.pending_replies.send(write_response(series.number), kept=kept)
-        elif series.producer is not None and series.producer in self._windows:
-            peer.pending_replies.send(write_producer_ack(series.producer, series.size), kept=kept)
+        self._answer(series, series.producer, series.size, kept=kept)
 
     def _check_address(self, destination: Destination) -> None:
         """Makes the queue of a destination that is not composite, if there is none. Raises :class:`Refused`."""
@@ -196,11 +193,14 @@ class Publishing:
             yield 1
 
     def answer(self, sent: Sent, *, kept: bool) -> None:
-        peer, message = self._peer, sent.message
-        if sent.wants_response:
-            peer.pending_replies.send(write_response(sent.number), kept=kept)
-        elif message.producer is not None and message.producer in self._windows:
-            peer.pending_replies.send(write_producer_ack(message.producer, message.size), kept=kept)
+        self._answer(sent, sent.message.producer, sent.message.size, kept=kept)
+
+    def _answer(self, item: Sent | Series, producer: ProducerId | None, size: int, *, kept: bool) -> None:
+        replies = self._peer.pending_replies
+        if item.wants_response:
+            replies.send(write_response(item.number), kept=kept)
+        elif producer is not None and producer in self._windows:
+            replies.send(write_producer_ack(producer, size), kept=kept)
 
 
 def _bytes_of(producer: ProducerId) -> int:

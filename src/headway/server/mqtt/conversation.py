@@ -8,26 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from headway.core.base import ProtocolError, Reason, moved
 from headway.core.permission import Identity
 from headway.server.logins import SCRAM, Refusal, Scram, ScramError
+from headway.server.mqtt.ports import ClientSide
 from headway.server.mqtt.states import ASKED, AUTH_MOVES, CHECKING, IDLE, NOT_AGREED, AuthState
+from headway.server.peers import PeerPart
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import Auth
-
-if TYPE_CHECKING:
-    from headway.server.mqtt.ports import ClientSide
 
 Proof = tuple[Identity | Refusal, bytes]
 
 
-class Conversation:
-    __slots__ = ("_peer", "_proved", "_scram", "state")
+class Conversation(PeerPart[ClientSide]):
+    __slots__ = ("_proved", "_scram", "state")
 
     def __init__(self, peer: ClientSide) -> None:
-        self._peer = peer
+        super().__init__(peer)
         self._scram: Scram | None = None
         """The conversation that goes on, while ``ASKED``."""
         self._proved: Callable[[Proof], None] | None = None
@@ -38,9 +36,8 @@ class Conversation:
         self.state = moved(AUTH_MOVES, self.state, state)
 
     def over(self) -> None:
-        """Drops the peer when the connection has ended."""
         self._proved = None
-        del self._peer
+        super().over()
 
     def begin(self, scram: Scram, message: bytes, proved: Callable[[Proof], None]) -> None:
         """Answers the client's first message. Calls ``proved`` once the last one is checked. Raises ScramError."""

@@ -9,21 +9,18 @@ from __future__ import annotations
 import secrets
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import ConnectRequest, Session, Will
 from headway.core.message import Record
 from headway.server.logins import SCRAM, Refusal, Scram, ScramError
 from headway.server.mqtt.conversation import Conversation, Proof
-from headway.server.peers import OPEN, WAITING
+from headway.server.mqtt.ports import ClientSide
+from headway.server.peers import OPEN, WAITING, PeerPart
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import NEVER, Connect
 from headway.wire.mqtt.properties import Fields
 from headway.wire.mqtt.replies import Replies
-
-if TYPE_CHECKING:
-    from headway.server.mqtt.ports import ClientSide
 
 CLIENT_ID_BYTES_MAX = 1024
 """Client ids are limited because each stands in every log line, verdict and metric of its client."""
@@ -36,11 +33,11 @@ client would be no way out, because its releases come behind its publishes."""
 QUOTAS = {Reason.FLAPPING, Reason.TOO_MANY_SUBSCRIPTIONS, Reason.CLIENT_MEMORY, Reason.USER_LIMIT}
 
 
-class Greeting:
-    __slots__ = ("_due", "_peer", "_proof", "conversation")
+class Greeting(PeerPart[ClientSide]):
+    __slots__ = ("_due", "_proof", "conversation")
 
     def __init__(self, peer: ClientSide) -> None:
-        self._peer = peer
+        super().__init__(peer)
         self._due: tuple[int, bytes] | None = None
         """CONNACK, and the commit that it waits for."""
         self._proof = b""
@@ -48,10 +45,9 @@ class Greeting:
         self.conversation = Conversation(peer)
 
     def over(self) -> None:
-        """Drops the peer when the connection has ended."""
         self._due = None
         self.conversation.over()
-        del self._peer
+        super().over()
 
     def begin(self, packet: Connect) -> None:
         peer = self._peer

@@ -9,12 +9,12 @@ subscriptions are found by its client id all the same.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from headway.core.base import ProtocolError, Reason, Refused
 from headway.server.logins import Refusal
 from headway.server.openwire.faults import class_of
-from headway.server.peers import OPEN, free_name
+from headway.server.openwire.ports import ClientSide
+from headway.server.peers import OPEN, PeerPart, free_name
 from headway.wire.openwire.commands import ConnectionInfo
 from headway.wire.openwire.decoder import Request, WireFormat
 from headway.wire.openwire.replies import (
@@ -27,9 +27,6 @@ from headway.wire.openwire.replies import (
     write_wire_format,
 )
 
-if TYPE_CHECKING:
-    from headway.server.openwire.ports import ClientSide
-
 IDLE_MS = 30_000
 """After so long without a word each side takes the connection for dead; a client may want less."""
 CLIENT_ID_CHARS_MAX = 1000
@@ -37,15 +34,8 @@ NAME = "headway"
 PROTOCOL = "openwire"
 
 
-class Greeting:
-    __slots__ = ("_peer",)
-
-    def __init__(self, peer: ClientSide) -> None:
-        self._peer = peer
-
-    def over(self) -> None:
-        """Drops the peer when the connection has ended."""
-        del self._peer
+class Greeting(PeerPart[ClientSide]):
+    __slots__ = ()
 
     def agree(self, asked: WireFormat) -> None:
         """Answers WireFormatInfo. From then on both sides write in the form that both can."""

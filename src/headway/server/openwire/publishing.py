@@ -16,7 +16,8 @@ from headway.core.message import TOPICS, Run
 from headway.core.routing import part_of
 from headway.server.connections import Steps
 from headway.server.openwire.destinations import each_of
-from headway.server.peers import topic_named
+from headway.server.openwire.ports import ClientSide
+from headway.server.peers import PeerPart, topic_named
 from headway.wire.codecs import queue_form
 from headway.wire.common import Address, run_to
 from headway.wire.openwire.alike import Series
@@ -27,7 +28,6 @@ from headway.wire.openwire.replies import write_producer_ack, write_response
 
 if TYPE_CHECKING:
     from headway.core.consumer import Session
-    from headway.server.openwire.ports import ClientSide
 
 RETAIN = "ActiveMQ.Retain"
 """The property by which a publisher asks for its message to be retained."""
@@ -41,19 +41,15 @@ MESSAGE_WORK = 8
 """Work of reading a message and writing its properties, besides its way to its lanes."""
 
 
-class Publishing:
-    __slots__ = ("_peer", "_windows", "session")
+class Publishing(PeerPart[ClientSide]):
+    __slots__ = ("_windows", "session")
 
     def __init__(self, peer: ClientSide) -> None:
-        self._peer = peer
+        super().__init__(peer)
         self.session: Session
         """Set when the client is let in."""
         self._windows: dict[ProducerId, int] = {}
         """Producers that have windows, and the bytes of each."""
-
-    def over(self) -> None:
-        """Drops the peer when the connection has ended."""
-        del self._peer
 
     def add_producer(self, producer: ProducerId, window_bytes: int) -> None:
         """Notes a producer. Raises :class:`Refused`."""

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
 
 from headway.core.permission import Identity
 from headway.server.logins import Refusal, Scram, ScramError
-from headway.server.peers.login_side import LoginSide
+from headway.server.peers.part import PeerPart, Side
 
-Side = TypeVar("Side", bound=LoginSide)
 GUEST = "guest", b"guest"
 """The default login of many clients: it means no user, unless there is one of that name."""
 
 
-class SaslLogin(ABC, Generic[Side]):
+class SaslLogin(PeerPart[Side], ABC):
     """By SCRAM the client's first message is answered by a challenge, and its last one by the proof that the server
     knows the password, too."""
 
-    __slots__ = ("_peer", "_scram")
+    __slots__ = ("_scram",)
 
     def __init__(self, peer: Side) -> None:
-        self._peer = peer
+        super().__init__(peer)
         self._scram: Scram | None = None
         """The conversation whose last message is still to come."""
-
-    def over(self) -> None:
-        """Drops the peer when the connection has ended."""
-        del self._peer
 
     @abstractmethod
     def _challenge(self, message: bytes) -> None:

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
 from headway import __version__
 from headway.core.base import Reason, Refused
 from headway.server.logins import Refusal
-from headway.server.peers import OPEN, free_name
+from headway.server.peers import OPEN, PeerPart, free_name
+from headway.server.stomp.ports import ClientSide
 from headway.wire.stomp.items import Connect, Headers
 from headway.wire.stomp.replies import connected
 from headway.wire.stomp.versions import OFFERED
-
-if TYPE_CHECKING:
-    from headway.server.stomp.ports import ClientSide
 
 NAME_CHARS_MAX = 200
 BEAT_MS_MIN = 1000
@@ -27,15 +24,8 @@ BEAT_MS_MIN = 1000
 BEAT_MS_MAX = 86_400_000
 
 
-class Greeting:
-    __slots__ = ("_peer",)
-
-    def __init__(self, peer: ClientSide) -> None:
-        self._peer = peer
-
-    def over(self) -> None:
-        """Drops the peer when the connection has ended."""
-        del self._peer
+class Greeting(PeerPart[ClientSide]):
+    __slots__ = ()
 
     def begin(self, item: Connect) -> None:
         peer, headers = self._peer, item.headers

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -33,6 +33,7 @@ from headway.core.queue import Queue
 from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.peers import (
     DURABLE,
+    PeerPart,
     binding_key_of,
     check_alone,
     filter_of,
@@ -43,14 +44,12 @@ from headway.server.peers import (
     virtual_topic_of,
 )
 from headway.server.protocols import QUEUES
+from headway.server.stomp.ports import ClientSide
 from headway.wire.stomp.destinations import NAME_BYTES_MAX, Destination, Kind, destinations_of
 from headway.wire.stomp.envelope import StompEnvelope
 from headway.wire.stomp.faults import BAD_HEADER, NO_DESTINATION, NO_HEADER, StompFault
 from headway.wire.stomp.items import Headers
 from headway.wire.stomp.versions import V1_2
-
-if TYPE_CHECKING:
-    from headway.server.stomp.ports import ClientSide
 
 LOOK_SHARE = 16
 """So many deliveries, or subscriptions, that are looked through are one unit of work."""
@@ -78,11 +77,11 @@ class Held(NamedTuple):
     """The broker began it, for replies."""
 
 
-class Subscriber:
-    __slots__ = ("_cumulative", "_held", "_of", "_peer", "_temporary")
+class Subscriber(PeerPart[ClientSide]):
+    __slots__ = ("_cumulative", "_held", "_of", "_temporary")
 
     def __init__(self, peer: ClientSide) -> None:
-        self._peer = peer
+        super().__init__(peer)
         self._held: dict[str, Held] = {}
         self._of: dict[Subscription, Held] = {}
         """The SUBSCRIBE of each subscription."""
@@ -94,7 +93,7 @@ class Subscriber:
     def over(self) -> None:
         self._held.clear()
         self._of.clear()
-        del self._peer
+        super().over()
 
     def subscribe(self, headers: Headers) -> bool:
         """Returns whether the journal keeps it. Raises :class:`Refused`, ProtocolError."""

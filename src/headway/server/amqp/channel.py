@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp import base, commands
 
@@ -19,6 +19,7 @@ from headway.core.consumer import NO_LIMIT, Channel, Session, Subscription
 from headway.core.message import Run
 from headway.server.amqp import consuming, declaring
 from headway.server.amqp.faults import ChannelFault, connection_fault
+from headway.server.amqp.ports import ClientSide
 from headway.server.amqp.publisher import Publisher
 from headway.server.amqp.states import (
     CHANNEL_MOVES,
@@ -37,9 +38,6 @@ from headway.server.peers import NO_TRANSACTION, PORTION, NoTransaction, Settle,
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.replies import write_method
-
-if TYPE_CHECKING:
-    from headway.server.amqp.ports import ClientSide
 
 QUEUES_PER_WORK = 32
 TAGS_PER_WORK = 8

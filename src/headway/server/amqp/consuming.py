@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp import commands
 
@@ -22,16 +22,13 @@ from headway.core.queue import Queue
 from headway.server.amqp.declaring import DIALECT, queue_name
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.permissions import REPLY_TO, check_read
+from headway.server.amqp.ports import ChannelSide
 from headway.server.amqp.topics import KEY, consume_topics
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import log_patience, read_terms
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.envelope import AmqpEnvelope
 from headway.wire.amqp.replies import write_get_ok
-
-if TYPE_CHECKING:
-    from headway.server.amqp.ports import ChannelSide
-
 
 # -- consuming ---------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
 
 from pamqp import base, commands
 
@@ -23,7 +22,9 @@ from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, 
 from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshake
 from headway.server.amqp.pending_declares import PendingDeclares
 from headway.server.amqp.ports import ClientSide
+from headway.server.config import ListenerTable
 from headway.server.connections import Connection
+from headway.server.engine import Engine
 from headway.server.peers import OPEN
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import AmqpDecoder
@@ -37,10 +38,6 @@ from headway.wire.amqp.replies import (
     write_method,
 )
 from headway.wire.amqp.versions import AMQP_0_9_1, Version
-
-if TYPE_CHECKING:
-    from headway.server.config import ListenerTable
-    from headway.server.engine import Engine
 
 HANDSHAKE_BYTES_MAX = 64 * 1024
 """Limit of a client's bytes before its login is known."""

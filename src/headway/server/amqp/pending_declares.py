@@ -7,15 +7,10 @@ waits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headway.server.amqp.declaring import METHODS
-from headway.server.connections import PendingReplies
+from headway.server.connections import Connection, PendingReplies
+from headway.server.journal import JournalWriter
 from headway.wire.amqp.items import Item, Method
-
-if TYPE_CHECKING:
-    from headway.server.connections import Connection
-    from headway.server.journal import JournalWriter
 
 
 class PendingDeclares(PendingReplies):

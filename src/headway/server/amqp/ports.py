@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence, Set
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from headway.server.peers import BasePeer
+from pamqp import base
+
+from headway.core.clients import Queues
+from headway.core.consumer import Channel, Session, Subscription
+from headway.server.amqp.states import PublishMode
+from headway.server.connections import PendingReplies
+from headway.server.peers import BasePeer, Settle
 from headway.wire.amqp.items import Item
-
-if TYPE_CHECKING:
-    from pamqp import base
-
-    from headway.core.clients import Queues
-    from headway.core.consumer import Channel, Session, Subscription
-    from headway.server.amqp.states import PublishMode
-    from headway.server.connections import PendingReplies
-    from headway.server.peers import Settle
-    from headway.wire.amqp.versions import Version
+from headway.wire.amqp.versions import Version
 
 
 class ClientSide(BasePeer[Item], ABC):

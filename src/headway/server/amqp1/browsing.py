@@ -6,20 +6,16 @@ credit. It settles nothing: what it says of them is ignored.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headway.core.queue import Queue
 from headway.server.amqp1.faults import LinkFault
 from headway.server.amqp1.link import Link
+from headway.server.amqp1.ports import SessionSide
 from headway.server.amqp1.terminus import Node, place_of, wishes_of
 from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.protocols import QUEUES
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.envelope import Amqp1Envelope
 from headway.wire.amqp1.performatives import Attach, Flow, Source
-
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import SessionSide
 
 MESSAGES_MAX = 400
 BYTES_MAX = 4 * 1024 * 1024

@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,6 +22,7 @@ from headway.core.message import TOPICS, routing_key_of
 from headway.core.queue import Queue, filter_of, queue_behind
 from headway.server.amqp1.faults import LinkFault
 from headway.server.amqp1.link import Link
+from headway.server.amqp1.ports import SessionSide
 from headway.server.amqp1.terminus import Node, Place, Wishes, filter_under, place_of, wishes_of
 from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.peers import check_alone
@@ -32,9 +32,6 @@ from headway.wire.amqp1.dialect import Amqp1Dialect
 from headway.wire.amqp1.envelope import Amqp1Envelope
 from headway.wire.amqp1.performatives import Attach, Flow, Source, words
 from headway.wire.cut import Cut
-
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import SessionSide
 
 SETTLED = 1
 """The mode of a sender that settles what it sends at once."""

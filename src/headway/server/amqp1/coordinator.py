@@ -7,11 +7,11 @@ in a transaction that fails stays with its client, unsettled.
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
 
 from headway.core.base import ProtocolError, Refused
 from headway.server.amqp1.faults import LinkFault, link_fault
 from headway.server.amqp1.link import Link
+from headway.server.amqp1.ports import SessionSide
 from headway.server.connections import Steps
 from headway.server.peers import Transaction
 from headway.wire.amqp1.codes import Condition
@@ -20,9 +20,6 @@ from headway.wire.amqp1.performatives import Attach, Declare, Discharge, Flow, b
 from headway.wire.amqp1.replies import ACCEPTED, declared, rejected
 from headway.wire.amqp1.sections import Body
 from headway.wire.amqp1.values import Described, read
-
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import SessionSide
 
 CREDIT = 100
 TRANSACTIONS_MAX = 256

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
 from headway.server.amqp1.faults import LinkFault
+from headway.server.amqp1.ports import SessionSide
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Transfers
-
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import SessionSide
-    from headway.wire.amqp1.performatives import Attach, Flow
+from headway.wire.amqp1.performatives import Attach, Flow
 
 
 class Link(ABC):

@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import Channel, CloseChannel, Session, Subscription
@@ -22,7 +22,9 @@ from headway.server.amqp1.pending_attaches import PendingAttaches
 from headway.server.amqp1.ports import ClientSide
 from headway.server.amqp1.publishing import PublishingLink
 from headway.server.amqp1.session import Amqp1Session
+from headway.server.config import ListenerTable
 from headway.server.connections import Connection
+from headway.server.engine import Engine
 from headway.server.loop import Repeating
 from headway.server.peers import OPEN, NamedQueues, Transaction, free_name
 from headway.wire.amqp1.codes import Condition
@@ -30,10 +32,6 @@ from headway.wire.amqp1.decoder import FRAME_BYTES_MIN, Amqp1Decoder
 from headway.wire.amqp1.items import Empty, Frame, Item, Lost, Opening, SaslFrame, Transfers
 from headway.wire.amqp1.performatives import Attach, Begin, Close, Detach, Disposition, End, Flow, Open
 from headway.wire.amqp1.replies import EMPTY, error, write_close, write_open
-
-if TYPE_CHECKING:
-    from headway.server.config import ListenerTable
-    from headway.server.engine import Engine
 
 CHANNEL_MAX = 255
 FRAME_BYTES_MAX = 131_072

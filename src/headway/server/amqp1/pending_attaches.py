@@ -3,14 +3,9 @@ for a client knows no link before it is attached."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from headway.server.connections import PendingReplies
-
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import Beginning
-    from headway.server.connections import Connection
-    from headway.server.journal import JournalWriter
+from headway.server.amqp1.ports import Beginning
+from headway.server.connections import Connection, PendingReplies
+from headway.server.journal import JournalWriter
 
 
 class PendingAttaches(PendingReplies):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from headway.server.peers import BasePeer
+from headway.core.consumer import GrantedChannel, Session, Subscription
+from headway.server.connections import Steps
+from headway.server.peers import BasePeer, NamedQueues, Transaction
 from headway.wire.amqp1.items import Item
-
-if TYPE_CHECKING:
-    from headway.core.consumer import GrantedChannel, Session, Subscription
-    from headway.server.connections import Steps
-    from headway.server.peers import NamedQueues, Transaction
 
 
 class AttachReplies(Protocol):

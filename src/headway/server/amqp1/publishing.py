@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,6 +28,7 @@ from headway.core.message import (
 from headway.core.routing import part_of
 from headway.server.amqp1.faults import LinkFault, link_fault
 from headway.server.amqp1.link import Link
+from headway.server.amqp1.ports import SessionSide
 from headway.server.amqp1.terminus import Node, Place, place_of, topic_in
 from headway.server.connections import Steps
 from headway.wire.amqp1.codes import Condition
@@ -37,9 +37,6 @@ from headway.wire.amqp1.performatives import Attach, Flow, Target, Transactional
 from headway.wire.amqp1.properties import SECTIONS, Facts, read_content
 from headway.wire.amqp1.replies import ACCEPTED, RELEASED, in_transaction, rejected
 from headway.wire.codecs import queue_form
-
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import SessionSide
 
 CREDIT = 1000
 RECEIPT = "x-headway-receipt"

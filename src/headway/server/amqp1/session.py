@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headway.core.base import HeadwayError, ProtocolError, Refused
 from headway.core.consumer import GrantedChannel, Session, Subscription
@@ -19,6 +19,7 @@ from headway.server.amqp1.coordinator import CoordinatorLink
 from headway.server.amqp1.faults import LinkFault, SessionFault, link_fault
 from headway.server.amqp1.link import Link
 from headway.server.amqp1.links import Links
+from headway.server.amqp1.ports import ClientSide
 from headway.server.amqp1.publishing import PublishingLink, place_for
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import PORTION, Settle, settle, settle_in_steps
@@ -50,9 +51,6 @@ from headway.wire.amqp1.replies import (
     write_end,
     write_flow,
 )
-
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import ClientSide
 
 WINDOW = 0x7FFF_FFFF
 """Frames that the broker takes and sends: reading less is how it slows a client down."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from headway.server.connections.connection import Connection
-    from headway.server.journal import JournalWriter
+from headway.server.connections.connection import Connection
+from headway.server.journal import JournalWriter
 
 
 class PendingReplies:

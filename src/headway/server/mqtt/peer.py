@@ -7,14 +7,15 @@ journal has that (core/delivery/exactly_once.py).
 from __future__ import annotations
 
 from math import ceil, inf
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from headway.core.base import ProtocolError, Reason, Refused, format_duration
-from headway.core.consumer import SubscribeRequest, parse_options
+from headway.core.consumer import Session, SubscribeRequest, Subscription, parse_options
 from headway.core.message import BadTopic, Run
+from headway.server.config import ListenerTable
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
+from headway.server.engine import Engine
 from headway.server.mqtt.greeting import NO_LIMIT, QUOTAS, TOPIC_ALIAS_MAX, Greeting
 from headway.server.mqtt.ports import ClientSide
 from headway.server.peers import OPEN
@@ -37,11 +38,6 @@ from headway.wire.mqtt.packets import (
     Unsubscribe,
 )
 from headway.wire.mqtt.replies import Replies
-
-if TYPE_CHECKING:
-    from headway.core.consumer import Session, Subscription
-    from headway.server.config import ListenerTable
-    from headway.server.engine import Engine
 
 CONNECT_BYTES_MAX = 96 * 1024
 """Limit of a client's bytes before its CONNECT is known."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
 from headway.server.peers import BasePeer
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import Item
-
-if TYPE_CHECKING:
-    from headway.wire.mqtt.replies import Replies
+from headway.wire.mqtt.replies import Replies
 
 
 class ClientSide(BasePeer[Item], ABC):

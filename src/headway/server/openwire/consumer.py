@@ -10,15 +10,11 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from asyncio import TimerHandle
 
 from headway.core.consumer import NO_LIMIT, Channel, CountedWindow, Session, Subscription
-
-if TYPE_CHECKING:
-    from asyncio import TimerHandle
-
-    from headway.wire.openwire.commands import ConsumerInfo
-    from headway.wire.openwire.marshalling import ConsumerId
+from headway.wire.openwire.commands import ConsumerInfo
+from headway.wire.openwire.marshalling import ConsumerId
 
 
 class Consumer:

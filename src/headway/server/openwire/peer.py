@@ -12,12 +12,13 @@ Rules:
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import CloseChannel, Session, Subscription
+from headway.server.config import ListenerTable
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
+from headway.server.engine import Engine
 from headway.server.openwire.consuming import Consuming
 from headway.server.openwire.faults import JmsFault, class_of, class_of_reason
 from headway.server.openwire.greeting import Greeting
@@ -40,10 +41,6 @@ from headway.wire.openwire.marshalling import (
     SessionId,
 )
 from headway.wire.openwire.replies import JMS_ERROR, KEEP_ALIVE, write_error, write_refusal, write_response
-
-if TYPE_CHECKING:
-    from headway.server.config import ListenerTable
-    from headway.server.engine import Engine
 
 OBJECTS, HELD = "numbered_objects", "held_messages"
 """Kinds of memory: the objects that a client has numbered, and messages that wait for their turn. These may be a

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from headway.server.peers import BasePeer
+from headway.core.consumer import Session
+from headway.core.message import Record
+from headway.server.peers import BasePeer, NamedQueues
+from headway.wire.openwire.codes import Form
 from headway.wire.openwire.decoder import Item, OpenWireDecoder
-
-if TYPE_CHECKING:
-    from headway.core.consumer import Session
-    from headway.core.message import Record
-    from headway.server.peers import NamedQueues
-    from headway.wire.openwire.codes import Form
-    from headway.wire.openwire.marshalling import Destination
+from headway.wire.openwire.marshalling import Destination
 
 
 class TemporariesSide(Protocol):

@@ -9,9 +9,8 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headway.core.base import Reason, Refused
+from headway.core.consumer import Session
 from headway.core.message import TOPICS, Run
 from headway.core.routing import part_of
 from headway.server.connections import Steps
@@ -25,9 +24,6 @@ from headway.wire.openwire.decoder import Sent
 from headway.wire.openwire.marshalling import Destination, ProducerId
 from headway.wire.openwire.messages import RECENT, Message
 from headway.wire.openwire.replies import write_producer_ack, write_response
-
-if TYPE_CHECKING:
-    from headway.core.consumer import Session
 
 RETAIN = "ActiveMQ.Retain"
 """The property by which a publisher asks for its message to be retained."""

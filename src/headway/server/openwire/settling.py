@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,16 +20,14 @@ from headway.core.consumer import DeadLetter
 from headway.core.delivery import record_at
 from headway.core.queue import queue_of
 from headway.server.connections import Steps
+from headway.server.openwire.consumer import Consumer
+from headway.server.openwire.consuming import Consuming
 from headway.server.openwire.ports import ClientSide
 from headway.server.peers import DURABLE, PeerPart
 from headway.server.protocols import QUEUES
+from headway.wire.openwire.alike import Acks
 from headway.wire.openwire.codes import AckType
 from headway.wire.openwire.commands import MessageAck
-
-if TYPE_CHECKING:
-    from headway.server.openwire.consumer import Consumer
-    from headway.server.openwire.consuming import Consuming
-    from headway.wire.openwire.alike import Acks
 
 DEAD_LETTERS = "ActiveMQ.DLQ"
 PORTION = 256

@@ -8,13 +8,13 @@ no other. So it is told of those that there are when it begins to follow, and of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import QueueTerms
 from headway.core.message import Record, topic_of
 from headway.server.connections import SUBSCRIBE_WORK, Steps
+from headway.server.engine import Engine
 from headway.server.openwire.faults import JmsFault
 from headway.server.openwire.ports import ClientSide
 from headway.server.peers import PeerPart
@@ -24,9 +24,6 @@ from headway.wire.openwire.codes import Type
 from headway.wire.openwire.commands import DestinationInfo
 from headway.wire.openwire.marshalling import Destination
 from headway.wire.openwire.replies import DESTINATION_ERROR
-
-if TYPE_CHECKING:
-    from headway.server.engine import Engine
 
 TELL_WORK = 8
 TERMS = QueueTerms(exclusive=True)

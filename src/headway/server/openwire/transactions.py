@@ -9,24 +9,20 @@ refused.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Refused
 from headway.server.connections import Steps
+from headway.server.openwire.consuming import Consuming
 from headway.server.openwire.faults import JmsFault
 from headway.server.openwire.ports import ClientSide
-from headway.server.openwire.settling import LOOK_SHARE
+from headway.server.openwire.publishing import Publishing
+from headway.server.openwire.settling import LOOK_SHARE, Settling
 from headway.server.peers import PeerPart, Transaction
 from headway.wire.openwire.codes import AckType, TransactionStep
 from headway.wire.openwire.commands import MessageAck, TransactionInfo
 from headway.wire.openwire.marshalling import LocalTransactionId
+from headway.wire.openwire.messages import Message
 from headway.wire.openwire.replies import ROLLED_BACK, write_nothing_found, write_refusal, write_response
-
-if TYPE_CHECKING:
-    from headway.server.openwire.consuming import Consuming
-    from headway.server.openwire.publishing import Publishing
-    from headway.server.openwire.settling import Settling
-    from headway.wire.openwire.messages import Message
 
 TRANSACTIONS_MAX = 4096
 

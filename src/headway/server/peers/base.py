@@ -18,23 +18,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused, moved
+from headway.core.consumer import Session
 from headway.core.message import Run
 from headway.core.permission import NOBODY
+from headway.server.config import ListenerTable
 from headway.server.connections import END_WORK, ITEMS_MAX, Connection, PartialPacket, PendingReplies, TurnBudget
+from headway.server.engine import Engine
 from headway.server.peers.heartbeats import Heartbeats
 from headway.server.peers.login_side import LoginSide
 from headway.server.peers.quiet import QuietPeer
 from headway.server.peers.states import CLOSED, CLOSING, GREETING, MOVES, OPEN, ClientState
 from headway.server.transport import Buffer
-
-if TYPE_CHECKING:
-    from headway.core.consumer import Session
-    from headway.server.config import ListenerTable
-    from headway.server.engine import Engine
-    from headway.wire.decoder import Decoder
+from headway.wire.decoder import Decoder
 
 READS_PER_POOL = 4
 READ_BYTES_MIN = 4096

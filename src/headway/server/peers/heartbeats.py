@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from headway.server.connections import Connection
+from headway.server.connections import Connection
 
 
 class Heartbeats:

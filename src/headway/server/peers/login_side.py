@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from headway.core.consumer import ConnectRequest, Session
 from headway.core.permission import NOBODY, Identity
+from headway.server.config import ListenerTable
+from headway.server.connections import Connection
+from headway.server.engine import Engine
 from headway.server.logins import Attempt, Refusal
 from headway.server.peers.states import GREETING, WAITING, ClientState
-
-if TYPE_CHECKING:
-    from headway.server.config import ListenerTable
-    from headway.server.connections import Connection
-    from headway.server.engine import Engine
 
 T = TypeVar("T")
 ANOTHER_NAME = Refusal("the user name is not that of the client's certificate", checked=False)

@@ -14,25 +14,21 @@ Rules:
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from headway.core.base import Reason, Refused
 from headway.core.clients import Queues, check_binding, check_queue, is_own, published_to, queue_object
-from headway.core.consumer import QueueTerms
+from headway.core.consumer import QueueTerms, Session
 from headway.core.message import TOPICS, Run
 from headway.core.permission import Operation
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Binding, Destination
 from headway.core.selector import BadSelector, compile_selector
 from headway.server.connections import SUBSCRIBE_WORK, TurnBudget
+from headway.server.engine import Engine
 from headway.server.peers.destinations import binding_key_of, filter_of, virtual_topic_of
 from headway.server.protocols import QUEUES
-
-if TYPE_CHECKING:
-    from headway.core.consumer import Session
-    from headway.server.engine import Engine
 
 DURABLE = QueueTerms(durable=True)
 TEMPORARY = QueueTerms(exclusive=True)

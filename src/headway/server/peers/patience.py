@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from headway.core.base import format_duration
-
-if TYPE_CHECKING:
-    from headway.core.consumer import Subscription
+from headway.core.consumer import Subscription
 
 log = logging.getLogger("headway")
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from headway.core.consumer import CloseChannel, Subscription
+from headway.core.consumer import CloseChannel, Subscription
 
 
 class QuietPeer:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from headway.core.consumer import Channel
 from headway.server.connections import Steps
-
-if TYPE_CHECKING:
-    from headway.core.consumer import Channel
-    from headway.server.engine import Engine
+from headway.server.engine import Engine
 
 PORTION = 256
 """Deliveries that are settled in one step."""

@@ -12,16 +12,13 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Refused
+from headway.core.clients import Intake
 from headway.core.consumer import Channel, Session
 from headway.core.log import TRANSACTIONS
 from headway.core.message import Run
 from headway.server.connections import Steps
-
-if TYPE_CHECKING:
-    from headway.core.clients import Intake
 
 TRANSACTION_BYTES = 1500
 """Memory of a transaction in which nothing is."""

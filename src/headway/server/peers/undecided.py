@@ -10,18 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import TYPE_CHECKING
 
 from headway.core.base import ProtocolError, Reason
+from headway.core.consumer import Session
 from headway.core.permission import NOBODY
-from headway.server.connections import PartialPacket
+from headway.server.connections import Connection, PartialPacket, Peer
+from headway.server.engine import Engine
 from headway.server.peers.quiet import QuietPeer
 from headway.wire.codec import Codec
-
-if TYPE_CHECKING:
-    from headway.core.consumer import Session
-    from headway.server.connections import Connection, Peer
-    from headway.server.engine import Engine
 
 FIRST_BYTES_MAX = 64
 SHOWN_BYTES = 16

@@ -13,11 +13,12 @@ Rules:
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import NO_LIMIT, Channel, CloseChannel, Session, Subscription
+from headway.server.config import ListenerTable
 from headway.server.connections import Connection, Steps
+from headway.server.engine import Engine
 from headway.server.peers import CLOSING, NamedQueues, Transaction, settle_in_steps
 from headway.server.stomp.greeting import Greeting
 from headway.server.stomp.ports import ClientSide
@@ -29,10 +30,6 @@ from headway.wire.stomp.faults import StompFault
 from headway.wire.stomp.items import Acks, Connect, Frame, Headers, Item, Sent
 from headway.wire.stomp.replies import HEARTBEAT, error, receipt
 from headway.wire.stomp.versions import V1_0, Version
-
-if TYPE_CHECKING:
-    from headway.server.config import ListenerTable
-    from headway.server.engine import Engine
 
 TRANSACTIONS_MAX = 100
 NAME_CHARS_MAX = 255

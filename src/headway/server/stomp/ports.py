@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
-from headway.server.peers import BasePeer
-from headway.wire.stomp.items import Item
-
-if TYPE_CHECKING:
-    from headway.core.base import Reason
-    from headway.core.consumer import Channel, Session
-    from headway.server.peers import NamedQueues, Transaction
-    from headway.server.stomp.temporaries import Temporaries
-    from headway.wire.stomp.items import Headers
-    from headway.wire.stomp.versions import Version
+from headway.core.base import Reason
+from headway.core.consumer import Channel, Session
+from headway.server.peers import BasePeer, NamedQueues, Transaction
+from headway.server.stomp.temporaries import Temporaries
+from headway.wire.stomp.items import Headers, Item
+from headway.wire.stomp.versions import Version
 
 
 class ClientSide(BasePeer[Item], ABC):

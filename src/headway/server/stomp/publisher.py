@@ -8,9 +8,9 @@ Rules:
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from headway.core.base import ConfigError, Reason, Refused
+from headway.core.consumer import Session
 from headway.core.message import (
     JOB_PATIENCE,
     MERGE,
@@ -26,17 +26,13 @@ from headway.core.routing import part_of
 from headway.server.connections import Steps
 from headway.server.peers import PeerPart, topic_named
 from headway.server.stomp.ports import ClientSide
-from headway.server.stomp.subscribing import terms_of
+from headway.server.stomp.subscribing import Subscriber, terms_of
 from headway.wire.codecs import queue_form
 from headway.wire.common import Address, run_to
 from headway.wire.remembered import Remembered
 from headway.wire.stomp.destinations import Destination, Kind, destinations_of
 from headway.wire.stomp.items import Headers, Sent
 from headway.wire.stomp.message import OWN, common_of
-
-if TYPE_CHECKING:
-    from headway.core.consumer import Session
-    from headway.server.stomp.subscribing import Subscriber
 
 SEND_WORK = 8
 """Work of reading a SEND, or neighbours with one head, besides the way of their records to their lanes."""

@@ -12,12 +12,11 @@ from typing import Any
 
 from headway.core.base import HeadwayError, ProtocolError, Refused
 from headway.core.consumer import GrantedChannel, Session, Subscription
-from headway.server.amqp1.answers import answered
 from headway.server.amqp1.browsing import BrowsingLink, queue_to_browse
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.coordinator import CoordinatorLink
 from headway.server.amqp1.faults import LinkFault, SessionFault, link_fault
-from headway.server.amqp1.link import Link
+from headway.server.amqp1.link import Link, answered
 from headway.server.amqp1.links import Links
 from headway.server.amqp1.ports import ClientSide
 from headway.server.amqp1.publishing import PublishingLink, place_for

@@ -7,17 +7,40 @@ While a client has not shown who it is, it may send nothing but AUTH and DISCONN
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
+from typing import Final
 
 from headway.core.base import ProtocolError, Reason, moved
 from headway.core.permission import Identity
 from headway.server.logins import SCRAM, Refusal, Scram, ScramError
 from headway.server.mqtt.ports import ClientSide
-from headway.server.mqtt.states import ASKED, AUTH_MOVES, CHECKING, IDLE, NOT_AGREED, AuthState
 from headway.server.peers import PeerPart
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import Auth
 
+
+class AuthState(StrEnum):
+    NOT_AGREED = "not agreed on"
+    """CONNECT named no method, so AUTH may not come."""
+    ASKED = "asked"
+    """The client's first message is answered, and its last one is expected."""
+    CHECKING = "checking"
+    """The client's last message is being checked."""
+    IDLE = "idle"
+    """A client that is let in may begin again."""
+
+
+NOT_AGREED: Final = AuthState.NOT_AGREED
+ASKED: Final = AuthState.ASKED
+CHECKING: Final = AuthState.CHECKING
+IDLE: Final = AuthState.IDLE
+AUTH_MOVES = {
+    NOT_AGREED: {ASKED},
+    ASKED: {CHECKING},
+    CHECKING: {IDLE},
+    IDLE: {ASKED},
+}
 Proof = tuple[Identity | Refusal, bytes]
 
 

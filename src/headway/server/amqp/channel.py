@@ -204,10 +204,7 @@ class AmqpChannel:
         return [known for known in found if known not in named] if named else found
 
     def acknowledge(self, tags: Sequence[int], *, multiple: bool) -> None:
-        self.settle(tags, multiple=multiple, do=self._acknowledge)
-
-    def _acknowledge(self, ids: Sequence[int]) -> None:
-        self.queues.acknowledge(self.core, ids)
+        self.settle(tags, multiple=multiple, do=partial(self.queues.acknowledge, self.core))
 
     def publish(self, item: PublishedRun) -> None:
         run = self._publisher.checked(item)

@@ -96,7 +96,7 @@ class CoordinatorLink(Link):
         except Refused as error:
             raise LinkFault(Condition.TRANSACTION_ROLLBACK, str(error)) from error
         transaction.commit = self._commit(transaction, delivery_id)
-        self._session.commit(transaction.commit)
+        self._session.peer.budget.begin(transaction.commit)
 
     def _commit(self, transaction: Transaction, delivery_id: int) -> Steps:
         session, outcome = self._session, ACCEPTED

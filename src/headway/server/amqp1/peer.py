@@ -259,7 +259,7 @@ class Amqp1Peer(ClientSide):
 
     def _end_consumer(self, subscription: Subscription, condition: Condition, text: str) -> None:
         session = self._of(subscription.channel)
-        link = None if session is None else session.link_of(subscription)
+        link = None if session is None else session.links.of(subscription)
         if session is not None and link is not None:
             session.end_link(link.handle, condition, text)
             self.after()

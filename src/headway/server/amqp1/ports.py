@@ -6,7 +6,6 @@ from abc import ABC
 from typing import Protocol
 
 from headway.core.consumer import GrantedChannel, Session, Subscription
-from headway.server.connections import Steps
 from headway.server.peers import BasePeer, NamedQueues, Transaction
 from headway.wire.amqp1.items import Item
 
@@ -53,13 +52,11 @@ class SessionSide(Protocol):
     session: Session
     number: int
     core: GrantedChannel
+    gone: bool
 
-    @property
-    def gone(self) -> bool: ...
     def frames_sent(self, count: int) -> None: ...
     def now(self) -> float: ...
     def say_flow(self, link: tuple[int, int, int] | None = None, *, available: int | None = None, drain: bool = False,
                  properties: dict[str, object] | None = None) -> None: ...  # fmt: skip
     def settle(self, first: int, last: int, state: bytes, *, kept: bool = False) -> None: ...
     def requeue(self, consumer: Subscription) -> None: ...
-    def commit(self, steps: Steps) -> None: ...

@@ -61,7 +61,7 @@ _MASK = 0xFFFF_FFFF
 
 class Amqp1Session:
     __slots__ = (
-        "_next_incoming", "_next_outgoing", "core", "ended", "leaving", "links", "number", "peer", "session",
+        "_next_incoming", "_next_outgoing", "core", "gone", "leaving", "links", "number", "peer", "session",
     )  # fmt: skip
 
     def __init__(self, peer: ClientSide, session: Session, number: int, begin: Begin) -> None:
@@ -74,14 +74,11 @@ class Amqp1Session:
         self.links = Links(peer, session)
         self.leaving: set[int] = set()
         """Handles of links that the broker has ended, and the client has not yet."""
-        self.ended = False
+        self.gone = False
+        """Whether it has ended."""
         self._next_incoming = begin.next_outgoing_id
         self._next_outgoing = 0
         peer.write(write_begin(number, number, 0, WINDOW, WINDOW, HANDLE_MAX))
-
-    @property
-    def gone(self) -> bool:
-        return self.ended
 
     def now(self) -> float:
         return self.peer.engine.now()
@@ -219,9 +216,6 @@ class Amqp1Session:
         failure = self._error(LinkFault(condition, text))
         self.peer.write(write_detach(self.number, handle, closed=True, failure=failure))
 
-    def link_of(self, consumer: Subscription) -> ConsumingLink | None:
-        return self.links.of(consumer)
-
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def on_transfers(self, item: Transfers) -> None:
@@ -259,9 +253,6 @@ class Amqp1Session:
         """Tells the client what became of its messages; if ``kept``, once the journal has them."""
         frame = write_disposition(self.number, True, first & _MASK, last & _MASK, state)
         self.peer.pending_replies.send(frame, kept=kept, channel=self.number)
-
-    def commit(self, steps: Steps) -> None:
-        self.peer.budget.begin(steps)
 
     # -- deliveries ---------------------------------------------------------------------------------------------------
 
@@ -324,7 +315,7 @@ class Amqp1Session:
 
     def _answer(self, answer: bytes) -> None:
         """Tells the client that deliveries are settled, once the journal has that: it may forget them then."""
-        if answer and not self.ended:
+        if answer and not self.gone:
             self.peer.pending_replies.send(answer, kept=True, channel=self.number)
 
     def _put_off(self, said: Disposition, last: int, state: TransactionalState) -> None:
@@ -355,9 +346,9 @@ class Amqp1Session:
         self.peer.write(write_end(self.number) if failure is None else write_end(self.number, self._error(failure)))
 
     def close(self) -> None:
-        if self.ended:
+        if self.gone:
             return
-        self.ended = True
+        self.gone = True
         self.peer.pending_replies.drop_channel(self.number)
         self.peer.pending_attaches.drop_channel(self.number)
         self.links.leave()

@@ -301,10 +301,7 @@ _INFLATING: WeakKeyDictionary[Engine, set[OpenWirePeer]] = WeakKeyDictionary()
 
 def inflating_of(engine: Engine) -> set[OpenWirePeer]:
     """Returns the clients of a broker that have a body which is inflated in part."""
-    found = _INFLATING.get(engine)
-    if found is None:
-        found = _INFLATING[engine] = set()
-    return found
+    return _INFLATING.setdefault(engine, set())
 
 
 def _bytes_of(item: Item) -> int:

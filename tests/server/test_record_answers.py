@@ -76,8 +76,8 @@ async def read_all(reader: asyncio.StreamReader) -> tuple[bytes, bool]:
 
 @pytest.mark.parametrize(
     ("path", "under_way"),
-    [("topics/t/records?format=json", lambda served: served._records._readers),
-     ("verdicts", lambda served: served._verdicts._searches)],
+    [("topics/t/records?format=json", lambda served: served._records._seats.taken),
+     ("verdicts", lambda served: served._verdicts._seats.taken)],
 )
 @pytest.mark.usefixtures("much")
 def test_an_answer_that_was_not_read_in_time_does_not_end_like_a_whole_one(

@@ -6,6 +6,8 @@ import http.client
 import json
 import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -69,15 +71,11 @@ class AdminClient:
 
     def verdicts(self, query: dict[str, str]) -> tuple[str, list[bytes]]:
         """Asks what is in the history. Returns its state (``on``, ``failing``, ``off``) and the lines, newest first."""
-        answer = self._open(f"/v1/verdicts?{urlencode(query)}")
-        with answer:
+        with self._heard(), self._open(f"/v1/verdicts?{urlencode(query)}") as answer:
             state = answer.headers.get("Headway-History")
             if state is None:
                 raise self._stranger()
-            try:
-                return state, answer.read(ANSWER_BYTES_MAX).splitlines()
-            except (OSError, http.client.HTTPException) as error:
-                raise self._silence(error) from None
+            return state, answer.read(ANSWER_BYTES_MAX).splitlines()
 
     def records(self, topic: str, query: dict[str, str]) -> HTTPResponse:
         """Opens the recorded records of a topic, to be read and closed."""
@@ -95,18 +93,26 @@ class AdminClient:
         """Has the broker hold its journal's files until this answer is closed. Its first line lists them."""
         return self._open("/v1/journal/backup", "POST")
 
-    def _open(self, path: str, method: str = "GET") -> HTTPResponse:
+    def _open(
+        self, path: str, method: str = "GET", body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> HTTPResponse:
         """Opens an answer, to be read and closed."""
-        request = Request(self.url + path, headers=self._login, method=method)
-        try:
+        request = Request(self.url + path, body, (headers or {}) | self._login, method=method)
+        with self._heard():
             answer = self._opener.open(request, timeout=self._timeout_s)
+        if not isinstance(answer, HTTPResponse):
+            raise self._stranger()
+        return answer
+
+    @contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Wraps what is asked of the broker, and what is read of its answer. Raises ConfigError."""
+        try:
+            yield
         except HTTPError as error:
             raise self._refusal(error) from None
         except (URLError, OSError, http.client.HTTPException) as error:
             raise self._silence(getattr(error, "reason", error)) from None
-        if not isinstance(answer, HTTPResponse):
-            raise self._stranger()
-        return answer
 
     def _list(self, path: str, name: str) -> list[dict[str, Any]]:
         found = self._ask(path).get(name)
@@ -115,17 +121,9 @@ class AdminClient:
         return found
 
     def _ask(self, path: str, body: bytes | None = None, kind: str = "application/toml") -> dict[str, Any]:
-        request = Request(self.url + path, data=body, headers={"Accept": "application/json"} | self._login)
-        if body is not None:
-            request.add_header("Content-Type", kind)
-        try:
-            with self._opener.open(request, timeout=self._timeout_s) as answer:
-                raw = answer.read(ANSWER_BYTES_MAX)
-        except HTTPError as error:
-            raise self._refusal(error) from None
-        except (URLError, OSError, http.client.HTTPException) as error:
-            raise self._silence(getattr(error, "reason", error)) from None
-        return self._object(raw)
+        headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": kind})
+        with self._heard(), self._open(path, "GET" if body is None else "POST", body, headers) as answer:
+            return self._object(answer.read(ANSWER_BYTES_MAX))
 
     def _object(self, raw: bytes) -> dict[str, Any]:
         try:

@@ -23,7 +23,7 @@ FRESH_BYTES = 4 * 1024
 class ProgramOutlet(ConnectionlessOutlet):
     """``go_on`` is called when there is room again, and not in the middle of a turn."""
 
-    __slots__ = ("_frames", "_go_on", "_loop", "_moved_s", "_room_bytes", "_seen_bytes", "_waiting", "came", "cut_off")
+    __slots__ = ("_frames", "_go_on", "_loop", "_moved_s", "_room_bytes", "_seen_bytes", "_waiting", "came")
     told_of_ends = keeps_its_name = True
 
     def __init__(self, now: float, loop: asyncio.AbstractEventLoop, filter: str, go_on: Callable[[], None]) -> None:
@@ -40,7 +40,6 @@ class ProgramOutlet(ConnectionlessOutlet):
         """When it was last seen to have read any."""
         self.came: asyncio.Future[None] | None = None
         """Done when there is something to read, or the session is over; None: nobody waits for it."""
-        self.cut_off = False
         """The rest of a half-sent record cannot be had."""
 
     @property
@@ -87,9 +86,7 @@ class ProgramOutlet(ConnectionlessOutlet):
 
     def ended(self, reason: Reason, text: str, rest: bytes | memoryview | None) -> None:
         super().ended(reason, text, rest)
-        if rest is None:
-            self.cut_off = True
-        else:
+        if rest is not None:
             self._waiting += rest
         self.wake()
 

@@ -91,3 +91,32 @@ class Decoder(ABC, Generic[Item]):
     @abstractmethod
     def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
         """Decodes packets from ``pos`` on. Returns the start of the first that is incomplete or was not asked for."""
+
+
+class FrameDecoder(Decoder[Item]):
+    """A decoder of frames that are told apart by where they begin."""
+
+    __slots__ = ("_bytes", "_done")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bytes = 0
+        """Number of bytes decoded so far."""
+        self._done = False
+        """Whether the rest of the bytes is ignored."""
+
+    def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
+        if self._done:
+            return len(data)
+        self._bytes -= pos
+        used = self._frames(data, pos, items, items_max)
+        self._bytes += used
+        return used
+
+    @abstractmethod
+    def _frames(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
+        """Does what ``_scan`` does. Errors are set by ``_fail``."""
+
+    def _fail(self, pos: int, error: ProtocolError) -> None:
+        text = f"the frame at byte {self._bytes + pos} {error}"
+        self.error = ProtocolError(text, reason=error.reason, code=error.code)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import accumulate
+from operator import sub
+
 import msgspec
+
+from headway.core.message import EncodedRun, Gap, Record, Run
+from headway.wire.columns import equal_pieces
 
 
 class PlainDialect(msgspec.Struct, frozen=True):
@@ -26,3 +33,55 @@ class PlainDialect(msgspec.Struct, frozen=True):
     def reads_own(self) -> bool:
         """No run is written with properties that differ between its records."""
         return False
+
+    def redelivered(self, frame: bytes) -> bytes:
+        """A record looks the same when it comes again."""
+        return frame
+
+
+class BareDialect(PlainDialect, frozen=True):
+    """Records without what is each consumer's own: an envelope puts it around them."""
+
+    @property
+    def bare(self) -> bool:
+        return True
+
+    def encode(self, run: Run, first_sequence: int) -> EncodedRun:
+        raise NotImplementedError
+
+    def encode_record(
+        self, record: Record, delivery_id: int, *, now: float, retain: bool = False, redelivered: bool = False,
+        gap: Gap | None = None,
+    ) -> bytes:  # fmt: skip
+        """Returns the record as it is in a lane, without the parts of a delivery."""
+        frame = self.encode(record.run(), record.sequence).data
+        return frame if gap is None else self.with_gap(frame, gap)
+
+    def with_gap(self, frame: bytes, gap: Gap) -> bytes:
+        raise NotImplementedError
+
+
+def encode_by_size(run: Run, lead_of: Callable[[int], bytes]) -> EncodedRun:
+    """Puts a lead before each payload, which depends on no more than its size: it is made once per size. If all
+    payloads have one size, there is no work per record."""
+    data, ends, bodies = run.data, run.ends, run.bodies
+    count, size = len(ends), ends[0] - bodies[0]
+    if isinstance(ends, range) and isinstance(bodies, range):
+        pieces, lead = equal_pieces(data, bodies[0], size, ends.step, count), lead_of(size)
+        whole = len(lead) + size
+        return EncodedRun(lead.join((b"", *pieces)), range(whole, count * whole + 1, whole))
+    sizes = list(map(sub, ends, bodies))
+    leads = {size: lead_of(size) for size in set(sizes)}
+    wholes = {size: len(lead) + size for size, lead in leads.items()}
+    parts = [b""] * (2 * count)
+    parts[::2] = map(leads.__getitem__, sizes)
+    parts[1::2] = [data[body:end] for body, end in zip(bodies, ends, strict=True)]
+    return EncodedRun(b"".join(parts), list(accumulate(map(wholes.__getitem__, sizes))))
+
+
+def gap_facts(prefix: str, gap: Gap) -> dict[str, object]:
+    """Returns what a consumer is told of skipped records, by names that begin so."""
+    return {
+        f"{prefix}gap-records": gap.records, f"{prefix}gap-reason": str(gap.reason),
+        f"{prefix}gap-first": gap.first_sequence, f"{prefix}gap-last": gap.last_sequence,
+    }  # fmt: skip

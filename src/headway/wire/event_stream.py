@@ -88,9 +88,6 @@ class EventStreamDialect(PlainDialect, frozen=True):
     def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:
         return _gap(gap) + frame
 
-    def redelivered(self, frame: bytes) -> bytes:
-        return frame
-
 
 def _name(properties: Properties) -> str:
     """Returns the name of a record's event; empty: it is an ordinary one."""

@@ -57,3 +57,10 @@ class BytesReader(ABC):
             raise self.malformed(f"ends within its {what}")
         self.pos = at + size
         return at
+
+    def u8(self, what: str) -> int:
+        return self.data[self.take(1, what)]
+
+    def u16(self, what: str) -> int:
+        at = self.take(2, what)
+        return self.data[at] << 8 | self.data[at + 1]

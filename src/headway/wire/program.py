@@ -157,9 +157,6 @@ class ProgramDialect(PlainDialect, frozen=True):
     def with_gap(self, frame: bytes, gap: SkippedRecords) -> bytes | None:
         return _gap(gap) + frame
 
-    def redelivered(self, frame: bytes) -> bytes:
-        return frame
-
 
 def _head(topic: str, said: Properties, qos: int, *, retain: bool) -> tuple[bytes, str | None]:
     """Returns the head of a run's frames, and the key that the broker has told with it."""

@@ -14,7 +14,7 @@ from headway.cli.top.view import View
 from headway.console import many, printable
 from headway.core.base import format_count, format_duration, format_rate, format_size
 
-PUBLISHERS_SHOWN = QUEUES_SHOWN = 5
+QUEUES_SHOWN = 5
 LOW = 30
 """Below this height only the first publisher and queue are shown."""
 ROWS_MIN = 3

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from headway import __version__
 from headway.server.engine import Engine
-from headway.server.http import USER, Refusal, abort, is_gone
+from headway.server.http import USER, Refusal, Seats, abort, is_gone
 from headway.store.backup import Contents, HeldFile
 from headway.store.staged import Staged
 
@@ -36,7 +36,7 @@ class BackupHandlers:
     def __init__(self, engine: Engine, staged: Staged) -> None:
         self._engine = engine
         self._staged = staged
-        self._holds = 0
+        self._seats = Seats(HOLDS_MAX, "backups are being made")
         self._stopped = asyncio.Event()
 
     def routes(self) -> list[web.RouteDef]:
@@ -50,25 +50,21 @@ class BackupHandlers:
         journal = self._engine.journal
         if journal is None:
             raise Refusal(404, NO_JOURNAL)
-        if self._holds >= HOLDS_MAX:
-            raise Refusal(503, f"{HOLDS_MAX} backups are being made already; try again later")
-        self._holds += 1
         run = self._engine.loop.run_in_executor
-        try:
-            # Parts first, so that those which a batch in the journal names are among them.
-            parts = await run(None, self._staged.hold)
+        with self._seats.seat():
             try:
-                files = await asyncio.wrap_future(journal.hold())
+                # Parts first, so that those which a batch in the journal names are among them.
+                parts = await run(None, self._staged.hold)
                 try:
-                    return await self._answer(request, _contents(journal.store.folder, [*files, *parts]))
+                    files = await asyncio.wrap_future(journal.hold())
+                    try:
+                        return await self._answer(request, _contents(journal.store.folder, [*files, *parts]))
+                    finally:
+                        journal.release()
                 finally:
-                    journal.release()
-            finally:
-                run(None, self._staged.release)
-        except OSError as error:
-            raise Refusal(503, f"the journal cannot be written: {error.strerror or error}") from None
-        finally:
-            self._holds -= 1
+                    run(None, self._staged.release)
+            except OSError as error:
+                raise Refusal(503, f"the journal cannot be written: {error.strerror or error}") from None
 
     async def _answer(self, request: web.Request, contents: Contents) -> web.StreamResponse:
         """Says what is held, and holds it until the client is gone."""

@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -21,7 +20,7 @@ from aiohttp import web
 from headway.core.base import Cause, ConfigError, parse_count
 from headway.core.policy import ACTIONS
 from headway.server.engine import Engine
-from headway.server.http import Refusal, abort, is_gone
+from headway.server.http import Refusal, Seats, abort, is_gone
 from headway.store.history import (
     EntryKind,
     Found,
@@ -57,7 +56,7 @@ class Verdicts:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headway-verdicts")
-        self._searches = 0
+        self._seats = Seats(SEARCHES_MAX, "others are searching")
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -66,19 +65,8 @@ class Verdicts:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         query, limit = _query(request), _limit(request)
-        with self._searching():
+        with self._seats.seat():
             return await self._send(request, query, limit)
-
-    @contextmanager
-    def _searching(self) -> Iterator[None]:
-        """Counts a search of the history. Raises Refusal if there are too many."""
-        if self._searches >= SEARCHES_MAX:
-            raise Refusal(503, f"{SEARCHES_MAX} others are searching already; try again later")
-        self._searches += 1
-        try:
-            yield
-        finally:
-            self._searches -= 1
 
     async def _send(self, request: web.Request, query: Query, limit: int) -> web.StreamResponse:
         chunks = _chunks(await self._found(query), limit)
@@ -133,7 +121,7 @@ class Verdicts:
         """Returns the latest entries about a client in the history, newest first; none if it cannot be read. Raises
         Refusal."""
         entries: list[HistoryEntry] = []
-        with self._searching():
+        with self._seats.seat():
             found = await self._found(Query(client=client, exact=True, kinds=(kind,)))
             parts = _parts(found, WHY_VERDICTS if kind is EntryKind.VERDICT else WHY_ENDS)
             run = self._engine.loop.run_in_executor

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp import base, commands
 
-from headway.core.base import Refused, moved
+from headway.core.base import moved
 from headway.core.clients import Queues
 from headway.core.consumer import NO_LIMIT, Channel, Session, Subscription
 from headway.core.message import Run
 from headway.server.amqp import consuming, declaring
 from headway.server.amqp.faults import ChannelFault, connection_fault
+from headway.server.amqp.ports import ClientSide
 from headway.server.amqp.publisher import Publisher
 from headway.server.amqp.states import (
     CHANNEL_MOVES,
@@ -33,16 +34,11 @@ from headway.server.amqp.states import (
     ChannelState,
 )
 from headway.server.connections import Steps
-from headway.server.peers import NO_TRANSACTION, NoTransaction, Transaction
+from headway.server.peers import NO_TRANSACTION, PORTION, NoTransaction, Settle, Transaction, settle
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.replies import write_method
 
-if TYPE_CHECKING:
-    from headway.server.amqp.ports import ClientSide, Settle
-
-PORTION = 256
-"""Deliveries that are settled in one step."""
 QUEUES_PER_WORK = 32
 TAGS_PER_WORK = 8
 """How many queues are woken, and how many consumers are stopped or let go on, in the time of one unit of work."""
@@ -172,7 +168,7 @@ class AmqpChannel:
             if self.mode is TRANSACTIONS:
                 self._put_off(ids, do)
             elif len(ids) <= PORTION:
-                self.peer.budget.left -= self._done(ids, do)
+                self.peer.budget.left -= settle(self.peer.engine, ids, do)
             else:
                 self.peer.budget.begin(self._settle(ids, do, sure=False))
 
@@ -189,7 +185,7 @@ class AmqpChannel:
 
     def _put_off(self, tags: Sequence[int], do: Settle) -> None:
         for tag in tags:
-            if tag in self.named or not self._holds(tag):
+            if tag in self.named or not self.core.holds(tag):
                 raise unknown_tag(tag)
         self._transaction.settle(self._settle(tags, do), self.core, tags)
 
@@ -199,29 +195,16 @@ class AmqpChannel:
             if self.state is CLOSED:
                 return
             ids = tags[at : at + PORTION]
-            yield self._done([tag for tag in ids if self._holds(tag)] if sure else ids, do)
-
-    def _done(self, ids: Sequence[int], do: Settle) -> int:
-        """Settles deliveries and returns the work; dead letters among them count extra."""
-        overdue = self.peer.engine.broker.registry.overdue
-        before = overdue.left
-        do(ids)
-        return max(1, len(ids)) + before - overdue.left
+            yield settle(self.peer.engine, [tag for tag in ids if self.core.holds(tag)] if sure else ids, do)
 
     def _upto(self, tag: int) -> list[int]:
-        if tag and (tag in self.named or not self._holds(tag)):
+        if tag and (tag in self.named or not self.core.holds(tag)):
             raise unknown_tag(tag)
         found, named = self.core.upto(tag), self.named
         return [known for known in found if known not in named] if named else found
 
-    def _holds(self, tag: int) -> bool:
-        return tag in self.core.in_flight or tag in self.core.timed_out
-
     def acknowledge(self, tags: Sequence[int], *, multiple: bool) -> None:
-        self.settle(tags, multiple=multiple, do=self._acknowledge)
-
-    def _acknowledge(self, ids: Sequence[int]) -> None:
-        self.queues.acknowledge(self.core, ids)
+        self.settle(tags, multiple=multiple, do=partial(self.queues.acknowledge, self.core))
 
     def publish(self, item: PublishedRun) -> None:
         run = self._publisher.checked(item)
@@ -271,15 +254,11 @@ class AmqpChannel:
 
     def tx_commit(self, command: commands.Tx.Commit) -> None:
         transaction = self._take_transaction()
-        lost = next((tag for tag in transaction.named(self.core) if not self._holds(tag)), None)
+        lost = next((tag for tag in transaction.named(self.core) if not self.core.holds(tag)), None)
         if lost is not None:
             transaction.forget()
             raise unknown_tag(lost)
-        try:
-            transaction.check(self.peer.engine.broker.intake, self.now())
-        except Refused:
-            transaction.forget()
-            raise
+        transaction.check(self.peer.engine.broker.intake, self.now())
         self._committing = transaction
         transaction.commit = self._commit(transaction)
         self.peer.budget.begin(transaction.commit)

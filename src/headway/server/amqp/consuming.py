@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp import commands
 
-from headway.core.base import format_duration
 from headway.core.consumer import (
     NO_LIMIT,
     PREFIX,
@@ -24,18 +22,13 @@ from headway.core.queue import Queue
 from headway.server.amqp.declaring import DIALECT, queue_name
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.permissions import REPLY_TO, check_read
+from headway.server.amqp.ports import ChannelSide
 from headway.server.amqp.topics import KEY, consume_topics
 from headway.server.connections import SUBSCRIBE_WORK, Steps
-from headway.server.peers import read_terms
+from headway.server.peers import log_patience, read_terms
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.envelope import AmqpEnvelope
 from headway.wire.amqp.replies import write_get_ok
-
-if TYPE_CHECKING:
-    from headway.server.amqp.ports import ChannelSide
-
-log = logging.getLogger("headway")
-
 
 # -- consuming ---------------------------------------------------------------------------------------------------------
 
@@ -62,7 +55,7 @@ def consume(channel: ChannelSide, command: commands.Basic.Consume) -> None:
     channel.tags[tag] = subscription
     channel.peer.budget.left -= SUBSCRIBE_WORK
     subscription.let_flow(channel.flows)
-    _log_patience(channel, subscription)
+    log_patience(subscription)
     channel.answer(command, commands.Basic.ConsumeOk(tag))
 
 
@@ -101,17 +94,6 @@ def _options(arguments: dict[str, Any] | None, use: Use) -> SubscriptionOptions:
         if isinstance(value, str) or name.startswith(PREFIX) or name == "patience"
     ]  # fmt: skip
     return parse_options(pairs, use)
-
-
-def _log_patience(channel: ChannelSide, subscription: Subscription) -> None:
-    """Logs that a consumer may not hold its jobs for as long as it asked for. consume-ok has no room to say so."""
-    asked_s = subscription.request.options.patience_s
-    if asked_s and asked_s != subscription.patience_s:
-        log.warning(
-            "%s on %s: asked for patience of %s and was granted %s, by policy %r", channel.session.client,
-            subscription.filter, format_duration(asked_s), format_duration(subscription.patience_s),
-            subscription.case.policy.name,
-        )  # fmt: skip
 
 
 def _reply_queue(channel: ChannelSide, *, no_ack: bool) -> str:

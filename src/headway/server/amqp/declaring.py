@@ -6,7 +6,7 @@ A reply about something durable is sent once the journal has that (pending_decla
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp import base, commands
 
@@ -24,14 +24,12 @@ from headway.server.amqp.permissions import (
     check_queue_deletion,
     check_read,
 )
+from headway.server.amqp.ports import ChannelSide
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import MATCHES, read_alternate, read_terms
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.replies import write_declare_ok, write_method
-
-if TYPE_CHECKING:
-    from headway.server.amqp.ports import ChannelSide
 
 DIALECT = AmqpDialect()
 OWN_NAMES = "amq."

@@ -6,41 +6,32 @@ nothing that it has sent is handled.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
-
 from pamqp import base, commands
 
 from headway.core.base import Reason, moved
 from headway.core.permission import Identity
 from headway.server.amqp.faults import connection_fault
+from headway.server.amqp.ports import ClientSide
 from headway.server.amqp.states import HANDSHAKE_MOVES, Expected
-from headway.server.logins import SCRAM, Attempt, Refusal
-from headway.server.peers import ScramLogin, free_name
+from headway.server.logins import SCRAM, Refusal
+from headway.server.peers import SaslLogin, free_name
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import FRAME_BYTES_MIN
 from headway.wire.amqp.login import EXTERNAL, MECHANISMS, Login, read_login
 from headway.wire.amqp.replies import write_close_connection, write_start
 from headway.wire.amqp.versions import OFFERED, Version
 
-if TYPE_CHECKING:
-    from headway.server.amqp.ports import ClientSide
-    from headway.server.connections import Connection
-
 CHANNEL_MAX = 2047
 FRAME_BYTES_MAX = 131_072
 HEARTBEAT_S = 60
 NAME_CHARS_MAX = 200
-GUEST = Login("guest", b"guest")
-"""The default login of most clients: it means no user, unless there is one of that name."""
 
 
-class Handshake(ScramLogin):
-    __slots__ = ("_client", "_expected", "_newest", "_peer", "_renewals", "_told")
+class Handshake(SaslLogin[ClientSide]):
+    __slots__ = ("_client", "_expected", "_newest", "_renewals", "_told")
 
     def __init__(self, peer: ClientSide) -> None:
-        super().__init__()
-        self._peer = peer
+        super().__init__(peer)
         self._client = ""
         self._told = False
         """Whether the client understands a refusal in words."""
@@ -49,10 +40,6 @@ class Handshake(ScramLogin):
         self._newest: bytes | None = None
         self._expected = Expected.HEADER
         """Set by ``_expect`` alone."""
-
-    def over(self) -> None:
-        """Drops the peer when the connection has ended."""
-        del self._peer
 
     def begin(self, version: Version | None) -> None:
         peer = self._peer
@@ -78,7 +65,7 @@ class Handshake(ScramLogin):
                 if self._scram is not None:
                     self._prove(self._scram, _raw(command.response))
                 else:
-                    self._propose()  # the client has seen the server's proof
+                    self._admit()  # the client has seen the server's proof
             case commands.Connection.TuneOk():
                 self._tune(command)
             case commands.Connection.Open():
@@ -111,25 +98,7 @@ class Handshake(ScramLogin):
             raise connection_fault(ReplyCode.COMMAND_INVALID, f"mechanism {command.mechanism!r} is not offered here")
         peer.username = peer.connection.username = certified or login.user
         peer.connection.client = self._client
-        if certified:
-            if login != GUEST and login.user != certified:
-                self._refuse("the user name is not that of the client's certificate")
-            else:
-                peer.identity = Identity(certified, elsewhere=True)
-                self._propose()
-            return
-        logins = peer.engine.logins
-        says_who = logins.ask and (login != GUEST or logins.has(GUEST.user))
-        if not says_who and peer.listener.allows_anonymous(logins.ask):
-            self._propose()  # no users are configured, or no user is named: the name is only a label
-        else:
-            peer.check_password(login.user, login.password, self._checked)
-
-    def _checked(self, refusal: Refusal | None) -> None:
-        if refusal is None:
-            self._propose()
-        else:
-            self._refuse(refusal.text)
+        self._log_in(login)
 
     def _refuse(self, text: str) -> None:
         peer = self._peer
@@ -152,9 +121,7 @@ class Handshake(ScramLogin):
 
     def _check_newer(self, token: bytes) -> None:
         peer = self._peer
-        connection = peer.connection
-        attempt = Attempt(peer.username, token, peer.host, connection.client, connection.listener)
-        found = peer.engine.logins.check(attempt, partial(_is_open, connection))
+        found = peer.engine.logins.check(peer.attempt(peer.username, token), peer.is_wanted)
         peer.engine.spawn(peer.answer(found, self._renewed))
 
     def _renewed(self, found: Identity | Refusal) -> None:
@@ -181,10 +148,6 @@ class Handshake(ScramLogin):
 
     # -- SCRAM ------------------------------------------------------------------------------------------------------
 
-    @property
-    def _side(self) -> ClientSide:
-        return self._peer
-
     def _proven(self, answer: bytes) -> None:
         """Shows the proof in one more challenge, to which the client's response is empty: AMQP has no other place."""
         self._challenge(answer)
@@ -195,7 +158,7 @@ class Handshake(ScramLogin):
 
     # -- limits and vhost -------------------------------------------------------------------------------------------
 
-    def _propose(self) -> None:
+    def _admit(self) -> None:
         self._expect(Expected.TUNE_OK)
         self._peer.say(0, commands.Connection.Tune(CHANNEL_MAX, FRAME_BYTES_MAX, HEARTBEAT_S))
 
@@ -222,7 +185,3 @@ class Handshake(ScramLogin):
 
 def _raw(response: str | bytes | None) -> bytes:
     return response.encode() if isinstance(response, str) else response or b""
-
-
-def _is_open(connection: Connection) -> bool:
-    return connection.open

@@ -11,19 +11,21 @@ Rules:
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
 
 from pamqp import base, commands
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
-from headway.core.consumer import Channel, CloseChannel, ConnectRequest, Session, Subscription
+from headway.core.consumer import Channel, CloseChannel, Session, Subscription
 from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.consuming import cancelled
 from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, fault_of
 from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshake
 from headway.server.amqp.pending_declares import PendingDeclares
+from headway.server.amqp.ports import ClientSide
+from headway.server.config import ListenerTable
 from headway.server.connections import Connection
-from headway.server.peers import OPEN, BasePeer
+from headway.server.engine import Engine
+from headway.server.peers import OPEN
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import AmqpDecoder
 from headway.wire.amqp.items import Access, AckBatch, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
@@ -37,10 +39,6 @@ from headway.wire.amqp.replies import (
 )
 from headway.wire.amqp.versions import AMQP_0_9_1, Version
 
-if TYPE_CHECKING:
-    from headway.server.config import ListenerTable
-    from headway.server.engine import Engine
-
 HANDSHAKE_BYTES_MAX = 64 * 1024
 """Limit of a client's bytes before its login is known."""
 PARTS_MAX = 2
@@ -50,14 +48,12 @@ SILENCE = 2 / 1.5
 _INDEXES: dict[type, int] = {PublishedRun: 60 << 16 | 40, Oversize: 60 << 16 | 40, AckBatch: 60 << 16 | 80}
 
 
-class AmqpPeer(BasePeer[Item]):
-    __slots__ = (
-        "_closing_channels", "_doing", "_handshake", "_heartbeat_s", "_said_s", "_taken_bytes", "cancels",
-        "channel_max", "channels", "frame_bytes_max", "message_bytes_max", "pending_declares", "tells_blocked",
-        "username", "version",
-    )  # fmt: skip
+class AmqpPeer(ClientSide):
+    __slots__ = ("_closing_channels", "_doing", "_handshake", "channel_max", "channels", "message_bytes_max")
 
     decoder: AmqpDecoder
+    pending_declares: PendingDeclares
+    heartbeat_word = HEARTBEAT
     publishes = frozenset({PublishedRun})
     faults = (ChannelFault, ProtocolError, Refused)
 
@@ -70,16 +66,11 @@ class AmqpPeer(BasePeer[Item]):
         self.frame_bytes_max = FRAME_BYTES_MAX
         self.message_bytes_max = listener.packet_bytes_max
         self.cancels = self.tells_blocked = False
-        self.username = ""
         self.pending_declares = PendingDeclares(connection, engine.journal)
         self._handshake = Handshake(self)
         self._closing_channels: set[int] = set()
         """Numbers of channels that the broker has closed and the client has not confirmed."""
-        """The last word to the client, once it is chosen."""
         self._doing: Item = Heartbeat()
-        self._heartbeat_s = 0.0
-        self._said_s = 0.0
-        self._taken_bytes = 0
 
     # -- items --------------------------------------------------------------------------------------------------------
 
@@ -165,20 +156,14 @@ class AmqpPeer(BasePeer[Item]):
     def tuned(self, channel_max: int, frame_bytes_max: int, heartbeat_s: float) -> None:
         self.channel_max, self.frame_bytes_max = channel_max, frame_bytes_max
         self.decoder.frame_bytes_max = frame_bytes_max
-        self._heartbeat_s = heartbeat_s
+        self.heartbeats.pause_s = heartbeat_s / 2
         self.keep_alive_s = heartbeat_s * SILENCE or inf
 
     def opened(self, name: str) -> None:
         """Begins the session at the end of the handshake. Raises ProtocolError."""
         self.connection.client = name
-        request = ConnectRequest(
-            name, self.connection.listener, credit=self.listener.in_flight_max,
-            username=self.identity.user or self.username, protocol=f"amqp-{self.version.name}",
-            rights=self.engine.permissions.rights(self.identity, name),
-            allowance=self.engine.allowances.of(self.identity),
-        )  # fmt: skip
         try:
-            self.session = self.engine.broker.connect(request, self.connection, self.engine.now())
+            self.session = self.connect(name, f"amqp-{self.version.name}", self.username)
         except Refused as error:
             self.engine.refused(self.connection, str(error))
             if error.reason in (Reason.NOT_AUTHORIZED, Reason.USER_LIMIT):
@@ -186,9 +171,7 @@ class AmqpPeer(BasePeer[Item]):
                 self.end_with(write_close_connection(self.version, ReplyCode.NOT_ALLOWED, text), error.reason, text)
                 return
             raise connection_fault(ReplyCode.RESOURCE_ERROR, str(error)) from error
-        pool = self.session.pool
-        share_bytes = int(pool.memory_limit * pool.client_share)
-        self.message_bytes_max = self.decoder.message_bytes_max = min(self.listener.packet_bytes_max, share_bytes)
+        self.message_bytes_max = self.decoder.message_bytes_max = self.message_bytes_allowed
         self.become(OPEN)
         self.say(0, commands.Connection.OpenOk())
         self.engine.connected(self.connection)
@@ -276,20 +259,6 @@ class AmqpPeer(BasePeer[Item]):
                 self.say(0, commands.Connection.Unblocked())
             self.after()
 
-    def heartbeat(self, now: float) -> float:
-        """Sends a heartbeat if nothing else was sent for half its interval. Returns when to be called again."""
-        if not self._heartbeat_s or self.state is not OPEN:
-            return inf
-        if self.connection.taken_bytes != self._taken_bytes:
-            self._taken_bytes, self._said_s = self.connection.taken_bytes, now
-        elif now - self._said_s >= self._heartbeat_s / 2 and not self.connection.out and not self.connection.blocked:
-            self._said_s = now
-            self.write(HEARTBEAT)
-            self.after()
-            self.engine.turn_soon()
-            return now  # look again soon: these bytes have to be counted, or they would put off the next heartbeat
-        return min(now + self._heartbeat_s / 8, self._said_s + self._heartbeat_s / 2)
-
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def break_off(self, error: ProtocolError, method: int = 0) -> None:
@@ -309,7 +278,5 @@ class AmqpPeer(BasePeer[Item]):
         for channel in self.channels.values():
             channel.close()
         self.channels.clear()
-        running, self.budget.running = self.budget.running, None
-        if running is not None:  # it is finished without the client, so that nothing is left half deleted
-            self.engine.broker.registry.deferred.begin(running, self.engine.now(), client=session)
+        self.finish_without(session)  # so that nothing is left half deleted
         super().leave(session, reason)

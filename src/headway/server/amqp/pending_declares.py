@@ -7,15 +7,10 @@ waits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headway.server.amqp.declaring import METHODS
-from headway.server.connections import PendingReplies
+from headway.server.connections import Connection, PendingReplies
+from headway.server.journal import JournalWriter
 from headway.wire.amqp.items import Item, Method
-
-if TYPE_CHECKING:
-    from headway.server.connections import Connection
-    from headway.server.journal import JournalWriter
 
 
 class PendingDeclares(PendingReplies):
@@ -33,15 +28,7 @@ class PendingDeclares(PendingReplies):
         self._connection.pause_reading("journal")
         return True
 
-    def drop_channel(self, channel: int) -> None:
-        super().drop_channel(channel)
-        self._go_on()
-
-    def on_commit(self, number: int) -> None:
-        super().on_commit(number)
-        self._go_on()
-
-    def _go_on(self) -> None:
+    def fewer(self) -> None:
         if self._held and not self.waiting:
             self._held = False
             self._connection.resume_reading("journal")

@@ -8,17 +8,13 @@ to its destination. A denial raises :class:`Refused`, which closes the channel w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from headway.core.clients import check_binding, check_exchange, check_queue, is_own, published_to, queue_object
-from headway.core.consumer import QueueTerms
+from headway.core.consumer import QueueTerms, Session
 from headway.core.message import Run, topic_of
 from headway.core.permission import EXCHANGES, Operation
 from headway.core.routing import PREDECLARED, Binding, Exchange
-
-if TYPE_CHECKING:
-    from headway.core.consumer import Session
-    from headway.server.amqp.ports import ChannelSide
+from headway.server.amqp.ports import ChannelSide
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 _PREDECLARED = {name for name, _ in PREDECLARED}

@@ -2,55 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
-from typing import TYPE_CHECKING, Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence, Set
+from typing import Any, Protocol
 
-from headway.server.logins import LoginSide
+from pamqp import base
 
-if TYPE_CHECKING:
-    from pamqp import base
-
-    from headway.core.base import Reason
-    from headway.core.clients import Queues
-    from headway.core.consumer import Channel, Session, Subscription
-    from headway.server.amqp.states import PublishMode
-    from headway.server.config import ListenerTable
-    from headway.server.connections import Connection, PendingReplies, TurnBudget
-    from headway.server.engine import Engine
-    from headway.wire.amqp.versions import Version
-
-Settle = Callable[[Sequence[int]], None]
+from headway.core.clients import Queues
+from headway.core.consumer import Channel, Session, Subscription
+from headway.server.amqp.states import PublishMode
+from headway.server.connections import PendingReplies
+from headway.server.peers import BasePeer, Settle
+from headway.wire.amqp.items import Item
+from headway.wire.amqp.versions import Version
 
 
-class ClientSide(LoginSide, Protocol):
-    """The peer, as its handshake and its channels know it."""
+class ClientSide(BasePeer[Item], ABC):
+    """The peer, as its handshake and its channels know it. ``pending_replies`` has confirms, and every reply of a
+    transactional channel."""
 
-    engine: Engine
-    connection: Connection
-    listener: ListenerTable
-    session: Session | None
+    __slots__ = ("cancels", "frame_bytes_max", "pending_declares", "tells_blocked", "version")
+
     version: Version
-    username: str
     frame_bytes_max: int
     cancels: bool
     """The client understands basic.cancel from the server."""
     tells_blocked: bool
     """The client understands connection.blocked."""
-    pending_replies: PendingReplies
-    """Confirms, and every reply of a transactional channel."""
-    budget: TurnBudget
+    pending_declares: PendingReplies
+    """Replies to declarations."""
 
-    @property
-    def pending_declares(self) -> PendingReplies:
-        """Replies to declarations."""
-    @property
-    def must_wait(self) -> bool: ...
-    def write(self, frame: bytes) -> None: ...
+    @abstractmethod
     def say(self, channel: int, command: base.Frame) -> None: ...
-    def pace(self, lanes: int) -> None: ...
+    @abstractmethod
     def tuned(self, channel_max: int, frame_bytes_max: int, heartbeat_s: float) -> None: ...
+    @abstractmethod
     def opened(self, name: str) -> None: ...
-    def end_with(self, word: bytes, reason: Reason, text: str) -> None: ...
 
 
 class ChannelSide(Protocol):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 from pamqp import commands
 
@@ -22,14 +20,12 @@ from headway.core.message import (
 from headway.core.routing import COPIES, part_of
 from headway.server.amqp.faults import ChannelFault
 from headway.server.amqp.permissions import REPLY_TO, check_publish
+from headway.server.amqp.ports import ChannelSide
 from headway.server.amqp.states import CONFIRMS, TRANSACTIONS
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.properties import Facts, read, with_headers, with_reply_to
 from headway.wire.amqp.replies import write_ack, write_method, write_return
-
-if TYPE_CHECKING:
-    from headway.server.amqp.ports import ChannelSide
 
 DEFAULT_EXCHANGE = ""
 RECEIPT = "x-headway-receipt"

@@ -8,20 +8,16 @@ declared. To consume again under the same tag, on the same terms, renews the lea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pamqp import commands
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import PREFIX, SubscribeRequest, Subscription, SubscriptionOptions
 from headway.core.message import topic_of
 from headway.server.amqp.faults import ChannelFault
+from headway.server.amqp.ports import ChannelSide
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.envelope import AmqpEnvelope
-
-if TYPE_CHECKING:
-    from headway.server.amqp.ports import ChannelSide
 
 KEY = f"{PREFIX}topics"
 """The argument with the binding key."""

@@ -6,20 +6,16 @@ credit. It settles nothing: what it says of them is ignored.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headway.core.queue import Queue
 from headway.server.amqp1.faults import LinkFault
+from headway.server.amqp1.link import Link
+from headway.server.amqp1.ports import SessionSide
 from headway.server.amqp1.terminus import Node, place_of, wishes_of
 from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.protocols import QUEUES
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.envelope import Amqp1Envelope
-from headway.wire.amqp1.items import Transfers
 from headway.wire.amqp1.performatives import Attach, Flow, Source
-
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import SessionSide
 
 MESSAGES_MAX = 400
 BYTES_MAX = 4 * 1024 * 1024
@@ -30,23 +26,17 @@ BROWSED_BYTES = 150
 """The memory of a copy of a message, besides its bytes."""
 
 
-class BrowsingLink:
-    __slots__ = ("_bytes", "_credit", "_envelope", "_sent", "_session", "_waiting", "attach", "handle")
+class BrowsingLink(Link):
+    __slots__ = ("_bytes", "_credit", "_envelope", "_sent", "_waiting")
 
     def __init__(self, session: SessionSide, attach: Attach) -> None:
-        self._session = session
-        self.attach = attach
-        self.handle = attach.handle
+        super().__init__(session, attach)
         self._envelope = Amqp1Envelope(
             session.number, attach.handle, session.peer.frame_bytes_max, settled=attach.snd_settle_mode == 1,
             decode=QUEUES.dialect.decode,
         )  # fmt: skip
         self._waiting: list[tuple[bytes, int]] = []
         self._credit = self._sent = self._bytes = 0
-
-    @property
-    def name(self) -> str:
-        return self.attach.name
 
     def begin(self, queue: Queue, source: Source) -> Attach:
         """Looks at what waits. Returns the attach as it is in force. Raises LinkFault, Refused."""
@@ -94,18 +84,12 @@ class BrowsingLink:
 
     def end(self, *, closed: bool) -> None:
         self.leave()
-        del self._session
+        super().end(closed=closed)
 
     def leave(self) -> None:
         """Drops what the client has not taken."""
         self._waiting.clear()
         self._count(-self._bytes)
-
-    def publish(self, item: Transfers) -> None:
-        raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")
-
-    def lost(self, first_id: int, condition: Condition, text: str) -> None:
-        raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")
 
 
 def queue_to_browse(session: SessionSide, source: Source) -> Queue | None:

@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,6 +21,8 @@ from headway.core.consumer import Grant, SubscribeRequest, Subscription, Subscri
 from headway.core.message import TOPICS, routing_key_of
 from headway.core.queue import Queue, filter_of, queue_behind
 from headway.server.amqp1.faults import LinkFault
+from headway.server.amqp1.link import Link
+from headway.server.amqp1.ports import SessionSide
 from headway.server.amqp1.terminus import Node, Place, Wishes, filter_under, place_of, wishes_of
 from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.peers import check_alone
@@ -29,12 +30,8 @@ from headway.server.protocols import QUEUES
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.dialect import Amqp1Dialect
 from headway.wire.amqp1.envelope import Amqp1Envelope
-from headway.wire.amqp1.items import Transfers
 from headway.wire.amqp1.performatives import Attach, Flow, Source, words
 from headway.wire.cut import Cut
-
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import SessionSide
 
 SETTLED = 1
 """The mode of a sender that settles what it sends at once."""
@@ -44,15 +41,11 @@ TURNS_MAX = 64
 """Rounds of one drain; a round sends all that one turn may."""
 
 
-class ConsumingLink:
-    __slots__ = (
-        "_envelope", "_grant", "_session", "attach", "consumer", "draining", "durable", "handle", "own", "settled",
-    )  # fmt: skip
+class ConsumingLink(Link):
+    __slots__ = ("_envelope", "_grant", "consumer", "draining", "durable", "own", "settled")
 
     def __init__(self, session: SessionSide, attach: Attach) -> None:
-        self._session = session
-        self.attach = attach
-        self.handle = attach.handle
+        super().__init__(session, attach)
         self.settled = attach.snd_settle_mode == SETTLED
         self.draining = False
         self.durable = False
@@ -62,10 +55,6 @@ class ConsumingLink:
         self.own: Queue | None = None
         """The queue that ends with this link, if it is closed."""
         self.consumer: Subscription
-
-    @property
-    def name(self) -> str:
-        return self.attach.name
 
     # -- the beginning ------------------------------------------------------------------------------------------------
 
@@ -266,16 +255,8 @@ class ConsumingLink:
             with suppress(Refused):  # others may share the subscription
                 queues.delete(queue, session.now(), if_unused=self.durable, by=session.session)
         session.peer.budget.left -= SUBSCRIBE_WORK
-        del self._session
+        super().end(closed=closed)
 
-    def give_credit(self) -> None:
-        """Does nothing: here the client gives credit."""
-
-    def publish(self, item: Transfers) -> None:
-        raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")
-
-    def lost(self, first_id: int, condition: Condition, text: str) -> None:
-        raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")
 
 
 def _without_selector(options: SubscriptionOptions) -> SubscriptionOptions:

@@ -7,10 +7,11 @@ in a transaction that fails stays with its client, unsettled.
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
 
 from headway.core.base import ProtocolError, Refused
 from headway.server.amqp1.faults import LinkFault, link_fault
+from headway.server.amqp1.link import Link
+from headway.server.amqp1.ports import SessionSide
 from headway.server.connections import Steps
 from headway.server.peers import Transaction
 from headway.wire.amqp1.codes import Condition
@@ -20,26 +21,17 @@ from headway.wire.amqp1.replies import ACCEPTED, declared, rejected
 from headway.wire.amqp1.sections import Body
 from headway.wire.amqp1.values import Described, read
 
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import SessionSide
-
 CREDIT = 100
 TRANSACTIONS_MAX = 256
 """Transactions of one connection at a time."""
 
 
-class CoordinatorLink:
-    __slots__ = ("_count", "_session", "attach", "handle")
+class CoordinatorLink(Link):
+    __slots__ = ("_count",)
 
     def __init__(self, session: SessionSide, attach: Attach) -> None:
-        self._session = session
-        self.attach = attach
-        self.handle = attach.handle
+        super().__init__(session, attach)
         self._count = attach.initial_delivery_count or 0
-
-    @property
-    def name(self) -> str:
-        return self.attach.name
 
     def give_credit(self) -> None:
         self._session.say_flow((self.handle, self._count, CREDIT))
@@ -56,7 +48,7 @@ class CoordinatorLink:
         for transaction in self._session.peer.transactions.values():
             transaction.forget()
         self._session.peer.transactions.clear()
-        del self._session
+        super().end(closed=closed)
 
     def publish(self, item: Transfers) -> None:
         for index in range(len(item.run)):
@@ -102,10 +94,9 @@ class CoordinatorLink:
         try:
             transaction.check(self._session.peer.engine.broker.intake, self._session.now())
         except Refused as error:
-            transaction.forget()
             raise LinkFault(Condition.TRANSACTION_ROLLBACK, str(error)) from error
         transaction.commit = self._commit(transaction, delivery_id)
-        self._session.commit(transaction.commit)
+        self._session.peer.budget.begin(transaction.commit)
 
     def _commit(self, transaction: Transaction, delivery_id: int) -> Steps:
         session, outcome = self._session, ACCEPTED

@@ -6,33 +6,27 @@ nothing that it has sent is handled.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headway.core.base import Reason
-from headway.core.permission import Identity
 from headway.server.amqp1.faults import connection_fault
-from headway.server.logins import SCRAM, Refusal
-from headway.server.peers import ScramLogin
+from headway.server.amqp1.ports import ClientSide
+from headway.server.logins import SCRAM
+from headway.server.peers import GUEST, SaslLogin
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Layer
-from headway.wire.amqp1.login import ANONYMOUS, EXTERNAL, PLAIN, Login, read_plain
+from headway.wire.amqp1.login import ANONYMOUS, EXTERNAL, PLAIN, read_plain
 from headway.wire.amqp1.performatives import SaslInit, SaslResponse
 from headway.wire.amqp1.replies import HEADERS, sasl_challenge, sasl_mechanisms, sasl_outcome
 
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import ClientSide
-
-GUEST = Login("guest", b"guest")
-"""The default login of many clients: it means no user, unless there is one of that name."""
 REFUSED = 1
 
 
-class Greeting(ScramLogin):
-    __slots__ = ("_done", "_offered", "_peer", "_started")
+class Greeting(SaslLogin[ClientSide]):
+    __slots__ = ("_done", "_offered", "_started")
 
     def __init__(self, peer: ClientSide) -> None:
-        super().__init__()
-        self._peer = peer
+        super().__init__(peer)
         self._done = False
         """Whether it is known who the client is, or that it need not be."""
         self._offered: tuple[str, ...] = ()
@@ -40,17 +34,13 @@ class Greeting(ScramLogin):
         self._started = False
         """Whether the client has chosen one."""
 
-    def over(self) -> None:
-        """Drops the peer when the connection has ended."""
-        del self._peer
-
     def begin(self, layer: Layer) -> None:
         peer = self._peer
         certified = peer.connection.stream.user
-        if layer is Layer.AMQP and not self._done and not self._offered and (certified or self._anonymous):
+        if layer is Layer.AMQP and not self._done and not self._offered and (certified or peer.takes_anybody):
             if certified:
                 peer.username = peer.connection.username = certified
-                peer.identity = Identity(certified, elsewhere=True)
+                peer.certify(same=True)
             self._done = True
         if layer is Layer.AMQP and self._done:
             peer.write(HEADERS[Layer.AMQP])
@@ -64,16 +54,12 @@ class Greeting(ScramLogin):
             peer.engine.protocol_error(peer.connection, fault)
             peer.end_with(HEADERS[wanted], Reason.PROTOCOL_ERROR, str(fault))
 
-    @property
-    def _anonymous(self) -> bool:
-        return self._peer.listener.allows_anonymous(self._peer.engine.logins.ask)
-
     def _mechanisms(self) -> tuple[str, ...]:
         peer = self._peer
         if peer.connection.stream.user:
             return EXTERNAL, PLAIN, ANONYMOUS
         scram = [SCRAM] if peer.engine.logins.scram() is not None else []
-        return (*scram, PLAIN, *([ANONYMOUS] if self._anonymous else []))
+        return (*scram, PLAIN, *([ANONYMOUS] if peer.takes_anybody else []))
 
     # -- SASL ---------------------------------------------------------------------------------------------------------
 
@@ -101,28 +87,10 @@ class Greeting(ScramLogin):
             self._converse(scram, response)
             return
         login = read_plain(response) if mechanism == PLAIN else GUEST
-        peer.username = peer.connection.username = certified or ("" if mechanism == ANONYMOUS else login.user)
-        if certified:
-            if login != GUEST and login.user != certified:
-                self._refuse("the user name is not that of the client's certificate")
-            else:
-                peer.identity = Identity(certified, elsewhere=True)
-                self._welcome()
-            return
-        logins = peer.engine.logins
-        says_who = logins.ask and mechanism == PLAIN and (login != GUEST or logins.has(GUEST.user))
-        if not says_who and self._anonymous:
-            self._welcome()  # no users are configured, or no user is named: the name is only a label
-        else:
-            peer.check_password(login.user, login.password, self._checked)
+        peer.username = peer.connection.username = certified or ("" if mechanism == ANONYMOUS else login[0])
+        self._log_in(login, names_user=mechanism == PLAIN)
 
-    def _checked(self, refusal: Refusal | None) -> None:
-        if refusal is None:
-            self._welcome()
-        else:
-            self._refuse(refusal.text)
-
-    def _welcome(self, message: bytes | None = None) -> None:
+    def _admit(self, message: bytes | None = None) -> None:
         self._done = True
         self._peer.write(sasl_outcome(0, message))
 
@@ -131,12 +99,8 @@ class Greeting(ScramLogin):
         peer.engine.refused(peer.connection, text)
         peer.end_with(sasl_outcome(REFUSED), Reason.NOT_AUTHORIZED, text)
 
-    @property
-    def _side(self) -> ClientSide:
-        return self._peer
-
     def _challenge(self, message: bytes) -> None:
         self._peer.write(sasl_challenge(message))
 
     def _proven(self, answer: bytes) -> None:
-        self._welcome(answer)
+        self._admit(answer)

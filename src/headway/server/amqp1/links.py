@@ -3,21 +3,16 @@ and are counted to their client."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headway.core.consumer import Session, Subscription
 from headway.core.queue import Queue
 from headway.server.amqp1.browsing import BrowsingLink
 from headway.server.amqp1.consuming import ConsumingLink
-from headway.server.amqp1.coordinator import CoordinatorLink
 from headway.server.amqp1.faults import LinkFault
-from headway.server.amqp1.publishing import PublishingLink
+from headway.server.amqp1.link import Link
+from headway.server.amqp1.ports import ClientSide
 from headway.server.connections import Steps
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.performatives import Attach
-
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import ClientSide
 
 LINKS_MAX = 4096
 """Links of a connection, on all of its sessions."""
@@ -25,7 +20,6 @@ LINKS = "links"
 END_WORK = 16
 LINK_BYTES = 3000
 """The memory of a link, besides its name and its consumer."""
-Link = BrowsingLink | ConsumingLink | PublishingLink | CoordinatorLink
 
 
 class Links(dict[int, Link]):

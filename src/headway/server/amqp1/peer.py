@@ -11,28 +11,27 @@ Rules:
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
-from headway.core.consumer import Channel, CloseChannel, ConnectRequest, Session, Subscription
+from headway.core.consumer import Channel, CloseChannel, Session, Subscription
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.faults import LinkFault, SessionFault, connection_fault, end_condition, link_fault
 from headway.server.amqp1.greeting import Greeting
 from headway.server.amqp1.pending_attaches import PendingAttaches
+from headway.server.amqp1.ports import ClientSide
 from headway.server.amqp1.publishing import PublishingLink
 from headway.server.amqp1.session import Amqp1Session
+from headway.server.config import ListenerTable
 from headway.server.connections import Connection
+from headway.server.engine import Engine
 from headway.server.loop import Repeating
-from headway.server.peers import OPEN, BasePeer, NamedQueues, Transaction, free_name
+from headway.server.peers import OPEN, NamedQueues, Transaction, free_name
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.decoder import FRAME_BYTES_MIN, Amqp1Decoder
 from headway.wire.amqp1.items import Empty, Frame, Item, Lost, Opening, SaslFrame, Transfers
 from headway.wire.amqp1.performatives import Attach, Begin, Close, Detach, Disposition, End, Flow, Open
 from headway.wire.amqp1.replies import EMPTY, error, write_close, write_open
-
-if TYPE_CHECKING:
-    from headway.server.config import ListenerTable
-    from headway.server.engine import Engine
 
 CHANNEL_MAX = 255
 FRAME_BYTES_MAX = 131_072
@@ -53,16 +52,14 @@ BEAT_S = 0.05
 CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS")
 
 
-class Amqp1Peer(BasePeer[Item]):
-    __slots__ = (
-        "_beats", "_doing", "_draining", "_greeting", "_heartbeat_s", "_leaving", "_said_s", "_taken_bytes",
-        "channel_max", "container", "frame_bytes_max", "links", "message_bytes_max", "pending_attaches", "queues",
-        "sessions", "transactions", "username",
-    )  # fmt: skip
+class Amqp1Peer(ClientSide):
+    __slots__ = ("_beats", "_doing", "_draining", "_greeting", "_leaving", "channel_max", "sessions")
 
     decoder: Amqp1Decoder
+    pending_attaches: PendingAttaches
     publishes = frozenset({Transfers})
     faults = (LinkFault, ProtocolError, Refused)
+    heartbeat_word = EMPTY
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
         super().__init__(engine, connection, listener, Amqp1Decoder(GREETING_BYTES_MAX, GREETING_BYTES_MAX))
@@ -73,20 +70,16 @@ class Amqp1Peer(BasePeer[Item]):
         self.channel_max = CHANNEL_MAX
         self.frame_bytes_max = FRAME_BYTES_MIN
         self.message_bytes_max = listener.packet_bytes_max
-        self.username = self.container = ""
+        self.container = ""
         self.transactions: dict[bytes, Transaction] = {}
         self.queues: NamedQueues
         self.pending_attaches = PendingAttaches(connection, engine.journal)
         self._greeting = Greeting(self)
         self._leaving: set[int] = set()
         """Channels of sessions that the broker has ended, and the client has not yet."""
-        """The last word to the client, once it is chosen."""
         self._doing: Item = Empty()
         self._draining = False
         self._beats: Repeating | None = None
-        self._heartbeat_s = 0.0
-        self._said_s = 0.0
-        self._taken_bytes = 0
 
     # -- items --------------------------------------------------------------------------------------------------------
 
@@ -203,31 +196,25 @@ class Amqp1Peer(BasePeer[Item]):
         self.frame_bytes_max = min(frame_bytes_max, 2 * self.listener.packet_bytes_max + FRAME_BYTES_MAX)
         self.channel_max = min(CHANNEL_MAX, said.channel_max if said.channel_max is not None else CHANNEL_MAX)
         self.container = said.container_id[:NAME_CHARS_MAX]
-        self._heartbeat_s = (said.idle_time_out or 0) / 1000
+        idle_s = (said.idle_time_out or 0) / 1000
+        self.heartbeats.pause_s = idle_s / 2
         self.keep_alive_s = IDLE_MS / 1000 * SILENCE
         printable = self.container if self.container.isprintable() else ""
         name = free_name(printable or f"amqp-{self.connection.address}", self.engine.broker.registry.sessions)
         self.connection.client = name
         self._greet()
-        request = ConnectRequest(
-            name, self.connection.listener, credit=self.listener.in_flight_max,
-            username=self.identity.user or self.username, protocol="amqp-1.0",
-            rights=self.engine.permissions.rights(self.identity, name),
-            allowance=self.engine.allowances.of(self.identity),
-        )  # fmt: skip
         try:
-            self.session = self.engine.broker.connect(request, self.connection, self.engine.now())
+            self.session = self.connect(name, "amqp-1.0", self.username)
         except Refused as refused:
             self.engine.refused(self.connection, str(refused))
             fault = link_fault(refused)
             self.end_with(write_close(error(fault.condition, str(fault))), refused.reason, str(refused))
             return
-        pool = self.session.pool
-        self.message_bytes_max = min(self.listener.packet_bytes_max, int(pool.memory_limit * pool.client_share))
-        self.decoder.message_bytes_max, self.decoder.frame_bytes_max = self.message_bytes_max, FRAME_BYTES_MAX
+        self.message_bytes_max = self.decoder.message_bytes_max = self.message_bytes_allowed
+        self.decoder.frame_bytes_max = FRAME_BYTES_MAX
         self.queues = NamedQueues(self.engine, self.session, self.budget)
-        if 0 < self._heartbeat_s < FAST_S:
-            beats = Repeating(self.engine.loop, max(BEAT_S, self._heartbeat_s / 4), self._beat_now)
+        if 0 < idle_s < FAST_S:
+            beats = Repeating(self.engine.loop, max(BEAT_S, idle_s / 4), self._beat_now)
             self._beats = beats
             beats.start()
         self.become(OPEN)
@@ -272,7 +259,7 @@ class Amqp1Peer(BasePeer[Item]):
 
     def _end_consumer(self, subscription: Subscription, condition: Condition, text: str) -> None:
         session = self._of(subscription.channel)
-        link = None if session is None else session.link_of(subscription)
+        link = None if session is None else session.links.of(subscription)
         if session is not None and link is not None:
             session.end_link(link.handle, condition, text)
             self.after()
@@ -292,23 +279,8 @@ class Amqp1Peer(BasePeer[Item]):
         if self.state is not OPEN:
             return inf
         if self._drain():
-            self.after()
-            self.engine.turn_soon()
-        if not self._heartbeat_s or self._draining:
-            return now if self._draining else inf
-        return self._beat(now)
-
-    def _beat(self, now: float) -> float:
-        """Sends an empty frame if it is time. Returns when to look again."""
-        if self.connection.taken_bytes != self._taken_bytes:
-            self._taken_bytes, self._said_s = self.connection.taken_bytes, now
-        elif now - self._said_s >= self._heartbeat_s / 2 and not self.connection.out and not self.connection.blocked:
-            self._said_s = now
-            self.write(EMPTY)
-            self.after()
-            self.engine.turn_soon()
-            return now  # look again soon: these bytes have to be counted, or they would put off the next one
-        return min(now + self._heartbeat_s / 8, self._said_s + self._heartbeat_s / 2)
+            self.answer_now()
+        return now if self._draining else super().heartbeat(now)
 
     def _drain(self) -> bool:
         """Goes on with links that are being drained. Returns whether one of them is done."""
@@ -345,8 +317,7 @@ class Amqp1Peer(BasePeer[Item]):
         return write_close(error(end_condition(reason), text, self.frame_bytes_max - 128))
 
     def _beat_now(self) -> None:
-        if self.state is OPEN:
-            self._beat(self.engine.now())
+        super().heartbeat(self.engine.now())
 
     def over(self) -> None:
         self._greeting.over()
@@ -355,9 +326,7 @@ class Amqp1Peer(BasePeer[Item]):
             self._beats = None
 
     def leave(self, session: Session, reason: Reason) -> None:
-        running, self.budget.running = self.budget.running, None
-        if running is not None:  # it is finished without the client, before what it settles is requeued
-            self.engine.broker.registry.deferred.begin(running, self.engine.now(), client=session)
+        self.finish_without(session)  # before what it settles is requeued
         for one in self.sessions.values():
             one.close()
         self.sessions.clear()

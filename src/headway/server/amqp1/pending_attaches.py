@@ -3,14 +3,9 @@ for a client knows no link before it is attached."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from headway.server.connections import PendingReplies
-
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import Beginning
-    from headway.server.connections import Connection
-    from headway.server.journal import JournalWriter
+from headway.server.amqp1.ports import Beginning
+from headway.server.connections import Connection, PendingReplies
+from headway.server.journal import JournalWriter
 
 
 class PendingAttaches(PendingReplies):
@@ -25,17 +20,9 @@ class PendingAttaches(PendingReplies):
         link.consumer.let_flow(False)
         self._links.append(link)
         self.send(frame, kept=True, channel=channel)
-        self._go_on()
+        self.fewer()
 
-    def drop_channel(self, channel: int) -> None:
-        super().drop_channel(channel)
-        self._go_on()
-
-    def on_commit(self, number: int) -> None:
-        super().on_commit(number)
-        self._go_on()
-
-    def _go_on(self) -> None:
+    def fewer(self) -> None:
         if not self.waiting:
             links, self._links = self._links, []
             for link in links:

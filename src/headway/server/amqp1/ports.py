@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from abc import ABC
+from typing import Protocol
 
-from headway.server.logins import LoginSide
-
-if TYPE_CHECKING:
-    from headway.core.base import Reason
-    from headway.core.consumer import GrantedChannel, Session, Subscription
-    from headway.server.config import ListenerTable
-    from headway.server.connections import Connection, PendingReplies, Steps, TurnBudget
-    from headway.server.engine import Engine
-    from headway.server.peers import NamedQueues, Transaction
-    from headway.wire.amqp1.codes import Condition
-    from headway.wire.amqp1.items import Transfers
-    from headway.wire.amqp1.performatives import Attach, Flow
+from headway.core.consumer import GrantedChannel, Session, Subscription
+from headway.server.peers import BasePeer, NamedQueues, Transaction
+from headway.wire.amqp1.items import Item
 
 
 class AttachReplies(Protocol):
@@ -25,14 +17,14 @@ class AttachReplies(Protocol):
     def drop_channel(self, channel: int) -> None: ...
 
 
-class ClientSide(LoginSide, Protocol):
-    """The peer, as its greeting, its sessions and its links know it."""
+class ClientSide(BasePeer[Item], ABC):
+    """The peer, as its greeting, its sessions and its links know it. ``pending_replies`` has settlements of what the
+    client publishes."""
 
-    engine: Engine
-    connection: Connection
-    listener: ListenerTable
-    session: Session | None
-    username: str
+    __slots__ = (
+        "container", "frame_bytes_max", "links", "message_bytes_max", "pending_attaches", "queues", "transactions",
+    )  # fmt: skip
+
     container: str
     """The name that the client gave itself. With the name of a link it is the name of a durable subscription."""
     links: int
@@ -40,19 +32,9 @@ class ClientSide(LoginSide, Protocol):
     frame_bytes_max: int
     """The largest frame that the client takes."""
     message_bytes_max: int
-    pending_replies: PendingReplies
-    """Settlements of what the client publishes."""
-    budget: TurnBudget
     queues: NamedQueues
     transactions: dict[bytes, Transaction]
-
-    @property
-    def pending_attaches(self) -> AttachReplies: ...
-    @property
-    def must_wait(self) -> bool: ...
-    def write(self, frame: bytes) -> None: ...
-    def pace(self, lanes: int) -> None: ...
-    def end_with(self, word: bytes, reason: Reason, text: str) -> None: ...
+    pending_attaches: AttachReplies
 
 
 class Beginning(Protocol):
@@ -70,27 +52,11 @@ class SessionSide(Protocol):
     session: Session
     number: int
     core: GrantedChannel
+    gone: bool
 
-    @property
-    def gone(self) -> bool: ...
     def frames_sent(self, count: int) -> None: ...
     def now(self) -> float: ...
     def say_flow(self, link: tuple[int, int, int] | None = None, *, available: int | None = None, drain: bool = False,
                  properties: dict[str, object] | None = None) -> None: ...  # fmt: skip
     def settle(self, first: int, last: int, state: bytes, *, kept: bool = False) -> None: ...
     def requeue(self, consumer: Subscription) -> None: ...
-    def commit(self, steps: Steps) -> None: ...
-
-
-class Link(Protocol):
-    """A link, as its session knows it."""
-
-    attach: Attach
-    handle: int
-
-    @property
-    def name(self) -> str: ...
-    def flow(self, flow: Flow) -> None: ...
-    def end(self, *, closed: bool) -> None: ...
-    def publish(self, item: Transfers) -> None: ...
-    def lost(self, first_id: int, condition: Condition, text: str) -> Any: ...

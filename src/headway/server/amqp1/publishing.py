@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,6 +27,8 @@ from headway.core.message import (
 )
 from headway.core.routing import part_of
 from headway.server.amqp1.faults import LinkFault, link_fault
+from headway.server.amqp1.link import Link
+from headway.server.amqp1.ports import SessionSide
 from headway.server.amqp1.terminus import Node, Place, place_of, topic_in
 from headway.server.connections import Steps
 from headway.wire.amqp1.codes import Condition
@@ -37,22 +38,17 @@ from headway.wire.amqp1.properties import SECTIONS, Facts, read_content
 from headway.wire.amqp1.replies import ACCEPTED, RELEASED, in_transaction, rejected
 from headway.wire.codecs import queue_form
 
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import SessionSide
-
 CREDIT = 1000
 RECEIPT = "x-headway-receipt"
 LEAD_SHARE_BYTES = 64
 """So many bytes of a message's sections before its body are one unit of work."""
 
 
-class PublishingLink:
-    __slots__ = ("_count", "_credit", "_directed", "_place", "_places", "_session", "attach", "handle")
+class PublishingLink(Link):
+    __slots__ = ("_count", "_credit", "_directed", "_place", "_places")
 
     def __init__(self, session: SessionSide, attach: Attach, place: Place | None) -> None:
-        self._session = session
-        self.attach = attach
-        self.handle = attach.handle
+        super().__init__(session, attach)
         self._place = place
         self._count = attach.initial_delivery_count or 0
         self._credit = 0
@@ -60,13 +56,6 @@ class PublishingLink:
         """The address of the last message on an anonymous link, and what it means."""
         self._directed: Transfers | None = None
         """The item that has its address already."""
-
-    @property
-    def name(self) -> str:
-        return self.attach.name
-
-    def end(self, *, closed: bool) -> None:
-        del self._session
 
     # -- credit -------------------------------------------------------------------------------------------------------
 
@@ -94,7 +83,6 @@ class PublishingLink:
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def lost(self, first_id: int, condition: Condition, text: str) -> None:
-        """Settles a message that cannot be published."""
         self._took(1)
         self._session.settle(first_id, first_id, rejected(condition, text))
 

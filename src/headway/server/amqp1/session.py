@@ -6,20 +6,22 @@ one, in 32 bits. Ids of settled deliveries are unknown to the broker, and are ig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headway.core.base import HeadwayError, ProtocolError, Refused
 from headway.core.consumer import GrantedChannel, Session, Subscription
-from headway.server.amqp1.answers import answered
 from headway.server.amqp1.browsing import BrowsingLink, queue_to_browse
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.coordinator import CoordinatorLink
 from headway.server.amqp1.faults import LinkFault, SessionFault, link_fault
-from headway.server.amqp1.links import Link, Links
+from headway.server.amqp1.link import Link, answered
+from headway.server.amqp1.links import Links
+from headway.server.amqp1.ports import ClientSide
 from headway.server.amqp1.publishing import PublishingLink, place_for
 from headway.server.connections import SUBSCRIBE_WORK, Steps
+from headway.server.peers import PORTION, Settle, settle, settle_in_steps
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Lost, Transfers
 from headway.wire.amqp1.performatives import (
@@ -49,14 +51,9 @@ from headway.wire.amqp1.replies import (
     write_flow,
 )
 
-if TYPE_CHECKING:
-    from headway.server.amqp1.ports import ClientSide
-
 WINDOW = 0x7FFF_FFFF
 """Frames that the broker takes and sends: reading less is how it slows a client down."""
 HANDLE_MAX = 4095
-PORTION = 256
-"""Deliveries that are settled in one step."""
 LOOK_SHARE = 32
 """So many deliveries that are looked through are one unit of work."""
 _MASK = 0xFFFF_FFFF
@@ -64,7 +61,7 @@ _MASK = 0xFFFF_FFFF
 
 class Amqp1Session:
     __slots__ = (
-        "_next_incoming", "_next_outgoing", "core", "ended", "leaving", "links", "number", "peer", "session",
+        "_next_incoming", "_next_outgoing", "core", "gone", "leaving", "links", "number", "peer", "session",
     )  # fmt: skip
 
     def __init__(self, peer: ClientSide, session: Session, number: int, begin: Begin) -> None:
@@ -77,14 +74,11 @@ class Amqp1Session:
         self.links = Links(peer, session)
         self.leaving: set[int] = set()
         """Handles of links that the broker has ended, and the client has not yet."""
-        self.ended = False
+        self.gone = False
+        """Whether it has ended."""
         self._next_incoming = begin.next_outgoing_id
         self._next_outgoing = 0
         peer.write(write_begin(number, number, 0, WINDOW, WINDOW, HANDLE_MAX))
-
-    @property
-    def gone(self) -> bool:
-        return self.ended
 
     def now(self) -> float:
         return self.peer.engine.now()
@@ -182,7 +176,7 @@ class Amqp1Session:
 
     def _attach_publisher(self, attach: Attach) -> None:
         target: Any = attach.target
-        link: Link
+        link: CoordinatorLink | PublishingLink
         if isinstance(target, Coordinator):
             link = CoordinatorLink(self, attach)
         elif not isinstance(target, Target):
@@ -213,17 +207,14 @@ class Amqp1Session:
             link.end(closed=bool(detach.closed))
             self.peer.write(write_detach(self.number, handle, closed=bool(detach.closed)))
 
-    def end_link(self, handle: int, condition: Condition, text: str, *, closed: bool = False) -> None:
-        """Ends a link from the broker's side; with its durable subscription only if it is ``closed`` so."""
+    def end_link(self, handle: int, condition: Condition, text: str) -> None:
+        """Ends a link from the broker's side; its durable subscription stays."""
         link = self.links[handle]
         self.links.forget(link)
-        link.end(closed=closed)
+        link.end(closed=False)
         self.leaving.add(handle)
         failure = self._error(LinkFault(condition, text))
         self.peer.write(write_detach(self.number, handle, closed=True, failure=failure))
-
-    def link_of(self, consumer: Subscription) -> ConsumingLink | None:
-        return self.links.of(consumer)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -263,9 +254,6 @@ class Amqp1Session:
         frame = write_disposition(self.number, True, first & _MASK, last & _MASK, state)
         self.peer.pending_replies.send(frame, kept=kept, channel=self.number)
 
-    def commit(self, steps: Steps) -> None:
-        self.peer.budget.begin(steps)
-
     # -- deliveries ---------------------------------------------------------------------------------------------------
 
     def on_disposition(self, said: Disposition) -> None:
@@ -279,12 +267,9 @@ class Amqp1Session:
         if do is None:
             return
         ids = self._ids(said.first, last)
-        if not said.settled:
-            answer = write_disposition(self.number, False, said.first, last, ACCEPTED)
-        else:
-            answer = b""
+        answer = b"" if said.settled else write_disposition(self.number, False, said.first, last, ACCEPTED)
         if len(ids) <= PORTION:
-            self.peer.budget.left -= self._done(ids, do)
+            self.peer.budget.left -= settle(self.peer.engine, ids, do)
             self._answer(answer)
         else:
             self.peer.budget.begin(self._settle(ids, do, answer))
@@ -305,7 +290,7 @@ class Amqp1Session:
         back = (last - 1 - delivery_id) & _MASK
         return last - back if back < 1 << 31 else last + (1 << 32) - back
 
-    def _outcome(self, state: Any, *, settled: bool) -> Callable[[Sequence[int]], None] | None:
+    def _outcome(self, state: Any, *, settled: bool) -> Settle | None:
         """Returns what a state does to deliveries; None: nothing yet."""
         queues, core = self.peer.engine.broker.queues, self.core
         match state:
@@ -323,23 +308,14 @@ class Amqp1Session:
                 return None
         raise SessionFault(Condition.NOT_IMPLEMENTED, "a disposition has an unknown state")
 
-    def _done(self, ids: Sequence[int], do: Callable[[Sequence[int]], None]) -> int:
-        """Settles deliveries and returns the work; dead letters among them count extra."""
-        overdue = self.peer.engine.broker.registry.overdue
-        before = overdue.left
-        if ids:
-            do(ids)
-        return max(1, len(ids)) + before - overdue.left
-
-    def _settle(self, ids: Sequence[int], do: Callable[[Sequence[int]], None], answer: bytes = b"") -> Steps:
-        """Settles deliveries in steps, also after the end of the session; those gone meanwhile are skipped."""
-        for at in range(0, len(ids), PORTION):
-            yield self._done([one for one in ids[at : at + PORTION] if self.core.holds(one)], do)
+    def _settle(self, ids: Sequence[int], do: Settle, answer: bytes = b"") -> Steps:
+        """Settles deliveries in steps, also after the end of the session."""
+        yield from settle_in_steps(self.peer.engine, self.core, ids, do)
         self._answer(answer)
 
     def _answer(self, answer: bytes) -> None:
         """Tells the client that deliveries are settled, once the journal has that: it may forget them then."""
-        if answer and not self.ended:
+        if answer and not self.gone:
             self.peer.pending_replies.send(answer, kept=True, channel=self.number)
 
     def _put_off(self, said: Disposition, last: int, state: TransactionalState) -> None:
@@ -359,8 +335,8 @@ class Amqp1Session:
         """Gives a consumer's unsettled deliveries back to its queue."""
         ids = list(self.core.ids_of(consumer))
         if ids:
-            self.peer.budget.left -= self._done(ids, partial(self.peer.engine.broker.queues.refuse, self.core,
-                                                             requeue=True))  # fmt: skip
+            refuse = partial(self.peer.engine.broker.queues.refuse, self.core, requeue=True)
+            self.peer.budget.left -= settle(self.peer.engine, ids, refuse)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -370,9 +346,9 @@ class Amqp1Session:
         self.peer.write(write_end(self.number) if failure is None else write_end(self.number, self._error(failure)))
 
     def close(self) -> None:
-        if self.ended:
+        if self.gone:
             return
-        self.ended = True
+        self.gone = True
         self.peer.pending_replies.drop_channel(self.number)
         self.peer.pending_attaches.drop_channel(self.number)
         self.links.leave()

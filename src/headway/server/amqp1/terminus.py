@@ -13,21 +13,19 @@ with ``*``, ``#`` and ``>``.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import PREFIX
 from headway.core.message import TOPICS, BadTopic, validate_filter, validate_topic
 from headway.server.amqp1.faults import LinkFault
+from headway.server.engine import Engine
 from headway.server.peers import filter_of, topic_named
 from headway.wire.amqp1.addresses import Kind, read_address
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.performatives import Source, words
 from headway.wire.amqp1.properties import OPTION
 from headway.wire.amqp1.values import Described, Symbol
-
-if TYPE_CHECKING:
-    from headway.server.engine import Engine
 
 QUEUE_WORDS, TOPIC_WORDS = {"queue", "temporary-queue"}, {"topic", "temporary-topic"}
 SELECTORS = {"apache.org:selector-filter:string", 0x0000_468C_0000_0004}

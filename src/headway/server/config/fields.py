@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -37,6 +38,7 @@ T = TypeVar("T")
 NAME_CHARS_MAX = 100
 _WEB_PATH = re.compile(r"/[!$&-;=@-Z_a-z~%]*")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://(\*\.)?(\[[0-9a-fA-F:]+\]|[0-9A-Za-z._-]+)(:[0-9]{1,5})?")
+_ORIGINS = 'an origin: "https://app.example.com", "https://*.example.com", "null" (pages from files), or "*" (all)'
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -174,6 +176,10 @@ def _text(value: object) -> str:
     return value.strip()
 
 
+def _path(value: object) -> Path:
+    return Path(_text(value)).expanduser()
+
+
 def _name(value: object) -> str:
     text = _text(value)
     if len(text) > NAME_CHARS_MAX or not text.isprintable():
@@ -275,19 +281,15 @@ def _listener(value: object) -> Url:
     raise ConfigError(f"{shown(value)}: unknown protocol {scheme[:20]!r} (known: {', '.join(SCHEMES)})")
 
 
-def _web_path(value: object) -> str:
-    if not isinstance(value, str) or not _WEB_PATH.fullmatch(value):
-        raise ConfigError(f'{shown(value)} is not the path of a URL, such as "/mqtt"')
-    return value
+def _like(pattern: re.Pattern[str], what: str) -> PlainValidator:
+    """Returns a field for texts of this pattern; ``what`` says what else was expected."""
 
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise ConfigError(f"{shown(value)} is not {what}")
+        return value
 
-def _origin(value: object) -> str:
-    if not isinstance(value, str) or not _ORIGIN.fullmatch(value):
-        raise ConfigError(
-            f'{shown(value)} is not an origin: "https://app.example.com", "https://*.example.com", "null" (pages from '
-            'files), or "*" (all)'
-        )
-    return value
+    return _reads(read)
 
 
 def _network(value: object) -> Network:
@@ -306,20 +308,6 @@ def _admin(value: object) -> Url | None:
     return parse_url(value, "https" if secure else "http", 9883)
 
 
-def _hook(value: object) -> str:
-    return _web_url(value, "http://127.0.0.1:8080/login")
-
-
-def _collector(value: object) -> str:
-    return _web_url(value, "http://127.0.0.1:4318")
-
-
-def _header_name(value: object) -> str:
-    if not isinstance(value, str) or not _HEADER_NAME.fullmatch(value):
-        raise ConfigError(f"{shown(value)} is not the name of a header, such as authorization")
-    return value
-
-
 def _header_value(value: object) -> str:
     text = _text(value)
     if not text.isascii() or not text.isprintable():
@@ -327,25 +315,28 @@ def _header_value(value: object) -> str:
     return text
 
 
-def _web_url(value: object, url: str) -> str:
-    example = f'a URL such as "{url}"'
-    text = value if isinstance(value, str) and value.isprintable() and " " not in value else ""
-    try:
-        parts = urlsplit(text)
-        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        right = right and parts.username is None and not parts.fragment
-    except ValueError:
-        right = False
-    if not right:
-        raise ConfigError(f"{shown(value)} is not {example}")
-    return text
+def _web_url(example: str) -> PlainValidator:
+    def read(value: object) -> str:
+        text = value if isinstance(value, str) and value.isprintable() and " " not in value else ""
+        try:
+            parts = urlsplit(text)
+            right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            right = right and parts.username is None and not parts.fragment
+        except ValueError:
+            right = False
+        if not right:
+            raise ConfigError(f'{shown(value)} is not a URL such as "{example}"')
+        return text
+
+    return _reads(read)
+
 
 
 Name = Annotated[str, _reads(_name)]
 Identifier = Annotated[str, _reads(_identifier)]
 Column = Annotated[str, _reads(_column)]
 Text = Annotated[str, _reads(_text)]
-Path_ = Text
+Path_ = Annotated[Path, _reads(_path)]
 Share = Annotated[float, _reads(_share)]
 Memory = Annotated[int, _reads(memory)]
 Filter = Annotated[str, _reads(_checked(validate_filter, 'a topic filter such as "flights/#"'))]
@@ -360,11 +351,11 @@ Digest = Annotated[str, _reads(check_digest)]
 Fsync = Annotated[str | float, _reads(_fsync)]
 Keep_ = Annotated[Keep, _reads(_keep)]
 Network_ = Annotated[Network, _reads(_network)]
-WebPath = Annotated[str, _reads(_web_path)]
-Origin = Annotated[str, _reads(_origin)]
-HookUrl = Annotated[str, _reads(_hook)]
-HeaderName = Annotated[str, _reads(_header_name)]
+WebPath = Annotated[str, _like(_WEB_PATH, 'the path of a URL, such as "/mqtt"')]
+Origin = Annotated[str, _like(_ORIGIN, _ORIGINS)]
+HookUrl = Annotated[str, _web_url("http://127.0.0.1:8080/login")]
+HeaderName = Annotated[str, _like(_HEADER_NAME, "the name of a header, such as authorization")]
 HeaderValue = Annotated[str, _reads(_header_value)]
-CollectorUrl = Annotated[str, _reads(_collector)]
+CollectorUrl = Annotated[str, _web_url("http://127.0.0.1:4318")]
 AdminUrl = Annotated[Url | None, _reads(_admin)]
 ListenerUrl = Annotated[Url, _reads(_listener)]

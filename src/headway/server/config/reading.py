@@ -124,7 +124,7 @@ def _with_password_file(auth: AuthTable) -> tuple[list[str], AuthTable]:
     if auth.password_file is None:
         return [], auth
     try:
-        more = read_password_file(Path(auth.password_file).expanduser())
+        more = read_password_file(auth.password_file)
     except BadConfig as error:
         return [f"auth.password_file: {line}" for line in error.lines], auth
     twice = [f"auth.users.{name}: is in {auth.password_file}, too" for name in auth.users if name in more]
@@ -133,7 +133,7 @@ def _with_password_file(auth: AuthTable) -> tuple[list[str], AuthTable]:
 
 def _limits(name: str, table: PoolTable, shared: PoolTable) -> PoolSettings:
     disk = max(DISK_BYTES, table.memory_bytes) if table.disk_bytes is None else table.disk_bytes
-    path = Path(table.disk_path or shared.disk_path or "/var/tmp/headway").expanduser()
+    path = table.disk_path or shared.disk_path or Path("/var/tmp/headway")
     return PoolSettings(name, table.memory_bytes, disk, path, table.client_share)
 
 
@@ -142,7 +142,7 @@ def _history(file: FileTables) -> HistorySettings:
     enabled = table.enabled
     if enabled is None:
         enabled = journal.enabled or "history" in file.model_fields_set
-    folder = Path(table.path).expanduser() if table.path else journal.folder if journal.enabled else Path("history")
+    folder = table.folder or (journal.folder if journal.enabled else Path("history"))
     return HistorySettings(enabled, folder, table.keep_s, table.disk_bytes)
 
 

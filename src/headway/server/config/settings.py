@@ -190,28 +190,20 @@ class TelemetryTable(Table):
     """``[telemetry]``: the lake of the broker's own figures."""
 
     enabled: bool = True
-    path: Path_ = "lake"
+    folder: Path_ = Field(default=Path("lake"), alias="path")
     disk_bytes: Annotated[int, size(1_000_000, 1 << 60)] = Field(default=1_000_000_000, alias="disk")
     every_s: Annotated[float, duration(1.0, 3600.0)] = Field(default=30.0, alias="every")
     sample_s: Annotated[float, duration(0.1, 3600.0)] = Field(default=1.0, alias="sample")
     idle_s: Annotated[float, duration(0.1, 3600.0)] = Field(default=10.0, alias="idle")
-
-    @property
-    def folder(self) -> Path:
-        return Path(self.path).expanduser()
 
 
 class JournalTable(Table):
     """``[journal]``: durable records and metadata are in ``path``."""
 
     enabled: bool = True
-    path: Path_ = "/var/lib/headway"
+    folder: Path_ = Field(default=Path("/var/lib/headway"), alias="path")
     fsync: Fsync = "always"
     segment_bytes: Annotated[int, size(100_000, 1 << 32)] = Field(default=64 * MIB, alias="segment")
-
-    @property
-    def folder(self) -> Path:
-        return Path(self.path).expanduser()
 
     @property
     def sync(self) -> bool:
@@ -229,7 +221,7 @@ class HistoryTable(Table):
     (:class:`HistorySettings`)."""
 
     enabled: bool | None = None
-    path: Path_ | None = None
+    folder: Path_ | None = Field(default=None, alias="path")
     keep_s: Annotated[float, duration(3600.0, 3650 * DAY_S)] = Field(default=30 * DAY_S, alias="keep")
     disk_bytes: Annotated[int, size(1_000_000, 1 << 40)] = Field(default=64_000_000, alias="disk")
 

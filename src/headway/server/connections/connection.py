@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import logging
 import socket
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from headway.core.base import Reason
+from headway.core.consumer import CloseChannel, Session, Subscription
 from headway.core.log import Pool
+from headway.core.permission import Identity
 from headway.server.connections.endings import Endings
 from headway.server.connections.linger import Lingering
 from headway.server.connections.proxied import Announcement
 from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.socket_outlet import OutletHost, SocketOutlet, ended
 from headway.server.connections.states import CLOSED
+from headway.server.loop import Pulse
 from headway.server.transport import Buffer, ByteStream, StreamError, is_tls, lost, unwanted_tls
-
-if TYPE_CHECKING:
-    from headway.core.consumer import CloseChannel, Session, Subscription
-    from headway.core.permission import Identity
-    from headway.server.loop import Pulse
 
 log = logging.getLogger("headway")
 

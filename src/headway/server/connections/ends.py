@@ -10,14 +10,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from headway.core.base import History, Reason, format_duration
-
-if TYPE_CHECKING:
-    from headway.server.connections.connection import Connection
+from headway.server.connections.connection import Connection
 
 log = logging.getLogger("headway")
 

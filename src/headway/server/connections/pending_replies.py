@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from headway.server.connections.connection import Connection
-    from headway.server.journal import JournalWriter
+from headway.server.connections.connection import Connection
+from headway.server.journal import JournalWriter
 
 
 class PendingReplies:
@@ -37,15 +35,21 @@ class PendingReplies:
         """Drops the replies of a channel that is closed: nothing more may be sent on it."""
         if self._waiting:
             self._waiting = deque(answer for answer in self._waiting if answer[2] != channel)
+        self.fewer()
+
+    def fewer(self) -> None:
+        """Called when some of the replies may have gone."""
 
     def on_commit(self, number: int) -> None:
         """Sends what waited for commits up to this one, which the journal now has."""
         waiting, connection = self._waiting, self._connection
         if not connection.open:
             waiting.clear()
+            self.fewer()
             return
         while waiting and waiting[0][0] <= number:
             connection.out += waiting.popleft()[1]
         if waiting and self._journal is not None:
             self._journal.wait(self)
         connection.out_soon()
+        self.fewer()

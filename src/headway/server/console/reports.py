@@ -56,8 +56,7 @@ class Report(msgspec.Struct):
 class Reports:
     def __init__(self, engine: Engine) -> None:
         self._run = engine.loop.run_in_executor
-        given = engine.settings.server.reports
-        self._folder = None if given is None else Path(given).expanduser()
+        self._folder = engine.settings.server.reports
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/v1/reports", self._list), web.get(r"/v1/reports/{name:[\s\S]+}", self._one)]

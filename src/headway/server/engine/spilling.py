@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from headway.core.broker import Broker
@@ -32,7 +31,7 @@ class Spilling:
         self._turn_soon = turn_soon
         self._disk_path = settings.pools[""].disk_path
         self._stores = {
-            pool.name: SpillStore(Path(settings.pools[name].disk_path))
+            pool.name: SpillStore(settings.pools[name].disk_path)
             for name, pool in broker.registry.pools.items() if pool.disk_limit
         }  # fmt: skip
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headway-spill")

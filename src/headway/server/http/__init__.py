@@ -2,12 +2,13 @@
 
 from headway.server.http.access import DATA, HEALTH, IDENTITY, IDLE_S, PUBLIC, USER, VOUCHED, AccessControl
 from headway.server.http.asked_configs import AskedConfigs
-from headway.server.http.bodies import Refusal, json_answer, read_body, read_json, read_text
+from headway.server.http.bodies import Refusal, json_answer, read_body, read_json, refusal_for
 from headway.server.http.https_listener import HttpsListener
 from headway.server.http.quota import Quota
+from headway.server.http.seats import Seats
 from headway.server.http.transports import abort, is_gone
 
 __all__ = [
     "abort", "AccessControl", "AskedConfigs", "DATA", "HEALTH", "HttpsListener", "IDENTITY", "IDLE_S", "is_gone",
-    "json_answer", "PUBLIC", "Quota", "read_body", "read_json", "read_text", "Refusal", "USER", "VOUCHED",
+    "json_answer", "PUBLIC", "Quota", "read_body", "read_json", "Refusal", "refusal_for", "Seats", "USER", "VOUCHED",
 ]

@@ -18,6 +18,7 @@ from headway.core.base import ConfigError
 from headway.core.policy import Policy
 from headway.server.config import parse_settings
 from headway.server.http.bodies import Refusal, read_text
+from headway.server.http.seats import Seats
 
 TEXT_BYTES_MAX = 1024 * 1024
 WAITING_MAX = 16
@@ -27,16 +28,13 @@ class AskedConfigs:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._turn = asyncio.Lock()
-        self._asking = 0
+        self._seats = Seats(WAITING_MAX, "configs are being asked about")
 
     @asynccontextmanager
     async def policies(self, request: web.Request) -> AsyncIterator[tuple[Policy, ...]]:
         """Yields the policies of the config in a request, when it is its turn, which ends with the block. Raises
         Refusal."""
-        if self._asking >= WAITING_MAX:
-            raise Refusal(503, f"{WAITING_MAX} configs are being asked about already; try again later")
-        self._asking += 1
-        try:
+        with self._seats.seat():
             text = await read_text(request, TEXT_BYTES_MAX)
             async with self._turn:
                 try:
@@ -44,5 +42,3 @@ class AskedConfigs:
                 except ConfigError as error:
                     raise Refusal(400, str(error)) from None
                 yield settings.policies
-        finally:
-            self._asking -= 1

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
+from headway.core.base import Reason, Refused
+
 T = TypeVar("T")
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -25,6 +27,15 @@ class Refusal(Exception):
         self.status = status
         self.headers = headers or {}
         self.more = more
+
+
+def refusal_for(refused: Refused) -> Refusal:
+    """Returns the answer to a request that the core refuses."""
+    if refused.reason is Reason.NOT_AUTHORIZED:
+        return Refusal(403, str(refused))
+    if refused.retry_after_s:
+        return Refusal(429, str(refused), retry_after_s=round(refused.retry_after_s, 3))
+    return Refusal(400, str(refused))
 
 
 async def read_body(request: web.Request, bytes_max: int = BODY_BYTES_MAX, seconds: float = BODY_S) -> bytes:

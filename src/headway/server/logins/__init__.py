@@ -1,9 +1,8 @@
 """Logins are checked beside the loop, and guessers are slowed."""
 
 from headway.server.logins.attempt import Attempt, Refusal
-from headway.server.logins.login_side import LoginSide
 from headway.server.logins.logins import Logins, PreparedLogins, bad_keys
 from headway.server.logins.scram import MECHANISM as SCRAM
 from headway.server.logins.scram import Scram, ScramError
 
-__all__ = ["Attempt", "bad_keys", "LoginSide", "Logins", "PreparedLogins", "Refusal", "SCRAM", "Scram", "ScramError"]
+__all__ = ["Attempt", "bad_keys", "Logins", "PreparedLogins", "Refusal", "SCRAM", "Scram", "ScramError"]

@@ -28,3 +28,5 @@ class Refusal(NamedTuple):
     text: str
     away: bool = False
     """Whether nobody was there to check it, so that it is no wrong guess."""
+    checked: bool = True
+    """Whether it came to a check at all."""

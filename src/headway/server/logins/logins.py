@@ -214,12 +214,12 @@ class Logins:
 
 def bad_keys(auth: AuthTable) -> list[str]:
     """Returns what is wrong with the file that has the keys of tokens, in one line; empty if it can be used."""
-    if auth.jwt is None or auth.jwt.path is None:
+    if auth.jwt is None or auth.jwt.keys_file is None:
         return []
     from headway.server.logins.tokens import keys_of_file
 
     try:
-        keys_of_file(auth.jwt.path)
+        keys_of_file(auth.jwt.keys_file)
     except ConfigError as error:
         return [str(error)]
     return []

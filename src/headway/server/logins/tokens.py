@@ -75,8 +75,8 @@ class Tokens:
         self._thread = WaitingThreads(1, "headway-token")
         self._keys: list[Jwk] = []
         self._fetched_s = self._tried_s = -inf
-        if table.path is not None:
-            self._keys = keys_of_file(table.path)
+        if table.keys_file is not None:
+            self._keys = keys_of_file(table.keys_file)
             self._fetched_s = inf  # until the next reload
 
     def close(self, *, cancel: bool = True) -> None:

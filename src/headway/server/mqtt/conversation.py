@@ -7,28 +7,48 @@ While a client has not shown who it is, it may send nothing but AUTH and DISCONN
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Final
 
 from headway.core.base import ProtocolError, Reason, moved
 from headway.core.permission import Identity
 from headway.server.logins import SCRAM, Refusal, Scram, ScramError
-from headway.server.mqtt.states import ASKED, AUTH_MOVES, CHECKING, IDLE, NOT_AGREED, AuthState
+from headway.server.mqtt.ports import ClientSide
+from headway.server.peers import PeerPart
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import Auth
 
-if TYPE_CHECKING:
-    from headway.server.connections import Connection
-    from headway.server.mqtt.ports import Greeted
 
+class AuthState(StrEnum):
+    NOT_AGREED = "not agreed on"
+    """CONNECT named no method, so AUTH may not come."""
+    ASKED = "asked"
+    """The client's first message is answered, and its last one is expected."""
+    CHECKING = "checking"
+    """The client's last message is being checked."""
+    IDLE = "idle"
+    """A client that is let in may begin again."""
+
+
+NOT_AGREED: Final = AuthState.NOT_AGREED
+ASKED: Final = AuthState.ASKED
+CHECKING: Final = AuthState.CHECKING
+IDLE: Final = AuthState.IDLE
+AUTH_MOVES = {
+    NOT_AGREED: {ASKED},
+    ASKED: {CHECKING},
+    CHECKING: {IDLE},
+    IDLE: {ASKED},
+}
 Proof = tuple[Identity | Refusal, bytes]
 
 
-class Conversation:
-    __slots__ = ("_peer", "_proved", "_scram", "state")
+class Conversation(PeerPart[ClientSide]):
+    __slots__ = ("_proved", "_scram", "state")
 
-    def __init__(self, peer: Greeted) -> None:
-        self._peer = peer
+    def __init__(self, peer: ClientSide) -> None:
+        super().__init__(peer)
         self._scram: Scram | None = None
         """The conversation that goes on, while ``ASKED``."""
         self._proved: Callable[[Proof], None] | None = None
@@ -39,9 +59,8 @@ class Conversation:
         self.state = moved(AUTH_MOVES, self.state, state)
 
     def over(self) -> None:
-        """Drops the peer when the connection has ended."""
         self._proved = None
-        del self._peer
+        super().over()
 
     def begin(self, scram: Scram, message: bytes, proved: Callable[[Proof], None]) -> None:
         """Answers the client's first message. Calls ``proved`` once the last one is checked. Raises ScramError."""
@@ -67,7 +86,7 @@ class Conversation:
             raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
         self._become(CHECKING)
         peer, checked = self._peer, partial(self._checked, self._proved)
-        proof = peer.engine.logins.check_proof(scram, message, peer.host, partial(_is_open, peer.connection))
+        proof = peer.engine.logins.check_proof(scram, message, peer.host, peer.is_wanted)
         if peer.session is None:
             peer.wait_for(proof, checked)
         else:
@@ -103,7 +122,3 @@ class Conversation:
         else:
             peer.write(peer.replies.auth(ReasonCode.SUCCESS, SCRAM, answer))
             peer.connection.out_soon()
-
-
-def _is_open(connection: Connection) -> bool:
-    return connection.open

@@ -7,23 +7,20 @@ the client is handled.
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import ConnectRequest, Session, Will
 from headway.core.message import Record
-from headway.core.permission import Identity
 from headway.server.logins import SCRAM, Refusal, Scram, ScramError
 from headway.server.mqtt.conversation import Conversation, Proof
-from headway.server.peers import OPEN, WAITING
+from headway.server.mqtt.ports import ClientSide
+from headway.server.peers import OPEN, WAITING, PeerPart
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import NEVER, Connect
 from headway.wire.mqtt.properties import Fields
 from headway.wire.mqtt.replies import Replies
-
-if TYPE_CHECKING:
-    from headway.server.mqtt.ports import Greeted
 
 CLIENT_ID_BYTES_MAX = 1024
 """Client ids are limited because each stands in every log line, verdict and metric of its client."""
@@ -36,11 +33,11 @@ client would be no way out, because its releases come behind its publishes."""
 QUOTAS = {Reason.FLAPPING, Reason.TOO_MANY_SUBSCRIPTIONS, Reason.CLIENT_MEMORY, Reason.USER_LIMIT}
 
 
-class Greeting:
-    __slots__ = ("_due", "_peer", "_proof", "conversation")
+class Greeting(PeerPart[ClientSide]):
+    __slots__ = ("_due", "_proof", "conversation")
 
-    def __init__(self, peer: Greeted) -> None:
-        self._peer = peer
+    def __init__(self, peer: ClientSide) -> None:
+        super().__init__(peer)
         self._due: tuple[int, bytes] | None = None
         """CONNACK, and the commit that it waits for."""
         self._proof = b""
@@ -48,10 +45,9 @@ class Greeting:
         self.conversation = Conversation(peer)
 
     def over(self) -> None:
-        """Drops the peer when the connection has ended."""
         self._due = None
         self.conversation.over()
-        del self._peer
+        super().over()
 
     def begin(self, packet: Connect) -> None:
         peer = self._peer
@@ -66,39 +62,22 @@ class Greeting:
             self._deny(ReasonCode.CLIENT_ID_NOT_VALID, "a session to be kept needs a client id")
         elif len(packet.client_id.encode()) > CLIENT_ID_BYTES_MAX:
             self._deny(ReasonCode.CLIENT_ID_NOT_VALID, f"a client id may have {CLIENT_ID_BYTES_MAX} bytes")
-        elif certified and packet.username not in (None, certified):
-            self._deny(ReasonCode.NOT_AUTHORIZED, "the user name is not that of the client's certificate")
         elif scram is not None:
             self._converse(packet, scram)
-        elif certified:
-            peer.identity = Identity(certified, elsewhere=True)
-            self._admit(packet)
-        elif packet.username is None and not peer.engine.logins.is_token(packet.password):
-            if self._anonymous:
-                self._admit(packet)
-            else:
-                self._deny(ReasonCode.NOT_AUTHORIZED, "this listener wants a user name and a password")
-        elif not peer.engine.logins.ask and self._anonymous:
-            self._admit(packet)  # no users are configured, so the name is only a label
         else:
-            password = packet.password or b""
-            peer.check_password(packet.username or "", password, lambda refusal: self._checked(packet, refusal))
-
-    @property
-    def _anonymous(self) -> bool:
-        return self._peer.listener.allows_anonymous(self._peer.engine.logins.ask)
+            peer.log_in(packet.username, packet.password or b"", partial(self._checked, packet))
 
     def _checked(self, packet: Connect, refusal: Refusal | None) -> None:
         if refusal is None:
             self._admit(packet)
         else:
             code = ReasonCode.SERVER_UNAVAILABLE if refusal.away else ReasonCode.BAD_USER_OR_PASSWORD
-            self._deny(code, refusal.text)
+            self._deny(code if refusal.checked else ReasonCode.NOT_AUTHORIZED, refusal.text)
 
     def _converse(self, packet: Connect, scram: Scram) -> None:
         """Begins the authentication that CONNECT asks for."""
         try:
-            self.conversation.begin(scram, packet.auth_data or b"", lambda proof: self._proved(packet, proof))
+            self.conversation.begin(scram, packet.auth_data or b"", partial(self._proved, packet))
         except ScramError as error:
             self._deny(ReasonCode.NOT_AUTHORIZED, str(error))
             return

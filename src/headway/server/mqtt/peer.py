@@ -7,16 +7,18 @@ journal has that (core/delivery/frames/exactly_once.py).
 from __future__ import annotations
 
 from math import ceil, inf
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from headway.core.base import ProtocolError, Reason, Refused, format_duration
-from headway.core.consumer import SubscribeRequest, parse_options
+from headway.core.consumer import Session, SubscribeRequest, Subscription, parse_options
 from headway.core.message import BadTopic, Run
+from headway.server.config import ListenerTable
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
+from headway.server.engine import Engine
 from headway.server.mqtt.greeting import NO_LIMIT, QUOTAS, TOPIC_ALIAS_MAX, Greeting
-from headway.server.peers import OPEN, BasePeer
+from headway.server.mqtt.ports import ClientSide
+from headway.server.peers import OPEN
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect, gap_pairs
@@ -37,11 +39,6 @@ from headway.wire.mqtt.packets import (
 )
 from headway.wire.mqtt.replies import Replies
 
-if TYPE_CHECKING:
-    from headway.core.consumer import Session, Subscription
-    from headway.server.config import ListenerTable
-    from headway.server.engine import Engine
-
 CONNECT_BYTES_MAX = 96 * 1024
 """Limit of a client's bytes before its CONNECT is known."""
 SHARED = MqttDialect(5, 2, None, True, False)
@@ -49,8 +46,8 @@ SHARED = MqttDialect(5, 2, None, True, False)
 _RETAIN_HANDLING = ("always", "new", "never")
 
 
-class MqttPeer(BasePeer[Item]):
-    __slots__ = ("_greeting", "final_expiry_s", "incoming_max", "replies", "will_due")
+class MqttPeer(ClientSide):
+    __slots__ = ("_greeting", "final_expiry_s")
 
     decoder: MqttDecoder
     publishes = frozenset({Run, Publish})
@@ -59,7 +56,6 @@ class MqttPeer(BasePeer[Item]):
         decoder = MqttDecoder(min(CONNECT_BYTES_MAX, listener.packet_bytes_max), topic_alias_max=TOPIC_ALIAS_MAX)
         super().__init__(engine, connection, listener, decoder)
         self.will_due = True
-        """Whether the will is published at the end: yes, unless the client disconnects normally."""
         self.final_expiry_s: float | None = None
         self.replies = Replies(0)
         self.incoming_max = NO_LIMIT

@@ -38,7 +38,7 @@ def settings_for(folder: Path | None, config: Path | None) -> Settings:
         raise ConfigError("name the journal's folder, or the config of its broker: --config FILE")
     settings = parse_settings("") if config is None else load_settings(config)
     if folder is not None:
-        settings = replace(settings, journal=JournalTable(path=str(folder)))
+        settings = replace(settings, journal=JournalTable().model_copy(update={"folder": folder.expanduser()}))
     elif not settings.journal.enabled:
         raise ConfigError(f"{config} has no [journal]")
     _check(settings.journal.folder)

@@ -6,17 +6,13 @@ nothing: what it acknowledges is nobody's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headway.core.queue import Queue
 from headway.core.selector import compile_selector
 from headway.server.connections import Steps
+from headway.server.openwire.consumer import Consumer
+from headway.server.openwire.ports import ClientSide
 from headway.wire.openwire.envelope import OpenWireEnvelope
 from headway.wire.openwire.replies import write_nothing
-
-if TYPE_CHECKING:
-    from headway.server.openwire.consumer import Consumer
-    from headway.server.openwire.ports import ClientSide
 
 MESSAGES_MAX = 400
 BYTES_MAX = 4 * 1024 * 1024

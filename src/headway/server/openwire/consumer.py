@@ -10,19 +10,15 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from asyncio import TimerHandle
 
 from headway.core.consumer import NO_LIMIT, Channel, CountedWindow, Session, Subscription
-
-if TYPE_CHECKING:
-    from asyncio import TimerHandle
-
-    from headway.wire.openwire.commands import ConsumerInfo
-    from headway.wire.openwire.marshalling import ConsumerId
+from headway.wire.openwire.commands import ConsumerInfo
+from headway.wire.openwire.marshalling import ConsumerId
 
 
 class Consumer:
-    __slots__ = ("channel", "extra", "id", "info", "pull", "pulled", "slot", "subscriptions", "windows", "written")
+    __slots__ = ("channel", "extra", "id", "info", "pull", "slot", "subscriptions", "windows", "written")
 
     def __init__(self, info: ConsumerInfo, slot: int, written: bytes, session: Session) -> None:
         self.info = info
@@ -40,8 +36,6 @@ class Consumer:
         """By how much the window is larger than the prefetch, for messages that are delivered and not settled."""
         self.pull: TimerHandle | None = None
         """Ends the wait for a message that was asked for."""
-        self.pulled = False
-        """Whether a message was asked for, and has not come."""
 
     @property
     def prefetch(self) -> int:
@@ -63,4 +57,3 @@ class Consumer:
         if self.pull is not None:
             self.pull.cancel()
             self.pull = None
-        self.pulled = False

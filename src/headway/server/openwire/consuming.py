@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,6 +30,7 @@ from headway.server.openwire.consumer import Consumer
 from headway.server.openwire.destinations import each_of, has_wildcards
 from headway.server.openwire.faults import JmsFault
 from headway.server.openwire.options import about_destination, options_of
+from headway.server.openwire.ports import ClientSide
 from headway.server.openwire.wildcards import (
     DURABLE_QUEUES,
     MATCHED_MAX,
@@ -38,7 +38,7 @@ from headway.server.openwire.wildcards import (
     queues_that_match,
     wildcards_of,
 )
-from headway.server.peers import binding_key_of, filter_of, virtual_topic_of
+from headway.server.peers import PeerPart, binding_key_of, filter_of, virtual_topic_of
 from headway.server.protocols import QUEUES
 from headway.wire.openwire.advisory import FOLLOWED, own_filter
 from headway.wire.openwire.commands import ConsumerInfo, MessagePull
@@ -54,9 +54,6 @@ from headway.wire.openwire.marshalling import (
 )
 from headway.wire.openwire.replies import STATE_ERROR, write_close_consumer, write_nothing, write_numbering
 
-if TYPE_CHECKING:
-    from headway.server.openwire.ports import ClientSide
-
 log = logging.getLogger("headway")
 
 CONSUMERS_MAX = 16_000
@@ -71,11 +68,11 @@ SHORTEST_WAIT_S = 0.02
 in which its queue would have given it a message."""
 
 
-class Consuming:
-    __slots__ = ("_peer", "_slots", "_top", "by_id", "by_slot")
+class Consuming(PeerPart[ClientSide]):
+    __slots__ = ("_slots", "_top", "by_id", "by_slot")
 
     def __init__(self, peer: ClientSide) -> None:
-        self._peer = peer
+        super().__init__(peer)
         self.by_id: dict[ConsumerId, Consumer] = {}
         self.by_slot: dict[int, Consumer] = {}
         self._slots: list[int] = []
@@ -83,14 +80,13 @@ class Consuming:
         self._top = 0
 
     def over(self) -> None:
-        """Drops the peer when the connection has ended."""
         following = wildcards_of(self._peer.engine).consumers
         for consumer in self.by_id.values():
             consumer.stop_waiting()
             following.pop(consumer, None)
         self.by_id.clear()
         self.by_slot.clear()
-        del self._peer
+        super().over()
 
     @property
     def _queues(self) -> Queues:
@@ -347,7 +343,6 @@ class Consuming:
         if consumer is None or consumer.prefetch:
             return
         consumer.stop_waiting()
-        consumer.pulled = True
         self.open_window(consumer, consumer.in_flight + 1)
         if asked.timeout_ms:
             wait_s = max(SHORTEST_WAIT_S, asked.timeout_ms / 1000)

@@ -16,7 +16,6 @@ NAME_CHARS_MAX = 255
 _SCHEMES = {
     "queue://": Type.QUEUE, "topic://": Type.TOPIC, "temp-queue://": Type.TEMP_QUEUE, "temp-topic://": Type.TEMP_TOPIC,
 }  # fmt: skip
-ADVISORIES = "ActiveMQ.Advisory."
 
 
 def each_of(destination: Destination | None) -> list[Destination]:

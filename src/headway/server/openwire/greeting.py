@@ -8,14 +8,13 @@ subscriptions are found by its client id all the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from headway.core.base import ProtocolError, Reason, Refused
-from headway.core.consumer import ConnectRequest
-from headway.core.permission import Identity
 from headway.server.logins import Refusal
 from headway.server.openwire.faults import class_of
-from headway.server.peers import OPEN, free_name
+from headway.server.openwire.ports import ClientSide
+from headway.server.peers import OPEN, PeerPart, free_name
 from headway.wire.openwire.commands import ConnectionInfo
 from headway.wire.openwire.decoder import Request, WireFormat
 from headway.wire.openwire.replies import (
@@ -28,9 +27,6 @@ from headway.wire.openwire.replies import (
     write_wire_format,
 )
 
-if TYPE_CHECKING:
-    from headway.server.openwire.ports import Greeted
-
 IDLE_MS = 30_000
 """After so long without a word each side takes the connection for dead; a client may want less."""
 CLIENT_ID_CHARS_MAX = 1000
@@ -38,15 +34,8 @@ NAME = "headway"
 PROTOCOL = "openwire"
 
 
-class Greeting:
-    __slots__ = ("_peer",)
-
-    def __init__(self, peer: Greeted) -> None:
-        self._peer = peer
-
-    def over(self) -> None:
-        """Drops the peer when the connection has ended."""
-        del self._peer
+class Greeting(PeerPart[ClientSide]):
+    __slots__ = ()
 
     def agree(self, asked: WireFormat) -> None:
         """Answers WireFormatInfo. From then on both sides write in the form that both can."""
@@ -61,8 +50,7 @@ class Greeting:
         peer = self._peer
         if peer.session is not None:
             raise ProtocolError("ConnectionInfo comes twice", reason=Reason.PROTOCOL_ERROR)
-        certified = peer.connection.stream.user
-        username = certified or info.username or ""
+        username = peer.connection.stream.user or info.username or ""
         client = info.client_id or info.connection.value
         peer.connection.client, peer.connection.username = client[:CLIENT_ID_CHARS_MAX], username
         if info.is_bridge:
@@ -70,27 +58,11 @@ class Greeting:
         elif len(client) > CLIENT_ID_CHARS_MAX or not client.isprintable():
             text = f"a client id has {CLIENT_ID_CHARS_MAX} characters at most, and none that cannot be printed"
             self._deny(request, CLIENT_ID_ERROR, text)
-        elif certified and info.username not in (None, "", certified):
-            self._deny(request, SECURITY_ERROR, "the user name is not that of the client's certificate")
-        elif certified:
-            peer.identity = Identity(certified, elsewhere=True)
-            self._admit(request, info, client)
-        elif not info.username and not peer.engine.logins.is_token((info.password or "").encode()):
-            if self._anonymous:
-                self._admit(request, info, client)
-            else:
-                self._deny(request, SECURITY_ERROR, "this listener wants a user name and a password")
-        elif not peer.engine.logins.ask and self._anonymous:
-            self._admit(request, info, client)  # no users are configured, so the name is only a label
         else:
             password = (info.password or "").encode()
-            peer.check_password(username, password, lambda refusal: self._checked(refusal, request, info, client))
+            peer.log_in(info.username or None, password, partial(self._checked, request, info, client))
 
-    @property
-    def _anonymous(self) -> bool:
-        return self._peer.listener.allows_anonymous(self._peer.engine.logins.ask)
-
-    def _checked(self, refusal: Refusal | None, request: Request, info: ConnectionInfo, client: str) -> None:
+    def _checked(self, request: Request, info: ConnectionInfo, client: str, refusal: Refusal | None) -> None:
         if refusal is None:
             self._admit(request, info, client)
         else:
@@ -112,13 +84,8 @@ class Greeting:
             return
         name = client if is_own else free_name(client, engine.broker.registry.sessions)  # no session of others ends
         peer.connection.client, peer.client_id = name, client
-        connect = ConnectRequest(
-            name, peer.connection.listener, credit=peer.listener.in_flight_max,
-            username=peer.identity.user or info.username, protocol=f"{PROTOCOL}-{peer.wire.version}",
-            rights=engine.permissions.rights(peer.identity, name), allowance=engine.allowances.of(peer.identity),
-        )  # fmt: skip
         try:
-            session = engine.broker.connect(connect, peer.connection, engine.now())
+            session = peer.connect(name, f"{PROTOCOL}-{peer.wire.version}", info.username)
         except Refused as error:
             self._deny(request, class_of(error), str(error), error.reason)
             return

@@ -12,20 +12,22 @@ Rules:
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import CloseChannel, Session, Subscription
+from headway.server.config import ListenerTable
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
+from headway.server.engine import Engine
 from headway.server.openwire.consuming import Consuming
 from headway.server.openwire.faults import JmsFault, class_of, class_of_reason
 from headway.server.openwire.greeting import Greeting
+from headway.server.openwire.ports import ClientSide
 from headway.server.openwire.publishing import Publishing
 from headway.server.openwire.settling import Settling
 from headway.server.openwire.temporaries import Temporaries
 from headway.server.openwire.transactions import Transactions
-from headway.server.peers import CLOSING, OPEN, BasePeer, NamedQueues
+from headway.server.peers import CLOSING, OPEN, NamedQueues
 from headway.wire.openwire import commands
 from headway.wire.openwire.alike import Acks, Series
 from headway.wire.openwire.codes import Form, Type
@@ -40,10 +42,6 @@ from headway.wire.openwire.marshalling import (
 )
 from headway.wire.openwire.replies import JMS_ERROR, KEEP_ALIVE, write_error, write_refusal, write_response
 
-if TYPE_CHECKING:
-    from headway.server.config import ListenerTable
-    from headway.server.engine import Engine
-
 OBJECTS, HELD = "numbered_objects", "held_messages"
 """Kinds of memory: the objects that a client has numbered, and messages that wait for their turn. These may be a
 thousand times as large as what came, if the client has compressed them."""
@@ -53,23 +51,22 @@ SILENCE = 1 / 1.5
 """Factor for the keep-alive: the client's own limit is the one that counts, and the engine allows one and a half."""
 
 
-class OpenWirePeer(BasePeer[Item]):
+class OpenWirePeer(ClientSide):
     __slots__ = (
-        "_cache_bytes", "_consuming", "_doing", "_greeting", "_held_bytes", "_idle_s", "_publishing",
-        "_said_s", "_settling", "_taken_bytes", "_temporaries", "_transactions", "client_id", "connection_id", "queues",
-        "wire",
+        "_cache_bytes", "_consuming", "_doing", "_greeting", "_held_bytes", "_publishing", "_settling", "_temporaries",
+        "_transactions",
     )  # fmt: skip
 
     decoder: OpenWireDecoder
     publishes = frozenset({Sent, Series})
     faults = (ProtocolError, Refused, JmsFault)
+    heartbeat_word = KEEP_ALIVE
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
         super().__init__(engine, connection, listener, OpenWireDecoder(listener.packet_bytes_max))
         self.wire = Form()
         self.connection_id = self.client_id = ""
         self.queues: NamedQueues
-        """Set when the client is let in."""
         self._greeting = Greeting(self)
         self._publishing = Publishing(self)
         self._consuming = Consuming(self)
@@ -77,8 +74,7 @@ class OpenWirePeer(BasePeer[Item]):
         self._transactions = Transactions(self, self._publishing, self._consuming, self._settling)
         self._temporaries = Temporaries(self)
         self._doing: Item | None = None
-        self._idle_s = self._said_s = 0.0
-        self._taken_bytes = self._cache_bytes = self._held_bytes = 0
+        self._cache_bytes = self._held_bytes = 0
 
     # -- items --------------------------------------------------------------------------------------------------------
 
@@ -209,8 +205,7 @@ class OpenWirePeer(BasePeer[Item]):
         self.session = session
         self.queues = NamedQueues(self.engine, session, self.budget)
         self._publishing.session = session
-        share_bytes = int(session.pool.memory_limit * session.pool.client_share)
-        self.decoder.packet_bytes_max = min(self.listener.packet_bytes_max, share_bytes)
+        self.decoder.packet_bytes_max = self.message_bytes_allowed
 
     # -- faults -------------------------------------------------------------------------------------------------------
 
@@ -262,29 +257,9 @@ class OpenWirePeer(BasePeer[Item]):
             self._consuming.close(consumer)
             self.answer_now()
 
-    def answer_now(self) -> None:
-        """Has replies sent that came up outside of the client's own commands."""
-        self.after()
-        self.engine.turn_soon()
-
     def set_idle(self, idle_s: float) -> None:
-        self._idle_s = idle_s
+        self.heartbeats.pause_s = idle_s / 3
         self.keep_alive_s = idle_s * SILENCE or inf
-
-    def heartbeat(self, now: float) -> float:
-        """Sends a KeepAliveInfo if nothing else was sent for a third of the time that the client waits for a word.
-        Returns when to be called again."""
-        if not self._idle_s or self.gone:
-            return inf
-        pause_s = self._idle_s / 3
-        if self.connection.taken_bytes != self._taken_bytes:
-            self._taken_bytes, self._said_s = self.connection.taken_bytes, now
-        elif now - self._said_s >= pause_s and not self.connection.out and not self.connection.blocked:
-            self._said_s = now
-            self.write(KEEP_ALIVE)
-            self.answer_now()
-            return now  # look again soon: these bytes have to be counted, or they would put off the next one
-        return min(now + pause_s / 4, self._said_s + pause_s)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -311,9 +286,9 @@ class OpenWirePeer(BasePeer[Item]):
         self._publishing.over()
 
     def leave(self, session: Session, reason: Reason) -> None:
-        running, self.budget.running = self.budget.running, None
-        if running is not None:  # a commit that has begun is finished without the client
-            self.engine.broker.registry.deferred.begin(self._finish(running), self.engine.now(), client=session)
+        if self.budget.running is not None:  # a commit that has begun
+            self.budget.running = self._finish(self.budget.running)
+            self.finish_without(session)
         super().leave(session, reason)
 
     def _finish(self, running: Steps) -> Steps:
@@ -326,10 +301,7 @@ _INFLATING: WeakKeyDictionary[Engine, set[OpenWirePeer]] = WeakKeyDictionary()
 
 def inflating_of(engine: Engine) -> set[OpenWirePeer]:
     """Returns the clients of a broker that have a body which is inflated in part."""
-    found = _INFLATING.get(engine)
-    if found is None:
-        found = _INFLATING[engine] = set()
-    return found
+    return _INFLATING.setdefault(engine, set())
 
 
 def _bytes_of(item: Item) -> int:

@@ -9,14 +9,14 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headway.core.base import Reason, Refused
+from headway.core.consumer import Session
 from headway.core.message import TOPICS, Run
 from headway.core.routing import part_of
 from headway.server.connections import Steps
 from headway.server.openwire.destinations import each_of
-from headway.server.peers import topic_named
+from headway.server.openwire.ports import ClientSide
+from headway.server.peers import PeerPart, topic_named
 from headway.wire.codecs import queue_form
 from headway.wire.common import Address, run_to
 from headway.wire.openwire.alike import Series
@@ -24,10 +24,6 @@ from headway.wire.openwire.decoder import Sent
 from headway.wire.openwire.marshalling import Destination, ProducerId
 from headway.wire.openwire.messages import RECENT, Message
 from headway.wire.openwire.replies import write_producer_ack, write_response
-
-if TYPE_CHECKING:
-    from headway.core.consumer import Session
-    from headway.server.openwire.ports import ClientSide
 
 RETAIN = "ActiveMQ.Retain"
 """The property by which a publisher asks for its message to be retained."""
@@ -41,19 +37,15 @@ MESSAGE_WORK = 8
 """Work of reading a message and writing its properties, besides its way to its lanes."""
 
 
-class Publishing:
-    __slots__ = ("_peer", "_windows", "session")
+class Publishing(PeerPart[ClientSide]):
+    __slots__ = ("_windows", "session")
 
     def __init__(self, peer: ClientSide) -> None:
-        self._peer = peer
+        super().__init__(peer)
         self.session: Session
         """Set when the client is let in."""
         self._windows: dict[ProducerId, int] = {}
         """Producers that have windows, and the bytes of each."""
-
-    def over(self) -> None:
-        """Drops the peer when the connection has ended."""
-        del self._peer
 
     def add_producer(self, producer: ProducerId, window_bytes: int) -> None:
         """Notes a producer. Raises :class:`Refused`."""
@@ -175,10 +167,7 @@ class Publishing:
                 peer.budget.left -= work
         if refused:
             raise refused[-1]
-        if series.wants_response:
-            peer.pending_replies.send(write_response(series.number), kept=kept)
-        elif series.producer is not None and series.producer in self._windows:
-            peer.pending_replies.send(write_producer_ack(series.producer, series.size), kept=kept)
+        self._answer(series, series.producer, series.size, kept=kept)
 
     def _check_address(self, destination: Destination) -> None:
         """Makes the queue of a destination that is not composite, if there is none. Raises :class:`Refused`."""
@@ -196,11 +185,14 @@ class Publishing:
             yield 1
 
     def answer(self, sent: Sent, *, kept: bool) -> None:
-        peer, message = self._peer, sent.message
-        if sent.wants_response:
-            peer.pending_replies.send(write_response(sent.number), kept=kept)
-        elif message.producer is not None and message.producer in self._windows:
-            peer.pending_replies.send(write_producer_ack(message.producer, message.size), kept=kept)
+        self._answer(sent, sent.message.producer, sent.message.size, kept=kept)
+
+    def _answer(self, item: Sent | Series, producer: ProducerId | None, size: int, *, kept: bool) -> None:
+        replies = self._peer.pending_replies
+        if item.wants_response:
+            replies.send(write_response(item.number), kept=kept)
+        elif producer is not None and producer in self._windows:
+            replies.send(write_producer_ack(producer, size), kept=kept)
 
 
 def _bytes_of(producer: ProducerId) -> int:

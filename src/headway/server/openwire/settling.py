@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,16 +20,14 @@ from headway.core.consumer import DeadLetter
 from headway.core.delivery import record_at
 from headway.core.queue import queue_of
 from headway.server.connections import Steps
-from headway.server.peers import DURABLE
+from headway.server.openwire.consumer import Consumer
+from headway.server.openwire.consuming import Consuming
+from headway.server.openwire.ports import ClientSide
+from headway.server.peers import DURABLE, PeerPart
 from headway.server.protocols import QUEUES
+from headway.wire.openwire.alike import Acks
 from headway.wire.openwire.codes import AckType
 from headway.wire.openwire.commands import MessageAck
-
-if TYPE_CHECKING:
-    from headway.server.openwire.consumer import Consumer
-    from headway.server.openwire.consuming import Consuming
-    from headway.server.openwire.ports import ClientSide
-    from headway.wire.openwire.alike import Acks
 
 DEAD_LETTERS = "ActiveMQ.DLQ"
 PORTION = 256
@@ -40,16 +37,16 @@ LOOK_SHARE = 16
 log = logging.getLogger("headway")
 
 
-class Settling:
-    __slots__ = ("_consuming", "_peer")
+class Settling(PeerPart[ClientSide]):
+    __slots__ = ("_consuming",)
 
     def __init__(self, peer: ClientSide, consuming: Consuming) -> None:
-        self._peer = peer
+        super().__init__(peer)
         self._consuming = consuming
 
     def over(self) -> None:
-        """Drops the peer when the connection has ended."""
-        del self._peer, self._consuming
+        del self._consuming
+        super().over()
 
     def settle(self, ack: MessageAck) -> None:
         """Carries out an acknowledgement that is in no transaction."""

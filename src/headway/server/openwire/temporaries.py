@@ -8,24 +8,22 @@ no other. So it is told of those that there are when it begins to follow, and of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import QueueTerms
 from headway.core.message import Record, topic_of
 from headway.server.connections import SUBSCRIBE_WORK, Steps
+from headway.server.engine import Engine
 from headway.server.openwire.faults import JmsFault
+from headway.server.openwire.ports import ClientSide
+from headway.server.peers import PeerPart
 from headway.server.protocols import QUEUES
 from headway.wire.openwire.advisory import advisory_of, advisory_topic
 from headway.wire.openwire.codes import Type
 from headway.wire.openwire.commands import DestinationInfo
 from headway.wire.openwire.marshalling import Destination
 from headway.wire.openwire.replies import DESTINATION_ERROR
-
-if TYPE_CHECKING:
-    from headway.server.engine import Engine
-    from headway.server.openwire.ports import ClientSide
 
 TELL_WORK = 8
 TERMS = QueueTerms(exclusive=True)
@@ -39,13 +37,13 @@ TEMPORARY_BYTES = 1000
 _ALL: WeakKeyDictionary[Engine, dict[Destination, None]] = WeakKeyDictionary()
 
 
-class Temporaries:
+class Temporaries(PeerPart[ClientSide]):
     """The temporary destinations of one connection, and a view of all there are."""
 
-    __slots__ = ("_all", "_own", "_peer")
+    __slots__ = ("_all", "_own")
 
     def __init__(self, peer: ClientSide) -> None:
-        self._peer = peer
+        super().__init__(peer)
         self._all = _ALL.setdefault(peer.engine, {})
         self._own: dict[Destination, None] = {}
 
@@ -54,7 +52,7 @@ class Temporaries:
         gone = [one for one in self._own if self._all.pop(one, self) is None]
         self._own.clear()
         engine = self._peer.engine
-        del self._peer
+        super().over()
         if gone:
             engine.broker.registry.deferred.begin(_tell_all(engine, gone), engine.now())
 

@@ -9,33 +9,29 @@ refused.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Refused
 from headway.server.connections import Steps
+from headway.server.openwire.consuming import Consuming
 from headway.server.openwire.faults import JmsFault
-from headway.server.openwire.settling import LOOK_SHARE
-from headway.server.peers import Transaction
+from headway.server.openwire.ports import ClientSide
+from headway.server.openwire.publishing import Publishing
+from headway.server.openwire.settling import LOOK_SHARE, Settling
+from headway.server.peers import PeerPart, Transaction
 from headway.wire.openwire.codes import AckType, TransactionStep
 from headway.wire.openwire.commands import MessageAck, TransactionInfo
 from headway.wire.openwire.marshalling import LocalTransactionId
+from headway.wire.openwire.messages import Message
 from headway.wire.openwire.replies import ROLLED_BACK, write_nothing_found, write_refusal, write_response
-
-if TYPE_CHECKING:
-    from headway.server.openwire.consuming import Consuming
-    from headway.server.openwire.ports import ClientSide
-    from headway.server.openwire.publishing import Publishing
-    from headway.server.openwire.settling import Settling
-    from headway.wire.openwire.messages import Message
 
 TRANSACTIONS_MAX = 4096
 
 
-class Transactions:
-    __slots__ = ("_committing", "_consuming", "_open", "_peer", "_publishing", "_settling", "_spoilt")
+class Transactions(PeerPart[ClientSide]):
+    __slots__ = ("_committing", "_consuming", "_open", "_publishing", "_settling", "_spoilt")
 
     def __init__(self, peer: ClientSide, publishing: Publishing, consuming: Consuming, settling: Settling) -> None:
-        self._peer = peer
+        super().__init__(peer)
         self._publishing = publishing
         self._consuming = consuming
         self._settling = settling
@@ -52,7 +48,8 @@ class Transactions:
         self._spoilt.clear()
         if self._committing is not None:
             self._committing.forget()
-        del self._peer, self._publishing, self._consuming, self._settling
+        del self._publishing, self._consuming, self._settling
+        super().over()
 
     def carry_out(self, number: int, asked: TransactionInfo, *, wants_response: bool) -> None:
         """Begins, commits or rolls back. Raises :class:`JmsFault`."""

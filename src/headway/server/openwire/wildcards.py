@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from headway.core.base import WorkSteps
 from headway.core.queue import Queue, queue_of
-
-if TYPE_CHECKING:
-    from headway.server.engine import Engine
-    from headway.server.openwire.consumer import Consumer
+from headway.server.engine import Engine
+from headway.server.openwire.consumer import Consumer
 
 log = logging.getLogger("headway")
 

@@ -1,19 +1,28 @@
 """Peers: the base of every protocol's side of a connection. Each protocol has a room of its own above this."""
 
 from headway.server.peers.base import BasePeer
-from headway.server.peers.destinations import binding_key_of, filter_of, name_of_topic, parts_of, topic_named
+from headway.server.peers.destinations import (
+    binding_key_of,
+    filter_of,
+    name_of_topic,
+    parts_of,
+    topic_named,
+    virtual_topic_of,
+)
 from headway.server.peers.free_names import free_name
 from headway.server.peers.named_queues import DURABLE, NamedQueues, check_alone, is_temporary
+from headway.server.peers.part import PeerPart
+from headway.server.peers.patience import log_patience
 from headway.server.peers.queue_arguments import MATCHES, read_alternate, read_terms
-from headway.server.peers.scram_login import ScramLogin
+from headway.server.peers.sasl_login import GUEST, SaslLogin
+from headway.server.peers.settlement import PORTION, Settle, settle, settle_in_steps
 from headway.server.peers.states import CLOSING, OPEN, WAITING, ClientState
 from headway.server.peers.transaction import NO_TRANSACTION, NoTransaction, Transaction
 from headway.server.peers.undecided import Choice, Undecided
-from headway.server.peers.virtual_topics import virtual_topic_of
 
 __all__ = [
     "BasePeer", "binding_key_of", "check_alone", "Choice", "ClientState", "CLOSING", "DURABLE", "filter_of",
-    "free_name", "is_temporary", "MATCHES", "name_of_topic", "NamedQueues", "NO_TRANSACTION", "NoTransaction", "OPEN",
-    "parts_of", "read_alternate", "read_terms", "ScramLogin", "topic_named", "Transaction", "Undecided",
-    "virtual_topic_of", "WAITING",
+    "free_name", "GUEST", "is_temporary", "log_patience", "MATCHES", "name_of_topic", "NamedQueues", "NO_TRANSACTION",
+    "NoTransaction", "OPEN", "parts_of", "PeerPart", "PORTION", "read_alternate", "read_terms", "SaslLogin", "Settle",
+    "settle", "settle_in_steps", "topic_named", "Transaction", "Undecided", "virtual_topic_of", "WAITING",
 ]

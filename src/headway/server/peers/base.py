@@ -16,24 +16,23 @@ Rules:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused, moved
+from headway.core.consumer import Session
 from headway.core.message import Run
-from headway.core.permission import NOBODY, Identity
+from headway.core.permission import NOBODY
+from headway.server.config import ListenerTable
 from headway.server.connections import END_WORK, ITEMS_MAX, Connection, PartialPacket, PendingReplies, TurnBudget
-from headway.server.logins import Attempt, Refusal
-from headway.server.peers.states import CLOSED, CLOSING, GREETING, MOVES, OPEN, WAITING, ClientState
+from headway.server.engine import Engine
+from headway.server.peers.heartbeats import Heartbeats
+from headway.server.peers.login_side import LoginSide
+from headway.server.peers.quiet import QuietPeer
+from headway.server.peers.states import CLOSED, CLOSING, GREETING, MOVES, OPEN, ClientState
 from headway.server.transport import Buffer
-
-if TYPE_CHECKING:
-    from headway.core.consumer import CloseChannel, Session, Subscription
-    from headway.server.config import ListenerTable
-    from headway.server.engine import Engine
-    from headway.wire.decoder import Decoder
+from headway.wire.decoder import Decoder
 
 READS_PER_POOL = 4
 READ_BYTES_MIN = 4096
@@ -41,21 +40,22 @@ READ_BYTES_MIN = 4096
 Item = TypeVar("Item")
 COUNTED = frozenset({Reason.NOT_AUTHORIZED, Reason.MALFORMED, Reason.NOT_FOUND})
 """The reasons of refusals that the core counts, one by one."""
-T = TypeVar("T")
 
 
-class BasePeer(ABC, Generic[Item]):
+class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     """One client's protocol state. ``session`` is None until the client is let in."""
 
     __slots__ = (
-        "_final", "_held", "_lanes", "budget", "connection", "decoder", "engine", "handles", "identity", "keep_alive_s",
-        "listener", "pending_replies", "session", "state",
+        "_final", "_held", "_lanes", "budget", "decoder", "handles", "heartbeats", "keep_alive_s", "pending_replies",
+        "session", "state",
     )  # fmt: skip
 
     publishes: ClassVar[frozenset[type]] = frozenset({Run})
     """Types of items that bring records: runs, and items with a ``run``."""
     faults: ClassVar[tuple[type[HeadwayError], ...]] = (ProtocolError,)
     """Types of errors that are the client's fault."""
+    heartbeat_word: ClassVar[bytes] = b""
+    """The word to a client to which nothing else is sent (heartbeats.py)."""
 
     def __init__(
         self, engine: Engine, connection: Connection, listener: ListenerTable, decoder: Decoder[Item]
@@ -66,8 +66,9 @@ class BasePeer(ABC, Generic[Item]):
         self.decoder = decoder
         self.session: Session | None = None
         self.identity = NOBODY
-        """The client's identity, as was checked; a name that is only a label is nobody's."""
+        self.username = ""
         self.keep_alive_s = inf
+        self.heartbeats = Heartbeats()
         self.pending_replies = PendingReplies(connection, engine.journal)
         """Replies to what the client publishes."""
         self.budget = TurnBudget()
@@ -129,17 +130,6 @@ class BasePeer(ABC, Generic[Item]):
     def broken(self) -> ProtocolError | None:
         """The first error in the bytes; None: there is none so far."""
         return self.decoder.error
-
-    # If a protocol has no packet for one of these, an advisory says it.
-
-    def heartbeat(self, now: float) -> float:
-        return inf
-
-    def paused(self, why: str) -> None: ...
-    def close_channel(self, effect: CloseChannel) -> None: ...
-    def close_consumer(self, subscription: Subscription, text: str) -> None: ...
-    def cancelled(self, subscription: Subscription) -> None: ...
-    def revoked(self, subscription: Subscription, text: str) -> None: ...
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -283,58 +273,31 @@ class BasePeer(ABC, Generic[Item]):
         if frame is not None:
             self.connection.out += frame
 
-    def check_password(self, username: str, password: bytes, done: Callable[[Refusal | None], None]) -> None:
-        """Calls ``done`` with why the client is refused, None if it is not: at once if this login is remembered, else
-        after a check beside the loop. Items that came meanwhile are handled after that. If the connection ends first,
-        nothing is called."""
-        connection, logins = self.connection, self.engine.logins
-        attempt = Attempt(username, password, self.host, connection.client, connection.listener)
-        known = logins.known(attempt)
-        if known is not None:
-            self.take(known)
-            done(None)
-        else:
-            self.wait_for(logins.check(attempt, lambda: connection.open), lambda found: done(self.take(found)))
-
-    def wait_for(self, answer: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
-        """Calls ``done`` with the answer. Until then the client is neither handled nor read. If the connection ends
-        first, nothing is called."""
-        self.become(WAITING)
-        self.connection.pause_reading("password")
-        self.engine.spawn(self._wait_for(answer, done))
-
-    async def _wait_for(self, answer: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
-        found = await answer
-        if self.connection.open:
-            self.become(GREETING)
-            self.connection.resume_reading("password")
-            done(found)
-            self.go_on()
-
-    async def answer(self, answer: Coroutine[Any, Any, T], done: Callable[[T], None]) -> None:
-        """Calls ``done`` with the answer, while the client goes on. If the connection ends first, nothing is called."""
-        found = await answer
-        if self.connection.open:
-            done(found)
-
-    def take(self, found: Identity | Refusal) -> Refusal | None:
-        """Takes the identity that was found. Returns why the client is refused; None: it is not."""
-        if isinstance(found, Refusal):
-            self.identity = NOBODY
-            return found
-        self.identity = found
-        self.connection.username = found.user
-        return None
-
-    @property
-    def host(self) -> str:
-        """The client's address without its port."""
-        return self.connection.address.rpartition(":")[0]
-
     def note_limit(self, error: Refused) -> None:
         """Logs a refusal for want of memory."""
         if error.reason is Reason.CLIENT_MEMORY and self.session is not None:
             self.engine.limited(self.session, str(error))
+
+    @property
+    def message_bytes_allowed(self) -> int:
+        """The largest message that a client may send: it has to fit into the client's share of memory."""
+        pool = self.granted.pool
+        return min(self.listener.packet_bytes_max, int(pool.memory_limit * pool.client_share))
+
+    def heartbeat(self, now: float) -> float:
+        """Sends a heartbeat if it is time. Returns when to be called again."""
+        if not self.heartbeats.pause_s or self.state is not OPEN:
+            return inf
+        if not self.heartbeats.due(self.connection, now):
+            return self.heartbeats.next_look_s(now)
+        self.write(self.heartbeat_word)
+        self.answer_now()
+        return now  # look again soon: these bytes have to be counted, or they would put off the next heartbeat
+
+    def answer_now(self) -> None:
+        """Has replies sent that came up outside of the client's own commands."""
+        self.after()
+        self.engine.turn_soon()
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -344,6 +307,12 @@ class BasePeer(ABC, Generic[Item]):
         if session is None or session.outlet is not self.connection:
             return b""
         return self.engine.broker.unfinished(session)
+
+    def finish_without(self, session: Session) -> None:
+        """Finishes the command that is running, although the client has left."""
+        running, self.budget.running = self.budget.running, None
+        if running is not None:
+            self.engine.broker.registry.deferred.begin(running, self.engine.now(), client=session)
 
     def connection_lost(self, reason: Reason) -> None:
         self.become(CLOSED)

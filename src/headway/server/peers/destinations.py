@@ -2,15 +2,22 @@
 
 A topic's dots are the slashes of the broker's topics. ``*`` stands for one word, ``>`` or ``#`` at the end for the
 rest. Commas separate the parts of a composite name. Names of queues are plain; they have no wildcards.
+
+Virtual topics are as ActiveMQ has them by default: the queue ``Consumer.NAME.VirtualTopic.X`` gets what is sent to the
+topic ``VirtualTopic.X``, from the time on when somebody first consumes from it. So each NAME has all messages, and its
+consumers share them. X may have wildcards: such a queue gets what is sent to all these topics.
 """
 
 from __future__ import annotations
+
+import re
 
 from headway.core.base import Reason, Refused
 from headway.core.message import routing_key_of, topic_of
 
 REST = (">", "#")
 _WILD = "*>#+"
+_VIRTUAL = re.compile(r"Consumer\.[^.*>#]+\.(VirtualTopic\..+)", re.DOTALL)
 
 
 def filter_of(name: str) -> str:
@@ -39,6 +46,12 @@ def name_of_topic(topic: str) -> str:
 def parts_of(name: str) -> list[str]:
     """Returns the names in a composite one."""
     return [part for part in (part.strip() for part in name.split(",")) if part]
+
+
+def virtual_topic_of(queue: str) -> str | None:
+    """Returns the name of the topic whose messages a queue of this name gets; None: of none."""
+    found = _VIRTUAL.fullmatch(queue)
+    return None if found is None else found[1]
 
 
 def _words(name: str) -> list[str]:

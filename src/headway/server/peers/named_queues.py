@@ -8,32 +8,27 @@ Rules:
   send to it, for only its owner told it.
 - A subscription to topics that has acknowledgements, or that outlives its connection, is a queue that is bound to them.
   Queues with the same topics read the same lane, so a hundred of them take no more memory than one.
-- The queue of a virtual topic is bound to it when somebody consumes from it (virtual_topics.py).
+- The queue of a virtual topic is bound to it when somebody consumes from it (destinations.py).
 """
 
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from headway.core.base import Reason, Refused
 from headway.core.clients import Queues, check_binding, check_queue, is_own, published_to, queue_object
-from headway.core.consumer import QueueTerms
+from headway.core.consumer import QueueTerms, Session
 from headway.core.message import TOPICS, Run
 from headway.core.permission import Operation
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Binding, Destination
 from headway.core.selector import BadSelector, compile_selector
 from headway.server.connections import SUBSCRIBE_WORK, TurnBudget
-from headway.server.peers.destinations import binding_key_of, filter_of
-from headway.server.peers.virtual_topics import virtual_topic_of
+from headway.server.engine import Engine
+from headway.server.peers.destinations import binding_key_of, filter_of, virtual_topic_of
 from headway.server.protocols import QUEUES
-
-if TYPE_CHECKING:
-    from headway.core.consumer import Session
-    from headway.server.engine import Engine
 
 DURABLE = QueueTerms(durable=True)
 TEMPORARY = QueueTerms(exclusive=True)

@@ -12,16 +12,13 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from typing import TYPE_CHECKING
 
 from headway.core.base import Reason, Refused
+from headway.core.clients import Intake
 from headway.core.consumer import Channel, Session
 from headway.core.log import TRANSACTIONS
 from headway.core.message import Run
 from headway.server.connections import Steps
-
-if TYPE_CHECKING:
-    from headway.core.clients import Intake
 
 TRANSACTION_BYTES = 1500
 """Memory of a transaction in which nothing is."""
@@ -97,7 +94,14 @@ class Transaction:
         raise self._spoilt
 
     def check(self, intake: Intake, now: float) -> None:
-        """Raises :class:`Refused` if not everything can be done any more."""
+        """Raises :class:`Refused` if not everything can be done any more; then it is forgotten."""
+        try:
+            self._check(intake, now)
+        except Refused:
+            self.forget()
+            raise
+
+    def _check(self, intake: Intake, now: float) -> None:
         for check in self._checks:
             check()
         named = self._named.items()

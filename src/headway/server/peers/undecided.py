@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import TYPE_CHECKING
 
 from headway.core.base import ProtocolError, Reason
+from headway.core.consumer import Session
 from headway.core.permission import NOBODY
-from headway.server.connections import PartialPacket
+from headway.server.connections import Connection, PartialPacket, Peer
+from headway.server.engine import Engine
+from headway.server.peers.quiet import QuietPeer
 from headway.wire.codec import Codec
-
-if TYPE_CHECKING:
-    from headway.core.consumer import CloseChannel, Session, Subscription
-    from headway.server.connections import Connection, Peer
-    from headway.server.engine import Engine
 
 FIRST_BYTES_MAX = 64
 SHOWN_BYTES = 16
@@ -53,7 +50,7 @@ class Choice:
         raise ProtocolError(f"the first bytes, {shown}, are of no protocol that is spoken here ({known})")
 
 
-class Undecided:
+class Undecided(QuietPeer):
     """The stand-in. It has no session, so nothing is asked of it but to read."""
 
     __slots__ = ("_came", "_choice", "_connection", "_engine")
@@ -99,12 +96,3 @@ class Undecided:
 
     def connection_lost(self, reason: Reason) -> None:
         del self._connection
-
-    def heartbeat(self, now: float) -> float:
-        return inf
-
-    def paused(self, why: str) -> None: ...
-    def close_channel(self, effect: CloseChannel) -> None: ...
-    def close_consumer(self, subscription: Subscription, text: str) -> None: ...
-    def cancelled(self, subscription: Subscription) -> None: ...
-    def revoked(self, subscription: Subscription, text: str) -> None: ...

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
 from headway import __version__
 from headway.core.base import Reason, Refused
-from headway.core.consumer import ConnectRequest
-from headway.core.permission import Identity
 from headway.server.logins import Refusal
-from headway.server.peers import OPEN, free_name
+from headway.server.peers import OPEN, PeerPart, free_name
+from headway.server.stomp.ports import ClientSide
 from headway.wire.stomp.items import Connect, Headers
 from headway.wire.stomp.replies import connected
 from headway.wire.stomp.versions import OFFERED
-
-if TYPE_CHECKING:
-    from headway.server.stomp.ports import Greeted
 
 NAME_CHARS_MAX = 200
 BEAT_MS_MIN = 1000
@@ -29,15 +24,8 @@ BEAT_MS_MIN = 1000
 BEAT_MS_MAX = 86_400_000
 
 
-class Greeting:
-    __slots__ = ("_peer",)
-
-    def __init__(self, peer: Greeted) -> None:
-        self._peer = peer
-
-    def over(self) -> None:
-        """Drops the peer when the connection has ended."""
-        del self._peer
+class Greeting(PeerPart[ClientSide]):
+    __slots__ = ()
 
     def begin(self, item: Connect) -> None:
         peer, headers = self._peer, item.headers
@@ -52,21 +40,7 @@ class Greeting:
         peer.username = peer.connection.username = certified or login or ""
         peer.connection.client = peer.client_id
         password = headers.get("passcode", "").encode()
-        logins = peer.engine.logins
-        if certified and login not in (None, "", certified):
-            self._deny("the user name is not that of the client's certificate")
-        elif certified:
-            peer.identity = Identity(certified, elsewhere=True)
-            self._admit(headers)
-        elif not login and not logins.is_token(password):
-            if peer.listener.allows_anonymous(logins.ask):
-                self._admit(headers)
-            else:
-                self._deny("this listener wants a login and a passcode")
-        elif not logins.ask and peer.listener.allows_anonymous(logins.ask):
-            self._admit(headers)  # no users are configured, so the name is only a label
-        else:
-            peer.check_password(login or "", password, partial(self._checked, headers))
+        peer.log_in(login or None, password, partial(self._checked, headers), wanted="a login and a passcode")
 
     def _checked(self, headers: Headers, refusal: Refusal | None) -> None:
         if refusal is None:
@@ -84,13 +58,8 @@ class Greeting:
         engine, connection = peer.engine, peer.connection
         wanted = peer.client_id or f"stomp-{connection.address}"
         name = connection.client = free_name(wanted, engine.broker.registry.sessions)
-        request = ConnectRequest(
-            name, connection.listener, credit=peer.listener.in_flight_max,
-            username=peer.identity.user or peer.username, protocol=f"stomp-{peer.version}",
-            rights=engine.permissions.rights(peer.identity, name), allowance=engine.allowances.of(peer.identity),
-        )  # fmt: skip
         try:
-            session = engine.broker.connect(request, connection, engine.now())
+            session = peer.connect(name, f"stomp-{peer.version}", peer.username)
         except Refused as error:
             self._deny(str(error), error.reason)
             return

@@ -12,14 +12,16 @@ Rules:
 
 from __future__ import annotations
 
-from math import inf
-from typing import TYPE_CHECKING
+from functools import partial
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import NO_LIMIT, Channel, CloseChannel, Session, Subscription
+from headway.server.config import ListenerTable
 from headway.server.connections import Connection, Steps
-from headway.server.peers import CLOSING, OPEN, BasePeer, NamedQueues, Transaction
+from headway.server.engine import Engine
+from headway.server.peers import CLOSING, NamedQueues, Transaction, settle_in_steps
 from headway.server.stomp.greeting import Greeting
+from headway.server.stomp.ports import ClientSide
 from headway.server.stomp.publisher import Publisher
 from headway.server.stomp.subscribing import LOOK_SHARE, Subscriber
 from headway.server.stomp.temporaries import Temporaries
@@ -29,34 +31,26 @@ from headway.wire.stomp.items import Acks, Connect, Frame, Headers, Item, Sent
 from headway.wire.stomp.replies import HEARTBEAT, error, receipt
 from headway.wire.stomp.versions import V1_0, Version
 
-if TYPE_CHECKING:
-    from headway.server.config import ListenerTable
-    from headway.server.engine import Engine
-
 TRANSACTIONS_MAX = 100
 NAME_CHARS_MAX = 255
 """Limit of the name of a transaction."""
-PORTION = 256
-"""Deliveries that are settled in one step."""
 SILENCE = 2 / 1.5
 """Factor for the keep-alive: a client may miss a heart-beat, and the engine allows one and a half intervals."""
 _QUIET = frozenset({Reason.NORMAL, Reason.CLIENT_GONE})
 
 
-class StompPeer(BasePeer[Item]):
-    __slots__ = (
-        "_beat_s", "_committing", "_doing", "_greeting", "_publisher", "_said_s", "_subscriber",
-        "_taken_bytes", "_transactions", "channel", "client_id", "named", "temporaries", "username", "version",
-    )  # fmt: skip
+class StompPeer(ClientSide):
+    __slots__ = ("_committing", "_doing", "_greeting", "_publisher", "_subscriber", "_transactions")
 
     decoder: StompDecoder
     publishes = frozenset({Sent})
     faults = (ProtocolError, Refused)
+    heartbeat_word = HEARTBEAT
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
         super().__init__(engine, connection, listener, StompDecoder(listener.packet_bytes_max))
         self.version: Version = V1_0
-        self.username = self.client_id = ""
+        self.client_id = ""
         self.named: NamedQueues
         self.channel: Channel
         self.temporaries: Temporaries
@@ -68,29 +62,22 @@ class StompPeer(BasePeer[Item]):
         """The transaction whose commit has begun and is not done."""
         self._doing: Headers = {}
         """Headers of the frame that is being handled."""
-        """The last word to the client, once it is chosen."""
-        self._beat_s = self._said_s = 0.0
-        self._taken_bytes = 0
 
     def opened(self, session: Session, send_s: float, hear_s: float) -> None:
-        """Begins the session. ``send_s``: how often something is sent (0: when there is something); ``hear_s``: how
-        often the client is."""
         self.session = session
-        self._beat_s, self.keep_alive_s = send_s, hear_s * SILENCE
+        self.heartbeats.pause_s, self.keep_alive_s = send_s / 2, hear_s * SILENCE
         self.named = NamedQueues(self.engine, session, self.budget)
         self.temporaries = Temporaries(self.named)
         self.channel = Channel(NO_LIMIT, NO_LIMIT, 1, session.number, session.channel.in_flight_bytes)
         self.channel.whole = session.channel
         self._subscriber = Subscriber(self)
         self._publisher = Publisher(self, session, self._subscriber)
-        share_bytes = int(session.pool.memory_limit * session.pool.client_share)
-        self.decoder.packet_bytes_max = min(self.listener.packet_bytes_max, share_bytes)
+        self.decoder.packet_bytes_max = self.message_bytes_allowed
 
     # -- frames -------------------------------------------------------------------------------------------------------
 
     @property
     def gone(self) -> bool:
-        """Whether the connection has ended; a commit goes on without it."""
         return self.session is None
 
     def one(self, item: Item) -> None:
@@ -164,15 +151,8 @@ class StompPeer(BasePeer[Item]):
     def _settled(self, ids: list[int], *, refuses: bool, requeue: bool, headers: Headers | None = None) -> Steps:
         """Settles deliveries in steps; those that are gone meanwhile are skipped."""
         queues, channel = self.engine.broker.queues, self.channel
-        overdue = self.engine.broker.registry.overdue
-        for at in range(0, len(ids), PORTION):
-            some = [one for one in ids[at : at + PORTION] if one in channel.in_flight or one in channel.timed_out]
-            before = overdue.left
-            if refuses:
-                queues.refuse(channel, some, requeue=requeue)
-            else:
-                queues.acknowledge(channel, some)
-            yield max(1, len(some)) + before - overdue.left
+        refuse, accept = partial(queues.refuse, channel, requeue=requeue), partial(queues.acknowledge, channel)
+        yield from settle_in_steps(self.engine, channel, ids, refuse if refuses else accept)
         if headers is not None:
             self.done(headers, kept=True)
 
@@ -205,11 +185,7 @@ class StompPeer(BasePeer[Item]):
 
     def _commit(self, headers: Headers) -> None:
         transaction = self._take(headers, "COMMIT")
-        try:
-            transaction.check(self.engine.broker.intake, self.engine.now())
-        except Refused:
-            transaction.forget()
-            raise
+        transaction.check(self.engine.broker.intake, self.engine.now())
         self._committing = transaction
         transaction.commit = self._committed(transaction, headers)
         self.budget.begin(transaction.commit)
@@ -232,20 +208,6 @@ class StompPeer(BasePeer[Item]):
         text = f"the queue of subscription {name!r} is gone: it was deleted, or may not be read any more"
         self.end_with_error(text, Reason.SUBSCRIPTION_ENDED)
 
-    def heartbeat(self, now: float) -> float:
-        """Sends a heart-beat if nothing else was sent for half its interval. Returns when to be called again."""
-        if not self._beat_s or self.state is not OPEN:
-            return inf
-        if self.connection.taken_bytes != self._taken_bytes:
-            self._taken_bytes, self._said_s = self.connection.taken_bytes, now
-        elif now - self._said_s >= self._beat_s / 2 and not self.connection.out and not self.connection.blocked:
-            self._said_s = now
-            self.write(HEARTBEAT)
-            self.after()
-            self.engine.turn_soon()
-            return now  # look again soon: these bytes have to be counted, or they would put off the next heart-beat
-        return min(now + self._beat_s / 8, self._said_s + self._beat_s / 2)
-
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def blame(self, fault: HeadwayError) -> None:
@@ -266,8 +228,6 @@ class StompPeer(BasePeer[Item]):
     def end_with_error(
         self, text: str, reason: Reason, heading: str = "", receipt_id: str | None = None, *, agreed: bool = True
     ) -> None:
-        """Ends the connection with an ERROR frame. ``receipt_id``: the receipt that the frame at fault asked for;
-        ``agreed``: on a version."""
         if self.connection.open and self.state is not CLOSING:
             self.end_with(error(text, self.version if agreed else None, receipt_id, heading), reason, text)
 
@@ -284,10 +244,10 @@ class StompPeer(BasePeer[Item]):
         for transaction in self._transactions.values():
             transaction.forget()
         self._transactions.clear()
-        running, self.budget.running = self.budget.running, None
-        if running is not None and self._committing is not None:  # it is done without the client
+        if self.budget.running is not None and self._committing is not None:  # it is done without the client
             self._committing.forget()
-            self.engine.broker.registry.deferred.begin(running, self.engine.now(), client=session)
+            self.finish_without(session)
+        self.budget.running = None
         self.named.queues.close_channel(session, self.channel, self.engine.now())
         self._subscriber.over()
         if self._committing is None:

@@ -8,9 +8,9 @@ Rules:
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from headway.core.base import ConfigError, Reason, Refused
+from headway.core.consumer import Session
 from headway.core.message import (
     JOB_PATIENCE,
     MERGE,
@@ -24,19 +24,15 @@ from headway.core.message import (
 )
 from headway.core.routing import part_of
 from headway.server.connections import Steps
-from headway.server.peers import topic_named
-from headway.server.stomp.subscribing import terms_of
+from headway.server.peers import PeerPart, topic_named
+from headway.server.stomp.ports import ClientSide
+from headway.server.stomp.subscribing import Subscriber, terms_of
 from headway.wire.codecs import queue_form
 from headway.wire.common import Address, run_to
 from headway.wire.remembered import Remembered
 from headway.wire.stomp.destinations import Destination, Kind, destinations_of
 from headway.wire.stomp.items import Headers, Sent
 from headway.wire.stomp.message import OWN, common_of
-
-if TYPE_CHECKING:
-    from headway.core.consumer import Session
-    from headway.server.stomp.ports import ClientSide
-    from headway.server.stomp.subscribing import Subscriber
 
 SEND_WORK = 8
 """Work of reading a SEND, or neighbours with one head, besides the way of their records to their lanes."""
@@ -50,18 +46,19 @@ About = tuple[Properties, dict[str, object] | None, int, int | None]
 """Properties, headers that an exchange may route by, QoS, lifetime in milliseconds."""
 
 
-class Publisher:
-    __slots__ = ("_known", "_peer", "_session", "_subscriber")
+class Publisher(PeerPart[ClientSide]):
+    __slots__ = ("_known", "_session", "_subscriber")
 
     def __init__(self, peer: ClientSide, session: Session, subscriber: Subscriber) -> None:
-        self._peer = peer
+        super().__init__(peer)
         self._session = session
         self._subscriber = subscriber
         self._known = Remembered[tuple[tuple[str, str], ...], About]()
         """Messages' properties by their headers."""
 
     def over(self) -> None:
-        del self._peer, self._subscriber
+        del self._subscriber
+        super().over()
 
     def send(self, item: Sent) -> None:
         """Publishes, or puts it off until the commit. Raises :class:`Refused`, ProtocolError."""

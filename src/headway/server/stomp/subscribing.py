@@ -11,14 +11,13 @@ Rules:
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from headway.core.base import Reason, Refused, format_duration
+from headway.core.base import Reason, Refused
 from headway.core.consumer import (
     NO_LIMIT,
     PREFIX,
@@ -34,25 +33,23 @@ from headway.core.queue import Queue
 from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.peers import (
     DURABLE,
+    PeerPart,
     binding_key_of,
     check_alone,
     filter_of,
     is_temporary,
+    log_patience,
     name_of_topic,
     read_terms,
     virtual_topic_of,
 )
 from headway.server.protocols import QUEUES
+from headway.server.stomp.ports import ClientSide
 from headway.wire.stomp.destinations import NAME_BYTES_MAX, Destination, Kind, destinations_of
 from headway.wire.stomp.envelope import StompEnvelope
 from headway.wire.stomp.faults import BAD_HEADER, NO_DESTINATION, NO_HEADER, StompFault
 from headway.wire.stomp.items import Headers
 from headway.wire.stomp.versions import V1_2
-
-if TYPE_CHECKING:
-    from headway.server.stomp.ports import ClientSide
-
-log = logging.getLogger("headway")
 
 LOOK_SHARE = 16
 """So many deliveries, or subscriptions, that are looked through are one unit of work."""
@@ -80,11 +77,11 @@ class Held(NamedTuple):
     """The broker began it, for replies."""
 
 
-class Subscriber:
-    __slots__ = ("_cumulative", "_held", "_of", "_peer", "_temporary")
+class Subscriber(PeerPart[ClientSide]):
+    __slots__ = ("_cumulative", "_held", "_of", "_temporary")
 
     def __init__(self, peer: ClientSide) -> None:
-        self._peer = peer
+        super().__init__(peer)
         self._held: dict[str, Held] = {}
         self._of: dict[Subscription, Held] = {}
         """The SUBSCRIBE of each subscription."""
@@ -96,7 +93,7 @@ class Subscriber:
     def over(self) -> None:
         self._held.clear()
         self._of.clear()
-        del self._peer
+        super().over()
 
     def subscribe(self, headers: Headers) -> bool:
         """Returns whether the journal keeps it. Raises :class:`Refused`, ProtocolError."""
@@ -198,7 +195,7 @@ class Subscriber:
         subscription = named.queues.consume(
             peer.granted, peer.channel, queue, request, prefetch, peer.engine.now(), exclusive=exclusive
         )
-        _log_patience(subscription)
+        log_patience(subscription)
         return subscription
 
     def _topics(self, name: str, headers: Headers, tag: tuple[object, ...]) -> Subscription:
@@ -374,14 +371,3 @@ def _prefetch(headers: Headers) -> int:
         if text.isascii() and text.isdecimal() and len(text) < 10 and int(text):
             return int(text)
     return NO_LIMIT
-
-
-def _log_patience(subscription: Subscription) -> None:
-    """Logs that a consumer may not hold its jobs for as long as it asked for. A receipt has no room to say so."""
-    asked_s = subscription.request.options.patience_s
-    if asked_s and asked_s != subscription.patience_s:
-        log.warning(
-            "%s on %s: asked for patience of %s and was granted %s, by policy %r", subscription.session.client,
-            subscription.filter, format_duration(asked_s), format_duration(subscription.patience_s),
-            subscription.case.policy.name,
-        )  # fmt: skip

@@ -20,7 +20,7 @@ from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Operation, Rights
 from headway.core.policy import DecisionKind
 from headway.server.engine import Engine
-from headway.server.http import IDENTITY, USER, Quota, Refusal, json_answer, read_json
+from headway.server.http import IDENTITY, USER, Quota, Refusal, json_answer, read_json, refusal_for
 from headway.server.journal import RecordedTopic
 from headway.server.loop import Repeating
 from headway.server.recorded import NotRecorded, earliest, filters_of, is_deleted, latest
@@ -146,11 +146,7 @@ class CursorHandlers:
             poll = broker.polls.attach(name, wish.topic, offset, wish.policy, MqttDialect(5, 1), now, user or None,
                                        asked.patience_s, rights)  # fmt: skip
         except Refused as error:
-            if error.reason is Reason.NOT_AUTHORIZED:
-                raise Refusal(403, str(error)) from None
-            if error.retry_after_s:
-                raise Refusal(429, str(error), retry_after_s=round(error.retry_after_s, 3)) from None
-            raise Refusal(400, str(error)) from None
+            raise refusal_for(error) from None
         poll.move(offset, now)
         outlet = poll.session.outlet
         assert isinstance(outlet, ConnectionlessOutlet)

@@ -30,7 +30,7 @@ from headway.core.message import TOLD_KEY, BadTopic, validate_filter
 from headway.core.policy import HTTP_LISTENER
 from headway.core.query import NoState, state_of
 from headway.server.engine import Engine
-from headway.server.http import IDENTITY, USER, Refusal, abort, is_gone
+from headway.server.http import IDENTITY, USER, Refusal, abort, is_gone, refusal_for
 from headway.server.streams.event_outlet import EventOutlet
 from headway.server.streams.read_right import ReadRight
 from headway.wire.event_stream import EventStreamDialect, event
@@ -86,9 +86,7 @@ class EventStreams:
         except BadTopic as error:
             raise Refusal(400, str(error)) from None
         except Refused as refused:
-            if refused.retry_after_s:
-                raise Refusal(429, str(refused), retry_after_s=round(refused.retry_after_s, 3)) from None
-            raise Refusal(403 if refused.reason is Reason.NOT_AUTHORIZED else 400, str(refused)) from None
+            raise refusal_for(refused) from None
         finally:
             self._running[client] -= 1
             self._running += Counter()  # forgets who has none

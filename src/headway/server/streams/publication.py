@@ -13,18 +13,15 @@ import logging
 from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from headway.core.base import Refused
 from headway.core.clients import Origin
 from headway.core.consumer import Session
 from headway.core.message import Run
 from headway.core.permission import Identity, Rights
+from headway.server.engine import Engine
 from headway.server.streams.read_right import check_token, token_left_s
 from headway.store.staged import Staged
-
-if TYPE_CHECKING:
-    from headway.server.engine import Engine
 
 log = logging.getLogger("headway")
 

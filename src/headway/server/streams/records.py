@@ -22,7 +22,7 @@ from headway.core.base import ConfigError, Refused
 from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Operation
 from headway.server.engine import Engine
-from headway.server.http import IDENTITY, Refusal, abort, is_gone, json_answer
+from headway.server.http import IDENTITY, Refusal, Seats, abort, is_gone, json_answer
 from headway.server.recorded import (
     PROGRESS_BYTES,
     NotRecorded,
@@ -86,7 +86,7 @@ class RecordHandlers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-records")
-        self._readers = 0
+        self._seats = Seats(READERS_MAX, "others are reading records")
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/v1/topics", self._topics), web.get("/v1/topics/{topic:.+}/records", self._records)]
@@ -118,13 +118,8 @@ class RecordHandlers:
     # -- records ----------------------------------------------------------------------------------------------------
 
     async def _records(self, request: web.Request) -> web.StreamResponse:
-        if self._readers >= READERS_MAX:
-            raise Refusal(503, f"{READERS_MAX} others are reading records already; try again later")
-        self._readers += 1
-        try:
+        with self._seats.seat():
             return await self._answer(request)
-        finally:
-            self._readers -= 1
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         wanted = self._wanted(request)

@@ -14,14 +14,14 @@ import logging
 import msgspec
 from aiohttp import web
 
-from headway.core.base import Reason, Refused
+from headway.core.base import Refused
 from headway.core.consumer import Use, read_options
 from headway.core.log import Tab
 from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Operation
 from headway.core.query import PAGE_MAX, NoState, Past, StateQuery, StateRequest, begin_query
 from headway.server.engine import Engine
-from headway.server.http import IDENTITY, USER, Refusal, abort, is_gone
+from headway.server.http import IDENTITY, USER, Refusal, Seats, abort, is_gone, refusal_for
 from headway.server.streams.events import EventStreams, wants_events
 from headway.server.streams.past_states import PastStates
 from headway.server.streams.read_right import ReadRight
@@ -45,7 +45,7 @@ KEEP_UP_S = 0.05
 class StateHandlers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._running = 0
+        self._seats = Seats(QUERIES_MAX, "queries are being answered")
         self._askers: dict[str, _Asker] = {}
         """Those whose queries are being answered, by name."""
         self._past_states = PastStates(engine)
@@ -70,23 +70,20 @@ class StateHandlers:
     async def _state(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET" and wants_events(request):
             return await self._streams.answer(request)
-        if self._running >= QUERIES_MAX:
-            raise Refusal(503, f"{QUERIES_MAX} queries are being answered already; try again later")
-        client = f"user {request[USER]}" if request[USER] else f"address {request.remote}"
-        asker = self._askers.get(client) or _Asker(client, Tab(self._engine.broker.registry.pools[""]))
-        if asker.queries >= QUERIES_PER_CLIENT:
-            text = f"{QUERIES_PER_CLIENT} queries of {client} are being answered already; read these answers first"
-            raise Refusal(429, text)
-        self._askers[client] = asker
-        asker.queries += 1
-        self._running += 1
-        try:
-            return await self._answer(request, asker)
-        finally:
-            self._running -= 1
-            asker.queries -= 1
-            if not asker.queries:
-                del self._askers[client]
+        with self._seats.seat():
+            client = f"user {request[USER]}" if request[USER] else f"address {request.remote}"
+            asker = self._askers.get(client) or _Asker(client, Tab(self._engine.broker.registry.pools[""]))
+            if asker.queries >= QUERIES_PER_CLIENT:
+                text = f"{QUERIES_PER_CLIENT} queries of {client} are being answered already; read these answers first"
+                raise Refusal(429, text)
+            self._askers[client] = asker
+            asker.queries += 1
+            try:
+                return await self._answer(request, asker)
+            finally:
+                asker.queries -= 1
+                if not asker.queries:
+                    del self._askers[client]
 
     async def _answer(self, request: web.Request, asker: _Asker) -> web.StreamResponse:
         format, (asked, right) = _format(request), self._asked(request)
@@ -115,7 +112,7 @@ class StateHandlers:
                 await asyncio.sleep(0)
                 _check(request, right)
         except Refused as refused:
-            raise Refusal(403 if refused.reason is Reason.NOT_AUTHORIZED else 400, str(refused)) from None
+            raise refusal_for(refused) from None
         if query.given_up:
             raise Refusal(503, f"{query.given_up}; ask again")
 
@@ -169,7 +166,7 @@ class StateHandlers:
             read = read_options(pairs, Use.QUERY, strict=True)
             return msgspec.convert({"filter": filter} | read, StateRequest), right
         except Refused as refused:
-            raise Refusal(403 if refused.reason is Reason.NOT_AUTHORIZED else 400, str(refused)) from None
+            raise refusal_for(refused) from None
         except BadTopic as error:
             raise Refusal(400, str(error)) from None
 
@@ -188,7 +185,7 @@ class StateHandlers:
                 self._keeping = self._engine.loop.create_task(self._keep_up())
             return query
         except Refused as refused:
-            raise Refusal(403 if refused.reason is Reason.NOT_AUTHORIZED else 400, str(refused)) from None
+            raise refusal_for(refused) from None
         except NoState as error:
             rights = self._engine.permissions.rights(request[IDENTITY], "")
             states = [state.filter for state in registry.router.states if state.declared]

@@ -118,12 +118,7 @@ class Journal:
 
     def mend(self) -> None:
         """Brings everything so far to disk. Raises OSError."""
-        errors: list[OSError] = []
-        for stream in self._streams.values():
-            _try(errors, stream.mend)
-        self._sync(errors)
-        if errors:
-            raise errors[0]
+        self.commit({}, 0)
 
     # -- holding ----------------------------------------------------------------------------------------------------
 

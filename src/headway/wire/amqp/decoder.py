@@ -38,7 +38,7 @@ from headway.wire.amqp.scan import (
     read_acks,
 )
 from headway.wire.amqp.versions import AMQP_0_9_1, HEADER_BYTES, Version, version_asked
-from headway.wire.decoder import Decoder
+from headway.wire.decoder import FrameDecoder
 
 FRAME_BYTES_MIN = 4096
 """The largest frame that both sides must be able to take, and the limit until one has been agreed on (0-9-1, 4.2.3)."""
@@ -67,12 +67,12 @@ class _Content:
         """Received part of the body; None: the body is skipped."""
 
 
-class AmqpDecoder(Decoder[Item]):
+class AmqpDecoder(FrameDecoder[Item]):
     """``frame_bytes_max`` is set anew once ``connection.tune`` has been answered; ``message_bytes_max`` may be changed
     between feeds."""
 
     __slots__ = (
-        "_begun", "_bytes", "_contents", "_publishes", "_refused", "frame_bytes_max", "message_bytes_max", "version",
+        "_begun", "_contents", "_publishes", "frame_bytes_max", "message_bytes_max", "version",
     )  # fmt: skip
 
     def __init__(self, message_bytes_max: int) -> None:
@@ -80,9 +80,6 @@ class AmqpDecoder(Decoder[Item]):
         self.message_bytes_max = message_bytes_max
         self.frame_bytes_max = FRAME_BYTES_MIN
         self.version: Version | None = None
-        self._bytes = 0
-        """Number of bytes decoded so far."""
-        self._refused = False
         self._contents: dict[int, _Content] = {}
         self._begun = 0
         """Number of messages that came in parts, counted below zero: ``packets`` numbers all else."""
@@ -111,14 +108,6 @@ class AmqpDecoder(Decoder[Item]):
         if content is not None:
             content.body = None
 
-    def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
-        if self._refused:
-            return len(data)
-        self._bytes -= pos
-        used = self._frames(data, pos, items, items_max)
-        self._bytes += used
-        return used
-
     def _frames(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
         n = len(data)
         if self.version is None and items_max:
@@ -128,7 +117,7 @@ class AmqpDecoder(Decoder[Item]):
             self.version = version_asked(data[:HEADER_BYTES])
             items.append(Opening(self.version))
             if self.version is None:
-                self._refused = True
+                self._done = True
                 return n
             pos = HEADER_BYTES
         try:
@@ -158,8 +147,7 @@ class AmqpDecoder(Decoder[Item]):
                     self._content(kind, channel, data[pos + _FRAME_HEADER_BYTES : end - 1], items)
                 pos = end
         except ProtocolError as error:
-            place = self._bytes + pos
-            self.error = ProtocolError(f"the frame at byte {place} {error}", reason=error.reason, code=error.code)
+            self._fail(pos, error)
             self._contents.clear()
             return n
         self.tail.need_bytes = _FRAME_HEADER_BYTES

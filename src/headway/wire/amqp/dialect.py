@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate, repeat
-from operator import add, sub
+from itertools import accumulate
 from typing import NamedTuple
 
 from headway.core.message import TOLD, EncodedRun, Gap, OwnProperties, Properties, Record, Run, routing_key_of, topic_of
@@ -21,7 +20,7 @@ from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
 from headway.wire.amqp.properties import read, with_headers, write
 from headway.wire.amqp.scan import CONTENT
 from headway.wire.columns import equal_pieces
-from headway.wire.dialect import PlainDialect
+from headway.wire.dialect import BareDialect, encode_by_size, gap_facts
 
 HEADER_LEAD_BYTES = len(CONTENT) + 8
 """Size of class, weight and body size, which come before the properties."""
@@ -84,16 +83,15 @@ def read_message(record: bytes) -> Message:
 
 
 class Leads:
-    """Leads of one address and the same properties, one per size of body; ``size``: the size of each lead."""
+    """Leads of one address and the same properties, one per size of body."""
 
-    __slots__ = ("_after", "_before", "size")
+    __slots__ = ("_after", "_before")
 
     def __init__(self, exchange: str, topic: str, properties: bytes) -> None:
         address = write_address(exchange, routing_key_of(topic))
         header_bytes = HEADER_LEAD_BYTES + len(properties)
         self._before = len(address).to_bytes(2, "big") + address + header_bytes.to_bytes(4, "big") + CONTENT
         self._after = properties
-        self.size = len(self._before) + 8 + len(properties)
 
     def lead(self, body_bytes: int) -> bytes:
         return self._before + body_bytes.to_bytes(8, "big") + self._after
@@ -112,37 +110,20 @@ def properties_of(properties: Properties, qos: int) -> bytes:
     return write(properties, qos) if properties.native is None else properties.native
 
 
-class AmqpDialect(PlainDialect, frozen=True):
+class AmqpDialect(BareDialect, frozen=True):
     """The form of queues, and of consumers of topics (``topics``), whose records say with ``offsets`` at which offset
     they stand. No run arrives in this form, so ``form`` is None."""
 
     topics: bool = False
     offsets: bool = False
 
-    @property
-    def bare(self) -> bool:
-        return True
-
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
-        """Makes one lead per size of body. If all bodies have one size, there is no work per record."""
         if run.own is not None:
             return self._encode_own(run, run.own)
         raw = self._properties_of(run)
         if self.offsets and first_sequence:  # the broker's own marks have none
             return _encode_each(run, raw, first_sequence)
-        leads = Leads(run.exchange, run.topic, raw)
-        data, ends, bodies = run.data, run.ends, run.bodies
-        count, size = len(ends), ends[0] - bodies[0]
-        if isinstance(ends, range) and isinstance(bodies, range):
-            pieces = equal_pieces(data, bodies[0], size, ends.step, count)
-            whole = leads.size + size
-            return EncodedRun(leads.lead(size).join((b"", *pieces)), range(whole, count * whole + 1, whole))
-        sizes = list(map(sub, ends, bodies))
-        by_size = {size: leads.lead(size) for size in set(sizes)}
-        parts = [b""] * (2 * count)
-        parts[::2] = map(by_size.__getitem__, sizes)
-        parts[1::2] = [data[body:end] for body, end in zip(bodies, ends, strict=True)]
-        return EncodedRun(b"".join(parts), list(accumulate(map(add, sizes, repeat(leads.size)))))
+        return encode_by_size(run, Leads(run.exchange, run.topic, raw).lead)
 
     @property
     def reads_own(self) -> bool:
@@ -190,33 +171,13 @@ class AmqpDialect(PlainDialect, frozen=True):
             message = message._replace(properties=with_headers(message.properties, headers))
         return message.record()
 
-    def encode_record(
-        self,
-        record: Record,
-        delivery_id: int,
-        *,
-        now: float,
-        retain: bool = False,
-        redelivered: bool = False,
-        gap: Gap | None = None,
-    ) -> bytes:
-        """Returns the record as it is in a lane, without the parts of a delivery."""
-        frame = self.encode(record.run(), record.sequence).data
-        return frame if gap is None else self.with_gap(frame, gap)
-
     def with_gap(self, frame: bytes, gap: Gap) -> bytes:
         """Adds the gap's four headers."""
         message = read_message(frame)
-        told = {
-            "x-headway-gap-records": gap.records, "x-headway-gap-reason": str(gap.reason),
-            "x-headway-gap-first": gap.first_sequence, "x-headway-gap-last": gap.last_sequence,
-        }  # fmt: skip
-        properties = with_headers(message.properties, {**read(message.properties).headers, **told})
+        headers = {**read(message.properties).headers, **gap_facts("x-headway-", gap)}
+        properties = with_headers(message.properties, headers)
         leads = Leads(message.exchange, topic_of(message.routing_key), properties)
         return leads.lead(len(message.body)) + message.body
-
-    def redelivered(self, frame: bytes) -> bytes:
-        return frame
 
 
 def _lead_of_own(front: bytes, size: int, body_bytes: int) -> bytes:

@@ -23,7 +23,7 @@ from headway.wire.amqp1.items import Empty, Frame, Item, Layer, Lost, Opening, S
 from headway.wire.amqp1.performatives import FRAMES, SASL_FRAMES, Attach, Detach, End, Transfer, build, descriptor_of
 from headway.wire.amqp1.scan import HEADER_BYTES, Fields, extend, is_transfer, read_transfer, whole_message
 from headway.wire.amqp1.values import Described, malformed, read
-from headway.wire.decoder import Decoder
+from headway.wire.decoder import FrameDecoder
 
 FRAME_BYTES_MIN = 512
 """The largest frame that both sides must be able to take (2.8.19), and the limit of the SASL layer (5.3.1)."""
@@ -53,10 +53,10 @@ class _Partial:
         self.text = ""
 
 
-class Amqp1Decoder(Decoder[Item]):
+class Amqp1Decoder(FrameDecoder[Item]):
     """``frame_bytes_max`` is what the broker said in its open; ``message_bytes_max`` may be changed between feeds."""
 
-    __slots__ = ("_begun", "_bytes", "_done", "_partial", "frame_bytes_max", "layer", "message_bytes_max")
+    __slots__ = ("_begun", "_partial", "frame_bytes_max", "layer", "message_bytes_max")
 
     def __init__(self, message_bytes_max: int, frame_bytes_max: int = FRAME_BYTES_MIN) -> None:
         super().__init__()
@@ -64,8 +64,6 @@ class Amqp1Decoder(Decoder[Item]):
         self.frame_bytes_max = frame_bytes_max
         self.layer: Layer | None = None
         """The layer whose frames come now; None: a protocol header comes."""
-        self._bytes = 0
-        self._done = False
         self._partial: dict[tuple[int, int], _Partial] = {}
         self._begun = 0
         """Number of messages that came in parts, counted below zero: ``packets`` numbers all else."""
@@ -100,14 +98,6 @@ class Amqp1Decoder(Decoder[Item]):
             if key[0] == channel and handle in (None, key[1]):
                 one.body = None
 
-    def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
-        if self._done:
-            return len(data)
-        self._bytes -= pos
-        used = self._frames(data, pos, items, items_max)
-        self._bytes += used
-        return used
-
     def _frames(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
         n = len(data)
         try:
@@ -131,8 +121,7 @@ class Amqp1Decoder(Decoder[Item]):
                 self._opening(data, 0, items)
                 return n
         except ProtocolError as error:
-            text = f"the frame at byte {self._bytes + pos} {error}"
-            self.error = ProtocolError(text, reason=error.reason, code=error.code)
+            self._fail(pos, error)
             self._partial.clear()
             return n
         self.tail.need_bytes = HEADER_BYTES

@@ -9,9 +9,6 @@ arrives in this form, so ``form`` is None.
 
 from __future__ import annotations
 
-from itertools import accumulate
-from operator import sub
-
 from headway.core.message import EncodedRun, Gap, Record, Run
 from headway.wire.amqp1.items import Content
 from headway.wire.amqp1.properties import (
@@ -25,39 +22,21 @@ from headway.wire.amqp1.properties import (
     told_by_broker,
 )
 from headway.wire.amqp1.sections import Body, body_lead, split
-from headway.wire.columns import equal_pieces
-from headway.wire.dialect import PlainDialect
+from headway.wire.dialect import BareDialect, encode_by_size, gap_facts
 
 
-class Amqp1Dialect(PlainDialect, frozen=True):
+class Amqp1Dialect(BareDialect, frozen=True):
     """``offsets``: records say at which offset they stand."""
 
     offsets: bool = False
 
-    @property
-    def bare(self) -> bool:
-        return True
-
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
-        """Makes what is before the payload once per size of payload."""
         header, sections, kind = lead_of(run.properties, run.qos)
         header = header_section(header)
         if self.offsets and first_sequence:  # the broker's own marks have none
             return _encode_each(run, header, sections, kind, first_sequence)
         front = header + annotated(sections, {TOPIC: run.topic})
-        data, ends, bodies = run.data, run.ends, run.bodies
-        count, size = len(ends), ends[0] - bodies[0]
-        if isinstance(ends, range) and isinstance(bodies, range):
-            pieces = equal_pieces(data, bodies[0], size, ends.step, count)
-            lead = front + body_lead(kind, size)
-            whole = len(lead) + size
-            return EncodedRun(lead.join((b"", *pieces)), range(whole, count * whole + 1, whole))
-        sizes = list(map(sub, ends, bodies))
-        leads = {size: front + body_lead(kind, size) for size in set(sizes)}
-        parts = [b""] * (2 * count)
-        parts[::2] = map(leads.__getitem__, sizes)
-        parts[1::2] = [data[body:end] for body, end in zip(bodies, ends, strict=True)]
-        return EncodedRun(b"".join(parts), list(accumulate(len(leads[size]) + size for size in sizes)))
+        return encode_by_size(run, lambda size: front + body_lead(kind, size))
 
     def decode(self, frame: bytes) -> Record:
         """Returns the record with all properties of its publisher except its lifetime."""
@@ -65,26 +44,13 @@ class Amqp1Dialect(PlainDialect, frozen=True):
         facts = read_content(content)
         return Record(str(told.get(TOPIC, "")), payload, facts.properties, int(facts.persistent))
 
-    def encode_record(
-        self, record: Record, delivery_id: int, *, now: float, retain: bool = False, redelivered: bool = False,
-        gap: Gap | None = None,
-    ) -> bytes:  # fmt: skip
-        frame = self.encode(record.run(), record.sequence).data
-        return frame if gap is None else self.with_gap(frame, gap)
-
     def with_gap(self, frame: bytes, gap: Gap) -> bytes:
         """Adds the gap's four annotations."""
         content, told, _ = parts_of(frame)
-        told |= {
-            f"{OPTION}gap-records": gap.records, f"{OPTION}gap-reason": str(gap.reason),
-            f"{OPTION}gap-first": gap.first_sequence, f"{OPTION}gap-last": gap.last_sequence,
-        }  # fmt: skip
+        told |= gap_facts(OPTION, gap)
         parts = split(frame, 0, len(frame))
         before = frame[: parts.header[1]] if content.header else b""
         return before + annotated(content.lead, told) + frame[parts.lead[1] :]
-
-    def redelivered(self, frame: bytes) -> bytes:
-        return frame
 
 
 def parts_of(frame: bytes) -> tuple[Content, dict[str, object], bytes]:

@@ -40,7 +40,6 @@ _LAST_BYTES = bytes(range(256)) * 258
 _LAST_BUT_ONE = b"".join(bytes((value,)) * 256 for value in range(256))
 """The last but one byte of n, at index n."""
 _ID_MASK = 0xFFFF_FFFF
-FRAME_HEADER_BYTES = 8
 _TAG = b"\xa0\x04"
 _NO_TAG = b"\xa0\x00"
 _UNSETTLED, _SETTLED = b"\x43\x42", b"\x43\x41"

@@ -6,20 +6,28 @@ type, that it is there where it has to be, and that there are not more of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headway.wire.amqp1.values import Described, Symbol, malformed
 
 Annotations = dict[Any, Any]
+String = str
+Name = str
+"""A symbol."""
+Ubyte = int
+Ushort = int
+Uint = int
+Ulong = int
 
 
 class Open(NamedTuple):
-    container_id: str
-    hostname: str | None = None
-    max_frame_size: int | None = None
-    channel_max: int | None = None
-    idle_time_out: int | None = None
+    container_id: String
+    hostname: String | None = None
+    max_frame_size: Uint | None = None
+    channel_max: Ushort | None = None
+    idle_time_out: Uint | None = None
     outgoing_locales: Any = None
     incoming_locales: Any = None
     offered_capabilities: Any = None
@@ -28,56 +36,56 @@ class Open(NamedTuple):
 
 
 class Begin(NamedTuple):
-    remote_channel: int | None
-    next_outgoing_id: int
-    incoming_window: int
-    outgoing_window: int
-    handle_max: int | None = None
+    remote_channel: Ushort | None
+    next_outgoing_id: Uint
+    incoming_window: Uint
+    outgoing_window: Uint
+    handle_max: Uint | None = None
     offered_capabilities: Any = None
     desired_capabilities: Any = None
     properties: Annotations | None = None
 
 
 class Attach(NamedTuple):
-    name: str
-    handle: int
+    name: String
+    handle: Uint
     role: bool
     """True: the client receives."""
-    snd_settle_mode: int | None = None
-    rcv_settle_mode: int | None = None
+    snd_settle_mode: Ubyte | None = None
+    rcv_settle_mode: Ubyte | None = None
     source: Any = None
     target: Any = None
     unsettled: Annotations | None = None
     incomplete_unsettled: bool | None = None
-    initial_delivery_count: int | None = None
-    max_message_size: int | None = None
+    initial_delivery_count: Uint | None = None
+    max_message_size: Ulong | None = None
     offered_capabilities: Any = None
     desired_capabilities: Any = None
     properties: Annotations | None = None
 
 
 class Flow(NamedTuple):
-    next_incoming_id: int | None
-    incoming_window: int
-    next_outgoing_id: int
-    outgoing_window: int
-    handle: int | None = None
-    delivery_count: int | None = None
-    link_credit: int | None = None
-    available: int | None = None
+    next_incoming_id: Uint | None
+    incoming_window: Uint
+    next_outgoing_id: Uint
+    outgoing_window: Uint
+    handle: Uint | None = None
+    delivery_count: Uint | None = None
+    link_credit: Uint | None = None
+    available: Uint | None = None
     drain: bool | None = None
     echo: bool | None = None
     properties: Annotations | None = None
 
 
 class Transfer(NamedTuple):
-    handle: int
-    delivery_id: int | None = None
+    handle: Uint
+    delivery_id: Uint | None = None
     delivery_tag: bytes | None = None
-    message_format: int | None = None
+    message_format: Uint | None = None
     settled: bool | None = None
     more: bool | None = None
-    rcv_settle_mode: int | None = None
+    rcv_settle_mode: Ubyte | None = None
     state: Any = None
     resume: bool | None = None
     aborted: bool | None = None
@@ -86,15 +94,15 @@ class Transfer(NamedTuple):
 
 class Disposition(NamedTuple):
     role: bool
-    first: int
-    last: int | None = None
+    first: Uint
+    last: Uint | None = None
     settled: bool | None = None
     state: Any = None
     batchable: bool | None = None
 
 
 class Detach(NamedTuple):
-    handle: int
+    handle: Uint
     closed: bool | None = None
     error: Any = None
 
@@ -108,9 +116,9 @@ class Close(NamedTuple):
 
 
 class SaslInit(NamedTuple):
-    mechanism: str
+    mechanism: Name
     initial_response: bytes | None = None
-    hostname: str | None = None
+    hostname: String | None = None
 
 
 class SaslResponse(NamedTuple):
@@ -119,12 +127,12 @@ class SaslResponse(NamedTuple):
 
 class Source(NamedTuple):
     address: Any = None
-    durable: int | None = None
-    expiry_policy: str | None = None
-    timeout: int | None = None
+    durable: Uint | None = None
+    expiry_policy: Name | None = None
+    timeout: Uint | None = None
     dynamic: bool | None = None
     dynamic_node_properties: Annotations | None = None
-    distribution_mode: str | None = None
+    distribution_mode: Name | None = None
     filter: Annotations | None = None
     default_outcome: Any = None
     outcomes: Any = None
@@ -133,9 +141,9 @@ class Source(NamedTuple):
 
 class Target(NamedTuple):
     address: Any = None
-    durable: int | None = None
-    expiry_policy: str | None = None
-    timeout: int | None = None
+    durable: Uint | None = None
+    expiry_policy: Name | None = None
+    timeout: Uint | None = None
     dynamic: bool | None = None
     dynamic_node_properties: Annotations | None = None
     capabilities: Any = None
@@ -146,14 +154,14 @@ class Coordinator(NamedTuple):
 
 
 class Error(NamedTuple):
-    condition: str
-    description: str | None = None
+    condition: Name
+    description: String | None = None
     info: Annotations | None = None
 
 
 class Received(NamedTuple):
-    section_number: int
-    section_offset: int
+    section_number: Uint
+    section_offset: Ulong
 
 
 class Accepted(NamedTuple):
@@ -189,54 +197,47 @@ class TransactionalState(NamedTuple):
 
 
 TRANSFER = 0x14
-_BINARY, _STRING, _SYMBOL, _UINT, _USHORT, _UBYTE, _ULONG, _FLAG, _MAP, _ANY, _LIST = range(11)
-_TESTS: dict[int, tuple[str, Any]] = {
-    _BINARY: ("binary", lambda it: isinstance(it, bytes)),
-    _STRING: ("a string", lambda it: isinstance(it, str) and not isinstance(it, Symbol)),
-    _SYMBOL: ("a symbol", lambda it: isinstance(it, Symbol)),
-    _UINT: ("a uint", lambda it: type(it) is int and 0 <= it < 1 << 32),
-    _USHORT: ("a ushort", lambda it: type(it) is int and 0 <= it < 1 << 16),
-    _UBYTE: ("a ubyte", lambda it: type(it) is int and 0 <= it < 1 << 8),
-    _ULONG: ("a ulong", lambda it: type(it) is int and it >= 0),
-    _FLAG: ("a boolean", lambda it: isinstance(it, bool)),
-    _MAP: ("a map", lambda it: isinstance(it, dict)),
-    _ANY: ("anything", lambda it: True),
+_TESTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "bytes": ("binary", lambda it: isinstance(it, bytes)),
+    "String": ("a string", lambda it: isinstance(it, str) and not isinstance(it, Symbol)),
+    "Name": ("a symbol", lambda it: isinstance(it, Symbol)),
+    "Uint": ("a uint", lambda it: type(it) is int and 0 <= it < 1 << 32),
+    "Ushort": ("a ushort", lambda it: type(it) is int and 0 <= it < 1 << 16),
+    "Ubyte": ("a ubyte", lambda it: type(it) is int and 0 <= it < 1 << 8),
+    "Ulong": ("a ulong", lambda it: type(it) is int and it >= 0),
+    "bool": ("a boolean", lambda it: isinstance(it, bool)),
+    "Annotations": ("a map", lambda it: isinstance(it, dict)),
+}
+"""Tests of the types of fields, as the classes name them; Any has none."""
+_KINDS: dict[int, type[Any]] = {
+    0x10: Open, 0x11: Begin, 0x12: Attach, 0x13: Flow, TRANSFER: Transfer, 0x15: Disposition, 0x16: Detach, 0x17: End,
+    0x18: Close, 0x1D: Error, 0x23: Received, 0x24: Accepted, 0x25: Rejected, 0x26: Released, 0x27: Modified,
+    0x28: Source, 0x29: Target, 0x30: Coordinator, 0x31: Declare, 0x32: Discharge, 0x34: TransactionalState,
+    0x41: SaslInit, 0x43: SaslResponse,
 }  # fmt: skip
-_WIDE = (_ANY, _ANY, _ANY)
-_FIELDS: Mapping[int, tuple[type[Any], int, tuple[int, ...]]] = {
-    0x10: (Open, 1, (_STRING, _STRING, _UINT, _USHORT, _UINT, _ANY, _ANY, _ANY, _ANY, _MAP)),
-    0x11: (Begin, 4, (_USHORT, _UINT, _UINT, _UINT, _UINT, _ANY, _ANY, _MAP)),
-    0x12: (Attach, 3, (
-        _STRING, _UINT, _FLAG, _UBYTE, _UBYTE, _ANY, _ANY, _MAP, _FLAG, _UINT, _ULONG, _ANY, _ANY, _MAP,
-    )),
-    0x13: (Flow, 4, (_UINT, _UINT, _UINT, _UINT, _UINT, _UINT, _UINT, _UINT, _FLAG, _FLAG, _MAP)),
-    0x14: (Transfer, 1, (_UINT, _UINT, _BINARY, _UINT, _FLAG, _FLAG, _UBYTE, _ANY, _FLAG, _FLAG, _FLAG)),
-    0x15: (Disposition, 2, (_FLAG, _UINT, _UINT, _FLAG, _ANY, _FLAG)),
-    0x16: (Detach, 1, (_UINT, _FLAG, _ANY)),
-    0x17: (End, 0, (_ANY,)), 0x18: (Close, 0, (_ANY,)),
-    0x1D: (Error, 1, (_SYMBOL, _STRING, _MAP)),
-    0x23: (Received, 2, (_UINT, _ULONG)), 0x24: (Accepted, 0, ()), 0x25: (Rejected, 0, (_ANY,)),
-    0x26: (Released, 0, ()), 0x27: (Modified, 0, (_FLAG, _FLAG, _MAP)),
-    0x28: (Source, 0, (_ANY, _UINT, _SYMBOL, _UINT, _FLAG, _MAP, _SYMBOL, _MAP, *_WIDE)),
-    0x29: (Target, 0, (_ANY, _UINT, _SYMBOL, _UINT, _FLAG, _MAP, _ANY)),
-    0x30: (Coordinator, 0, (_ANY,)), 0x31: (Declare, 0, (_ANY,)), 0x32: (Discharge, 1, (_BINARY, _FLAG)),
-    0x34: (TransactionalState, 1, (_BINARY, _ANY)),
-    0x41: (SaslInit, 1, (_SYMBOL, _BINARY, _STRING)), 0x43: (SaslResponse, 1, (_BINARY,)),
-}  # fmt: skip
-"""By descriptor: the type, how many of its fields have to be there, and of what types they are."""
-_NAMES = {
-    "open:list": 0x10, "begin:list": 0x11, "attach:list": 0x12, "flow:list": 0x13, "transfer:list": 0x14,
-    "disposition:list": 0x15, "detach:list": 0x16, "end:list": 0x17, "close:list": 0x18, "error:list": 0x1D,
-    "received:list": 0x23, "accepted:list": 0x24, "rejected:list": 0x25, "released:list": 0x26, "modified:list": 0x27,
-    "source:list": 0x28, "target:list": 0x29, "coordinator:list": 0x30, "declare:list": 0x31, "discharge:list": 0x32,
-    "transactional-state:list": 0x34, "sasl-init:list": 0x41, "sasl-response:list": 0x43,
-}  # fmt: skip
+"""By descriptor."""
+
+
+class _Form(NamedTuple):
+    kind: type[Any]
+    needed: int
+    """How many of its fields have to be there."""
+    types: list[tuple[bool, str]]
+    """The type of each field, and before it whether it may be null."""
+
+
+def _form(kind: type[Any]) -> _Form:
+    written = [said.__forward_arg__ for said in kind.__annotations__.values()]
+    types = [(said.endswith(" | None"), said.removesuffix(" | None")) for said in written]
+    return _Form(kind, len(types) - len(kind._field_defaults), types)
+
+
+_FORMS = {number: _form(kind) for number, kind in _KINDS.items()}
+_NAMES = {re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower() + ":list": number for number, kind in _KINDS.items()}
 """The descriptors in words, behind ``amqp:``."""
 FRAMES = {*range(0x10, 0x19)}
 """The descriptors of performatives."""
 SASL_FRAMES = {0x41, 0x43}
-_OPTIONAL_FIRST = {Begin, Flow}
-"""Their first field may be null, though fields behind it have to be there."""
 
 
 def descriptor_of(said: object) -> int:
@@ -250,11 +251,11 @@ def build(value: object) -> Any:
     """Returns a described value as what it means; any other one unchanged. Raises ProtocolError."""
     if not isinstance(value, Described):
         return value
-    known = _FIELDS.get(descriptor_of(value.descriptor))
+    known = _FORMS.get(descriptor_of(value.descriptor))
     return value if known is None else _checked(known, value.value)
 
 
-def _checked(known: tuple[type[Any], int, tuple[int, ...]], given: object) -> Any:
+def _checked(known: _Form, given: object) -> Any:
     kind, needed, types = known
     name = kind.__name__.lower()
     if not isinstance(given, list):
@@ -262,11 +263,11 @@ def _checked(known: tuple[type[Any], int, tuple[int, ...]], given: object) -> An
     if len(given) > len(types):
         raise malformed(f"has a {name} with {len(given)} fields (at most {len(types)})")
     values: list[Any] = []
-    for number, (value, wanted) in enumerate(zip(given, types, strict=False)):
+    for number, (value, (optional, wanted)) in enumerate(zip(given, types, strict=False)):
         if value is None:
-            if number < needed and not (number == 0 and kind in _OPTIONAL_FIRST):
+            if number < needed and not optional:
                 raise malformed(f"has a {name} without its {kind._fields[number]}")
-        elif wanted == _ANY:
+        elif wanted == "Any":
             value = build(value)
         else:
             what, fits = _TESTS[wanted]

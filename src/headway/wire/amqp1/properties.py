@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -356,7 +356,3 @@ def told_by_broker(sections: bytes) -> tuple[dict[str, object], bytes]:
 
 def _is_told(name: str) -> bool:
     return name in (TOPIC, OFFSET) or name.startswith(f"{OPTION}gap-")
-
-
-def annotation_pairs(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-    return {f"{OPTION}{name}": value for name, value in pairs}

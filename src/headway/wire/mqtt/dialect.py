@@ -18,7 +18,7 @@ from itertools import repeat
 from math import ceil
 
 from headway.core.message import NO_PROPERTIES, EncodedRun, Gap, Properties, Record, Run
-from headway.wire.dialect import PlainDialect
+from headway.wire.dialect import PlainDialect, gap_facts
 from headway.wire.mqtt.decoder import FORMS
 from headway.wire.mqtt.primitives import MqttReader, read_topic, write_frame, write_text, write_varint
 from headway.wire.mqtt.properties import UserProperties, read_properties, write_message, write_user
@@ -122,15 +122,9 @@ class MqttDialect(PlainDialect, frozen=True):
         return Record(topic, reader.rest(), properties, qos, bool(first & 1))
 
     def encode_record(
-        self,
-        record: Record,
-        delivery_id: int,
-        *,
-        now: float,
-        retain: bool = False,
-        redelivered: bool = False,
+        self, record: Record, delivery_id: int, *, now: float, retain: bool = False, redelivered: bool = False,
         gap: Gap | None = None,
-    ) -> bytes:
+    ) -> bytes:  # fmt: skip
         """Returns a complete frame, without holes. At QoS 0 ``delivery_id`` is not used."""
         qos = min(record.qos, self.qos) if delivery_id else 0
         first = 0x30 | qos << 1 | retain | (8 if redelivered and qos else 0)
@@ -197,9 +191,4 @@ def _without_offset(user: UserProperties) -> UserProperties:
 
 def gap_pairs(gap: Gap) -> tuple[tuple[str, str], ...]:
     """Returns the user properties that announce a gap."""
-    return (
-        ("gap-records", str(gap.records)),
-        ("gap-reason", gap.reason),
-        ("gap-first", str(gap.first_sequence)),
-        ("gap-last", str(gap.last_sequence)),
-    )
+    return tuple((name, str(fact)) for name, fact in gap_facts("", gap).items())

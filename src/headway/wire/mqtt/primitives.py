@@ -35,13 +35,6 @@ class MqttReader(BytesReader):
     __slots__ = ()
     malformed = staticmethod(malformed)
 
-    def u8(self, what: str) -> int:
-        return self.data[self.take(1, what)]
-
-    def u16(self, what: str) -> int:
-        at = self.take(2, what)
-        return self.data[at] << 8 | self.data[at + 1]
-
     def u32(self, what: str) -> int:
         at = self.take(4, what)
         return int.from_bytes(self.data[at : at + 4], "big")

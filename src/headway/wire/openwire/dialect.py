@@ -20,7 +20,7 @@ import msgspec
 from headway.core.message import TOLD, TOPICS, EncodedRun, Gap, Properties, Record, Run, routing_key_of, topic_of
 from headway.wire.codecs import queue_form
 from headway.wire.common import CommonProperties, address_of
-from headway.wire.dialect import PlainDialect
+from headway.wire.dialect import PlainDialect, gap_facts
 from headway.wire.numbered import Numbered
 from headway.wire.openwire.advisory import FOLLOWED, write_structure
 from headway.wire.openwire.codes import Form, Type
@@ -155,18 +155,12 @@ class OpenWireDialect(PlainDialect, frozen=True):
         return _Parts(message.destination, common, message.payload, sequence)
 
     def encode_record(
-        self,
-        record: Record,
-        delivery_id: int,
-        *,
-        now: float,
-        retain: bool = False,
-        redelivered: bool = False,
+        self, record: Record, delivery_id: int, *, now: float, retain: bool = False, redelivered: bool = False,
         gap: Gap | None = None,
-    ) -> bytes:
+    ) -> bytes:  # fmt: skip
         told: dict[str, object] = {RETAINED: True} if retain else {}
         if gap is not None:
-            told |= gap_headers(gap)
+            told |= gap_facts("x-headway-", gap)
         return self._frame(
             destination_of(record), common_of(record), record.properties, record.payload, record.sequence, told,
             int(redelivered),
@@ -175,7 +169,7 @@ class OpenWireDialect(PlainDialect, frozen=True):
     def with_gap(self, frame: bytes, gap: Gap) -> bytes:
         destination, common, payload, sequence = self._parts(frame)
         properties = queue_form().write_common(common)
-        return self._frame(destination, common, properties, payload, sequence, gap_headers(gap))
+        return self._frame(destination, common, properties, payload, sequence, gap_facts("x-headway-", gap))
 
     def redelivered(self, frame: bytes) -> bytes:
         return frame[:-4] + i32(1)
@@ -214,11 +208,3 @@ def destination_of(record: Run | Record) -> Destination:
     if address is None or address.is_topic:
         return Destination(Type.TOPIC, routing_key_of(record.topic))
     return Destination(Type.QUEUE, address.name)
-
-
-def gap_headers(gap: Gap) -> dict[str, object]:
-    """Returns the properties by which a consumer is told of skipped records."""
-    return {
-        "x-headway-gap-records": gap.records, "x-headway-gap-reason": str(gap.reason),
-        "x-headway-gap-first": gap.first_sequence, "x-headway-gap-last": gap.last_sequence,
-    }  # fmt: skip

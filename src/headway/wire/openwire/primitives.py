@@ -28,15 +28,8 @@ class OpenWireReader(BytesReader):
     __slots__ = ()
     malformed = staticmethod(malformed)
 
-    def u8(self, what: str) -> int:
-        return self.data[self.take(1, what)]
-
     def flag(self, what: str) -> bool:
         return self.data[self.take(1, what)] != 0
-
-    def u16(self, what: str) -> int:
-        at = self.take(2, what)
-        return self.data[at] << 8 | self.data[at + 1]
 
     def i32(self, what: str) -> int:
         number: int = _I32.unpack_from(self.data, self.take(4, what))[0]

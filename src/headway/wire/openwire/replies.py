@@ -50,11 +50,6 @@ def write_response(number: int) -> bytes:
     return frame(Type.RESPONSE, i32(number))
 
 
-def write_count(number: int, count: int) -> bytes:
-    """A response with a number in it."""
-    return frame(Type.INTEGER_RESPONSE, i32(number), i32(count))
-
-
 def write_nothing_found(number: int) -> bytes:
     """A response with an empty list in it."""
     return frame(Type.DATA_ARRAY_RESPONSE, i32(number), b"\1\0\0")

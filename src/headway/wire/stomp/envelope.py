@@ -3,7 +3,7 @@
     MESSAGE, subscription | id | headers, empty line | body | NUL
     `------- own -------'  own  `--------- equal for all consumers --------'
 
-The id is the number of the delivery, as ``message-id``. It has ``ID_DIGITS`` digits, zeros in front, so all deliveries
+The id is the number of the delivery, as ``message-id``. It has 15 digits, zeros in front, so all deliveries
 of records of one size have one size. Where the consumer acknowledges, and by 1.2, the same number is ``ack``, too.
 
 Theory of operation. ``cut`` writes the part that is equal, once for all consumers of one version: the head of each
@@ -28,7 +28,6 @@ from headway.wire.cut import Cut
 from headway.wire.stomp.message import head_of
 from headway.wire.stomp.versions import V1_2, Version, header_line
 
-ID_DIGITS = 15
 OPENS = b"\nJMSXGroupFirstForConsumer:true"
 """The header of the first message of a group that a consumer gets, before the others."""
 FEW = 8

@@ -19,15 +19,16 @@ PASSWORD_BYTES_MAX = 65_535
 
 
 class _Kind(NamedTuple):
-    check: Callable[[str], None]
+    read: Callable[[str], object]
+    """Raises ConfigError unless the hash is usable."""
     verify: Callable[[bytes, str], bool]
 
 
 _KINDS = {
-    scram.PREFIX: _Kind(scram.check, scram.verify),
-    scrypt.PREFIX: _Kind(scrypt.check, scrypt.verify),
-    mosquitto.PBKDF2: _Kind(mosquitto.check_pbkdf2, mosquitto.verify_pbkdf2),
-    mosquitto.SHA512: _Kind(mosquitto.check_sha512, mosquitto.verify_sha512),
+    scram.PREFIX: _Kind(scram.keys_of, scram.verify),
+    scrypt.PREFIX: _Kind(scrypt.read, scrypt.verify),
+    mosquitto.PBKDF2: _Kind(mosquitto.read_pbkdf2, mosquitto.verify_pbkdf2),
+    mosquitto.SHA512: _Kind(mosquitto.read_sha512, mosquitto.verify_sha512),
 }
 
 
@@ -46,7 +47,7 @@ def check_hash(hashed: object) -> str:
     """Returns ``hashed`` if it is a usable hash. Errors never show it, because it may be a password."""
     if not isinstance(hashed, str):
         raise ConfigError("expected a password's hash, made by `headway passwd`")
-    _kind(hashed).check(hashed)
+    _kind(hashed).read(hashed)
     return hashed
 
 

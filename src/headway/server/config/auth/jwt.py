@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from headway.server.config.fields import HookUrl, Table, Text, duration, one_of
+from headway.server.config.fields import HookUrl, Path_, Table, Text, duration, one_of
 
 ALGORITHMS = ("RS256", "ES256", "EdDSA")
 
@@ -16,7 +15,7 @@ ALGORITHMS = ("RS256", "ES256", "EdDSA")
 class JwtTable(Table):
     """``[auth.jwt]``"""
 
-    keys_file: Text | None = None
+    keys_file: Path_ | None = None
     """A JWKS file: the public keys of who signs tokens."""
     keys_url: HookUrl | None = None
     """Or the address where it is."""
@@ -36,10 +35,6 @@ class JwtTable(Table):
     timeout_s: Annotated[float, duration(0.05, 60.0)] = Field(default=5.0, alias="timeout")
     disconnect: bool = True
     """Whether a connection ends when its token expires."""
-
-    @property
-    def path(self) -> Path | None:
-        return None if self.keys_file is None else Path(self.keys_file).expanduser()
 
 
 def bad_jwt(table: JwtTable) -> Iterator[str]:

@@ -26,27 +26,18 @@ _AGAIN = "make a new one with mosquitto_passwd"
 
 def verify_pbkdf2(password: bytes, hashed: str) -> bool:
     """Returns whether a ``$7$`` hash is of ``password``."""
-    iterations, salt, digest = _pbkdf2(hashed)
+    iterations, salt, digest = read_pbkdf2(hashed)
     return hmac.compare_digest(hashlib.pbkdf2_hmac("sha512", password, salt, iterations, HASH_BYTES), digest)
 
 
 def verify_sha512(password: bytes, hashed: str) -> bool:
     """Returns whether a ``$6$`` hash is of ``password``."""
-    salt, digest = _sha512(hashed)
+    salt, digest = read_sha512(hashed)
     return hmac.compare_digest(hashlib.sha512(password + salt).digest(), digest)
 
 
-def check_pbkdf2(hashed: str) -> None:
-    """Raises ConfigError unless a ``$7$`` hash is usable."""
-    _pbkdf2(hashed)
-
-
-def check_sha512(hashed: str) -> None:
-    """Raises ConfigError unless a ``$6$`` hash is usable."""
-    _sha512(hashed)
-
-
-def _pbkdf2(hashed: str) -> tuple[int, bytes, bytes]:
+def read_pbkdf2(hashed: str) -> tuple[int, bytes, bytes]:
+    """Returns the iterations, the salt and the digest of a ``$7$`` hash. Raises ConfigError."""
     match = _PBKDF2.fullmatch(hashed)
     if match is None:
         raise ConfigError(f"is not a whole $7$ hash of mosquitto: {_AGAIN}")
@@ -57,7 +48,8 @@ def _pbkdf2(hashed: str) -> tuple[int, bytes, bytes]:
     return iterations, salt, digest
 
 
-def _sha512(hashed: str) -> tuple[bytes, bytes]:
+def read_sha512(hashed: str) -> tuple[bytes, bytes]:
+    """Returns the salt and the digest of a ``$6$`` hash. Raises ConfigError."""
     match = _SHA512.fullmatch(hashed)
     if match is None:
         raise ConfigError(f"is not a whole $6$ hash of mosquitto: {_AGAIN}")

@@ -61,11 +61,6 @@ def verify(password: bytes, hashed: str) -> bool:
     return hmac.compare_digest(keys_for(password, keys.salt, keys.iterations).stored_key, keys.stored_key)
 
 
-def check(hashed: str) -> None:
-    """Raises ConfigError unless ``hashed`` is usable."""
-    keys_of(hashed)
-
-
 def keys_of(hashed: str) -> ScramKeys:
     """Returns the keys in a hash. Raises ConfigError."""
     match = _FORM.fullmatch(hashed)

@@ -30,16 +30,12 @@ def make(password: bytes) -> str:
 
 def verify(password: bytes, hashed: str) -> bool:
     """Returns whether ``hashed`` is of ``password``."""
-    log_n, block, parallel, salt, digest = _take_apart(hashed)
+    log_n, block, parallel, salt, digest = read(hashed)
     return hmac.compare_digest(_scrypt(password, salt, log_n, block, parallel, len(digest)), digest)
 
 
-def check(hashed: str) -> None:
-    """Raises ConfigError unless ``hashed`` is usable."""
-    _take_apart(hashed)
-
-
-def _take_apart(hashed: str) -> tuple[int, int, int, bytes, bytes]:
+def read(hashed: str) -> tuple[int, int, int, bytes, bytes]:
+    """Returns the costs, the salt and the digest of a hash. Raises ConfigError."""
     match = _PHC.fullmatch(hashed)
     if match is None:
         raise ConfigError("is not a scrypt hash: make one with `headway passwd`")

@@ -40,12 +40,8 @@ class CertificateTable(Table):
     """PEM, without a password; None: it is in the certificate's file."""
 
     @property
-    def certificate_path(self) -> Path:
-        return Path(self.certificate).expanduser()
-
-    @property
-    def key_path(self) -> Path:
-        return Path(self.key_given or self.certificate).expanduser()
+    def key(self) -> Path:
+        return self.key_given or self.certificate
 
 
 class TlsTable(CertificateTable):
@@ -65,10 +61,6 @@ class TlsTable(CertificateTable):
     @property
     def user(self) -> str:
         return self.user_given or "common_name"
-
-    @property
-    def ca_path(self) -> Path | None:
-        return None if self.ca is None else Path(self.ca).expanduser()
 
     @property
     def names_users(self) -> bool:
@@ -113,7 +105,7 @@ def _context(one: CertificateTable, where: str, table: TlsTable, protocols: Sequ
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= _OPTIONS
     context.set_alpn_protocols(list(protocols))
-    certificate, key = one.certificate_path, one.key_path
+    certificate, key = one.certificate, one.key
     _readable(certificate, f"{where}.certificate", "-----BEGIN CERTIFICATE-----", "a certificate")
     _readable(key, f"{where}.key", "PRIVATE KEY-----", "a private key")
     try:
@@ -127,12 +119,12 @@ def _context(one: CertificateTable, where: str, table: TlsTable, protocols: Sequ
             raise ConfigError(f"{where}.key: {text}") from None
         text = f"{certificate} and {key} cannot be used: {_words(error)}; make them anew"
         raise ConfigError(f"{where}.certificate: {text}") from None
-    if table.ca_path is not None:
-        _readable(table.ca_path, f"{where}.ca", "-----BEGIN CERTIFICATE-----", "a certificate")
+    if table.ca is not None:
+        _readable(table.ca, f"{where}.ca", "-----BEGIN CERTIFICATE-----", "a certificate")
         try:
-            context.load_verify_locations(table.ca_path)
+            context.load_verify_locations(table.ca)
         except ssl.SSLError as error:
-            raise ConfigError(f"{where}.ca: {table.ca_path} cannot be used: {_words(error)}; make it anew") from None
+            raise ConfigError(f"{where}.ca: {table.ca} cannot be used: {_words(error)}; make it anew") from None
     context.verify_mode = {
         "none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED,
     }[table.verify]  # fmt: skip
@@ -181,7 +173,7 @@ def names(one: CertificateTable) -> list[str]:
     """Returns the host names of a certificate, in small letters. Raises ConfigError, OSError."""
     from cryptography import x509
 
-    certificate = _parsed(one.certificate_path)
+    certificate = _parsed(one.certificate)
     try:
         listed = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -198,14 +190,14 @@ def doubts(table: TlsTable, now: datetime | None = None) -> Iterator[tuple[str, 
     now = now or datetime.now(UTC)
     for prefix, one in (("", table), *((f"also[{number}].", one) for number, one in enumerate(table.also, 1))):
         try:
-            yield from ((prefix + "certificate", text) for text in _dated(one.certificate_path, now))
-            if os.stat(one.key_path).st_mode & 0o004:
-                yield prefix + "key", f"{one.key_path} can be read by every user of this machine: chmod o-r"
+            yield from ((prefix + "certificate", text) for text in _dated(one.certificate, now))
+            if os.stat(one.key).st_mode & 0o004:
+                yield prefix + "key", f"{one.key} can be read by every user of this machine: chmod o-r"
         except (OSError, ConfigError):
             continue  # an error of its own
-    if table.ca_path is not None:
+    if table.ca is not None:
         try:
-            yield from (("ca", text) for text in _dated(table.ca_path, now))
+            yield from (("ca", text) for text in _dated(table.ca, now))
         except (OSError, ConfigError):
             return
 

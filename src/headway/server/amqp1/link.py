@@ -1,0 +1,53 @@
+"""The common part of the links of a session, whatever they are for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from headway.server.amqp1.faults import LinkFault
+from headway.server.amqp1.ports import SessionSide
+from headway.wire.amqp1.codes import Condition
+from headway.wire.amqp1.items import Transfers
+from headway.wire.amqp1.performatives import Attach, Coordinator, Flow, Source, Target
+
+
+class Link(ABC):
+    __slots__ = ("_session", "attach", "handle")
+
+    def __init__(self, session: SessionSide, attach: Attach) -> None:
+        self._session = session
+        self.attach = attach
+        self.handle = attach.handle
+
+    @property
+    def name(self) -> str:
+        return self.attach.name
+
+    @abstractmethod
+    def flow(self, flow: Flow) -> None: ...
+
+    def end(self, *, closed: bool) -> None:
+        """Ends the link. ``closed``: for good."""
+        del self._session
+
+    def publish(self, item: Transfers) -> None:
+        raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")
+
+    def lost(self, first_id: int, condition: Condition, text: str) -> None:
+        """Settles a message that cannot be published."""
+        raise LinkFault(Condition.NOT_ALLOWED, "messages came on a link on which the client receives")
+
+
+def answered(attach: Attach) -> Attach:
+    """Returns an attach as the broker answers it. A client that resumes a link says which deliveries it has not
+    settled; the answer is that the broker knows none of them (2.6.13). What a client had received has gone back to its
+    queue, and what it had sent was published or not: it may send that anew."""
+    source, target = attach.source, attach.target
+    return attach._replace(
+        role=not attach.role, snd_settle_mode=attach.snd_settle_mode, rcv_settle_mode=attach.rcv_settle_mode,
+        source=source if isinstance(source, Source) else None,
+        target=target if isinstance(target, Target | Coordinator) else None,
+        unsettled=None if attach.unsettled is None else {}, max_message_size=None,
+        initial_delivery_count=None if not attach.role else attach.initial_delivery_count,
+        properties=attach.properties if attach.role else None,
+    )  # fmt: skip

@@ -1,0 +1,20 @@
+"""Requests of the broker to a peer that has no packet for them: an advisory says it then."""
+
+from __future__ import annotations
+
+from math import inf
+
+from headway.core.consumer import CloseChannel, Subscription
+
+
+class QuietPeer:
+    __slots__ = ()
+
+    def heartbeat(self, now: float) -> float:
+        return inf
+
+    def paused(self, why: str) -> None: ...
+    def close_channel(self, effect: CloseChannel) -> None: ...
+    def close_consumer(self, subscription: Subscription, text: str) -> None: ...
+    def cancelled(self, subscription: Subscription) -> None: ...
+    def revoked(self, subscription: Subscription, text: str) -> None: ...

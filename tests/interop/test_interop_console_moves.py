@@ -19,8 +19,7 @@ def test_a_client_that_is_skipped_goes_on_at_the_end_and_why_tells_who_did_it(
 ) -> None:
     status, told = move(house, client=f"slow-{name}", move="skip")
     assert status == 200, told
-    (verdict, *_) = house.verdicts(f"slow-{name}")
-    assert verdict["cause"] == "operator"
+    (verdict,) = (one for one in house.verdicts(f"slow-{name}") if one["cause"] == "operator")
     assert verdict["text"] == told["text"]
     assert "skipped to the end by an operator" in told["text"]
     until(lambda: house.consumer(f"slow-{name}")["lag_records"] == 0, what="nothing waits any more")

@@ -8,6 +8,8 @@ from bench.wires.packets import connect, encode_subscribe
 from tests.server.amqp_stage import House
 from tests.server.greedy_stage import Greedy
 from tests.server.test_turn_budget import Person
+from tests.sim.once.house import JournalHouse
+from tests.store.journal.fake_files import FakeFiles
 from tests.wire import openwire_frames as frames
 
 from headway.core.message import Run
@@ -34,9 +36,9 @@ def client(house: House, name: str) -> Greedy:
     return Greedy(house, OpenWirePeer, frames.wire_format() + frames.connection_info(name))
 
 
-def publish(house: House, destination: bytes, count: int = COUNT) -> None:
+def publish(house: House, destination: bytes, count: int = COUNT, body: bytes = b"body %d") -> None:
     client(house, "producer").say(b"".join(
-        frames.message(Type.BYTES_MESSAGE, destination, b"body %d" % number, PROPERTIES, sequence=number,
+        frames.message(Type.BYTES_MESSAGE, destination, body % (number % 100), PROPERTIES, sequence=number,
                        timestamp_ms=NOW_MS + number, wants_response=False, producer=frames.producer_id())
         for number in range(count)
     ))  # fmt: skip
@@ -128,3 +130,24 @@ def test_a_consumer_without_room_makes_no_work(house: House) -> None:
     before = house.turns
     house.run()
     assert house.turns == before
+
+
+def test_a_state_has_each_record_with_its_id() -> None:
+    house = House(LISTENER + '[[topic]]\nfilter = "t"\nkey = "/k"\n')
+    publish(house, frames.topic("t"), body=b'{"k": "%d"}')
+    (state,) = house.broker.registry.router.route("t").states
+    kept = [state.current("t", str(key)) for key in range(100)]
+    found = [queue_form().read_common(record.properties) for record in kept if record is not None]
+    assert says(found) == EXPECTED[200:], "the last of each key"
+
+
+def test_the_journal_has_each_message_with_its_id() -> None:
+    consumer, house = frames.consumer_id(), JournalHouse(FakeFiles(), 1000.0)
+    publish(house, frames.queue("q"))
+    while house.write():
+        pass
+    house.files.kill()
+    again = JournalHouse(house.files, house.now())
+    one = client(again, "one")
+    one.say(frames.consumer_info(consumer, frames.queue("q"), prefetch=1000))
+    assert says(messages(bytes(one.sock.taken), consumer)) == EXPECTED

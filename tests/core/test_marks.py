@@ -11,6 +11,7 @@ from headway.core.clients.subscriptions.starts import QUERY_S
 from headway.core.delivery import marks
 from headway.core.delivery.rendering import batch
 from headway.core.log.states.state import ENTRY_BYTES
+from headway.core.message.record import Record
 from headway.core.message.topics import matches
 
 TOPIC = '[[topic]]\nfilter = "t/#"\nkey = "property:key"\n'
@@ -198,3 +199,14 @@ def test_a_query_that_holds_too_much_says_that_it_is_broken_off(monkeypatch: pyt
     stage.run(0.5)
     assert client.seen[-1].event == "snapshot_broken"
     assert "faster than this answer is read" in client.seen[-1].figures["headway-why"]
+
+
+def test_a_source_that_is_closed_gives_nothing_more() -> None:
+    (state,) = filled().broker.registry.router.route("t/x").states
+    records = marks.ListedRecords([Record("t/x", b"1"), Record("t/x", b"2")], 2)
+    marked = marks.MarkedSnapshot(state, records, "t/#")
+    next(marked)
+    marked.close()
+    for source in (marked, records):
+        with pytest.raises(StopIteration):
+            next(source)

@@ -315,7 +315,7 @@ class Chunk:
         assert _rising(ends), "each record ends behind the one before"
         assert not count or ends[0] > 0
         assert self.size == (ends[-1] if count else 0), "a chunk is as long as its records"
-        assert self.spill is not None or len(self.data) == self.size, "the bytes are in memory or on disk"
+        assert len(self.data) == (self.size if self.spill is None else 0), "the bytes are in memory or on disk"
         assert _rising(first), "each run begins behind the one before"
         assert not count or (first[0] == 0 and first[-1] < count)
         assert runs == len(sequences) == len(self.run_time) == len(self.run_expires)

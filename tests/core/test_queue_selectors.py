@@ -45,6 +45,25 @@ def test_each_gets_what_matches_and_what_nobody_wants_stays() -> None:
     assert stage.queue("q").backlog.lag_records == stage.queue("q").backlog.lag_bytes == 0
 
 
+def test_a_queue_that_ends_leaves_nothing_standing_in_the_lane_of_another() -> None:
+    stage = QueueStage()
+    peer = owner(stage)
+    peer.exchange("x", "fanout")
+    peer.declare("other")
+    for name in ("q", "other"):
+        peer.bind(name, "x")
+    picky(stage, "blue", "blue")
+    peer.publish("", 0, 10, exchange="x", user=(("colour", "red"),))
+    stage.run(1)
+    lane = stage.queue("other").feed.lane
+    assert stage.queue("q").feed.lane is lane
+    assert lane.cursors_awaiting_acks == 1, "what nobody wants stands there"
+    peer.delete("q")
+    stage.run(1)
+    lane.check()
+    assert lane.cursors_awaiting_acks == 0
+
+
 def test_what_comes_later_is_picked_too() -> None:
     stage = QueueStage()
     publisher, blue = colours(stage), picky(stage, "blue", "blue")

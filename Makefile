@@ -18,7 +18,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
 .PHONY: help setup serve demo tour test test-spark suite bench judge crash soak mutants lint style types lock clean \
-	mosquitto browser java jms
+	mosquitto browser java jms perl
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
@@ -60,7 +60,7 @@ types: $(SPARK_STAMP)
 	$(BIN)/mypy
 
 # mypy keeps one core busy for a while where it has no cache yet, so it runs beside the tests.
-test: style mosquitto browser java jms
+test: style mosquitto browser java jms perl
 	@$(MAKE) -j 2 suite types
 
 # Four workers on two cores, as each waits for others now and then. JOBS=0: one after the other.
@@ -159,6 +159,16 @@ mosquitto:
 				apt-get install -y -qq --no-install-recommends mosquitto mosquitto-clients >/dev/null; \
 		else \
 			echo "The tests need: sudo apt-get install -y --no-install-recommends mosquitto mosquitto-clients" >&2; exit 1; \
+		fi; fi
+
+# STOMP is tested with Perl's client, too. Where it cannot be had, those tests are skipped.
+perl:
+	@if ! perl -MNet::Stomp -e 1 2>/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && \
+				DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libnet-stomp-perl >/dev/null || true; \
+		else \
+			echo "For the tests with Perl's STOMP client: sudo apt-get install -y libnet-stomp-perl" >&2; \
 		fi; fi
 
 # OpenWire is tested with ActiveMQ's JMS client. Where it cannot be had, those tests are skipped.

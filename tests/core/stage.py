@@ -26,12 +26,8 @@ from tests.sim.stream import as_publish, frame_length
 from headway.core.base.errors import Reason
 from headway.core.base.units import parse_duration, parse_share, parse_size
 from headway.core.broker import SWEEP_S, Broker
-from headway.core.consumer.connection.outlet import PeerState
+from headway.core.consumer import ConnectRequest, PeerState, Session, SubscribeRequest, Subscription, parse_options
 from headway.core.consumer.effects import CloseConsumer, Disconnect, Pause, PluginFailed, Resume, Spill
-from headway.core.consumer.request.connect_request import ConnectRequest
-from headway.core.consumer.request.options import SubscribeRequest, parse_options
-from headway.core.consumer.session import Session
-from headway.core.consumer.subscription import Subscription
 from headway.core.log.lanes.pool import Pool
 from headway.core.log.states.state import StateTerms
 from headway.core.message.record import Properties, Run

@@ -7,6 +7,7 @@ from math import inf
 from typing import Any
 
 import pytest
+from bench.wires.packets import encode_publish
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.base.errors import Reason
@@ -24,6 +25,20 @@ from headway.core.message.record import SCAN_MAX, Record, Run
 from headway.core.message.topic_tree import TopicTree
 from headway.core.routing.publishing.replay import Replay
 from headway.wire.mqtt.dialect import MqttDialect
+
+
+def test_a_run_of_many_records_is_more_work_than_a_run_of_one() -> None:
+    stage = Stage(memory="64MB")
+    stage.consumer("c", "t")
+    publisher = stage.client("publisher")
+    long = encode_publish("t", b"x") * 1280
+    (long_run,) = publisher._sends.feed(long)
+    assert isinstance(long_run, Run)
+    runs_done = [
+        stage.broker.intake.publish_some(publisher.session, [run] * 400, stage.now, 1024).runs
+        for run in (long_run, Record("t", b"x", sequence=1).run())
+    ]
+    assert runs_done == [86, 400], "the others wait for the next turn"
 
 
 def test_nothing_is_copied_beyond_what_credit_allows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,9 +187,7 @@ def work_of(run: Run, route: Route, taken: int) -> int:
     count, work = len(run.ends), 1 + taken
     if route.selecting:
         work += _selecting_work(run, route)
-    if count > RECORDS_A_UNIT:
-        work += taken * (count // RECORDS_A_UNIT)
-    return work
+    return work + taken * (count // RECORDS_A_UNIT)
 
 
 def _selecting_work(run: Run, route: Route) -> int:

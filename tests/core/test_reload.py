@@ -272,6 +272,25 @@ def test_a_session_is_not_resumed_while_what_was_revoked_ends() -> None:
     assert guarded.stage.broker.connect(request, keeper.outlet, guarded.stage.now) is keeper.session
 
 
+def test_what_was_sent_and_not_acknowledged_of_a_revoked_topic_is_not_sent_again() -> None:
+    guarded = Guarded(EVERYTHING)
+    stage = guarded.stage
+    keeper = stage.client("keeper", expiry_s=3600.0, acks=False)
+    keeper.subscribe("secret", 1)
+    keeper.subscribe("kept", 1)
+    publisher = stage.client("publisher")
+    publisher.publish("secret", 1, 3, qos=1)
+    publisher.publish("kept", 4, 2, qos=1)
+    stage.turn()
+    assert keeper.numbers == [1, 2, 3, 4, 5]
+    guarded.reload(Permission(publish=("#",), subscribe=("kept",)))
+    guarded.finish()
+    assert not keeper.connected
+    keeper.connect()
+    stage.turn()
+    assert keeper.numbers == [1, 2, 3, 4, 5, 4, 5]
+
+
 def test_a_client_is_told_some_denials_and_how_many_more() -> None:
     guarded = Guarded(EVERYTHING)
     client = guarded.client("c", 100)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.core.queues_stage import QueueStage
 
@@ -53,18 +55,23 @@ def test_what_ends_with_its_exchange_or_its_owner_counts_no_longer() -> None:
     assert stage.broker.registry.declared.bytes == empty
 
 
-def test_there_is_an_end_to_what_can_be_declared() -> None:
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+def test_there_is_an_end_to_what_can_be_declared(kind: str) -> None:
     stage = QueueStage(**SMALL)
     peer = stage.peer("one")
+    peer.declare("q0")
+
+    declare: Callable[[str], object] = peer.declare if kind == "queue" else peer.exchange
 
     def declare_many() -> None:
-        for number in range(1000):
-            peer.declare(f"q{number}")
+        for number in range(1, 1000):
+            declare(f"{kind}{number}")
 
     with pytest.raises(Refused) as refused:
         declare_many()
     assert refused.value.reason is Reason.CLIENT_MEMORY
-    assert 20 < len(stage.broker.registry.router.queues) < 100
+    router = stage.broker.registry.router
+    assert 20 < len(router.queues if kind == "queue" else router.exchanges.by_name) < 250
     with pytest.raises(Refused):
         peer.bind("q0", "amq.direct", "k" * 255, note="x" * 100_000)
     assert stage.broker.registry.declared.bytes <= stage.pool.client_limit

@@ -28,9 +28,22 @@ def test_small_frames_are_for_those_who_take_little_at_a_time(room: int, small: 
     data = bytes(3 * FRAME_BYTES)
     taken = offer(stream, [data])
     assert 0 < taken < FRAME_BYTES, "the frame is not whole"
-    kernel.room = 1 << 40
+    kernel.room = FRAME_BYTES
     offer(stream, [data[taken:]])
+    kernel.room = 1 << 40
+    stream.complete()
     assert (max(frames(kernel).sizes[1:]) <= SLOW_FRAME_BYTES) is small
+
+
+def test_who_takes_all_at_once_is_sent_all_at_once() -> None:
+    """More than the kernel has room for by its own account, as it sends while it takes."""
+    stream, kernel, _ = opened()
+    data = bytes(range(256)) * 4096
+    for views in ([data], [data[:1], data[1:70_000], data[70_000:]], [data] * 3):
+        whole = b"".join(views)
+        kernel.wire = b""
+        assert offer(stream, views) == len(whole)
+        assert frames(kernel).payload == whole
 
 
 @given(

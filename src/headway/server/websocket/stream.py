@@ -233,43 +233,56 @@ class WebSocketStream(ByteStream):
                     self.unsent = self._below.unsent
                     return total
                 return self._account(sent, 0, [total])
-        parts, lead, sizes = self._framed(views)
-        sent, size = self._below.send(parts), sum(map(len, parts))
-        if sent < size or not sizes:
-            return self._account(sent, lead, sizes)
-        taken = lead + sum(sizes)
-        self._overhead_bytes += size - taken
-        self._owed, self._frame_bytes = 0, FRAME_BYTES
+        taken, rest = 0, views
+        while rest:
+            parts, lead, sizes, rest = self._framed(rest)
+            size = sum(map(len, parts))
+            try:
+                sent = self._below.send(parts)
+            except OSError:
+                if taken:
+                    break  # the next call finds it again
+                raise
+            if sent < size or not sizes:
+                return taken + self._account(sent, lead, sizes)
+            framed = lead + sum(sizes)
+            taken += framed
+            self._overhead_bytes += size - framed
+            self._owed, self._frame_bytes = 0, FRAME_BYTES
+            if self._below.unsent:
+                break
         self._say()
         return taken
 
-    def _framed(self, views: Sequence[Buffer]) -> tuple[list[Buffer], int, list[int]]:
-        """Returns the first bytes with the headers before them, how many of them are owed, and the sizes of the frames
-        that are announced."""
+    def _framed(self, views: Sequence[Buffer]) -> tuple[list[Buffer], int, list[int], Sequence[Buffer]]:
+        """Returns the first bytes with the headers before them, how many of them are owed, the sizes of the frames that
+        are announced, and the bytes that follow: the kernel seldom has room for more at once."""
         parts: list[Buffer] = []
         sizes: list[int] = []
         lead, owed, most, left = 0, self._owed, self._frame_bytes, self._room_bytes
         full = header(most)
-        for data in views:
-            view, at = memoryview(data)[:left], 0
+        for number, data in enumerate(views):
+            whole = memoryview(data)
+            view, at = whole[:left], 0
             left -= len(view)
             if owed:
                 at = min(owed, len(view))
                 parts.append(view[:at])
                 lead += at
                 owed -= at
-            while len(view) - at >= most:
+            while len(view) - at >= most and len(sizes) < FRAMES_MAX:
                 parts += (full, view[at : at + most])
                 sizes.append(most)
                 at += most
-                if len(sizes) == FRAMES_MAX:
-                    return parts, lead, sizes
+            if len(sizes) == FRAMES_MAX:
+                return parts, lead, sizes, [whole[at:], *views[number + 1 :]] if at < len(whole) else views[number + 1 :]
             if at < len(view):
                 parts += (header(len(view) - at), view[at:])
                 sizes.append(len(view) - at)
             if not left:
-                break
-        return parts, lead, sizes
+                rest = whole[len(view) :]
+                return parts, lead, sizes, [rest, *views[number + 1 :]] if rest else views[number + 1 :]
+        return parts, lead, sizes, ()
 
     def _account(self, sent: int, lead: int, sizes: Sequence[int]) -> int:
         """Notes that so many bytes of ``_framed`` were sent. Returns how many of them were given to ``send``."""
@@ -325,7 +338,7 @@ class WebSocketStream(ByteStream):
             self._flush_own()
             if self.unsent:
                 return 0
-        parts, lead, sizes = self._framed([data])
+        parts, lead, sizes, _ = self._framed([data])
         return self._account(self._below.send_pieces(b"".join(parts), piece_bytes), lead, sizes)
 
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:

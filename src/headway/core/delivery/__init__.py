@@ -1,7 +1,7 @@
 """From the log to the socket."""
 
 from headway.core.delivery.conflating import conflate_once, start_conflating
-from headway.core.delivery.fanout import PUMP_BYTES, Fanout
+from headway.core.delivery.fanout import FLUSH_BYTES, PUMP_BYTES, Fanout
 from headway.core.delivery.frames import (
     EXACTLY_ONCE,
     Cuts,
@@ -24,7 +24,7 @@ from headway.core.delivery.rendering import Losses, delivery_record, drop_reason
 
 __all__ = [
     "conflate_once", "cut_of", "Cuts", "delivery_record", "drop_reason", "durable_record", "EXACTLY_ONCE",
-    "exactly_once_position", "Fanout", "finish_half_sent", "free_cursor", "go_back", "Handover", "has_room",
+    "exactly_once_position", "Fanout", "finish_half_sent", "FLUSH_BYTES", "free_cursor", "go_back", "Handover", "has_room",
     "holds_back", "last_of_half_sent", "ListedRecords", "lose", "Losses", "marked", "MarkedSnapshot", "moves",
     "note_in_flight", "PUMP_BYTES", "QueriedRecords", "record_at", "start_conflating", "take_ids", "waits_for_client",
     "write", "write_frame",

@@ -86,6 +86,12 @@ class ServerTable(Table):
     tls: TlsTable | None = None
     """TLS of the admin API."""
 
+    @property
+    def usual_read_bytes(self) -> int:
+        """Returns how much is read at once that goes to few consumers. The kernel has room for two such reads for each,
+        even if records get longer on the way."""
+        return min(self.read_bytes, self.send_buffer_bytes * 3 // 8)
+
 
 class PoolTable(Table):
     """``[pool]`` and ``[listeners.NAME.pool]``. Values that are None follow from others (:class:`PoolSettings`)."""

@@ -77,6 +77,7 @@ class Engine:
         self.settings = settings
         self.loop = loop
         self.read_bytes = settings.server.read_bytes
+        self.usual_read_bytes = settings.server.usual_read_bytes
         self.now: Callable[[], float] = time.monotonic
         self.started_s = self.now()
         self.life = secrets.token_hex(8)

@@ -107,7 +107,7 @@ class Publishing(PeerPart[ClientSide]):
         peer = self._peer
         broker, now = peer.engine.broker, peer.engine.now()
         if run.retain and run.exchange == TOPICS:
-            _, taken, work, refused, _ = broker.intake.publish_some(self.session, [run], now, 0)
+            _, taken, work, refused, *_ = broker.intake.publish_some(self.session, [run], now, 0)
             peer.budget.left -= work - 1
             if refused is not None:
                 raise refused

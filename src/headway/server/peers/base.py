@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused, moved
 from headway.core.consumer import Session
+from headway.core.delivery import FLUSH_BYTES
 from headway.core.message import Run
 from headway.core.permission import NOBODY
 from headway.server.config import ListenerTable
@@ -46,7 +47,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     """One client's protocol state. ``session`` is None until the client is let in."""
 
     __slots__ = (
-        "_final", "_held", "_lanes", "budget", "decoder", "handles", "heartbeats", "keep_alive_s", "pending_replies",
+        "_crowded", "_final", "_held", "_lanes", "budget", "decoder", "handles", "heartbeats", "keep_alive_s", "pending_replies",
         "session", "state",
     )  # fmt: skip
 
@@ -82,6 +83,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         """The last word to the client, once the connection is about to end."""
         self._lanes = -1
         """Lanes that the last publish went to; -1: nothing has been published."""
+        self._crowded = False
+        """Whether it went to very many consumers."""
 
     def become(self, state: ClientState) -> None:
         self.state = moved(MOVES, self.state, state)
@@ -229,10 +232,11 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
             budget.left -= 1
             return 1
         engine = self.engine
-        count, taken, work, refused, rest = engine.broker.intake.publish_some(session, runs, engine.now(), budget.left)
+        published = engine.broker.intake.publish_some(session, runs, engine.now(), budget.left)
+        count, taken, work, refused, rest, readers = published
         budget.left -= work
         if refused is None:
-            self.pace(taken // count)
+            self.pace(taken // count, readers)
         elif refused.reason not in COUNTED:
             session.refused_records += 1  # there is no reply; the client's counters show it
         if rest is None:
@@ -240,16 +244,24 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         items[at + count - 1] = rest
         return count - 1
 
-    def pace(self, lanes: int) -> None:
-        """Adjusts the size of reads to the number of lanes that records go to. Each lane keeps a copy, so one large
-        read could take up more memory than there is before the client could be told to wait."""
-        if lanes != self._lanes and self.session is not None:  # None: its last commit goes on without it
-            self._lanes = lanes
+    def pace(self, lanes: int, readers: int = 0) -> None:
+        """Adjusts the size of reads to the number of lanes that records go to, and of consumers that wait there.
+
+        Each lane keeps a copy, so one large read could take up more memory than there is before the client could be
+        told to wait. Usually a read is so small that a consumer's kernel has room for two: it need not have read all of
+        the last one. It is larger if records go to so many consumers that it takes turns to send them: then they have
+        time, and a small send to each costs as much as a large one."""
+        crowded = readers * self.engine.usual_read_bytes > FLUSH_BYTES
+        if self.session is None:
+            return  # its last commit goes on without it
+        if lanes != self._lanes or crowded is not self._crowded:
+            self._lanes, self._crowded = lanes, crowded
+            most = self.engine.read_bytes if crowded else self.engine.usual_read_bytes
             share = self.session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
             allowance = self.session.allowance
             if allowance is not None and allowance.limits.of_rates:
                 share = 0  # one read may not be worth minutes of waiting
-            self.connection.read_bytes = max(READ_BYTES_MIN, min(self.engine.read_bytes, share))
+            self.connection.read_bytes = max(READ_BYTES_MIN, min(most, share))
 
     def go_on(self) -> None:
         """Handles items that came while the peer was waiting."""

@@ -63,7 +63,7 @@ class Publishing:
     def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
         """Publishes runs in order until ``work_max`` is reached or the publisher has to wait, but at least a slice of
         the first run. Those that the session may not publish are left out."""
-        taken, work, done = 0, 0, 0
+        taken, work, done, readers = 0, 0, 0, 0
         refused: Refused | None = None
         rest: Run | None = None
         router, rights = self._registry.router, session.rights
@@ -86,11 +86,12 @@ class Publishing:
                 refused = refusal
             taken += lanes
             work += work_of(run, route, lanes)
+            readers = len(route.feeds[0].waiting) if lanes == 1 and route.feeds else 0
             if router.searched:
                 work += self._searched()
             if rest is not None:
                 break
-        return PublishedRuns(done, taken, work, refused, rest)
+        return PublishedRuns(done, taken, work, refused, rest, readers)
 
     def _publish(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[int, Refused | None]:
         """Publishes a run. Returns how many lanes and states took it, and the last refusal."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import islice
 from math import inf
+from typing import Final
 
 from headway.core.allowance.user_limits import UserLimits
 from headway.core.base import Reason, Refused, Timer, format_count, format_size
@@ -201,3 +202,7 @@ class Allowance:
     def _look(self) -> None:
         if self.waiting and self.room > 0:
             self._due.with_room[self] = None
+
+
+UNLIMITED: Final = Allowance("", UserLimits(""), Counter(), Due())
+"""That of all users without limits. It admits everything. Its counts are of no use."""

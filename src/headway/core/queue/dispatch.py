@@ -252,7 +252,7 @@ class Dispatch:
         last = min(first + portion, cursor.end_number - chunk.first_number)
         if member.counts_credit:
             last = min(last, first + member.credit_left)
-            if member.request.qos and member.channel.in_flight_bytes.allowance is not None:
+            if member.request.qos and member.channel.in_flight_bytes.counts:
                 last = member.channel.in_flight_bytes.permits(chunk.ends, first, last)
         last = min(last, max(first + 1, bisect_right(chunk.ends, chunk.record_start(first) + BATCH_BYTES)))
         if self._skips or chunk.soonest_s <= now or self._lifetimes.expired(chunk, first, now):

@@ -246,8 +246,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         if lanes != self._lanes and self.session is not None:  # None: its last commit goes on without it
             self._lanes = lanes
             share = self.session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
-            allowance = self.session.allowance
-            if allowance is not None and allowance.limits.of_rates:
+            if self.session.counted_in.limits.of_rates:
                 share = 0  # one read may not be worth minutes of waiting
             self.connection.read_bytes = max(READ_BYTES_MIN, min(self.engine.read_bytes, share))
 

@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from headway.core.allowance import UNLIMITED, Allowance, Holdings, InFlightBytes
-from headway.core.base import PacketIds, Reason, Timer, moved, stop
+from headway.core.base import NO_TIMER, PacketIds, Reason, moved
 from headway.core.consumer.channel import Channel
 from headway.core.consumer.connection import NO_OUTLET, NO_SOURCE, HeldRights, Outlet, RightsSource
 from headway.core.consumer.life import AWAY, CONNECTED, GIVEN_UP, PAUSED, SESSION_MOVES, SessionLife
@@ -131,9 +131,9 @@ class Session:
         """Records that were not published: the topic is not for clients, or there was no room to retain them."""
         self.lost_records: Counter[str] = Counter()
         """Records of this publisher that a consumer did not get, by reason."""
-        self.expiry: Timer | None = None
+        self.expiry = NO_TIMER
         """The timer that ends the session while its client is away."""
-        self.will_due: Timer | None = None
+        self.will_due = NO_TIMER
         """The timer that publishes a delayed will."""
         self.life = AWAY
         """Only ``become`` sets it."""
@@ -275,8 +275,8 @@ class Session:
             self.starved.pop(subscription, None)
 
     def stop_timers(self) -> None:
-        stop(self.expiry)
-        stop(self.will_due)
+        self.expiry.cancel()
+        self.will_due.cancel()
 
     @staticmethod
     def cost(request: ConnectRequest) -> int:

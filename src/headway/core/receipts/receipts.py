@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable
 
-from headway.core.base import Reason, Refused, Timers, stop
+from headway.core.base import Reason, Refused, Timers
 from headway.core.consumer import Channel, Delivery, Feed, Session, SharedReader, Subscription
 from headway.core.log import RECEIPT_BYTES, RECEIPT_READER_BYTES, RECEIPTS, Lane, State
 from headway.core.message import ReceiptRequest, Run
@@ -200,7 +200,7 @@ class Receipts:
             receipt.session.tab.add(RECEIPTS, -receipt.bytes)
         else:
             self._followed_bytes -= receipt.bytes
-        stop(receipt.timer)
+        receipt.timer.cancel()
         receipt.bytes = 0
         if receipt.trace is not None:
             receipt.end_trace()

@@ -260,7 +260,7 @@ class Registry:
             if allowance not in session.paused_by:
                 allowance.waits()
             self.pause(session, allowance, now)
-            if allowance.timer is None or not allowance.timer.waits:
+            if not allowance.timer.waits:
                 allowance.timer = self.timers.at(now + wait_s, partial(self._paid, allowance))
 
     def _paid(self, allowance: Allowance, now: float) -> None:

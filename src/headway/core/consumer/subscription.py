@@ -330,10 +330,6 @@ class Subscription:
         self.note_gap(number - here, between.first_sequence, between.last_sequence, reason)
         return between.by_publisher
 
-    @property
-    def backfill(self) -> Backfill | None:
-        return self.backfills[0] if self.backfills else None
-
     def add_backfill(
         self, records: BackfillSource, *, retained: bool = False, out_of_order: OutOfOrderProgress | None = None
     ) -> None:

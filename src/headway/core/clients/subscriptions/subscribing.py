@@ -280,9 +280,9 @@ class Subscribing:
         subscription.renewals += 1
         self._metadata.subscription(subscription)
         self._lease(subscription, now)
-        if request.send_retained == "always" and subscription.backfill is None:
+        if request.send_retained == "always" and not subscription.backfills:
             self.starts.queue_retained(subscription, now)
-            if subscription.backfill is not None:
+            if subscription.backfills:
                 self._fanout.lag(subscription, now)
                 self._fanout.again[subscription.session] = None
         return subscription

@@ -267,7 +267,7 @@ class Picking:
                 return None
             found = self._backlog.find(*record.key)
             if found is not None:
-                return Offer(found, record.group, record.closes, first=bool(record.group) and record.owner is None)
+                return Offer(found, record.group, record.closes, first=record.group != "" and record.owner is None)
             self._finds.gone(record.key)
 
     def done(self, member: Subscription, offer: Offer, *, got: bool) -> None:

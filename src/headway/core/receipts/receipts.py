@@ -137,7 +137,7 @@ class Receipts:
         for feed in feeds:
             lane, queues = feed.lane, [queue for queue in feed.queues if queue.feed is feed]
             if lane.last_sequence != receipt.sequence:
-                if feed.by_exchange and feed.key.group is not None:  # a full queue refused it
+                if feed.refuses:  # its queue was full
                     receipt.refused_by(queues)
                 continue  # a selector, or No Local, kept it out
             receipt.numbers[lane] = lane.count - 1

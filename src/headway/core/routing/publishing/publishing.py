@@ -174,7 +174,7 @@ class Publishing:
         limited: dict[Feed, list[Run]] = {}
         for run in runs:
             for feed in self.route(run).feeds:
-                if feed.by_exchange and feed.key.group is not None:
+                if feed.refuses:
                     limited.setdefault(feed, []).append(run)
         for feed, some in limited.items():
             count, size = sum(map(len, some)), sum(len(run.data) for run in some)
@@ -227,7 +227,7 @@ class Publishing:
         encoded: Encoded = {}
         decoded: Decoded = {}
         for feed in route.feeds:
-            if feed.by_exchange and feed.key.group is not None and (room := _room(feed, run, now)) < len(run):
+            if feed.refuses and (room := _room(feed, run, now)) < len(run):
                 taken, accepted = taken + 1, min(accepted, room)
                 if room:
                     appending.append(feed, part_of(run, 0, room), first, {}, session, now)

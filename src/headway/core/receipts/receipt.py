@@ -158,10 +158,8 @@ class Receipt:
             for queue in queues:
                 self.trace.note(queue, Reason.QUEUE_LENGTH)
 
-    def end_trace(self) -> None:
-        """Completes what the trace notes, before the readers are forgotten."""
-        trace = self.trace
-        assert trace is not None
+    def end_trace(self, trace: Trace) -> None:
+        """Completes what its trace notes, before the readers are forgotten."""
         for queue in self.queues:
             trace.note_waiting(queue)
         for subscription in self.pending:

@@ -203,7 +203,7 @@ class Receipts:
         receipt.timer.cancel()
         receipt.bytes = 0
         if receipt.trace is not None:
-            receipt.end_trace()
+            receipt.end_trace(receipt.trace)
             self._news[receipt.trace] = None
         if self.open.pop(receipt.sequence, None) is not None:
             self._take_out(receipt)

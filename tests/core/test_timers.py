@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.core.stage import Client, Stage
 
-from headway.core.base.timers import DEAD_MIN, RUN_MAX, Timers
+from headway.core.base.timers import DEAD_MIN, NO_TIMER, RUN_MAX, Timers
 from headway.core.consumer.request.connect_request import Will
 from headway.core.message.record import Record
 
@@ -75,7 +75,7 @@ def test_what_is_cancelled_does_not_happen_and_takes_up_no_room() -> None:
 
 def test_one_that_is_moved_happens_once() -> None:
     timers, called = Timers(), []
-    timer = None
+    timer = NO_TIMER
     for when in range(1, 100):
         timer = timers.move(timer, float(when), called.append)
     timers.run(98.0)

@@ -95,7 +95,7 @@ def test_a_step_that_finds_one_record_in_a_hundred_looks_at_no_more_than_one_tha
         publisher.publish(f"t/{number}", number, 1, size=10)
     client = stage.client("c", buffer=10**7)
     subscription = client.subscribe("t/+", selector="topic LIKE '%00'", snapshot="true")
-    source, accept = subscription.backfill.records, subscription.feed.accepts  # type: ignore[union-attr]
+    source, accept = subscription.backfills[0].records, subscription.feed.accepts
     assert isinstance(source, StatePass)
     source.accept = lambda record: not looked.append(record) and accept(record)  # type: ignore[func-returns-value]
     assert max(turns(stage, looked)) <= STEPS_MAX * WRITTEN_A_STEP + BATCH_RECORDS + SCAN_MAX

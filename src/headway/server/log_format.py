@@ -48,8 +48,7 @@ def log_verdicts(book: VerdictBook) -> None:
 
     def both(verdict: Verdict, user: str) -> None:
         _log(verdict, user)
-        if keep is not None:
-            keep(verdict, user)
+        keep(verdict, user)
 
     book.keep = both
 

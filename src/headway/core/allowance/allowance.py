@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections import Counter
 from itertools import islice
 from math import inf
+from typing import Final
 
 from headway.core.allowance.user_limits import UserLimits
-from headway.core.base import Reason, Refused, Timer, format_count, format_size
+from headway.core.base import NO_TIMER, Reason, Refused, format_count, format_size
 
 BURST_S = 1.0
 TURN_BYTES = 64 * 1024
@@ -58,7 +59,7 @@ class Allowance:
         """Bytes of lanes that are held for this user's clients."""
         self.disk_bytes = 0
         """The part of ``gating_bytes`` that is on disk."""
-        self.timer: Timer | None = None
+        self.timer = NO_TIMER
         """The timer that lets waiting publishers go on."""
         self._paid_s = 0.0
         """The time until which all that was published is paid for."""
@@ -201,3 +202,7 @@ class Allowance:
     def _look(self) -> None:
         if self.waiting and self.room > 0:
             self._due.with_room[self] = None
+
+
+UNLIMITED: Final = Allowance("", UserLimits(""), Counter(), Due())
+"""That of all users without limits. It admits everything. Its counts are of no use."""

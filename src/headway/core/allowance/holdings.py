@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.core.allowance.allowance import Allowance
+from headway.core.allowance.allowance import UNLIMITED, Allowance
 
 
 class Holdings:
@@ -18,27 +18,22 @@ class Holdings:
         self.gating_bytes = 0
         self.disk_bytes = 0
         """The part of ``gating_bytes`` that is on disk."""
-        self.allowance: Allowance | None = None
+        self.allowance = UNLIMITED
         """Where the bytes are counted for the client's user, too."""
 
-    def charge(self, allowance: Allowance | None) -> None:
+    def charge(self, allowance: Allowance) -> None:
         """Counts the bytes for another user."""
-        if self.allowance is not None:
-            self.allowance.hold(-self.gating_bytes, -self.disk_bytes)
+        self.allowance.hold(-self.gating_bytes, -self.disk_bytes)
         self.allowance = allowance
-        if allowance is not None:
-            allowance.hold(self.gating_bytes, self.disk_bytes)
+        allowance.hold(self.gating_bytes, self.disk_bytes)
 
     def note(self, holder: object, gating_bytes: int, spilled_bytes: int) -> None:
         """Notes the bytes that one holder holds of its lane. ``spilled_bytes`` of the lane are on disk."""
         gating, disk = self._known.pop(holder, (0, 0))
-        more_gating, more_disk = -gating, -disk
+        more_gating, more_disk = gating_bytes - gating, min(gating_bytes, spilled_bytes) - disk
         if gating_bytes:
-            disk = min(gating_bytes, spilled_bytes)
-            self._known[holder] = gating_bytes, disk
-            more_gating += gating_bytes
-            more_disk += disk
-        self.gating_bytes += more_gating
-        self.disk_bytes += more_disk
-        if self.allowance is not None:
+            self._known[holder] = gating_bytes, disk + more_disk
+        if more_gating or more_disk:
+            self.gating_bytes += more_gating
+            self.disk_bytes += more_disk
             self.allowance.hold(more_gating, more_disk)

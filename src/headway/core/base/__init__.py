@@ -7,7 +7,7 @@ from headway.core.base.names import Names, unknown
 from headway.core.base.packet_ids import PacketIds
 from headway.core.base.ranking import Ranking
 from headway.core.base.states import IllegalMove, moved
-from headway.core.base.timers import Timer, Timers, stop
+from headway.core.base.timers import NO_TIMER, Timers
 from headway.core.base.units import (
     format_count,
     format_duration,
@@ -25,7 +25,7 @@ from headway.core.base.units import (
 __all__ = [
     "Cause", "ConfigError", "DeferredWork", "DELIVERY_WORK", "END_WORK", "ENTRIES_MAX", "format_count",
     "format_duration", "format_rate", "format_share", "format_size", "HeadwayError", "History", "IllegalMove", "moved",
-    "Names", "NAMES_MAX", "PacketIds", "parse_count", "parse_duration", "parse_number", "parse_rate", "parse_share",
-    "parse_size", "PER_NAME_MAX", "ProtocolError", "Ranking", "Reason", "Refused", "ROUNDS_WORK_MAX", "stop", "Timer",
+    "Names", "NAMES_MAX", "NO_TIMER", "PacketIds", "parse_count", "parse_duration", "parse_number", "parse_rate",
+    "parse_share", "parse_size", "PER_NAME_MAX", "ProtocolError", "Ranking", "Reason", "Refused", "ROUNDS_WORK_MAX",
     "Timers", "unknown", "WorkSteps",
 ]

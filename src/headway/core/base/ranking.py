@@ -27,10 +27,11 @@ class Ranking(Generic[T]):
     """``holds`` returns the current figure of a lane. ``told`` is called with each new known figure; 0 means none."""
 
     def __init__(
-        self, holds: Callable[[T], int], lanes: Iterable[T] = (), *, told: Callable[[T, int], None] | None = None
-    ) -> None:
+        self, holds: Callable[[T], int], lanes: Iterable[T] = (), *,
+        told: Callable[[T, int], None] = lambda lane, known: None,
+    ) -> None:  # fmt: skip
         self.holds = holds
-        self._told = told
+        self._tell = told
         self._numbers = count()
         self._known: dict[T, tuple[int, int, T]] = {}
         self._resting: dict[T, float] = {}
@@ -104,7 +105,3 @@ class Ranking(Generic[T]):
         entry = self._known[lane] = (-held, next(self._numbers), lane)
         self._tell(lane, held)
         return entry
-
-    def _tell(self, lane: T, known: int) -> None:
-        if self._told is not None:
-            self._told(lane, known)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
+from typing import Final
 
 DEAD_MIN = 64
 """The heap is not rebuilt for fewer cancelled entries."""
@@ -25,8 +26,8 @@ class Timer:
 
     __slots__ = ("_action", "_timers")
 
-    def __init__(self, action: Callable[[float], object], timers: Timers) -> None:
-        self._action: Callable[[float], object] | None = action
+    def __init__(self, action: Callable[[float], object] | None, timers: Timers) -> None:
+        self._action = action
         self._timers = timers
 
     def cancel(self) -> None:
@@ -47,12 +48,6 @@ class Timer:
         return self._action is not None
 
 
-def stop(timer: Timer | None) -> None:
-    """Cancels a timer, if there is one."""
-    if timer is not None:
-        timer.cancel()
-
-
 class Timers:
     """Actions by time; actions of the same instant in the order in which they were added."""
 
@@ -70,9 +65,9 @@ class Timers:
         self.next_s = self._heap[0][0]
         return timer
 
-    def move(self, timer: Timer | None, when: float, action: Callable[[float], object]) -> Timer:
+    def move(self, timer: Timer, when: float, action: Callable[[float], object]) -> Timer:
         """Cancels ``timer`` and runs the action at ``when`` instead."""
-        stop(timer)
+        timer.cancel()
         return self.at(when, action)
 
     def run(self, now: float) -> None:
@@ -105,3 +100,7 @@ class Timers:
     def places(self) -> int:
         """The number of heap entries, cancelled ones included."""
         return len(self._heap)
+
+
+NO_TIMER: Final = Timer(None, Timers())
+"""A timer with nothing to run."""

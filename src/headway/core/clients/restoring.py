@@ -168,7 +168,7 @@ class Restoring:
                 feed.lane.dropped_sequence = last
                 continue
             before = feed.lane.count
-            if feed.by_exchange and feed.key.group is not None:
+            if feed.refuses:
                 for part, sequence in self._accepted(feed, run, first):
                     self._publishing.appending.append(feed, part, sequence, {}, session, time_s)
             else:

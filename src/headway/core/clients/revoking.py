@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headway.core.base import DELIVERY_WORK, END_WORK, Reason, Refused, WorkSteps, stop
+from headway.core.base import DELIVERY_WORK, END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.durability import DurableMetadata
 from headway.core.clients.queues import Queues, check_binding, is_own, read_by
 from headway.core.clients.sessions import Admission, Ending
@@ -159,7 +159,7 @@ class Revoking:
             session.will = None
         if session.pending_will is not None and not rights.may_publish(session.pending_will.record.topic):
             session.pending_will = None
-            stop(session.will_due)
+            session.will_due.cancel()
         session.settle_tab()
 
     def _judge_bindings(self, session: Session, work: int) -> WorkSteps:

@@ -86,7 +86,7 @@ class Channel(Window):
         """Returns how many more deliveries there may be: as the client permits, as there are ids, and as the limit of
         its user has room."""
         left = min(self.limit, self.id_max - len(self.orphaned_ids)) - self.used
-        if self.in_flight_bytes.allowance is not None and self.whole is BOUNDLESS:  # else the whole has asked
+        if self.in_flight_bytes.counts and self.whole is BOUNDLESS:  # else the whole has asked
             return left if self.in_flight_bytes.permitted else min(left, 0)
         return left
 
@@ -120,7 +120,7 @@ class Channel(Window):
     def add(self, delivery_id: int, delivery: Delivery) -> None:
         self.in_flight[delivery_id] = delivery
         self._use(delivery.subscription.window, 1)
-        if self.in_flight_bytes.allowance is not None:
+        if self.in_flight_bytes.counts:
             self.in_flight_bytes.add(delivery, delivery.size)
 
     def add_all(self, first_id: int, deliveries: list[Delivery], window: Window, chunk: Chunk, first: int) -> None:
@@ -130,7 +130,7 @@ class Channel(Window):
         for delivery_id, delivery in enumerate(deliveries, first_id):  # faster than update()
             in_flight[delivery_id] = delivery
         self._use(window, len(deliveries))
-        if self.in_flight_bytes.allowance is not None:
+        if self.in_flight_bytes.counts:
             for index, delivery in enumerate(deliveries, first):
                 self.in_flight_bytes.add(delivery, chunk.size_of(index))
 
@@ -146,7 +146,7 @@ class Channel(Window):
         delivery = self.in_flight.pop(delivery_id, None)
         if delivery is not None:
             self._use(delivery.subscription.window, -1)
-            if self.in_flight_bytes.allowance is not None:
+            if self.in_flight_bytes.counts:
                 self.in_flight_bytes.remove(delivery)
         return delivery
 
@@ -170,7 +170,7 @@ class Channel(Window):
             self._use(of[0].window, -len(run))
             if of[1] is not None:
                 of[1].acknowledge_run([delivery.number for delivery in run])
-            if self.in_flight_bytes.allowance is not None:
+            if self.in_flight_bytes.counts:
                 for delivery in run:
                     self.in_flight_bytes.remove(delivery)
         return done
@@ -192,7 +192,7 @@ class Channel(Window):
         window.timeouts -= 1
         window.exhausted_since_s = None
         self._use(window, -1)
-        if self.in_flight_bytes.allowance is not None:
+        if self.in_flight_bytes.counts:
             self.in_flight_bytes.remove(delivery)
         return delivery
 

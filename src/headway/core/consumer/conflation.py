@@ -116,7 +116,7 @@ class Conflation:
 
     def go_on(self, subscription: Subscription) -> None:
         """Begins the next pass if it is due."""
-        if self.mode is DUE or (subscription.backfill is None and self.pass_due(subscription)):
+        if self.mode is DUE or (not subscription.backfills and self.pass_due(subscription)):
             self._pass(subscription)
 
     def pass_due(self, subscription: Subscription) -> bool:
@@ -153,7 +153,7 @@ class Conflation:
         if self.mode is DUE:
             self._become(RESTING)
         passed, size = lane.count - cursor.number, lane.end - cursor.position
-        if not passed and subscription.backfill is None:
+        if not passed and not subscription.backfills:
             return
         subscription.counters.pass_over(passed, size)
         subscription.case.meter.skipped(size)

@@ -91,6 +91,7 @@ class Feed:
         "live",
         "queues",
         "reading",
+        "refuses",
         "resting",
         "selector",
         "shape",
@@ -107,6 +108,8 @@ class Feed:
         self.key = key
         self.by_exchange = by_exchange
         """Records are routed to the feed by bindings, not by its filter."""
+        self.refuses = by_exchange and key.group is not None
+        """Set if it is that of one queue, which refuses records when it is full."""
         self.lane = lane
         self.accepts = accepts
         """Tells whether a record belongs in this lane. It is used for records from a state or an archive."""

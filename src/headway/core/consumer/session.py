@@ -8,8 +8,8 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
-from headway.core.allowance import Allowance, Holdings, InFlightBytes
-from headway.core.base import PacketIds, Reason, Timer, moved, stop
+from headway.core.allowance import UNLIMITED, Allowance, Holdings, InFlightBytes
+from headway.core.base import NO_TIMER, PacketIds, Reason, moved
 from headway.core.consumer.channel import Channel
 from headway.core.consumer.connection import NO_OUTLET, NO_SOURCE, HeldRights, Outlet, RightsSource
 from headway.core.consumer.life import AWAY, CONNECTED, GIVEN_UP, PAUSED, SESSION_MOVES, SessionLife
@@ -41,10 +41,10 @@ class Session:
     """One client."""
 
     __slots__ = (
-        "allowance",
         "aside",
         "channel",
         "client",
+        "counted_in",
         "durable",
         "expiry",
         "expiry_s",
@@ -131,9 +131,9 @@ class Session:
         """Records that were not published: the topic is not for clients, or there was no room to retain them."""
         self.lost_records: Counter[str] = Counter()
         """Records of this publisher that a consumer did not get, by reason."""
-        self.expiry: Timer | None = None
+        self.expiry = NO_TIMER
         """The timer that ends the session while its client is away."""
-        self.will_due: Timer | None = None
+        self.will_due = NO_TIMER
         """The timer that publishes a delayed will."""
         self.life = AWAY
         """Only ``become`` sets it."""
@@ -141,8 +141,8 @@ class Session:
         """Set if the session is in the journal and so outlives the process."""
         self.last_reason: Reason | None = None
         self.held = HeldRights(source)
-        self.allowance: Allowance | None = None
-        """The allowance of the client's user; None: it has no limits. Only ``charge`` sets it."""
+        self.counted_in = UNLIMITED
+        """The allowance that counts what the client takes up. Only ``charge`` sets it."""
         self.spent_records = self.spent_bytes = 0
         """Those of ``published_records`` and ``published_bytes`` that are counted in the allowance."""
         self.adopt(request, now)
@@ -161,14 +161,18 @@ class Session:
         return self.held.of(self, self.tab)
 
     @property
+    def allowance(self) -> Allowance | None:
+        """The allowance of the client's user; None: it has no limits."""
+        return None if self.counted_in is UNLIMITED else self.counted_in
+
+    @property
     def connected(self) -> bool:
         """Tells whether the client has a connection. One that was given up stays until its last word is sent."""
         return self.outlet is not NO_OUTLET
 
     def connect(self, outlet: Outlet) -> None:
         self.become(CONNECTED)
-        if self.allowance is not None:
-            self.allowance.connections += not self.connected
+        self.counted_in.connections += not self.connected
         self.outlet = outlet
 
     def disconnect(self, now: float) -> None:
@@ -176,8 +180,7 @@ class Session:
         _ = self.rights  # who the client is, is known by its connection
         if self.life is CONNECTED:
             self.become(AWAY)
-        if self.allowance is not None:
-            self.allowance.connections -= self.connected
+        self.counted_in.connections -= self.connected
         self.channel.in_flight_bytes.wait_no_more()
         self.outlet = NO_OUTLET
         self.gone_since_s = now
@@ -207,32 +210,28 @@ class Session:
 
     def charge(self, allowance: Allowance | None) -> None:
         """Counts what the client takes up for another user, or for none."""
-        self.channel.in_flight_bytes.charge(allowance)  # first, because limits change and their allowance stays
-        old = self.allowance
-        if allowance is old:
+        old, new = self.counted_in, allowance or UNLIMITED
+        self.channel.in_flight_bytes.charge(new)  # first, because limits change and their allowance stays
+        if new is old:
             return
-        if old is not None:
-            old.connections -= self.connected
-            old.subscriptions -= len(self.subscriptions)
-        if allowance is not None:
-            allowance.connections += self.connected
-            allowance.subscriptions += len(self.subscriptions)
-        self.allowance = allowance
-        self.holdings.charge(allowance)
+        old.connections -= self.connected
+        old.subscriptions -= len(self.subscriptions)
+        new.connections += self.connected
+        new.subscriptions += len(self.subscriptions)
+        self.counted_in = new
+        self.holdings.charge(new)
         self.spent_records, self.spent_bytes = self.published_records, self.published_bytes
 
     def put(self, subscription: Subscription) -> None:
         """Puts a subscription into the table, under a key that is free or its own."""
-        if self.allowance is not None:
-            self.allowance.subscriptions += subscription.request.key not in self.subscriptions
+        self.counted_in.subscriptions += subscription.request.key not in self.subscriptions
         self.subscriptions[subscription.request.key] = subscription
 
     def drop(self, subscription: Subscription) -> None:
         """Takes a subscription out of the table, if it is there; its key is free then."""
         if self.subscriptions.get(subscription.request.key) is subscription:
             del self.subscriptions[subscription.request.key]
-            if self.allowance is not None:
-                self.allowance.subscriptions -= 1
+            self.counted_in.subscriptions -= 1
 
     def fell_behind(self, subscription: Subscription) -> None:
         self.lagging[subscription] = None
@@ -276,8 +275,8 @@ class Session:
             self.starved.pop(subscription, None)
 
     def stop_timers(self) -> None:
-        stop(self.expiry)
-        stop(self.will_due)
+        self.expiry.cancel()
+        self.will_due.cancel()
 
     @staticmethod
     def cost(request: ConnectRequest) -> int:

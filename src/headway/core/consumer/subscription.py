@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from headway.core.base import Reason, Timer, moved, stop
+from headway.core.base import NO_TIMER, Reason, moved
 from headway.core.consumer.channel import Channel
 from headway.core.consumer.conflation import EVERY_RECORD, Conflation
 from headway.core.consumer.credit import NO_LIMIT, CountedWindow, Window
@@ -67,9 +67,9 @@ class Subscription:
         self.reader: Reader = LANE_READER
         self.life = OPEN
         """Only ``become`` sets it."""
-        self.lease: Timer | None = None
+        self.lease = NO_TIMER
         """The timer that ends the subscription unless its client renews it."""
-        self.clock: Timer | None = None
+        self.clock = NO_TIMER
         """The timer of a consumer that is conflated by an interval."""
         self.job_patience = False
         """Set if it was sent a message that asks for patience."""
@@ -212,8 +212,8 @@ class Subscription:
         return self.view.seconds(self.session.outlet.seen_bytes(), self.oldest_time(), now)
 
     def stop_timers(self) -> None:
-        stop(self.lease)
-        stop(self.clock)
+        self.lease.cancel()
+        self.clock.cancel()
 
     # -- credit -----------------------------------------------------------------------------------------------------
 
@@ -329,10 +329,6 @@ class Subscription:
         self.counters.skip(number - here, cursor.position - before)
         self.note_gap(number - here, between.first_sequence, between.last_sequence, reason)
         return between.by_publisher
-
-    @property
-    def backfill(self) -> Backfill | None:
-        return self.backfills[0] if self.backfills else None
 
     def add_backfill(
         self, records: BackfillSource, *, retained: bool = False, out_of_order: OutOfOrderProgress | None = None

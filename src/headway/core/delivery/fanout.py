@@ -164,7 +164,7 @@ class Fanout:
         subscription.feed.resting.pop(subscription, None)
         if subscription.conflation.mode is RESTING:
             subscription.conflation.call()
-            if subscription.backfill is None:
+            if not subscription.backfills:
                 subscription.current_s = now
         if subscription not in subscription.session.lagging:
             subscription.session.fell_behind(subscription)
@@ -280,7 +280,7 @@ class Fanout:
             return True
         if outlet.blocked:
             return False
-        if subscription.backfill is not None and not outlet.out and outlet.taken_bytes == before:
+        if subscription.backfills and not outlet.out and outlet.taken_bytes == before:
             self.again[session] = None  # the backfill used up its step without finding a record
             return False
         return True

@@ -7,7 +7,7 @@ a thousand consumers with a half of the same record share that memory.
 from __future__ import annotations
 
 from headway.core.consumer import Session, Subscription
-from headway.core.log import CHUNK_BYTES
+from headway.core.log import CHUNK_BYTES, Chunk
 
 LAST_READ_BYTES = CHUNK_BYTES
 """No more than this is read from disk for a client that is about to be disconnected, because it is not shared."""
@@ -16,25 +16,22 @@ LAST_READ_BYTES = CHUNK_BYTES
 def finish_half_sent(session: Session) -> bytes | memoryview:
     """Sets the rest of a half-sent record aside, so that its cursor is free to move. Raises OSError (failing disk)."""
     if session.half_sent is not None:
-        cursor = session.half_sent.cursor
-        chunk = cursor.chunk
-        assert chunk is not None
-        start, stop = _half_sent(session.half_sent)
+        chunk, start, stop = _half_sent(session.half_sent)
         rest = chunk.read(start, stop)
         # A bytearray cannot grow while a view of it exists, so it is copied; it is no larger than a chunk.
         rest = bytes(rest) if type(chunk.data) is bytearray else rest
         session.rest = bytes(session.rest) + rest if session.rest else rest
+        session.half_sent.cursor.advance(stop - start)
         session.half_sent = None
-        cursor.advance(stop - start)
     return session.rest
 
 
-def _half_sent(subscription: Subscription) -> tuple[int, int]:
-    """Returns the start and stop of the record's rest in its chunk."""
+def _half_sent(subscription: Subscription) -> tuple[Chunk, int, int]:
+    """Returns the record's chunk, and the start and stop of its rest there."""
     cursor = subscription.cursor
     chunk = cursor.chunk
     assert chunk is not None
-    return cursor.position - chunk.start, chunk.ends[chunk.index_at(cursor.position)]
+    return chunk, cursor.position - chunk.start, chunk.ends[chunk.index_at(cursor.position)]
 
 
 def last_of_half_sent(session: Session) -> bytes | memoryview | None:
@@ -43,9 +40,8 @@ def last_of_half_sent(session: Session) -> bytes | memoryview | None:
     half = session.half_sent
     if half is None:
         return session.rest
-    start, stop = _half_sent(half)
-    assert half.cursor.chunk is not None
-    if half.cursor.chunk.resident or stop - start <= LAST_READ_BYTES:
+    chunk, start, stop = _half_sent(half)
+    if chunk.resident or stop - start <= LAST_READ_BYTES:
         try:
             return finish_half_sent(session)
         except OSError:
@@ -60,7 +56,7 @@ def go_back(half_sent: Subscription) -> None:
     flight."""
     cursor = half_sent.cursor
     if cursor.number in cursor.unacknowledged:
-        start, stop = _half_sent(half_sent)
+        _, start, stop = _half_sent(half_sent)
         cursor.advance(stop - start)
     else:
         half_sent.rewind_record()

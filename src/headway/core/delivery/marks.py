@@ -95,7 +95,7 @@ class MarkedSnapshot:
     closed."""
 
     def __init__(
-        self, state: State, records: Records, filter: str, over: Callable[[], object] | None = None
+        self, state: State, records: Records, filter: str, over: Callable[[], object] = lambda: None
     ) -> None:
         self._state = state
         self._records = records
@@ -142,8 +142,7 @@ class MarkedSnapshot:
     def close(self) -> None:
         self._marks.clear()
         self._records.close()
-        if self._over is not None:
-            self._over()
+        self._over()
 
 
 def _with_user(record: Record, pairs: tuple[tuple[str, str], ...]) -> Record:

@@ -10,9 +10,9 @@ GROUP_SEQUENCE = "JMSXGroupSeq"
 """The name of the property that numbers the messages of a group; a negative number closes the group."""
 
 
-def group_of(properties: Properties) -> tuple[str, bool] | None:
-    """Returns the group of a message, and whether the message closes it; None: it is in no group."""
+def group_of(properties: Properties) -> tuple[str, bool]:
+    """Returns the group of a message, and whether the message closes it; an empty one: it is in no group."""
     group = properties.user_value(GROUP) if properties.user else None
     if not group:
-        return None
+        return "", False
     return group, (properties.user_value(GROUP_SEQUENCE) or "").startswith("-")

@@ -54,7 +54,7 @@ class Operating:
             raise _not_possible("no latest record per key is kept for its topics; a [[topic]] with a key has one")
         if subscription.conflating:
             raise _not_possible("it is conflated already")
-        if subscription.backfill is not None:
+        if subscription.backfills:
             raise _not_possible("it still gets a snapshot, or older records; try again when it has them")
         sample = peek(self._registry, subscription, now, {})
         if not sample.lag_records:

@@ -23,7 +23,7 @@ class Denial(msgspec.Struct, frozen=True):
 
 
 class Denials:
-    def __init__(self, tell: Callable[[Denial], None] | None = None) -> None:
+    def __init__(self, tell: Callable[[Denial], None] = lambda denial: None) -> None:
         self.counts: Counter[Operation] = Counter()
         """Requests that were denied; of publishes, the records."""
         self.tell = tell
@@ -33,5 +33,4 @@ class Denials:
         self.counts[operation] += count
 
     def put(self, denial: Denial) -> None:
-        if self.tell is not None:
-            self.tell(denial)
+        self.tell(denial)

@@ -140,7 +140,7 @@ class Dispatch:
         feed = self._queue.feed
         feed.listening.pop(self._queue, None)
         feed.limited[self._queue] = None
-        if backlog.reads.grouped and picking.groups is None:
+        if backlog.reads.grouped and not picking.grouped:
             picking.begin_groups(self._members)
         served, part = True, max(1, returning.left // max(1, len(picking.pickers)))
         while served and backlog.has_some and returning.left > 0:
@@ -150,13 +150,13 @@ class Dispatch:
                     self._registry.ready_queues[self._queue] = None
                     return
                 ready = self._members.ready(now, ROUND_MEMBERS, picker.ring)
-                if picking.groups is not None and not self._members.single:
+                if picking.grouped and not self._members.single:
                     ready = list(dict.fromkeys(picking.with_reserved(picker, now) + ready))
                 left = returning.left
                 if ready and (self._serve(picker, ready, budget, part, now) or returning.left < left):  # it looked
                     picking.had_its_turn(picker)
                     served = True
-                stuck = stuck or not ready or (picking.groups is not None and bool(picking.groups.reserved))
+                stuck = stuck or not ready or bool(picking.groups.reserved)
             part *= 2  # few look: they have the others' parts
         if returning.left <= 0:
             returning.put_off(self._queue, begun=before > 0)
@@ -252,7 +252,7 @@ class Dispatch:
         last = min(first + portion, cursor.end_number - chunk.first_number)
         if member.counts_credit:
             last = min(last, first + member.credit_left)
-            if member.request.qos and member.channel.in_flight_bytes.allowance is not None:
+            if member.request.qos and member.channel.in_flight_bytes.counts:
                 last = member.channel.in_flight_bytes.permits(chunk.ends, first, last)
         last = min(last, max(first + 1, bisect_right(chunk.ends, chunk.record_start(first) + BATCH_BYTES)))
         if self._skips or chunk.soonest_s <= now or self._lifetimes.expired(chunk, first, now):

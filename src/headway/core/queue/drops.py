@@ -109,7 +109,7 @@ class Drops:
         if reason is Reason.PURGED:
             self.by_reason[reason] += 1
             self._tell_receipts(chunk, index, index + 1, reason)
-        elif self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, reason):
+        elif not self._dead_letter(chunk, index, reason):
             self.lose(self._next_member, chunk, index, reason)
 
     def lose(self, member: Subscription | None, chunk: Chunk, index: int, reason: Reason) -> None:
@@ -169,6 +169,10 @@ class Drops:
             receipts.dropped(self._queue, *between, reason, dead_letter=dead_letter)
 
     def _dead_letter(self, chunk: Chunk, index: int, reason: Reason) -> bool:
+        """Makes a record a dead letter, if the queue has a dead letter exchange and the record can be read. Returns
+        whether it is one."""
+        if self._terms.dead_letter_exchange is None:
+            return False
         try:
             record = record_at(self._backlog.cursor.lane.dialect, chunk, index)
         except OSError:
@@ -181,14 +185,14 @@ class Drops:
 
     def reject(self, chunk: Chunk, index: int) -> None:
         """Drops a record that a member rejected."""
-        if self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, Reason.REJECTED):
+        if not self._dead_letter(chunk, index, Reason.REJECTED):
             self.by_reason[Reason.REJECTED] += 1
             self._tell_receipts(chunk, index, index + 1, Reason.REJECTED)
 
     def give_up(self, chunk: Chunk, index: int) -> None:
         """Drops a record that members gave back too often."""
         reason = Reason.DELIVERY_LIMIT
-        if self._terms.dead_letter_exchange is None or not self._dead_letter(chunk, index, reason):
+        if not self._dead_letter(chunk, index, reason):
             self.lose(self._next_member, chunk, index, reason)
 
     def purge_some(self, most: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from headway.core.base import Reason, Timer, stop
+from headway.core.base import NO_TIMER, Reason
 from headway.core.consumer import SharedReader
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
@@ -28,11 +28,11 @@ class Lifetimes:
         self._registry = registry
         self._drop = drop
         self._alarm_s = inf
-        self._bell: Timer | None = None
+        self._bell = NO_TIMER
 
     def stop(self) -> None:
         """Stops the timer, because the queue has ended."""
-        stop(self._bell)
+        self._bell.cancel()
         del self._queue
 
     def expired(self, chunk: Chunk, index: int, now: float) -> bool:

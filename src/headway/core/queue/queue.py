@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from headway.core.base import Reason, Timer, moved, stop
+from headway.core.base import NO_TIMER, Reason, moved
 from headway.core.consumer import (
     DeadLetter,
     Delivery,
@@ -82,7 +82,7 @@ class Queue:
         """Whether records were ever published to the queue by its name."""
         self.durable_position: DurablePosition = NOT_DURABLE
         """The durable position; the null position if the queue does not outlive the process."""
-        self.expiry: Timer | None = None
+        self.expiry = NO_TIMER
         """Deletes the queue if it is not used until then."""
         self.used_s = 0.0
         """The time when a client last asked for a record or declared the queue."""
@@ -157,7 +157,7 @@ class Queue:
         self._become(QueueLife.ENDED)
         self.members.departed.clear()
         self.picking.stop()
-        stop(self.expiry)
+        self.expiry.cancel()
         self._registry.returning.forget(self)
         self.drops.stop()
         self.lifetimes.stop()

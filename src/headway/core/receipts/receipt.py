@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from headway.core.base import Reason, Timer
+from headway.core.base import NO_TIMER, Reason
 from headway.core.consumer import EVERY_RECORD, Delivery, Session, SharedReader, Subscription
 from headway.core.log import Cursor, Lane, State
 from headway.core.message import ReceiptRequest, Run
@@ -94,7 +94,7 @@ class Receipt:
         """Says why the receipt was closed, if it is not complete."""
         self.closing = False
         """Set when the time is over and the readers are looked at once more."""
-        self.timer: Timer | None = None
+        self.timer = NO_TIMER
         self.bytes = 0
         """The bytes that it counts for on its publisher's tab."""
         self.owed = self.got = self.conflated = self.discarded = self.dead_lettered = self.lost = 0
@@ -158,10 +158,8 @@ class Receipt:
             for queue in queues:
                 self.trace.note(queue, Reason.QUEUE_LENGTH)
 
-    def end_trace(self) -> None:
-        """Completes what the trace notes, before the readers are forgotten."""
-        trace = self.trace
-        assert trace is not None
+    def end_trace(self, trace: Trace) -> None:
+        """Completes what its trace notes, before the readers are forgotten."""
         for queue in self.queues:
             trace.note_waiting(queue)
         for subscription in self.pending:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable
 
-from headway.core.base import Reason, Refused, Timers, stop
+from headway.core.base import Reason, Refused, Timers
 from headway.core.consumer import Channel, Delivery, Feed, Session, SharedReader, Subscription
 from headway.core.log import RECEIPT_BYTES, RECEIPT_READER_BYTES, RECEIPTS, Lane, State
 from headway.core.message import ReceiptRequest, Run
@@ -137,7 +137,7 @@ class Receipts:
         for feed in feeds:
             lane, queues = feed.lane, [queue for queue in feed.queues if queue.feed is feed]
             if lane.last_sequence != receipt.sequence:
-                if feed.by_exchange and feed.key.group is not None:  # a full queue refused it
+                if feed.refuses:  # its queue was full
                     receipt.refused_by(queues)
                 continue  # a selector, or No Local, kept it out
             receipt.numbers[lane] = lane.count - 1
@@ -200,10 +200,10 @@ class Receipts:
             receipt.session.tab.add(RECEIPTS, -receipt.bytes)
         else:
             self._followed_bytes -= receipt.bytes
-        stop(receipt.timer)
+        receipt.timer.cancel()
         receipt.bytes = 0
         if receipt.trace is not None:
-            receipt.end_trace()
+            receipt.end_trace(receipt.trace)
             self._news[receipt.trace] = None
         if self.open.pop(receipt.sequence, None) is not None:
             self._take_out(receipt)

@@ -182,11 +182,7 @@ class Folding:
     # -- sessions and subscriptions ---------------------------------------------------------------------------------
 
     def _session(self, client: str, change: MetadataChange) -> None:
-        known = self._clients.get(client)
-        if known is None:
-            self._clients[client] = _Client(change)
-        else:
-            known.session = change
+        self._clients.setdefault(client, _Client(change)).session = change
 
     def _session_ended(self, client: str) -> None:
         known = self._clients.get(client)

@@ -137,8 +137,7 @@ class Writers:
         try:
             self._publishing.publish(session, parts, now)
         finally:
-            if session.allowance is not None:
-                self._registry.spend(session, session.allowance, now)
+            self._registry.spend(session, now)
 
     def done(self, name: str, now: float) -> None:
         """Journals that the batch is done. All of its durable rows are on disk."""

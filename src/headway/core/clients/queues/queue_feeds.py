@@ -102,8 +102,7 @@ class QueueFeeds:
         if binding.source != TOPICS or binding.destination.kind != "queue":
             raise Refused(Reason.PRECONDITION_FAILED, f"from: only what a queue gets of '{TOPICS}' is recorded")
         filter = filter_of(binding.key)
-        earliest = archive.earliest(filter) if archive is not None else None
-        if archive is None or earliest is None:
+        if archive is None or (earliest := archive.earliest(filter)) is None:
             raise Refused(Reason.PRECONDITION_FAILED, f"from: nothing of '{binding.key}' is recorded")
         queue = queue_of(self._router.queues[binding.destination.name])
         if sum(cursor.source is not None for cursor in queue.backlog.cursors) >= REPLAYS_MAX:

@@ -62,7 +62,7 @@ class Admission:
         if old is not None and old.outlet.keeps_its_name and old.protocol != request.protocol:
             raise Refused(Reason.NOT_ALLOWED, f"{request.client} is the name of a client that keeps it")
         if request.allowance is not None:
-            replaced = old is not None and old.connected and old.allowance is request.allowance
+            replaced = old is not None and old.connected and old.counted_in is request.allowance
             request.allowance.check_connection(leaving=replaced)
         if old is None and len(registry.sessions) >= registry.sessions_max:
             raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
@@ -91,8 +91,7 @@ class Admission:
             session = old
             self._resume(old, request, outlet, now)
         self._metadata.session(session)
-        if session.allowance is not None:
-            registry.keep_to_rate(session, session.allowance, now)
+        registry.keep_to_rate(session, now)
         return session
 
     def restore(self, client: str, terms: SessionTerms, now: float) -> Session:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from headway.core.base import Reason, stop
+from headway.core.base import Reason
 from headway.core.clients.sessions import Ending
 from headway.core.consumer import (
     LiveSource,
@@ -275,7 +275,7 @@ class Starts:
             self._ending.release_state(subscription, now)
         if state is not None:
             conflation.every_s, conflation.by_topic = wanted
-            stop(subscription.clock)
+            subscription.clock.cancel()
             self.give_state(subscription)
             if not conflation.covers(subscription):  # the state is younger than what waits, and would leave that out
                 conflation.every_s, conflation.by_topic = None, ""
@@ -291,7 +291,7 @@ class Starts:
         conflation = subscription.conflation
         if conflation.by_topic:
             conflation.every_s, conflation.by_topic = None, ""
-            stop(subscription.clock)
+            subscription.clock.cancel()
             if not any(action.kind is ActionKind.CONFLATE for action in subscription.case.lasting()):
                 conflation.stop(subscription)
 

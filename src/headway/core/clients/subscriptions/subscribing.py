@@ -79,8 +79,7 @@ class Subscribing:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} subscriptions")
         if old is None:
             session.tab.check(cost(request))
-            if session.allowance is not None:
-                session.allowance.check_subscription()
+            session.counted_in.check_subscription()
         policy = self._policy(session, request, filter)
         accepts = acceptance_of(request, filter, session.number if request.no_local else 0)
         self._check_start(request.options, filter)
@@ -281,9 +280,9 @@ class Subscribing:
         subscription.renewals += 1
         self._metadata.subscription(subscription)
         self._lease(subscription, now)
-        if request.send_retained == "always" and subscription.backfill is None:
+        if request.send_retained == "always" and not subscription.backfills:
             self.starts.queue_retained(subscription, now)
-            if subscription.backfill is not None:
+            if subscription.backfills:
                 self._fanout.lag(subscription, now)
                 self._fanout.again[subscription.session] = None
         return subscription

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from headway.core.base import Reason
-from headway.core.consumer import Delivery, Subscription
+from headway.core.consumer import Backfill, Delivery, Subscription
 from headway.core.delivery.frames import address, note_in_flight, write
 from headway.core.delivery.rendering.batch import (
     BATCH_RECORDS,
@@ -23,8 +23,7 @@ from headway.core.message import SCAN_MAX, Record
 
 
 def render_backfill(subscription: Subscription, now: float, lost: Losses) -> int:
-    session, backfill = subscription.session, subscription.backfill
-    assert backfill is not None
+    session, backfill = subscription.session, subscription.backfills[0]
     out, shape = session.outlet.out, subscription.feed.shape
     records = steps = 0
     while records < BATCH_RECORDS and takes_more(session):
@@ -46,7 +45,7 @@ def render_backfill(subscription: Subscription, now: float, lost: Losses) -> int
         reason = None
         if record.expires_s is not None and record.expires_s <= now:
             reason = Reason.EXPIRED
-        elif not _append_record(subscription, record, now, retained=backfill.retained):
+        elif not _append_record(subscription, record, now, backfill):
             reason = Reason.TOO_LARGE_FOR_CLIENT
         if reason is not None:
             subscription.note_gap(1, record.sequence, record.sequence, reason)
@@ -62,11 +61,11 @@ def render_backfill(subscription: Subscription, now: float, lost: Losses) -> int
     return steps + encoded_steps_of(records)
 
 
-def _append_record(subscription: Subscription, record: Record, now: float, *, retained: bool) -> bool:
+def _append_record(subscription: Subscription, record: Record, now: float, backfill: Backfill) -> bool:
     """Writes one record that is not from the subscription's lane into the outlet. Returns False if the record is too
     large for the client."""
     session = subscription.session
-    retain = retained or (record.retain and subscription.request.retain_as_published)
+    retain = backfill.retained or (record.retain and subscription.request.retain_as_published)
     if record.retain != retain:
         record = msgspec.structs.replace(record, retain=retain)
     delivery_id = session.channel.next_id() if min(record.qos, subscription.request.qos) else 0
@@ -77,8 +76,8 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
     if delivery_id:
         delivery = Delivery(subscription, now)
         delivery.record, delivery.sequence = record, record.sequence
-        if subscription.backfill is not None and subscription.backfill.out_of_order is not None:
-            delivery.out_of_order = subscription.backfill.out_of_order
+        if backfill.out_of_order is not None:
+            delivery.out_of_order = backfill.out_of_order
             delivery.out_of_order.sent(record.sequence)
         session.channel.add(delivery_id, delivery)
         position = note_in_flight(delivery_id, delivery)
@@ -86,7 +85,7 @@ def _append_record(subscription: Subscription, record: Record, now: float, *, re
     write(subscription, frame, position)
     subscription.counters.write(1, len(frame))
     receipts = subscription.feed.lane.receipts
-    if receipts is not None and not retained:
+    if receipts is not None and not backfill.retained:
         receipts.sent(subscription, record.sequence, delivery_id)
     return True
 

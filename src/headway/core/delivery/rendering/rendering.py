@@ -53,7 +53,7 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cut
     last = end_of_batch(chunk, first)
     if chunk.holes is not None:
         last = max(first + 1, _as_credit_allows(session, chunk.holes, first, last))
-        if session.channel.in_flight_bytes.allowance is not None:
+        if session.channel.in_flight_bytes.counts:
             last = session.channel.in_flight_bytes.permits(chunk.ends, first, last)
     if subscription.out_of_room(now):
         return 0

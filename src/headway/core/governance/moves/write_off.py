@@ -37,14 +37,14 @@ def write_off(
         bad = {chunk for chunk in chunks | {cursor.chunk} if chunk is not None and not chunk.readable()}
         in_flight = [(i, delivery) for i, delivery in in_flight if delivery.chunk in bad]
         stop = min(stop, cursor.chunk.first_number + len(cursor.chunk)) if cursor.chunk in bad else cursor.number
-    for delivery_id, _ in in_flight:
-        delivery = lose(subscription, delivery_id)
+    for delivery_id, delivery in in_flight:
+        lose(subscription, delivery_id)
         receipts = subscription.feed.lane.receipts
-        if receipts is not None and delivery is not None and delivery.cursor is None:
+        if receipts is not None and delivery.cursor is None:
             receipts.lost(subscription, delivery.sequence, delivery.sequence, reason)
-        if delivery is not None and delivery.out_of_order is not None:
+        if delivery.out_of_order is not None:
             delivery.out_of_order.acknowledge(delivery.sequence)
-        if delivery is not None and delivery.cursor is not None:
+        if delivery.cursor is not None:
             assert delivery.chunk is not None
             sequence = delivery.chunk.sequence_of(delivery.index)  # while its chunk is still there
             subscription.note_gap(1, sequence, sequence, reason)

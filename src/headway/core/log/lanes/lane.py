@@ -131,7 +131,7 @@ class Lane:
             self.flows_since_s = now
         self.appended_s = now
         if run.properties.user and self.bare and not self.grouped:
-            self.grouped = group_of(run.properties) is not None
+            self.grouped = bool(group_of(run.properties)[0])
         ends = frames.ends
         total = len(ends)
         size = ends[-1]

@@ -128,8 +128,8 @@ class VerdictBook(History[Verdict]):
         """The newest verdicts of all clients, the newest last."""
         self.cuts: deque[Verdict] = deque(maxlen=LATEST_MAX)
         """The newest of those that ended a consumer."""
-        self.keep: Callable[[Verdict, str], None] | None = None
-        """Called with each verdict and the name of its client's user, for the history; None: there is none."""
+        self.keep: Callable[[Verdict, str], None] = lambda verdict, user: None
+        """Called with each verdict and the name of its client's user, for the history, if there is one."""
 
     def next_number(self) -> int:
         """Returns the number for the next verdict. Numbers ascend and are never used twice."""
@@ -143,8 +143,7 @@ class VerdictBook(History[Verdict]):
             self.counts[verdict.cause, verdict.action.kind, verdict.enforced] += 1
             if verdict.enforced and verdict.action.kind.ends_subscription:
                 self.cuts.append(verdict)
-        if self.keep is not None:
-            self.keep(verdict, user)
+        self.keep(verdict, user)
 
     def recent(self, count: int) -> list[Verdict]:
         """Returns the newest verdicts of all clients, the newest first."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from headway.core.consumer import Subscription
 from headway.core.queue.backlog import Backlog
-from headway.core.queue.picking.groups import Groups
+from headway.core.queue.picking.groups import NO_GROUPS, Groups
 from headway.core.queue.picking.picker import Picker
 from headway.core.queue.picking.reserved import Reserved
 from headway.core.queue.places import FoundRecord, Key, RequeuedRecord, StandingRecord
@@ -18,8 +18,7 @@ from headway.core.queue.places import FoundRecord, Key, RequeuedRecord, Standing
 class Finds:
     def __init__(self, backlog: Backlog, picker_of: Mapping[Subscription, Picker]) -> None:
         self.by_key: dict[Key, FoundRecord] = {}
-        self.groups: Groups | None = None
-        """None: no message of a group has come."""
+        self.groups: Groups = NO_GROUPS
         self.looked_again_for: Subscription | None = None
         """The owner of groups for which it is looked again."""
         self._backlog = backlog
@@ -35,7 +34,7 @@ class Finds:
         """Takes in what a picker found; others may have found it before. What stands may be passed over."""
         known, groups, group = self.by_key.get(record.key), self.groups, record.group
         if known is None:
-            if groups is not None and group is not None:
+            if group:
                 owner = groups.owner(group)
                 wanted = owner is None or (theirs := self._picker_of[owner]) is picker or theirs.selects(one)
                 if owner is not None and owner is not self.looked_again_for and isinstance(one, StandingRecord):
@@ -78,7 +77,7 @@ class Finds:
             finder.free.remove(record)
             finder.handed_records += 1
             finder.handed_bytes += record.size
-        if record.group is not None and self.groups is not None:
+        if record.group:
             self.groups.gone(record)
 
     def forget_gone(self) -> None:
@@ -93,7 +92,7 @@ class Finds:
                 record.finders.remove(picker)
                 if not record.finders and record.owner is None:
                     del self.by_key[record.key]
-                    if record.group is not None and self.groups is not None:
+                    if record.group:
                         self.groups.gone(record)
 
     def check(self) -> None:

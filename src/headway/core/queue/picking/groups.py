@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 from zlib import crc32
 
 from headway.core.consumer import Subscription
@@ -106,7 +107,6 @@ class Groups:
             self._count -= 1
             mine.wanted.remove(record)
             record.owner = None
-            assert record.group is not None
             if (owner := self.owner(record.group)) is not None:  # the number of the group has one
                 self._reserve(record, owner, wanted=self._wanted_by(owner, record))
                 continue
@@ -118,7 +118,6 @@ class Groups:
 
     def found(self, record: FoundRecord, *, wanted: bool) -> None:
         """Takes in a record of a group that was found. ``wanted``: its group's owner, if there is one, wants it."""
-        assert record.group is not None
         owner = self.owner(record.group)
         if owner is None:
             self._note_free(record)
@@ -145,7 +144,6 @@ class Groups:
 
     def pass_over(self, record: FoundRecord) -> None:
         """Passes over what was reserved, and stands after what is passed over now."""
-        assert record.group is not None
         assert record.owner is not None
         self._note_passed(self.reserved[record.owner], record.group, record.key)
         self.gone(record)
@@ -160,11 +158,9 @@ class Groups:
         return group if group in self._owners else _bucket(group)
 
     def _note_free(self, record: FoundRecord) -> None:
-        assert record.group is not None
         self._free.setdefault(record.group, {})[record.key] = record
 
     def _reserve(self, record: FoundRecord, owner: Subscription, *, wanted: bool) -> None:
-        assert record.group is not None
         mine = self.reserved.setdefault(owner, Reserved())
         mine.by_group.setdefault(record.group, {})[record.key] = record
         record.owner, record.wanted = owner, wanted
@@ -175,7 +171,6 @@ class Groups:
 
     def gone(self, record: FoundRecord) -> None:
         """Notes that a record of a group waits no more."""
-        assert record.group is not None
         owner = record.owner
         mine = None if owner is None else self.reserved[owner]
         table = self._free if mine is None else mine.by_group
@@ -227,6 +222,10 @@ class Groups:
             assert set(mine.wanted) == {record for record in records if record.wanted}
             assert all(self.owner(group) is owner for group in mine.by_group)
         assert all(self.owner(group) is None for group in self._free)
+
+
+NO_GROUPS: Final = Groups(lambda owner, record: True)
+"""Those of all queues without groups. Nothing is put into it."""
 
 
 def _first(*keys: Key | None) -> Key | None:

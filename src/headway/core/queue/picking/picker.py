@@ -43,7 +43,7 @@ class Offer(NamedTuple):
     """A record that a member is to get."""
 
     found: RequeuedRecord | StandingRecord
-    group: str | None
+    group: str
     closes: bool
     first: bool
     """Set if it is the first of its group that the member gets."""
@@ -211,7 +211,7 @@ class Picker:
     def look_at(self, one: RequeuedRecord | StandingRecord, work: Overdue) -> None:
         """Looks at a record, and tells if it wants it."""
         chunk, at = place_in_chunk(one)
-        size, selector, group, closes = chunk.size_of(at), self.selector, None, False
+        size, selector, group, closes = chunk.size_of(at), self.selector, "", False
         work.left -= LOOKED_WORK * (1 if selector is None else selector.cost) + size // BYTES_A_UNIT
         try:
             record = record_at(one.cursor.lane.dialect, chunk, at)
@@ -220,7 +220,8 @@ class Picker:
         else:
             if selector is not None and not selector.matches(record):
                 return
-            group, closes = (group_of(record.properties) or (None, False)) if self.grouped else (None, False)
+            if self.grouped:
+                group, closes = group_of(record.properties)
         rank = one.rank if isinstance(one, RequeuedRecord) else 0
         self._on_found(self, one, FoundRecord((rank, *one.key), size, group, closes))
 

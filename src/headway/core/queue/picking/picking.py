@@ -26,7 +26,7 @@ from headway.core.delivery import has_room
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.picking.finds import Finds
-from headway.core.queue.picking.groups import Groups
+from headway.core.queue.picking.groups import NO_GROUPS, Groups
 from headway.core.queue.picking.picker import Offer, Picker
 from headway.core.queue.picking.share import Share
 from headway.core.queue.places import Key, RequeuedRecord, StandingRecord, place_in_chunk
@@ -49,8 +49,9 @@ class Picking:
         self.pickers: dict[Selector | None, Picker] = {}
         """In the order of their turns."""
         self._of: dict[Subscription, Picker] = {}
-        self.groups: Groups | None = None
-        """None: no message of a group has come."""
+        self.groups: Groups = NO_GROUPS
+        self.grouped = False
+        """Set when a message of a group has come."""
         self._finds = Finds(backlog, self._of)
 
     def __bool__(self) -> bool:
@@ -82,12 +83,12 @@ class Picking:
         picker = self._of[member] = self.pickers[selector]
         picker.ring[member] = None
         picker.members += 1
-        if self.groups is not None:
+        if self.grouped:
             return Share(member, picker, self.groups)
         return None if selector is None else picker
 
     def _picker(self, selector: Selector | None) -> Picker:
-        return Picker(selector, self._backlog, self._finds.note, grouped=self.groups is not None)
+        return Picker(selector, self._backlog, self._finds.note, grouped=self.grouped)
 
     def _begin(self, members: Mapping[Subscription, None]) -> None:
         """Begins with these members, which have no selectors."""
@@ -99,7 +100,7 @@ class Picking:
 
     def begin_groups(self, members: Mapping[Subscription, None]) -> None:
         """Keeps to groups from now on, because a message of one has come. Members have what they were given before."""
-        self.groups = self._finds.begin_groups()
+        self.groups, self.grouped = self._finds.begin_groups(), True
         if not self.pickers:
             self._begin(members)
         for picker in self.pickers.values():
@@ -117,12 +118,11 @@ class Picking:
             return
         picker.ring.pop(member, None)
         picker.members -= 1
-        if self.groups is not None:
-            self._go_back(self.groups.leave(member))
+        self._go_back(self.groups.leave(member))
         if picker.selector is not None and not picker.members:
             del self.pickers[picker.selector]
             self._finds.forget(picker)
-        if len(self.pickers) == 1 and self.groups is None:
+        if len(self.pickers) == 1 and not self.grouped:
             self.stop()
 
     def stop(self) -> None:
@@ -130,13 +130,11 @@ class Picking:
         self._of.clear()
         self._finds.by_key.clear()
         self._backlog.on_put = self._backlog.on_gone = None
-        if self.groups is not None:
-            self.groups.clear()
+        self.groups.clear()
 
     def end_groups(self) -> None:
         """Takes all groups from their owners, because one member is to get everything."""
-        if self.groups is not None:
-            self._go_back(self.groups.leave_all())
+        self._go_back(self.groups.leave_all())
 
     def _go_back(self, key: Key | None) -> None:
         """Lets all pickers look again from a place on, where messages of groups were passed over."""
@@ -146,7 +144,7 @@ class Picking:
 
     def _note(self, record: RequeuedRecord, again: bool) -> None:
         """Notes that a record was requeued. If it was passed over while it stood, it is looked at again."""
-        again = again or (self.groups is not None and self.groups.passed > 0 and record.key not in self._finds.by_key)
+        again = again or (self.groups.passed > 0 and record.key not in self._finds.by_key)
         for picker in self.pickers.values():
             if picker.looks:
                 picker.note(record.place, again=again)
@@ -162,8 +160,7 @@ class Picking:
 
     def may_find(self, member: Subscription) -> bool:
         """Tells whether there are records that nobody looked at for a member that has a picker."""
-        again = self.groups is not None and self.groups.of(member).again_from is not None
-        return again or self._of[member].may_find
+        return self._of[member].may_find or self.groups.of(member).again_from is not None
 
     def nobody_wants(self, chunk: Chunk, members: list[Subscription] | None) -> bool:
         """Tells whether all pickers have looked at what stands in the chunk, and found nothing in it that still waits
@@ -187,7 +184,7 @@ class Picking:
         """Returns the members for which something of the queue's oldest chunk is reserved that they want, or may have
         been passed over. What the owner of a group does not want is wanted by nobody."""
         owners, stop = [], chunk.first_number + len(chunk)
-        for owner, mine in self.groups.reserved.items() if self.groups is not None else ():
+        for owner, mine in self.groups.reserved.items():
             places = [key for key in mine.wanted.by_key if chunk.first_number <= key[1] < stop]
             again = [] if mine.again_from is None else [mine.again_from]
             found = (self._backlog.find(*key) for key in places), (self._backlog.standing.next(*key) for key in again)
@@ -201,15 +198,14 @@ class Picking:
         for picker in self.pickers.values():
             picker.free.check()
             assert all(self._finds.by_key.get(record.key) is record for record in picker.free)
-        if self.groups is not None:
-            self.groups.check()
+        self.groups.check()
 
     # -- what a member gets -----------------------------------------------------------------------------------------
 
     def look(self, picker: Picker, ready: list[Subscription], work: Overdue, until: int) -> None:
         """Lets a picker look for its members that are ready, until there is enough for each of them."""
         groups, first = self.groups, picker.free.first()
-        if groups is None:
+        if not self.grouped:
             picker.look(work, until, picker.has_enough, None if first is None else first.place)
             return
         firsts = [] if first is None else [first.place]
@@ -260,7 +256,7 @@ class Picking:
         picker, groups = self._of[member], self.groups
         while True:
             record = picker.free.first()
-            if groups is not None:
+            if self.grouped:
                 mine = groups.of(member)
                 first = mine.wanted.first()
                 if first is not None and (record is None or first.place < record.place):
@@ -271,29 +267,26 @@ class Picking:
                 return None
             found = self._backlog.find(*record.key)
             if found is not None:
-                group = record.group if groups is not None else None
-                return Offer(found, group, record.closes, first=group is not None and record.owner is None)
+                return Offer(found, record.group, record.closes, first=record.group != "" and record.owner is None)
             self._finds.gone(record.key)
 
     def done(self, member: Subscription, offer: Offer, *, got: bool) -> None:
         """Notes that a member got what it was offered, or that this was dropped."""
-        groups, group = self.groups, offer.group
-        if groups is None or group is None or not got:
+        group = offer.group
+        if not group or not got:
             return  # one that was dropped opens no group, and closes none
         if offer.closes:
-            self._go_back(groups.close(group))
+            self._go_back(self.groups.close(group))
         elif offer.first:
-            groups.give(group, member)
+            self.groups.give(group, member)
 
     def reserved_for(self, member: Subscription) -> int:
         """Returns how many records are reserved for a member."""
-        return 0 if self.groups is None else len(self.groups.of(member).wanted)
+        return len(self.groups.of(member).wanted) if self.grouped else 0
 
     def with_reserved(self, picker: Picker, now: float) -> list[Subscription]:
         """Returns some members of a picker that have room and for which something is reserved."""
         groups, found = self.groups, list[Subscription]()
-        if groups is None:
-            return found
         for member in list(islice(groups.to_ask, ASKED_MAX)):
             if self._of[member] is not picker:
                 continue
@@ -317,7 +310,7 @@ class Picking:
     def offer_again(self, member: Subscription) -> None:
         """Offers records to a member that was set aside."""
         self._of[member].ring[member] = None
-        if self.groups is not None:
+        if self.grouped:
             self.groups.to_ask[member] = None
 
     def offers(self, member: Subscription) -> bool:

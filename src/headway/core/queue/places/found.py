@@ -33,11 +33,12 @@ class FoundRecord:
 
     __slots__ = ("closes", "finders", "group", "key", "owner", "place", "size", "wanted")
 
-    def __init__(self, place: Place, size: int, group: str | None, closes: bool) -> None:
+    def __init__(self, place: Place, size: int, group: str, closes: bool) -> None:
         self.place = place
         self.key: Key = place[1:]
         self.size = size
         self.group = group
+        """Empty: it is in no group."""
         self.closes = closes
         """Set if it closes its group."""
         self.finders: list[Finder] = []

@@ -18,7 +18,7 @@ import msgspec
 
 from headway.core.consumer import Feed, Session
 from headway.core.forms import merge_slice
-from headway.core.log import State
+from headway.core.log import Focus, State
 from headway.core.message import (
     DELETE,
     EVENT,
@@ -123,7 +123,7 @@ def worked_out_parts(
 ) -> list[tuple[Run, int]]:
     """Returns what a feed with a focus or a shape gets of a run, each with the index of its record."""
     if feed.focus is not None:
-        parts = _focused_parts(feed, run, first, before, decoded, now)
+        parts = _focused_parts(feed, feed.focus, run, first, before, decoded, now)
     else:
         wanted = range(len(run)) if feed.selector is None else feed.selector.select(run, decoded=decoded)
         parts = [(part_of(run, index, index + 1), index) for index in wanted]
@@ -137,13 +137,12 @@ def worked_out_parts(
 
 
 def _focused_parts(
-    feed: Feed, run: Run, first: int, before: Befores, decoded: Decoded, now: float
+    feed: Feed, focus: Focus, run: Run, first: int, before: Befores, decoded: Decoded, now: float
 ) -> list[tuple[Run, int]]:
     """Returns the records that the feed's selector accepts, and what is told of keys that it has accepted until then,
     each with the index of its record."""
-    selector, focus = feed.selector, feed.focus
+    selector = feed.selector
     assert selector is not None
-    assert focus is not None
     selected, parts = set(selector.select(run, decoded=decoded)), list[tuple[Run, int]]()
     for index, (key, old) in enumerate(before[focus.state]):
         if index in selected:

@@ -9,7 +9,7 @@ from headway.core.consumer import Feed, Session
 from headway.core.message import Dialect, EncodedRun, Run
 from headway.core.routing.matching import Befores, part_of, worked_out_parts
 from headway.core.routing.registry import Registry
-from headway.core.selector import Decoded
+from headway.core.selector import Decoded, Selector
 
 Encoded = dict[Dialect | tuple[Dialect, int, int], EncodedRun]
 """The frames of a run by dialect, and of parts of it by dialect, start and stop."""
@@ -28,7 +28,7 @@ class Appending:
         if key.exclude and session is not None and key.leaves_out(session):
             return 0
         if feed.selector is not None:
-            if not self._append_selected(feed, run, first, encoded, decoded, now):
+            if not self._append_selected(feed, feed.selector, run, first, encoded, decoded, now):
                 return 0
         else:
             frames = encoded.get(key.dialect)
@@ -39,12 +39,12 @@ class Appending:
         return 1
 
     def _append_selected(
-        self, feed: Feed, run: Run, first: int, encoded: Encoded, decoded: Decoded | None, now: float
-    ) -> bool:
+        self, feed: Feed, selector: Selector, run: Run, first: int, encoded: Encoded, decoded: Decoded | None,
+        now: float,
+    ) -> bool:  # fmt: skip
         """Appends the records that the feed's selector accepts. Neighbours form a run of their own."""
-        assert feed.selector is not None
         dialect = feed.key.dialect
-        selected = feed.selector.select(run, decoded=decoded)
+        selected = selector.select(run, decoded=decoded)
         start = 0
         for at, index in enumerate(selected, 1):
             if at < len(selected) and selected[at] == index + 1:

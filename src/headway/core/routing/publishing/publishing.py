@@ -96,8 +96,8 @@ class Publishing:
     def _publish(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[int, Refused | None]:
         """Publishes a run. Returns how many lanes and states took it, and the last refusal."""
         refused: Refused | None = None
-        if merges_of(run, route) is not None:
-            whole, refused = self._merge(session, run, route, now)
+        if (state := merges_of(run, route)) is not None:
+            whole, refused = self._merge(session, run, state, now)
             if whole is None:
                 return 0, refused
             taken, again = self._publish(session, whole, route, now)
@@ -119,8 +119,8 @@ class Publishing:
         """Publishes a run to ``run.exchange``."""
         if route is None:
             route = self.route(run)
-        if merges_of(run, route) is not None:
-            whole, refused = self._merge(session, run, route, now)
+        if (state := merges_of(run, route)) is not None:
+            whole, refused = self._merge(session, run, state, now)
             published = Published(0, 0, self._searched(), refused)
             if whole is not None:
                 published = self.publish_to(session, whole, now, route=route)
@@ -147,10 +147,9 @@ class Publishing:
             work += self._searched()
         return PublishedSlice(run, taken, accepted, work, stop)
 
-    def _merge(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[Run | None, Refused | None]:
+    def _merge(self, session: Session | None, run: Run, state: State, now: float) -> tuple[Run | None, Refused | None]:
         """Makes whole records of patches. Returns them, None if all are refused, and the last refusal."""
-        assert route.merges is not None
-        whole, dropped, refused, looked_bytes = merged_run(route.merges, run, now)
+        whole, dropped, refused, looked_bytes = merged_run(state, run, now)
         self._registry.router.searched += SEARCHED_A_UNIT * (looked_bytes // DECODED_A_UNIT + len(run))
         if session is not None:
             session.refused_records += dropped
@@ -175,7 +174,7 @@ class Publishing:
         limited: dict[Feed, list[Run]] = {}
         for run in runs:
             for feed in self.route(run).feeds:
-                if feed.by_exchange and feed.key.group is not None:
+                if feed.refuses:
                     limited.setdefault(feed, []).append(run)
         for feed, some in limited.items():
             count, size = sum(map(len, some)), sum(len(run.data) for run in some)
@@ -228,7 +227,7 @@ class Publishing:
         encoded: Encoded = {}
         decoded: Decoded = {}
         for feed in route.feeds:
-            if feed.by_exchange and feed.key.group is not None and (room := _room(feed, run, now)) < len(run):
+            if feed.refuses and (room := _room(feed, run, now)) < len(run):
                 taken, accepted = taken + 1, min(accepted, room)
                 if room:
                     appending.append(feed, part_of(run, 0, room), first, {}, session, now)

@@ -245,21 +245,22 @@ class Registry:
         session.paused_by[by] = None
         self.paused.setdefault(by, {})[session] = None
 
-    def spend(self, session: Session, allowance: Allowance, now: float) -> None:
+    def spend(self, session: Session, now: float) -> None:
         """Counts what the client has published since the last call, and has it wait if its user may publish no more."""
         records, size = session.published_records, session.published_bytes
-        allowance.spend(records - session.spent_records, size - session.spent_bytes, now)
+        session.counted_in.spend(records - session.spent_records, size - session.spent_bytes, now)
         session.spent_records, session.spent_bytes = records, size
-        self.keep_to_rate(session, allowance, now)
+        self.keep_to_rate(session, now)
 
-    def keep_to_rate(self, session: Session, allowance: Allowance, now: float) -> None:
+    def keep_to_rate(self, session: Session, now: float) -> None:
         """Has the publisher wait if its user has published as much as it may for now."""
+        allowance = session.counted_in
         wait_s = allowance.wait_s(now)
         if wait_s > 0 and session.connected:
             if allowance not in session.paused_by:
                 allowance.waits()
             self.pause(session, allowance, now)
-            if allowance.timer is None or not allowance.timer.waits:
+            if not allowance.timer.waits:
                 allowance.timer = self.timers.at(now + wait_s, partial(self._paid, allowance))
 
     def _paid(self, allowance: Allowance, now: float) -> None:

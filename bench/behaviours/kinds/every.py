@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.behaviours.actor import KINDS, Kind
 from bench.behaviours.kinds import (
     aside,
+    aside_habits,
     aside_troubled,
     cursors,
     healthy,
@@ -17,8 +18,8 @@ from bench.behaviours.kinds import (
 )
 
 __all__ = [
-    "EVERY", "Kind", "aside", "aside_troubled", "cursors", "healthy", "jobs", "paces", "sessions", "troubled",
-    "troubled_others", "workers",
+    "EVERY", "Kind", "aside", "aside_habits", "aside_troubled", "cursors", "healthy", "jobs", "paces", "sessions",
+    "troubled", "troubled_others", "workers",
 ]
 
 EVERY = KINDS

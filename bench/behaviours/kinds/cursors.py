@@ -16,7 +16,7 @@ async def moving(me: Actor) -> None:
     await me.sleep(2)
     offset = 1
     while me.now < me.end:
-        offset = await _report(me, topic, offset)
+        offset = await report(me, topic, offset)
         await me.sleep(me.between(0.5, 3))
 
 
@@ -28,11 +28,11 @@ async def staying(me: Actor) -> None:
     await me.sleep(2)
     offset, ends = 1, me.now + me.between(20, 35)
     while me.now < ends:
-        offset = await _report(me, topic, offset)
+        offset = await report(me, topic, offset)
         await me.sleep(1)
     me.label.trouble(READS_NOTHING)
     while me.now < me.end:
-        await _report(me, topic, offset)
+        await report(me, topic, offset)
         await me.sleep(1)
 
 
@@ -43,7 +43,7 @@ async def seldom(me: Actor) -> None:
     await me.sleep(2)
     every_s, offset = EVERY_S[int(me.name.rsplit("-", 1)[1]) % len(EVERY_S)], 1
     while me.now < me.end:
-        offset = await _report(me, topic, offset)
+        offset = await report(me, topic, offset)
         await me.sleep(every_s * me.between(0.8, 1.2))
 
 
@@ -54,15 +54,15 @@ async def falling_behind(me: Actor) -> None:
     rate = me.between(20e3, 60e3)
     me.feed(rate, 500, topic=topic)
     await me.sleep(2)
-    first = offset = await _report(me, topic, 1)
+    first = offset = await report(me, topic, 1)
     me.label.trouble(OVER_SUBSCRIPTION)
     while me.now < me.end:
-        latest = await _report(me, topic, offset)
+        latest = await report(me, topic, offset)
         offset = max(offset, (first + latest) // 2)
         await me.sleep(me.between(0.5, 2))
 
 
-async def _report(me: Actor, topic: str, offset: int) -> int:
+async def report(me: Actor, topic: str, offset: int) -> int:
     """Returns the next offset to come."""
     url = f"http://127.0.0.1:{me.stage.instance.second_port}/v1/cursors/{me.name}"
     async with me.stage.http.put(url, json={"topic": topic, "offset": offset}) as answer:

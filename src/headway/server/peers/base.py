@@ -47,8 +47,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     """One client's protocol state. ``session`` is None until the client is let in."""
 
     __slots__ = (
-        "_crowded", "_final", "_held", "_lanes", "budget", "decoder", "handles", "heartbeats", "keep_alive_s", "pending_replies",
-        "session", "state",
+        "_crowded", "_final", "_held", "_lanes", "budget", "decoder", "handles", "heartbeats", "keep_alive_s",
+        "pending_replies", "session", "state",
     )  # fmt: skip
 
     publishes: ClassVar[frozenset[type]] = frozenset({Run})

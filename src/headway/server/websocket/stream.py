@@ -274,14 +274,13 @@ class WebSocketStream(ByteStream):
                 parts += (full, view[at : at + most])
                 sizes.append(most)
                 at += most
-            if len(sizes) == FRAMES_MAX:
-                return parts, lead, sizes, [whole[at:], *views[number + 1 :]] if at < len(whole) else views[number + 1 :]
-            if at < len(view):
+            if at < len(view) and len(sizes) < FRAMES_MAX:
                 parts += (header(len(view) - at), view[at:])
                 sizes.append(len(view) - at)
-            if not left:
-                rest = whole[len(view) :]
-                return parts, lead, sizes, [rest, *views[number + 1 :]] if rest else views[number + 1 :]
+                at = len(view)
+            if not left or len(sizes) == FRAMES_MAX:
+                rest = (whole[at:], *views[number + 1 :])
+                return parts, lead, sizes, rest if rest[0] else rest[1:]
         return parts, lead, sizes, ()
 
     def _account(self, sent: int, lead: int, sizes: Sequence[int]) -> int:

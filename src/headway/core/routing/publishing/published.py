@@ -21,8 +21,8 @@ class Published(NamedTuple):
 
 class PublishedRuns(NamedTuple):
     """The result of publishing runs: the number of runs published, the number of lanes and states that took them, the
-    work, the last refusal, the part of the last run that is still to be published, and the number of consumers that wait
-    for records in its lane (0 if it went to several)."""
+    work, the last refusal, the part of the last run that is still to be published, and the number of consumers that
+    wait for records in its lane (0 if it went to several)."""
 
     runs: int
     taken: int

@@ -25,7 +25,7 @@ from headway.core.delivery.rendering import Losses, delivery_record, drop_reason
 __all__ = [
     "conflate_once", "cut_of", "Cuts", "delivery_record", "drop_reason", "durable_record", "EXACTLY_ONCE",
     "exactly_once_position", "Fanout", "finish_half_sent", "FLUSH_BYTES", "free_cursor", "go_back", "Handover",
-    "has_room", "holds_back", "last_of_half_sent", "ListedRecords", "lose", "Losses", "marked", "MarkedSnapshot", "moves",
-    "note_in_flight", "PUMP_BYTES", "QueriedRecords", "record_at", "start_conflating", "take_ids", "waits_for_client",
-    "write", "write_frame",
+    "has_room", "holds_back", "last_of_half_sent", "ListedRecords", "lose", "Losses", "marked", "MarkedSnapshot",
+    "moves", "note_in_flight", "PUMP_BYTES", "QueriedRecords", "record_at", "start_conflating", "take_ids",
+    "waits_for_client", "write", "write_frame",
 ]

@@ -30,6 +30,7 @@ from headway.server.connections import client_of, ended, shown
 from headway.server.transport import Buffer, ByteStream, Opening, StreamError
 from headway.server.websocket.decoder import FrameDecoder, Over
 from headway.server.websocket.frames import close, code_of, header, pong
+from headway.server.websocket.framing import framed
 from headway.server.websocket.handshake import Accepted, Refusal, Request, RequestReader, Rules, answer
 from headway.wire.codec import Codec
 
@@ -37,8 +38,6 @@ FRAME_BYTES = 64 * 1024
 SLOW_FRAME_BYTES = 16 * 1024
 ALL_READ_SHARE = 0.75
 """A kernel that takes this share of its room at once had sent nearly all before."""
-FRAMES_MAX = 64
-"""Frames of one ``send``: as much as a pump sends."""
 UNCOUNTED_BYTES = 1024
 """Received bytes that are not counted: every connection may take up that much."""
 FILE_BYTES = 64 * 1024
@@ -235,7 +234,7 @@ class WebSocketStream(ByteStream):
                 return self._account(sent, 0, [total])
         taken, rest = 0, views
         while rest:
-            parts, lead, sizes, rest = self._framed(rest)
+            parts, lead, sizes, rest = framed(rest, self._owed, self._frame_bytes, self._room_bytes)
             size = sum(map(len, parts))
             try:
                 sent = self._below.send(parts)
@@ -245,46 +244,17 @@ class WebSocketStream(ByteStream):
                 raise
             if sent < size or not sizes:
                 return taken + self._account(sent, lead, sizes)
-            framed = lead + sum(sizes)
-            taken += framed
-            self._overhead_bytes += size - framed
+            own = lead + sum(sizes)
+            taken += own
+            self._overhead_bytes += size - own
             self._owed, self._frame_bytes = 0, FRAME_BYTES
             if self._below.unsent:
                 break
         self._say()
         return taken
 
-    def _framed(self, views: Sequence[Buffer]) -> tuple[list[Buffer], int, list[int], Sequence[Buffer]]:
-        """Returns the first bytes with the headers before them, how many of them are owed, the sizes of the frames that
-        are announced, and the bytes that follow: the kernel seldom has room for more at once."""
-        parts: list[Buffer] = []
-        sizes: list[int] = []
-        lead, owed, most, left = 0, self._owed, self._frame_bytes, self._room_bytes
-        full = header(most)
-        for number, data in enumerate(views):
-            whole = memoryview(data)
-            view, at = whole[:left], 0
-            left -= len(view)
-            if owed:
-                at = min(owed, len(view))
-                parts.append(view[:at])
-                lead += at
-                owed -= at
-            while len(view) - at >= most and len(sizes) < FRAMES_MAX:
-                parts += (full, view[at : at + most])
-                sizes.append(most)
-                at += most
-            if at < len(view) and len(sizes) < FRAMES_MAX:
-                parts += (header(len(view) - at), view[at:])
-                sizes.append(len(view) - at)
-                at = len(view)
-            if not left or len(sizes) == FRAMES_MAX:
-                rest = (whole[at:], *views[number + 1 :])
-                return parts, lead, sizes, rest if rest[0] else rest[1:]
-        return parts, lead, sizes, ()
-
     def _account(self, sent: int, lead: int, sizes: Sequence[int]) -> int:
-        """Notes that so many bytes of ``_framed`` were sent. Returns how many of them were given to ``send``."""
+        """Notes that so many bytes of a portion were sent. Returns how many of them were given to ``send``."""
         self._frame_bytes = FRAME_BYTES if sent >= ALL_READ_SHARE * self._room_bytes else SLOW_FRAME_BYTES
         taken = min(sent, lead)
         self._owed -= taken
@@ -337,7 +307,7 @@ class WebSocketStream(ByteStream):
             self._flush_own()
             if self.unsent:
                 return 0
-        parts, lead, sizes, _ = self._framed([data])
+        parts, lead, sizes, _ = framed([data], self._owed, self._frame_bytes, self._room_bytes)
         return self._account(self._below.send_pieces(b"".join(parts), piece_bytes), lead, sizes)
 
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:

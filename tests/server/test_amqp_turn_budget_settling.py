@@ -150,7 +150,7 @@ def test_who_asks_gets_what_is_behind_very_many_that_have_expired(house: House) 
 
 def test_who_publishes_faster_than_it_can_be_dropped_waits(house: House) -> None:
     """Or a queue would have ever more than it may."""
-    house.read_bytes = 20_000
+    house.read_bytes = house.usual_read_bytes = 20_000
     client = Client(house, "publisher")
     client.declare("dead")
     client.declare("q", {"x-max-length": 10, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})

@@ -185,7 +185,10 @@ def test_little_waits_in_our_kernel_for_a_steady_reader_that_wants_what_is_new(
         held_before = story.held(50_000)
         assert story.outlet.unsent_bytes > MUCH_BYTES
         story.outlet.freshen()
-        story.reads(50_000, 30)
+        for _ in range(8):  # kernels have clocks of their own
+            story.reads(50_000, 15)
+            if story.outlet.unsent_bytes <= LITTLE_BYTES:
+                break
         assert max(story.looks(50_000)) <= LITTLE_BYTES
         assert not near.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), "small segments are joined"
         assert story.held(50_000) < 0.7 * held_before

@@ -16,7 +16,7 @@ class Greedy:
 
     def __init__(self, house: House, peer: Callable[..., Any], *opening: bytes) -> None:
         self.house = house
-        house.read_bytes = READ
+        house.read_bytes = house.usual_read_bytes = READ
         self.sock = Socket()
         self.connection = house.accept(self.sock, peer=peer)
         for piece in opening:

@@ -50,7 +50,7 @@ def waits_s(answer: ConnAck) -> float:
 def many_revoked() -> tuple[House, Person]:
     """A reload has cut the client, and the first of its many subscriptions have ended."""
     house = House(LISTENER + EVERYTHING)
-    house.read_bytes = READ
+    house.read_bytes = house.usual_read_bytes = READ
     ann = Person(house, "ann", connect("ann", keep=True))
     for first in range(0, MANY, 1000):
         ann.send(encode_subscribe(1, [TopicRequest(f"t/{number}") for number in range(first, first + 1000)]))

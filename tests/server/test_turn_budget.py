@@ -63,7 +63,7 @@ class Person:
 @pytest.fixture
 def house() -> House:
     made = House('[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n')
-    made.read_bytes = READ
+    made.read_bytes = made.usual_read_bytes = READ
     return made
 
 

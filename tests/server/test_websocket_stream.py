@@ -22,9 +22,9 @@ from headway.server.websocket.stream import FRAME_BYTES, SLOW_FRAME_BYTES
 # -- out --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("room", "small"), [(10_000, True), (60_000, False)])
-def test_small_frames_are_for_those_who_take_little_at_a_time(room: int, small: bool) -> None:
-    stream, kernel, _ = opened(room)
+@pytest.mark.parametrize(("room", "small"), [(10_000, True), (0.9 * FRAME_BYTES, False)])
+def test_small_frames_are_for_those_who_take_little_at_a_time(room: float, small: bool) -> None:
+    stream, kernel, _ = opened(int(room))
     data = bytes(3 * FRAME_BYTES)
     taken = offer(stream, [data])
     assert 0 < taken < FRAME_BYTES, "the frame is not whole"

@@ -34,7 +34,7 @@ from headway.server.websocket.framing import framed
 from headway.server.websocket.handshake import Accepted, Refusal, Request, RequestReader, Rules, answer
 from headway.wire.codec import Codec
 
-FRAME_BYTES = 64 * 1024
+FRAME_BYTES = 128 * 1024
 SLOW_FRAME_BYTES = 16 * 1024
 ALL_READ_SHARE = 0.75
 """A kernel that takes this share of its room at once had sent nearly all before."""

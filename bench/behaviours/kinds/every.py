@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bench.behaviours.actor import KINDS, Kind
 from bench.behaviours.kinds import (
-    aside,
-    aside_habits,
-    aside_troubled,
     cursors,
+    field_habits,
+    field_rhythms,
+    field_troubled,
     healthy,
     jobs,
     paces,
@@ -18,8 +18,8 @@ from bench.behaviours.kinds import (
 )
 
 __all__ = [
-    "EVERY", "Kind", "aside", "aside_habits", "aside_troubled", "cursors", "healthy", "jobs", "paces", "sessions",
-    "troubled", "troubled_others", "workers",
+    "EVERY", "Kind", "cursors", "field_habits", "field_rhythms", "field_troubled", "healthy", "jobs", "paces",
+    "sessions", "troubled", "troubled_others", "workers",
 ]
 
 EVERY = KINDS

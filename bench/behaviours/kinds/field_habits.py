@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from bench.behaviours.actor import Actor, kind
-from bench.behaviours.kinds.aside import on_wire
+from bench.behaviours.kinds.field_rhythms import on_wire
 from bench.behaviours.kinds.workers import JOB_BYTES
 from bench.behaviours.labels import NETWORK, OVER_SUBSCRIPTION, PRODUCER_BURST, READS_NOTHING
 from bench.behaviours.links import Job

@@ -7,7 +7,7 @@ from math import inf
 
 from bench.behaviours.actor import Actor, kind
 from bench.behaviours.connect import Work
-from bench.behaviours.kinds.aside import on_wire, read_batch
+from bench.behaviours.kinds.field_rhythms import on_wire, read_batch
 from bench.behaviours.kinds.workers import JOB_BYTES
 from bench.behaviours.labels import ACKNOWLEDGES_NOTHING, NETWORK, OVER_SUBSCRIPTION, READS_NOTHING
 from bench.behaviours.links import Job, ManyJobs

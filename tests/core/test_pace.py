@@ -35,7 +35,8 @@ class Reader:
         taken = self.acked + 100_000  # by the kernels' buffers
         end = 2_000_000 + int(now * self.offered)
         figures = Figures(
-            position_bytes=taken, end_bytes=end, lag_records=10, oldest_time_s=0.0, blocked_since=self.moved,
+            position_bytes=taken, end_bytes=end, lag_records=max(1, (end - taken) // 200), oldest_time_s=0.0,
+            blocked_since=self.moved,
             usual_pause=self.pause, unacknowledged_bytes=taken - self.acked,
             lump_bytes=self.lump if lump_bytes is None else lump_bytes,
         )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -89,6 +91,22 @@ CAUSES = [
         {"drain_rate": 225e3, "offered_rate": 217e3},
         Cause.OVER_SUBSCRIPTION,
         "it takes 225 kB/s, hardly more than is offered now",
+    ),
+    (
+        {"drain_rate": 3e6, "offered_rate": 1e6, "drain_share": 0.5, "catching_up": inf},
+        Cause.OVER_SUBSCRIPTION,
+        "it takes 50 % of what is offered",
+    ),
+    (
+        {"drain_rate": 0.0, "offered_rate": 1e3, "drain_share": 0.55, "blocked_time": 0.8, "usual_pause": 0.6},
+        Cause.OVER_SUBSCRIPTION,
+        "it takes 55 % of what is offered",
+    ),
+    (
+        {"drain_share": 0.55, "blocked_time": 1.2, "unread_time": 16.0, "usual_pause": 2.0, "unread_pause": 2.0,
+         "peer_window_closed": True},
+        Cause.APPLICATION,
+        "its receive window is closed",
     ),
     ({"blocked_time": 31.0}, Cause.NETWORK, "its socket takes no bytes though its receive window is not seen to be"),
     ({"blocked_time": 31.0, "drain_rate": 10.0, "offered_rate": 1e6}, Cause.NETWORK, "its socket takes no bytes"),

@@ -46,6 +46,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     user_full: bool = False
     """The consumer is sent no more, because its user has as many bytes in flight as its limit permits."""
     in_flight: int = 0
+    settled_records: int = 0
+    """Records that the consumer was sent, and that are in flight no more."""
     prefetch: int = 0
     held_bytes: int = 0
     pool_share: float = 0.0
@@ -67,3 +69,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def waiting_bytes(self) -> int:
         return self.end_bytes - self.position_bytes
+
+    @property
+    def record_bytes(self) -> float:
+        """The mean size of the waiting records; 0: none wait."""
+        return self.waiting_bytes / self.lag_records if self.lag_records else 0.0

@@ -367,3 +367,9 @@ def test_the_book_keeps_its_bounds_and_its_count(clients, per_client, clients_ma
         assert len(book) == sum(len(book.of(name)) for name in book.names()) <= verdicts_max
         assert len(book.names()) <= clients_max
         assert all(1 <= len(book.of(name)) <= per_client for name in book.names())
+
+
+def test_a_meter_that_is_asked_twice_is_told_once():
+    rule = {"when": {"any": [{"lag_age": "1s", "lag_records": 5}, {"lag_age": "2s"}]}, "then": "notify"}
+    text = say(rule, (0.0, slow(lag_age=3.0, lag_records=60))).text
+    assert text.count("had waited 3 s") == 1, text

@@ -154,10 +154,14 @@ def _late_ack(sample: Sample) -> bool:
 
 
 def _findings(decision: Decision, sample: Sample) -> str:
-    """Returns the readings that held, the leading one first, then for how long and how often, and what waited."""
+    """Returns the readings that held, one of each meter and the leading one first, then for how long and how often, and
+    what waited."""
     leading = decision.leading
-    held = [reading for reading in decision.readings if reading.held and reading is not leading]
-    ordered = ([leading] if leading is not None else []) + held
+    by_meter = {} if leading is None else {leading.meter: leading}
+    for reading in decision.readings:
+        if reading.held:
+            by_meter.setdefault(reading.meter, reading)
+    ordered = list(by_meter.values())
     text = " and ".join(_finding(reading, sample) for reading in ordered) or "its condition held"
     if decision.tests:
         text += f", found in each of {decision.tests} tests over {format_duration(decision.held_s)}"

@@ -44,6 +44,8 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         unread_pause=pace.unread_pause_s,
         unacknowledged_bytes=round(part * pace.unacknowledged_bytes),
         lump_bytes=part * pace.lump_bytes if pace.lump_bytes < ANY_LUMP_BYTES else ANY_LUMP_BYTES,
+        connection_bytes=_connection_bytes(subscription, pace.unacknowledged_bytes) if part < 1 else None,
+        part=part,
         connected=session.connected,
         credit_exhausted_since=starved_since_s,
         oldest_unacked_s=oldest_unacked_s,
@@ -68,6 +70,11 @@ def _own_part(subscription: Subscription) -> float:
     if len(session.subscriptions) == 1 or not taken_bytes:
         return 1.0
     return min(1.0, subscription.delivered.bytes / taken_bytes)
+
+
+def _connection_bytes(subscription: Subscription, unacknowledged_bytes: int) -> int | None:
+    """Returns how many bytes have reached its client in all; None if its own window holds the consumer up, too."""
+    return None if subscription.prefetch else subscription.session.outlet.taken_bytes - unacknowledged_bytes
 
 
 def peek(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:

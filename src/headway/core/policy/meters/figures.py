@@ -6,6 +6,8 @@ import math
 
 import msgspec
 
+from headway.core.policy.meters.sample import PAUSES
+
 ANY_LUMP_BYTES = 1e12
 
 
@@ -34,6 +36,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lump_bytes: float = 0.0
     """Bytes that the client may have read unseen; ``ANY_LUMP_BYTES``: what it has acknowledged tells too little, for
     now, to say anything about its pace."""
+    connection_bytes: int | None = None
+    """Bytes that have reached the client over a connection that it shares with others, where nothing but the connection
+    holds it up; None: it has a connection, or a window, for itself."""
+    part: float = 1.0
+    """The consumer's part of what its connection has taken."""
     connected: bool = True
     credit_exhausted_since: float | None = None
     """The time when the client's window became full; None: it has room."""
@@ -65,6 +72,14 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.blocked_since is None or self.unread_since is None:
             return self.blocked_since
         return min(self.blocked_since, self.unread_since)
+
+    def late(self, began_s: float, starved_s: float, ack_age_s: float) -> bool:
+        """Tells whether a client whose window has been full for so long should have acknowledged something long ago, at
+        its pace until then. ``began_s``: when the consumer began; ``ack_age_s``: the age of its oldest delivery."""
+        if self.oldest_unacked_s is None or self.settled_records <= 0:
+            return False
+        each_s = (self.oldest_unacked_s - began_s) / self.settled_records
+        return starved_s >= PAUSES * max(each_s, self.usual_pause) and ack_age_s >= self.in_flight * each_s
 
     @property
     def waiting_bytes(self) -> int:

@@ -37,6 +37,8 @@ Rules that keep the figures fair:
 10. *A feed that comes in lumps rests in between.* What was offered is measured from one lump to another, and over two
    usual rests at least. The share that a consumer took is the most that it may be, for a record more or less: so a few
    records tell nothing of who takes them one by one, nor of who takes a window at a time.
+11. *Many consumers of one connection are served in turn*, each with all that waits for it. So the rate of one that only
+   the connection holds up is its part of the connection's: the part that it had when it began to lag.
 
 Times are seconds on the broker's monotonic clock; bytes are addresses in the lane.
 """
@@ -48,6 +50,7 @@ import math
 
 import msgspec
 
+from headway.core.policy.meters.fair_part import FairPart
 from headway.core.policy.meters.figures import ANY_LUMP_BYTES, Figures
 from headway.core.policy.meters.lateness import Lateness
 from headway.core.policy.meters.rhythm import Rhythm
@@ -79,9 +82,9 @@ class Meter:
     """The meter of one subscription. It holds a handful of tuples, and those only while the consumer lags."""
 
     __slots__ = (
-        "_ack_pause", "_before", "_behind_since", "_bunch_bytes", "_excused_upto", "_feed", "_last", "_late",
-        "_longer", "_longest", "_looks", "_offers", "_rates", "_shares", "_since", "_skipped", "_slow_since",
-        "_starved_since", "_waiting_since", "slow_count",
+        "_ack_pause", "_before", "_behind_since", "_bunch_bytes", "_excused_upto", "_fair", "_feed", "_last",
+        "_late", "_longer", "_longest", "_looks", "_offers", "_rates", "_shares", "_since", "_skipped",
+        "_slow_since", "_starved_since", "_waiting_since", "slow_count",
     )  # fmt: skip
 
     def __init__(self, now: float = -math.inf, end_bytes: int = 0, lateness: Lateness | None = None) -> None:
@@ -108,6 +111,7 @@ class Meter:
         """(time, when more last came, lane end) at a few looks since records began to wait."""
         self._feed: Rhythm | None = None
         """The rhythm of its lane while it lags (rule 10)."""
+        self._fair: FairPart | None = None
         self._last: tuple[float, int, int, int] | None = None
         """(time, bytes drained, bytes that waited, lane end) at the last look."""
         self._rates = (0.0, 0.0, 0.0, 1.0)
@@ -131,7 +135,7 @@ class Meter:
         self._looks.clear()
         self._offers.clear()
         self._shares.clear()
-        self._last = self._feed = None
+        self._last = self._feed = self._fair = None
 
     def mark_slow(self, now: float) -> bool:
         """Marks the consumer slow. Returns whether it was not marked before; then ``slow_count`` goes up by one."""
@@ -156,6 +160,7 @@ class Meter:
         other._looks, other._offers, other._shares = self._looks.copy(), self._offers.copy(), self._shares.fork()
         other._ack_pause = copy.copy(self._ack_pause)
         other._feed = None if self._feed is None else self._feed.fork()
+        other._fair = None if self._fair is None else self._fair.fork()
         return other
 
     # -- the look ---------------------------------------------------------------------------------------------------
@@ -214,7 +219,7 @@ class Meter:
             drain_share=drain_share,
             catching_up=catching_up,
             credit_exhausted_time=starved,
-            late_ack_time=starved if starved and self._is_late(of, starved, ack_age) else 0.0,
+            late_ack_time=starved if starved and of.late(self._since, starved, ack_age) else 0.0,
             slow_count=self.slow_count,
             ack_age=ack_age,
             patience_left=max(0.0, of.patient_until - now) if of.in_flight or of.excused else 0.0,
@@ -265,26 +270,31 @@ class Meter:
         usual_s = 0.0 if self._ack_pause is None else self._ack_pause.seconds(since)
         return msgspec.structs.replace(of, moved_since=since, usual_pause=usual_s)
 
-    def _is_late(self, of: Figures, starved: float, ack_age: float) -> bool:
-        """Tells whether a client whose window is full should have acknowledged something long ago, at its pace until
-        then (rule 9)."""
-        if of.oldest_unacked_s is None or of.settled_records <= 0:
-            return False
-        each_s = (of.oldest_unacked_s - self._since) / of.settled_records
-        return starved >= PAUSES * max(each_s, of.usual_pause) and ack_age >= of.in_flight * each_s
-
     # -- measuring --------------------------------------------------------------------------------------------------
 
     def _measure(self, now: float, of: Figures, drained: int) -> None:
         """Takes the rates of this look, and remembers it."""
         moved, reached = of.moved(now), drained - of.unacknowledged_bytes
-        self._rates = (*self._drain(now, moved, reached, of.usual_pause), *self._offered(now, of.end_bytes))
+        fair = self._fair_bytes(of)
+        pace = (now, moved, int(fair) if fair else reached, of.usual_pause)
+        self._rates = (*self._drain(*pace), *self._offered(now, of.end_bytes))
         if of.lag_records > 0:
-            self._keep_look(now, moved, reached, of.usual_pause)
+            self._keep_look(*pace)
             in_a_lump = STEP_S <= now - moved <= STANDS * of.usual_pause
             if of.connected and not in_a_lump:
                 came_s = now if self._feed is None else self._feed.upto(now)
-                self._shares.keep(Mark(now, came_s, of.end_bytes, reached), self._pace(of))
+                self._shares.keep(Mark(now, came_s, of.end_bytes, reached, fair), self._pace(of))
+
+    def _fair_bytes(self, of: Figures) -> float:
+        """Returns the consumer's part of what its connection took; 0 if it does not go by that (rule 11)."""
+        if of.connection_bytes is None:
+            return 0.0
+        if self._fair is None:
+            self._fair = FairPart(of)
+        if not self._fair.look(of):
+            self._looks.clear()
+            self._shares.clear()
+        return self._fair.bytes
 
     def _notice_breaks(self, now: float, drained: int) -> None:
         """Starts clocks or windows again if the consumer has taken all that waited at the last look (rules 2, 3)."""

@@ -21,6 +21,8 @@ class Mark(NamedTuple):
     """The end of the time over which what was offered is measured."""
     end_bytes: int
     reached_bytes: int
+    fair_bytes: float = 0.0
+    """The consumer's part of what its connection took; 0: it has one for itself."""
 
 
 class ShareWindow:
@@ -54,7 +56,7 @@ class ShareWindow:
         taken_s, offered_s = upto.looked_s - since.looked_s, upto.came_s - since.came_s
         if offered <= 0 or offered_s <= 0 or taken_s <= 0:
             return 1.0
-        return min(1.0, (upto.reached_bytes - since.reached_bytes + lump_bytes) / taken_s / (offered / offered_s))
+        return min(1.0, (_taken(since, upto) + lump_bytes) / taken_s / (offered / offered_s))
 
     def closing(self, window_s: float, lump_bytes: float) -> float:
         """Returns how many bytes a second it took more than it was offered, over so long at the end of the window; less
@@ -65,7 +67,7 @@ class ShareWindow:
         taken_s, offered_s = upto.looked_s - since.looked_s, upto.came_s - since.came_s
         if taken_s <= 0:
             return 0.0
-        taken = upto.reached_bytes - since.reached_bytes + lump_bytes
+        taken = _taken(since, upto) + lump_bytes
         offered = upto.end_bytes - since.end_bytes
         return taken / taken_s - offered / (offered_s if offered_s > 0 else taken_s)
 
@@ -74,3 +76,9 @@ class ShareWindow:
         other = ShareWindow()
         other._marks = self._marks.copy()
         return other
+
+
+def _taken(since: Mark, upto: Mark) -> float:
+    """Returns what it took, or what it would have got of what its connection took, if that is more: many consumers of
+    one connection are served in turn, each with all that waits."""
+    return max(upto.reached_bytes - since.reached_bytes, upto.fair_bytes - since.fair_bytes)

@@ -46,19 +46,20 @@ class Queue:
             self.sent.append(now)
 
     def run(
-        self, seconds: float, job_s: float, *, stops_s: float = 1e9, at_once: int = 1
+        self, seconds: float, job_s: float, *, stops_s: float = 1e9, at_once: int = 1, swing: float = 0.0
     ) -> list[tuple[float, Sample]]:
-        """A worker that does so many jobs at a time, and acknowledges these together."""
-        looks, began_s = [], 0.0
+        """A worker that does so many jobs at a time, and acknowledges these together. Every second time takes longer by
+        ``swing``, and the others are shorter."""
+        looks, began_s, swings = [], 0.0, -swing
         for number in range(1, round(seconds / SWEEP_S) + 1):
             now = number * SWEEP_S
             self.send(now)
             there = len(self.sent) - len(self.acked)
             if not there:
                 began_s = now
-            elif now - began_s >= job_s - 1e-9 and now < stops_s:
+            elif now - began_s >= job_s * (1 + swings) - 1e-9 and now < stops_s:
                 self.acked += [now] * min(at_once, there)
-                began_s = now
+                began_s, swings = now, -swings
                 self.send(now)
             if self.came(now) > len(self.sent):
                 looks.append((now, self.look(now)))
@@ -79,11 +80,13 @@ def test_who_stops_is_late_by_its_own_pace_however_few_wait(every_s: float, pref
 @pytest.mark.parametrize(("job_s", "prefetch", "at_once"), [
     (12.0, 1, 1), (30.0, 1, 1), (9.0, 5, 1), (40.0, 8, 8), (11.0, 30, 30), (20.0, 4, 4), (6.0, 500, 500),
 ])  # fmt: skip
-@pytest.mark.parametrize("load", [0.5, 0.8])
-def test_who_acknowledges_at_its_pace_is_not_late(job_s: float, prefetch: int, at_once: int, load: float) -> None:
+@pytest.mark.parametrize(("load", "swing"), [(0.5, 0.0), (0.8, 0.0), (0.8, 0.15)])
+def test_who_acknowledges_at_its_pace_is_not_late(
+    job_s: float, prefetch: int, at_once: int, load: float, swing: float
+) -> None:
     """One after the other, or its window at a time, with as much again waiting at first."""
     queue = Queue(job_s / at_once / load, prefetch, first=2 * prefetch + 3)
-    looks = queue.run(400.0, job_s, at_once=at_once)
+    looks = queue.run(400.0, job_s, at_once=at_once, swing=swing)
     assert looks
     assert [at for at, sample in looks if sample.late_ack_time > 10.0] == []
 

@@ -12,7 +12,8 @@ class FairPart:
 
     def __init__(self, of: Figures) -> None:
         self._part = of.part
-        """The part of the connection's bytes that it had when it began to lag. Later that depends on whose turn it was."""
+        """The part of the connection's bytes that it had when it began to lag. Later that depends on whose turn it
+        was."""
         self.bytes = 0.0
 
     def look(self, of: Figures) -> bool:

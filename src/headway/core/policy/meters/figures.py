@@ -9,6 +9,8 @@ import msgspec
 from headway.core.policy.meters.sample import PAUSES
 
 ANY_LUMP_BYTES = 1e12
+LATE = 1.5
+"""A delivery is late if it is so many times as old as a full window takes: not all jobs take the same time."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -79,7 +81,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.oldest_unacked_s is None or self.settled_records <= 0:
             return False
         each_s = (self.oldest_unacked_s - began_s) / self.settled_records
-        return starved_s >= PAUSES * max(each_s, self.usual_pause) and ack_age_s >= self.in_flight * each_s
+        return starved_s >= PAUSES * max(each_s, self.usual_pause) and ack_age_s >= LATE * self.in_flight * each_s
 
     @property
     def waiting_bytes(self) -> int:

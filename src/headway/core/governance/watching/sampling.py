@@ -54,6 +54,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         user_full=user_full,
         in_flight=subscription.window.used,
         settled_records=max(0, subscription.delivered.records - subscription.window.used),
+        busiest_records=subscription.window.busiest,
         prefetch=subscription.prefetch,
         held_bytes=_held_bytes(subscription, shares),
         pool_share=used_bytes / max(1, session.pool.memory_limit),

@@ -63,7 +63,7 @@ class Worker:
 def test_a_worker_is_measured_over_whole_jobs(job_s: float) -> None:
     worker = Worker(job_s, offered=2 * 500 / job_s)
     samples = [worker.look(number * 0.2) for number in range(1, 300)]
-    assert samples[-1].drain_share == pytest.approx(0.5, abs=0.07)
+    assert 0.45 <= samples[-1].drain_share <= 0.5 + 2 * job_s / 30, "the most that it may be, for a record more or less"
     assert samples[-1].usual_pause == pytest.approx(job_s, abs=0.25)
     assert not any(sample.overdue_credit_time for sample in samples if sample.waited and sample.waited > 2 * job_s)
 

@@ -4,6 +4,7 @@ from headway.core.policy.case import Case
 from headway.core.policy.evaluation import EASE, PolicyState, evaluate, replace_policy
 from headway.core.policy.flap import FlapControl
 from headway.core.policy.meters import (
+    AHEAD,
     ANY_LUMP_BYTES,
     METERS,
     PAUSES,
@@ -54,7 +55,6 @@ from headway.core.policy.rules import (
 )
 from headway.core.policy.trial import Trial, minds_acks, parse_trials, try_out
 from headway.core.policy.verdicts import (
-    AHEAD,
     BLOCKED_S,
     BURST_FACTOR,
     LATE_ACK_S,

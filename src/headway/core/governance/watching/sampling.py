@@ -8,7 +8,7 @@ import msgspec
 
 from headway.core.base import format_duration
 from headway.core.consumer import Due, Shares, Subscription, due_of
-from headway.core.policy import Figures, Sample
+from headway.core.policy import ANY_LUMP_BYTES, Figures, Sample
 from headway.core.routing import Registry
 
 
@@ -26,6 +26,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     if reads_itself:
         patience_s = subscription.patience_s
         due = None if pace.stands_since_s is None else Due(pace.stands_since_s + patience_s, patience_s)
+    part = _own_part(subscription)
     user_full = session.channel.in_flight_bytes.waiting
     if user_full and not session.channel.used:
         starved_since_s = None  # others of its user use up the limit
@@ -41,8 +42,10 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         usual_pause=pace.usual_pause_s,
         unread_since=pace.unread_since_s,
         unread_pause=pace.unread_pause_s,
-        unacknowledged_bytes=pace.unacknowledged_bytes,
-        lump_bytes=pace.lump_bytes,
+        unacknowledged_bytes=round(part * pace.unacknowledged_bytes),
+        lump_bytes=part * pace.lump_bytes if pace.lump_bytes < ANY_LUMP_BYTES else ANY_LUMP_BYTES,
+        connection_bytes=_connection_bytes(subscription, pace.unacknowledged_bytes) if part < 1 else None,
+        part=part,
         connected=session.connected,
         credit_exhausted_since=starved_since_s,
         oldest_unacked_s=oldest_unacked_s,
@@ -50,12 +53,29 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         excused=due is not None and due.patience_s > 0 and (starved_since_s is not None or reads_itself),
         user_full=user_full,
         in_flight=subscription.window.used,
+        settled_records=max(0, subscription.delivered.records - subscription.window.used),
+        busiest_records=subscription.window.busiest,
         prefetch=subscription.prefetch,
         held_bytes=_held_bytes(subscription, shares),
         pool_share=used_bytes / max(1, session.pool.memory_limit),
         slow_fraction=registry.totals.slow_fraction(subscription.feed.key.filter),
     )
     return subscription.case.meter.observe(now, figures)
+
+
+def _own_part(subscription: Subscription) -> float:
+    """Returns the consumer's part of what its connection has taken. What is under way has about the same parts: the
+    kernel does not know whose bytes it holds."""
+    session = subscription.session
+    taken_bytes = session.outlet.taken_bytes
+    if len(session.subscriptions) == 1 or not taken_bytes:
+        return 1.0
+    return min(1.0, subscription.delivered.bytes / taken_bytes)
+
+
+def _connection_bytes(subscription: Subscription, unacknowledged_bytes: int) -> int | None:
+    """Returns how many bytes have reached its client in all; None if its own window holds the consumer up, too."""
+    return None if subscription.prefetch else subscription.session.outlet.taken_bytes - unacknowledged_bytes
 
 
 def peek(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:

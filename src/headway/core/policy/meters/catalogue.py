@@ -179,6 +179,13 @@ METERS: Names[MeterInfo] = Names("meter", {
             f"its window full for {value} (limit {limit}) with {records(sample.in_flight)} unacknowledged",
         needs_lag=True,
     ),
+    "late_ack_time": MeterInfo(
+        attrgetter("late_ack_time"), SECONDS, Reason.CREDIT_EXHAUSTED, "time with a full window beyond its own pace",
+        lambda value, limit, sample:
+            f"its window full for {value} (limit {limit}), longer than its pace explains, with "
+            f"{records(sample.in_flight)} unacknowledged, the oldest for {format_duration(sample.ack_age)}",
+        needs_lag=True,
+    ),
     "slow_count": MeterInfo(
         attrgetter("slow_count"), COUNT, Reason.SLOW_COUNT, "times marked slow",
         lambda value, limit, sample: f"marked slow {value} times (limit {limit})",

@@ -42,6 +42,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Seconds until all that waits is taken, if both rates last: ``inf`` for a consumer that falls behind, and 0.0
     while that is not known."""
     credit_exhausted_time: float = 0.0
+    late_ack_time: float = 0.0
+    """``credit_exhausted_time`` if the client's own pace does not explain it; 0.0 while that pace is not known."""
     slow_count: int = 0
     ack_age: float = 0.0
     patience_left: float = 0.0

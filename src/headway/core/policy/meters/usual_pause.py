@@ -7,6 +7,8 @@ again before that has faded.
 
 from __future__ import annotations
 
+import copy
+
 from headway.core.policy.meters.sample import PAUSES
 
 FADES_S = 30.0
@@ -32,6 +34,10 @@ class UsualPause:
             return False
         self._seconds, self._at_s = noted_s, now
         return True
+
+    def fork(self) -> UsualPause:
+        """Returns a copy that goes on from here by itself."""
+        return copy.copy(self)
 
     def seconds(self, now: float) -> float:
         """Returns the usual pause. ``now``: when the last step was, so that a pause which goes on fades nothing."""

@@ -62,7 +62,7 @@ class MeterRange:
     Lags are at their extremes at the ends of a step. Times grow no faster than the clock, so they are within a step of
     what the ends show. A drain rate is a mean over a window, so it lies between what was taken in single steps; but a
     window over long pauses reaches back further than these steps, and then the rate may be anything. So may the meters
-    of ``_LONG``, which look back over half a minute."""
+    of ``_LONG``, which look back over half a minute, or over all that the consumer has done."""
 
     __slots__ = ("high", "idle", "low")
 
@@ -94,7 +94,7 @@ _RANGED_NAMES = (
 _RANGED = attrgetter(*_RANGED_NAMES)
 _TIMES = range(5)
 """Indices of the meters that may be off by a step."""
-_LONG = ("drain_share", "catching_up")
+_LONG = ("drain_share", "catching_up", "late_ack_time")
 
 
 class Block:

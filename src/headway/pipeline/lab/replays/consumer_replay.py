@@ -219,6 +219,8 @@ class ConsumerReplay:
             patient_until=patient_until,
             excused=excused,
             in_flight=trace.in_flight[index],
+            settled_records=trace.settled[index],
+            busiest_records=trace.prefetch[index],  # the lake does not tell
             prefetch=trace.prefetch[index],
             pool_share=(others_bytes + self.gating_bytes) / self._memory_limit,
             slow_fraction=trace.slow_fraction[index],

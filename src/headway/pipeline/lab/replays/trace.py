@@ -81,6 +81,7 @@ class ConsumerTrace:
         """The position of the consumer at the first sample."""
         self.seen: list[float] = [row["time"] for row in rows]
         self.in_flight: list[int] = [row["in_flight"] for row in rows]
+        self.settled = [max(0, row["drained_records"] - row["in_flight"]) for row in rows]
         self.prefetch: list[int] = [row["prefetch"] for row in rows]
         self.connected: list[bool] = [row["connected"] for row in rows]
         self.slow_fraction: list[float] = [row["slow_fraction"] for row in rows]
@@ -90,9 +91,7 @@ class ConsumerTrace:
         self._usual_pause = _seconds(rows, "usual_pause_ms")
         self._unread_pause = _seconds(rows, "unread_pause_ms")
         self._excused = _seconds(rows, "excused_ms")
-        self._unacked: list[float | None] = [
-            row["time"] - row["ack_age_ms"] / 1000 if row["ack_age_ms"] > 0 else None for row in rows
-        ]
+        self._unacked = _unacked_since(rows)
         self._held = [at for at, row in enumerate(rows) if row["ack_age_ms"] >= HELD_MS]
         """The samples at which something was unacknowledged for long."""
 
@@ -217,6 +216,11 @@ def _whole(row: Mapping[str, Any]) -> Mapping[str, Any]:
 def _seconds(rows: Sequence[Mapping[str, Any]], column: str) -> list[float]:
     """Returns a column in seconds; 0 where an older lake does not have it."""
     return [(row.get(column) or 0.0) / 1000 for row in rows]
+
+
+def _unacked_since(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
+    """Returns since when its oldest delivery was unacknowledged, at each sample."""
+    return [row["time"] - row["ack_age_ms"] / 1000 if row["ack_age_ms"] > 0 else None for row in rows]
 
 
 def _patience_asked_s(row: Mapping[str, Any]) -> float:

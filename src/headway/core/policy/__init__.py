@@ -10,6 +10,7 @@ from headway.core.policy.meters import (
     RARE_S,
     RATE_WINDOW_S,
     UNSEEN_S,
+    USUAL_MAX_S,
     Figures,
     Lateness,
     Look,
@@ -83,5 +84,5 @@ __all__ = [
     "parse_policy", "parse_trials", "PAUSES", "plugged_action", "plugged_condition", "plugged_meter", "PluggedAction",
     "PluggedCondition", "PluggedMeter", "Policy", "policy_for", "policy_for_any", "policy_named", "PolicyState",
     "Prospect", "RARE_S", "RATE_WINDOW_S", "Reading", "replace_policy", "Rule", "Sample", "STEADY_SHARE", "tell",
-    "Trial", "try_out", "UNSEEN_S", "UsualPause", "Verdict", "VerdictBook", "waiting", "Which",
+    "Trial", "try_out", "UNSEEN_S", "USUAL_MAX_S", "UsualPause", "Verdict", "VerdictBook", "waiting", "Which",
 ]

@@ -30,6 +30,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     if user_full and not session.channel.used:
         starved_since_s = None  # others of its user use up the limit
     subscription.note_view()
+    prefetch = subscription.prefetch
     used_bytes = session.holdings.gating_bytes + _state_share(subscription)
     figures = Figures(
         position_bytes=position_bytes,
@@ -49,8 +50,9 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         patient_until=-inf if due is None else due.at_s,
         excused=due is not None and due.patience_s > 0 and (starved_since_s is not None or reads_itself),
         user_full=user_full,
+        acknowledged=_acknowledged(subscription) if prefetch else 0,
         in_flight=subscription.window.used,
-        prefetch=subscription.prefetch,
+        prefetch=prefetch,
         held_bytes=_held_bytes(subscription, shares),
         pool_share=used_bytes / max(1, session.pool.memory_limit),
         slow_fraction=registry.totals.slow_fraction(subscription.feed.key.filter),
@@ -120,6 +122,11 @@ def with_peer(sample: Sample, subscription: Subscription) -> Sample:
         return msgspec.structs.replace(sample, reads_itself=True)
     peer = subscription.session.outlet.peer()
     return msgspec.structs.replace(sample, peer_window_closed=peer.window_closed, retransmitting=peer.retransmitting)
+
+
+def _acknowledged(subscription: Subscription) -> int:
+    """Returns how many records the client has acknowledged, or less: others of its session may share the window."""
+    return max(0, subscription.delivered.records - subscription.window.used)
 
 
 def _held_bytes(subscription: Subscription, shares: Shares) -> int:

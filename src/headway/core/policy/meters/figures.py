@@ -45,6 +45,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The client takes nothing because of what it holds until then."""
     user_full: bool = False
     """The consumer is sent no more, because its user has as many bytes in flight as its limit permits."""
+    acknowledged: int = 0
+    """Records that the client has acknowledged since the subscription began; less if that is not known."""
     in_flight: int = 0
     prefetch: int = 0
     held_bytes: int = 0

@@ -31,7 +31,7 @@ Rules that keep the figures fair:
    in flight (``user_full``).
 9. *A worker whose window is full moves on with its acknowledgements.* Their usual pause is its pace: its rates are
    measured over whole jobs, and it is late only if it acknowledges nothing for ``PAUSES`` of them
-   (``Sample.overdue_credit_time``).
+   (``Sample.overdue_credit_time``, ack_pace.py).
 
 Times are seconds on the broker's monotonic clock; bytes are addresses in the lane.
 """
@@ -43,10 +43,10 @@ import math
 
 import msgspec
 
+from headway.core.policy.meters.ack_pace import AckPace
 from headway.core.policy.meters.figures import ANY_LUMP_BYTES, Figures
 from headway.core.policy.meters.lateness import Lateness
 from headway.core.policy.meters.sample import PAUSES, RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
-from headway.core.policy.meters.usual_pause import UsualPause
 
 BURST_WINDOW_S = 10.0
 """A burst is compared with the usual rate: that of one or two of these windows before the consumer fell behind."""
@@ -56,8 +56,6 @@ UNSEEN_S = 1.0
 """A consumer that was not looked at for longer than this did not lag meanwhile. Sweeps come every 0.2 s or so."""
 STEP_S = 0.25
 """A consumer that moved this long ago has just moved, as far as looks can tell."""
-RARE_JOB_S = 10.0
-USUAL_JOB_MAX_S = 20.0
 STANDS = 1.5
 """A client that has not moved for so many of its usual pauses stands still, for a share."""
 SHARE_WINDOW_S = 30.0
@@ -73,7 +71,7 @@ class Meter:
     """The meter of one subscription. It holds a handful of tuples, and those only while the consumer lags."""
 
     __slots__ = (
-        "_ack_pause", "_before", "_behind_since", "_excused_upto", "_last", "_late", "_longer", "_longest", "_looks",
+        "_ack_pace", "_before", "_behind_since", "_excused_upto", "_last", "_late", "_longer", "_longest", "_looks",
         "_offers", "_rates", "_shares", "_since", "_skipped", "_slow_since", "_starved_since", "_waiting_since",
         "slow_count",
     )  # fmt: skip
@@ -85,8 +83,8 @@ class Meter:
         self._skipped = 0
         self._excused_upto = -math.inf
         """When it was last excused (rule 8)."""
-        self._ack_pause: UsualPause | None = None
-        """The usual pause between two acknowledgements while the window is full; None: there was none (rule 9)."""
+        self._ack_pace: AckPace | None = None
+        """The pace of its acknowledgements; None: its window was never full (rule 9)."""
         self._starved_since: float | None = None
         """When its window became full, as far as the last look knows; None: it had room."""
         self._waiting_since: float | None = None
@@ -144,7 +142,7 @@ class Meter:
         """Returns a copy that goes on from here by itself."""
         other = copy.copy(self)
         other._looks, other._offers, other._shares = self._looks.copy(), self._offers.copy(), self._shares.copy()
-        other._ack_pause = copy.copy(self._ack_pause)
+        other._ack_pace = None if self._ack_pace is None else self._ack_pace.fork()
         return other
 
     # -- the look ---------------------------------------------------------------------------------------------------
@@ -235,15 +233,16 @@ class Meter:
         """Returns the figures with the pace of a client whose window is full: that of its acknowledgements (rule 9)."""
         since = of.credit_exhausted_since if of.lag_records > 0 else None
         before, self._starved_since = self._starved_since, since
-        if before is not None and since != before and of.lag_records > 0:
+        pace = self._ack_pace
+        if since is not None and before is None:
+            pace = self._ack_pace = pace or AckPace(self._since)
+            pace.fills_up(since, of.acknowledged, of.prefetch)
+        elif pace is not None and before is not None and since != before and of.lag_records > 0:
             acked_s = now if since is None else since
-            if self._ack_pause is None:
-                self._ack_pause = UsualPause(most_s=USUAL_JOB_MAX_S, rare_s=RARE_JOB_S)
-            self._ack_pause.note(self._span(before, acked_s), acked_s)
-        if since is None or of.blocked_since is not None:
+            pace.acknowledges(self._span(before, acked_s), acked_s, of.acknowledged, of.prefetch)
+        if pace is None or since is None or of.blocked_since is not None:
             return of
-        usual_s = 0.0 if self._ack_pause is None else self._ack_pause.seconds(since)
-        return msgspec.structs.replace(of, moved_since=since, usual_pause=usual_s)
+        return msgspec.structs.replace(of, moved_since=since, usual_pause=pace.usual_s)
 
     # -- measuring --------------------------------------------------------------------------------------------------
 

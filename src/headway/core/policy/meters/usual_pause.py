@@ -1,11 +1,14 @@
 """Usual pauses: for how long somebody who takes one step after the other usually stands still in between.
 
-It is the longest of the last pauses, and fades by half in ``FADES_S``. A pause out of all proportion is trouble, not a
-habit: ``rare_s`` or more, and ``PAUSES`` times the usual one. It counts as ``rare_s`` only, and as a whole if it comes
-again before that has faded.
+It is the longest of the last pauses, and fades by half in ``FADES_S``. A long pause, of ``rare_s`` or more, counts as a
+whole only if it belongs to a *rhythm*: it is in proportion to what is usual, or to the last pause, and the time between
+that one and this, in which somebody moved on, is no more than a ``RHYTHM``-th of it. Any other is trouble and not a
+habit, also if it comes again, or grows each time: it counts as ``rare_s``.
 """
 
 from __future__ import annotations
+
+import math
 
 from headway.core.policy.meters.sample import PAUSES
 
@@ -13,25 +16,39 @@ FADES_S = 30.0
 RARE_S = 5.0
 USUAL_MAX_S = 15.0
 """A reader of 7 kB/s takes so long for a full lump."""
+RHYTHM = 4.0
+"""Who stands still for so many times as long as it moves on in between has a rhythm."""
+MOVES_S = 1.0
+"""Whoever takes steps that are closer together moves on."""
 
 
 class UsualPause:
-    __slots__ = ("_at_s", "_most_s", "_rare_s", "_seconds", "_unknown_s")
+    __slots__ = ("_at_s", "_last_s", "_most_s", "_rare_s", "_seconds", "_stood_until_s", "_unknown_s")
 
     def __init__(self, unknown_s: float = 0.0, most_s: float = USUAL_MAX_S, rare_s: float = RARE_S) -> None:
         """``unknown_s``: what holds until there was a pause; ``most_s``: the most that it can be."""
         self._unknown_s, self._most_s, self._rare_s = unknown_s, most_s, rare_s
         self._seconds = self._at_s = 0.0
+        self._last_s, self._stood_until_s = 0.0, -math.inf
+        """The last pause of ``MOVES_S`` or more, and when it ended."""
 
     def note(self, pause_s: float, now: float, times: float = 1.0) -> bool:
-        """Notes a pause that has just ended; it counts so many ``times``. Returns whether it is the longest."""
-        before_s = self.seconds(now - pause_s)
-        noted_s = self._rare_s if pause_s >= max(self._rare_s, PAUSES * before_s) else pause_s
-        noted_s = min(noted_s * times, self._most_s)
+        """Notes a pause that has just ended; it counts so many ``times`` if it is a habit. Returns whether it is the longest."""
+        rare = pause_s >= self._rare_s and not self._in_rhythm(pause_s, now)
+        noted_s = self._rare_s if rare else min(pause_s * times, self._most_s)
+        if pause_s >= MOVES_S:
+            self._last_s, self._stood_until_s = pause_s, now
         if self._seconds and noted_s < self.seconds(now):
             return False
         self._seconds, self._at_s = noted_s, now
         return True
+
+    def _in_rhythm(self, pause_s: float, now: float) -> bool:
+        since = now - pause_s
+        if not self._seconds:
+            return pause_s < PAUSES * self._unknown_s
+        usual = pause_s < PAUSES * max(self.seconds(since), self._last_s)
+        return usual and RHYTHM * (since - self._stood_until_s) <= pause_s
 
     def seconds(self, now: float) -> float:
         """Returns the usual pause. ``now``: when the last step was, so that a pause which goes on fades nothing."""

@@ -7,8 +7,8 @@ from math import inf
 import msgspec
 
 from headway.core.base import format_duration
-from headway.core.consumer import Due, Shares, Subscription, due_of
-from headway.core.policy import Figures, Sample
+from headway.core.consumer import Due, Shares, Subscription, due_of, is_patient
+from headway.core.policy import Figures, Holding, Sample
 from headway.core.routing import Registry
 
 
@@ -26,6 +26,11 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     if reads_itself:
         patience_s = subscription.patience_s
         due = None if pace.stands_since_s is None else Due(pace.stands_since_s + patience_s, patience_s)
+    holding = hold(subscription, now)
+    late_s = None if holding is None else holding.late_since(starved_since_s if lag_records else None)
+    unsure = pace.stands_since_s is not None and starved_since_s is None  # whether it has got what it holds
+    if unsure or is_patient(subscription) or not session.connected:
+        late_s = None
     user_full = session.channel.in_flight_bytes.waiting
     if user_full and not session.channel.used:
         starved_since_s = None  # others of its user use up the limit
@@ -50,7 +55,9 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         patient_until=-inf if due is None else due.at_s,
         excused=due is not None and due.patience_s > 0 and (starved_since_s is not None or reads_itself),
         user_full=user_full,
-        acknowledged=_acknowledged(subscription) if prefetch else 0,
+        acknowledged=acknowledged(subscription) if prefetch else 0,
+        unacknowledged_since=late_s,
+        ack_pause=0.0 if holding is None or late_s is None else holding.usual_pause_s,
         in_flight=subscription.window.used,
         prefetch=prefetch,
         held_bytes=_held_bytes(subscription, shares),
@@ -58,6 +65,20 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         slow_fraction=registry.totals.slow_fraction(subscription.feed.key.filter),
     )
     return subscription.case.meter.observe(now, figures)
+
+
+def hold(subscription: Subscription, now: float) -> Holding | None:
+    """Looks at what the consumer holds unacknowledged; None: that is not known for it alone."""
+    alone = subscription.window is not subscription.channel or len(subscription.session.subscriptions) == 1
+    if not subscription.request.qos or subscription.counted is not None or not alone:
+        return None
+    case, acked, held = subscription.case, acknowledged(subscription), subscription.window.used
+    if case.holding is None:
+        if not acked and not held:
+            return None
+        case.holding = Holding(now, acked)
+    case.holding.look(now, acked, held, subscription.oldest_unacknowledged_s())
+    return case.holding
 
 
 def peek(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:
@@ -74,6 +95,7 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
         lag_age=now - oldest if oldest is not None else 0.0,
         blocked_time=session.outlet.blocked_s(now) if subscription.has_more else 0.0,
         unread_time=last.unread_time if subscription.has_more else 0.0,
+        unacknowledged_time=last.unacknowledged_time if subscription.window.used else 0.0,
         ack_age=max(0.0, late_s),
         patience_left=max(0.0, -late_s),
         in_flight=subscription.window.used,
@@ -124,7 +146,7 @@ def with_peer(sample: Sample, subscription: Subscription) -> Sample:
     return msgspec.structs.replace(sample, peer_window_closed=peer.window_closed, retransmitting=peer.retransmitting)
 
 
-def _acknowledged(subscription: Subscription) -> int:
+def acknowledged(subscription: Subscription) -> int:
     """Returns how many records the client has acknowledged, or less: others of its session may share the window."""
     return max(0, subscription.delivered.records - subscription.window.used)
 

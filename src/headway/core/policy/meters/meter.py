@@ -195,6 +195,8 @@ class Meter:
             drain_share=drain_share,
             catching_up=catching_up,
             credit_exhausted_time=self._span(starved_since, now, counted),
+            unacknowledged_time=self._span(of.unacknowledged_since, now, of.patient_until) if of.in_flight else 0.0,
+            ack_pause=of.ack_pause,
             slow_count=self.slow_count,
             ack_age=self._span(of.oldest_unacked_s, now, of.patient_until) if of.in_flight > 0 else 0.0,
             patience_left=max(0.0, of.patient_until - now) if of.in_flight or of.excused else 0.0,

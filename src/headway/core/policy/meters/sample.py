@@ -42,6 +42,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Seconds until all that waits is taken, if both rates last: ``inf`` for a consumer that falls behind, and 0.0
     while that is not known."""
     credit_exhausted_time: float = 0.0
+    unacknowledged_time: float = 0.0
+    """Seconds for which the client acknowledges nothing, though it has before, and its window is full or it holds more
+    than usual."""
+    ack_pause: float = 0.0
+    """Seconds for which it usually acknowledges nothing of what it holds; 0: not known."""
     slow_count: int = 0
     ack_age: float = 0.0
     patience_left: float = 0.0
@@ -99,6 +104,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def overdue_credit_time(self) -> float:
         """Returns ``credit_exhausted_time`` likewise."""
         return self.credit_exhausted_time if self.credit_exhausted_time >= PAUSES * self.usual_pause else 0.0
+
+    @property
+    def overdue_unacknowledged_time(self) -> float:
+        """Returns ``unacknowledged_time`` likewise."""
+        return self.unacknowledged_time if self.unacknowledged_time >= PAUSES * self.ack_pause else 0.0
 
     @property
     def rate_judged(self) -> bool:

@@ -17,9 +17,9 @@ RARE_S = 5.0
 USUAL_MAX_S = 15.0
 """A reader of 7 kB/s takes so long for a full lump."""
 RHYTHM = 4.0
-"""Who stands still for so many times as long as it moves on in between has a rhythm."""
+"""A rhythm has so many times as much standing still as moving on in between."""
 MOVES_S = 1.0
-"""Whoever takes steps that are closer together moves on."""
+"""Steps that are closer together are moving on."""
 
 
 class UsualPause:
@@ -33,7 +33,8 @@ class UsualPause:
         """The last pause of ``MOVES_S`` or more, and when it ended."""
 
     def note(self, pause_s: float, now: float, times: float = 1.0) -> bool:
-        """Notes a pause that has just ended; it counts so many ``times`` if it is a habit. Returns whether it is the longest."""
+        """Notes a pause that has just ended; it counts so many ``times`` if it is a habit. Returns whether it is the
+        longest."""
         rare = pause_s >= self._rare_s and not self._in_rhythm(pause_s, now)
         noted_s = self._rare_s if rare else min(pause_s * times, self._most_s)
         if pause_s >= MOVES_S:

@@ -14,7 +14,7 @@ from itertools import islice
 from math import inf
 
 from headway.core.consumer import Session, Subscription, is_patient
-from headway.core.governance.watching.sampling import hold
+from headway.core.governance.watching.sampling import hold, minds_silence
 from headway.core.governance.watching.watchlist import Watchlist
 from headway.core.policy import PAUSES
 from headway.core.routing import Registry
@@ -55,8 +55,7 @@ class Glances:
                 self._glance(subscription, now)
 
     def _glance(self, subscription: Subscription, now: float) -> None:
-        minds = subscription.case.policy.minds_silence or self._registry.trials_mind_silence
-        if not minds or subscription in self._registry.watched or subscription.ended:
+        if subscription in self._registry.watched or not minds_silence(self._registry, subscription):
             return
         holding = hold(subscription, now)
         since = None if holding is None else holding.late_since(None)

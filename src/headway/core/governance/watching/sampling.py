@@ -11,6 +11,8 @@ from headway.core.consumer import Due, Shares, Subscription, due_of, is_patient
 from headway.core.policy import Figures, Holding, Sample
 from headway.core.routing import Registry
 
+HOLDING_S = 0.9
+
 
 def observe(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:
     """Takes a sample of a consumer; its meter remembers it."""
@@ -26,16 +28,18 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     if reads_itself:
         patience_s = subscription.patience_s
         due = None if pace.stands_since_s is None else Due(pace.stands_since_s + patience_s, patience_s)
-    holding = hold(subscription, now)
-    late_s = None if holding is None else holding.late_since(starved_since_s if lag_records else None)
-    unsure = pace.stands_since_s is not None and starved_since_s is None  # whether it has got what it holds
-    if unsure or is_patient(subscription) or not session.connected:
-        late_s = None
+    silent_since_s, ack_pause_s = None, 0.0
+    if minds_silence(registry, subscription) and (holding := hold(subscription, now)) is not None:
+        silent_since_s = holding.late_since(starved_since_s if lag_records else None)
+        unsure = pace.stands_since_s is not None and starved_since_s is None  # whether it has got what it holds
+        if unsure or is_patient(subscription) or not session.connected:
+            silent_since_s = None
+        if silent_since_s is not None:
+            ack_pause_s = holding.usual_pause_s
     user_full = session.channel.in_flight_bytes.waiting
     if user_full and not session.channel.used:
         starved_since_s = None  # others of its user use up the limit
     subscription.note_view()
-    prefetch = subscription.prefetch
     used_bytes = session.holdings.gating_bytes + _state_share(subscription)
     figures = Figures(
         position_bytes=position_bytes,
@@ -55,11 +59,11 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         patient_until=-inf if due is None else due.at_s,
         excused=due is not None and due.patience_s > 0 and (starved_since_s is not None or reads_itself),
         user_full=user_full,
-        acknowledged=acknowledged(subscription) if prefetch else 0,
-        unacknowledged_since=late_s,
-        ack_pause=0.0 if holding is None or late_s is None else holding.usual_pause_s,
+        acknowledged=0 if starved_since_s is None else acknowledged(subscription),
+        unacknowledged_since=silent_since_s,
+        ack_pause=ack_pause_s,
         in_flight=subscription.window.used,
-        prefetch=prefetch,
+        prefetch=subscription.prefetch,
         held_bytes=_held_bytes(subscription, shares),
         pool_share=used_bytes / max(1, session.pool.memory_limit),
         slow_fraction=registry.totals.slow_fraction(subscription.feed.key.filter),
@@ -67,18 +71,26 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     return subscription.case.meter.observe(now, figures)
 
 
+def minds_silence(registry: Registry, subscription: Subscription) -> bool:
+    """Tells whether a policy that judges the consumer, or a trial, compares ``unacknowledged_time``."""
+    return subscription.case.policy.minds_silence or registry.trials_mind_silence
+
+
 def hold(subscription: Subscription, now: float) -> Holding | None:
-    """Looks at what the consumer holds unacknowledged; None: that is not known for it alone."""
+    """Looks at what the consumer holds unacknowledged, once a second; None: that is not known for it alone."""
+    holding, qos = subscription.case.holding, subscription.request.qos
+    if not qos or (holding is not None and now - holding.looked_s < HOLDING_S):
+        return holding
     alone = subscription.window is not subscription.channel or len(subscription.session.subscriptions) == 1
-    if not subscription.request.qos or subscription.counted is not None or not alone:
+    if subscription.counted is not None or not alone:
         return None
-    case, acked, held = subscription.case, acknowledged(subscription), subscription.window.used
-    if case.holding is None:
+    acked, held = acknowledged(subscription), subscription.window.used
+    if holding is None:
         if not acked and not held:
             return None
-        case.holding = Holding(now, acked)
-    case.holding.look(now, acked, held, subscription.oldest_unacknowledged_s())
-    return case.holding
+        holding = subscription.case.holding = Holding(now, acked)
+    holding.look(now, acked, held, subscription.oldest_unacknowledged_s())
+    return holding
 
 
 def peek(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:

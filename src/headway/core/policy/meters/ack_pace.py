@@ -37,19 +37,22 @@ class AckPace:
         other._pause = copy.copy(self._pause)
         return other
 
+    def stays_full(self, now: float, acked: int, window: int) -> None:
+        """Notes that its window is full again, without having had room for long."""
+        self._seen_s, self._sent = now, acked + window
+
     def fills_up(self, now: float, acked: int, window: int) -> None:
         """Notes that its window is full, and had room before."""
         took_s, count = now - self._seen_s, acked - self._sent
-        self._seen_s, self._sent = now, acked + window
+        self.stays_full(now, acked, window)
         if count > 0 and took_s > 0:  # so many were sent and acknowledged in this time
             pause_s = took_s * window / count
             if pause_s < self.usual_s:
                 self._clock_s += took_s
                 self._pause.note(pause_s, self._clock_s)
 
-    def acknowledges(self, pause_s: float, now: float, acked: int, window: int) -> None:
+    def acknowledges(self, pause_s: float) -> None:
         """Notes that it has acknowledged something, after its window was full for so long."""
-        self._seen_s, self._sent = now, acked + window
         self._clock_s += pause_s
         self._pause.note(pause_s, self._clock_s)
 

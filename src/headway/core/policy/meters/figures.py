@@ -46,7 +46,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     user_full: bool = False
     """The consumer is sent no more, because its user has as many bytes in flight as its limit permits."""
     acknowledged: int = 0
-    """Records that the client has acknowledged since the subscription began; less if that is not known."""
+    """Records that the client has acknowledged, while its window is full; less if that is not known."""
     unacknowledged_since: float | None = None
     """The time since when it acknowledges nothing, though it has before, and its window is full or it holds more than
     usual (holding.py); None: it does not."""

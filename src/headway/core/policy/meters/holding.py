@@ -8,10 +8,9 @@ as it acknowledges nothing and
 - it holds ``MORE`` times what it usually holds, or more. Who acknowledges by the dozen holds up to eleven for as long
   as no more comes, and who does one job after the other holds one, however long it takes: neither is late.
 
-What it usually holds, and for how long it then acknowledges nothing, is learnt from looks. Until it has acknowledged
-something, nobody knows, and it is not late. Looks at clients for which nothing waits are glances
-(governance/watching/glances.py), a second apart or more; what was sent and acknowledged between two of them is no
-pause.
+What it usually holds, and for how long it then acknowledges nothing, is learnt from looks, a second apart or more. What
+was sent and acknowledged between two of them is no pause. Until it has acknowledged something, nobody knows, and it is
+not late. Clients for which nothing waits are glanced at (governance/watching/glances.py).
 """
 
 from __future__ import annotations
@@ -31,9 +30,11 @@ FADES = 0.9
 class Holding:
     """The holding of one client. Times are seconds on the broker's clock."""
 
-    __slots__ = ("_acked", "_clock_s", "_held", "_many_since_s", "_most", "_moved_s", "_pause", "_sent_s", "_usual")
+    __slots__ = ("_acked", "_clock_s", "_held", "_many_since_s", "_most", "_moved_s", "_pause", "_sent_s", "_usual",
+                 "looked_s")
 
     def __init__(self, now: float, acked: int) -> None:
+        self.looked_s = -inf
         self._acked = acked
         self._moved_s = now
         """When it was last seen to have acknowledged more."""
@@ -51,6 +52,7 @@ class Holding:
 
     def look(self, now: float, acked: int, held: int, sent_s: float | None) -> None:
         """Takes in how many records it has acknowledged, how many it holds, and when the oldest of them was sent."""
+        self.looked_s = now
         if acked > self._acked:
             if self._sent_s is not None:
                 pause_s = now - max(self._moved_s, self._sent_s)

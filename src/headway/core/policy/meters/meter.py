@@ -240,8 +240,9 @@ class Meter:
             pace = self._ack_pace = pace or AckPace(self._since)
             pace.fills_up(since, of.acknowledged, of.prefetch)
         elif pace is not None and before is not None and since != before and of.lag_records > 0:
-            acked_s = now if since is None else since
-            pace.acknowledges(self._span(before, acked_s), acked_s, of.acknowledged, of.prefetch)
+            pace.acknowledges(self._span(before, now if since is None else since))
+            if since is not None:
+                pace.stays_full(since, of.acknowledged, of.prefetch)
         if pace is None or since is None or of.blocked_since is not None:
             return of
         return msgspec.structs.replace(of, moved_since=since, usual_pause=pace.usual_s)

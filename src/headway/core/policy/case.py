@@ -30,7 +30,7 @@ class Case:
         self.last_sample = IDLE
         """The sample of the governor's last look."""
         self.holding: Holding | None = None
-        """What it usually holds unacknowledged; None: it was not looked at for that."""
+        """The holding of its unacknowledged deliveries; None: it was not looked at for that."""
         self.last_verdict: Verdict | None = None
         self.blocked_publishers_s = 0.0
         """The seconds for which publishers were not read because of this consumer."""

@@ -24,7 +24,7 @@ ROUND_S = 1.0
 OF_A_SESSION = 64
 """So many subscriptions of one session."""
 LATE_S = 4.0
-"""Whoever is late for less than this, or three of its usual pauses, is not watched yet."""
+"""A consumer that is late for less than this, or three of its usual pauses, is not watched yet."""
 
 
 class Glances:

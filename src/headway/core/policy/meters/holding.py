@@ -24,7 +24,7 @@ MORE = 1.5
 FEWEST = 2
 """A client that holds fewer records than this is at its work."""
 FADES = 0.9
-"""What it usually holds fades by so much with each look that finds more acknowledged."""
+"""The usual number of records fades by so much with each look that finds more acknowledged."""
 
 
 class Holding:

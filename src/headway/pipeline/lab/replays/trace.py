@@ -29,6 +29,7 @@ COLUMNS = (
 )  # fmt: skip
 """Columns of ``consumer_samples`` that a replay needs."""
 
+PAUSES = ("usual_pause_ms", "unread_pause_ms", "ack_pause_ms")
 CUT_BY_BROKER = frozenset(
     {
         Reason.LAG_RECORDS, Reason.LAG_BYTES, Reason.LAG_AGE, Reason.DRAIN_RATE, Reason.BLOCKED,
@@ -87,9 +88,7 @@ class ConsumerTrace:
         self.pool_share: list[float] = [row["pool_share"] for row in rows]
         self.lag_bytes: list[int] = [row["lag_bytes"] for row in rows]
         self.blocked, self.unread, self.credit, self.silence = (Stretches(rows, name, self.end) for name in STANDS)
-        self._usual_pause = _seconds(rows, "usual_pause_ms")
-        self._unread_pause = _seconds(rows, "unread_pause_ms")
-        self._ack_pause = _seconds(rows, "ack_pause_ms")
+        self._usual_pause, self._unread_pause, self._ack_pause = (_seconds(rows, name) for name in PAUSES)
         self.acknowledged = [max(0, row["drained_records"] - row["in_flight"]) for row in rows]
         self._excused = _seconds(rows, "excused_ms")
         self._unacked: list[float | None] = [

@@ -33,10 +33,9 @@ class UsualPause:
         """The last pause of ``MOVES_S`` or more, and when it ended."""
 
     def note(self, pause_s: float, now: float, times: float = 1.0) -> bool:
-        """Notes a pause that has just ended; it counts so many ``times`` if it is a habit. Returns whether it is the
-        longest."""
+        """Notes a pause that has just ended; it counts so many ``times``. Returns whether it is the longest."""
         rare = pause_s >= self._rare_s and not self._in_rhythm(pause_s, now)
-        noted_s = self._rare_s if rare else min(pause_s * times, self._most_s)
+        noted_s = min((self._rare_s if rare else pause_s) * times, self._most_s)
         if pause_s >= MOVES_S:
             self._last_s, self._stood_until_s = pause_s, now
         if self._seconds and noted_s < self.seconds(now):

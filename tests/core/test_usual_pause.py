@@ -83,6 +83,12 @@ def test_a_first_pause_no_longer_than_what_is_unknown_allows_counts_as_a_whole()
     assert pause.seconds(12.0) == 12.0
 
 
+def test_a_slow_reader_that_takes_small_steps_first_may_pause_for_as_long_as_full_ones_take() -> None:
+    pause = UsualPause()
+    pause.note(6.0, 6.0, 6.6)
+    assert pause.seconds(6.0) == USUAL_MAX_S
+
+
 class Worker:
     """A worker with a window of 2, whose jobs take so long; as many records as it likes wait."""
 

@@ -89,6 +89,12 @@ def test_a_slow_reader_that_takes_small_steps_first_may_pause_for_as_long_as_ful
     assert pause.seconds(6.0) == USUAL_MAX_S
 
 
+def test_a_stop_of_somebody_who_moves_on_counts_once_however_small_the_step_after_it_is() -> None:
+    pause, now = lived((10.0, 2.0), (10.0, 0.2))
+    pause.note(8.0, now + 8.0, 6.6)
+    assert pause.seconds(now + 8.0) == RARE_S
+
+
 class Worker:
     """A worker with a window of 2, whose jobs take so long; as many records as it likes wait."""
 

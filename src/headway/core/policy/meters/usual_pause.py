@@ -33,9 +33,13 @@ class UsualPause:
         """The last pause of ``MOVES_S`` or more, and when it ended."""
 
     def note(self, pause_s: float, now: float, times: float = 1.0) -> bool:
-        """Notes a pause that has just ended; it counts so many ``times``. Returns whether it is the longest."""
-        rare = pause_s >= self._rare_s and not self._in_rhythm(pause_s, now)
-        noted_s = min((self._rare_s if rare else pause_s) * times, self._most_s)
+        """Notes a pause that has just ended; it counts so many ``times``, unless it breaks a rhythm. Returns whether
+        it is the longest."""
+        counted_s, moved_on = pause_s, self._moved_on(pause_s, now)
+        if pause_s >= self._rare_s and (moved_on or not self._in_proportion(pause_s, now)):
+            counted_s = self._rare_s
+            times = 1.0 if moved_on and self._last_s else times
+        noted_s = min(counted_s * times, self._most_s)
         if pause_s >= MOVES_S:
             self._last_s, self._stood_until_s = pause_s, now
         if self._seconds and noted_s < self.seconds(now):
@@ -43,12 +47,12 @@ class UsualPause:
         self._seconds, self._at_s = noted_s, now
         return True
 
-    def _in_rhythm(self, pause_s: float, now: float) -> bool:
-        since = now - pause_s
-        if not self._seconds:
-            return pause_s < PAUSES * self._unknown_s
-        usual = pause_s < PAUSES * max(self.seconds(since), self._last_s)
-        return usual and RHYTHM * (since - self._stood_until_s) <= pause_s
+    def _moved_on(self, pause_s: float, now: float) -> bool:
+        """Tells whether it moved on for long between the last pause and this one, as far as it is known."""
+        return self._seconds > 0 and RHYTHM * (now - pause_s - self._stood_until_s) > pause_s
+
+    def _in_proportion(self, pause_s: float, now: float) -> bool:
+        return pause_s < PAUSES * max(self.seconds(now - pause_s), self._last_s)
 
     def seconds(self, now: float) -> float:
         """Returns the usual pause. ``now``: when the last step was, so that a pause which goes on fades nothing."""

@@ -54,6 +54,13 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The client takes nothing because of what it holds until then."""
     user_full: bool = False
     """The consumer is sent no more, because its user has as many bytes in flight as its limit permits."""
+    acknowledged: int = 0
+    """Records that the client has acknowledged, while its window is full; less if that is not known."""
+    unacknowledged_since: float | None = None
+    """The time since when it acknowledges nothing, though it has before, and its window is full or it holds more than
+    usual (holding.py); None: it does not."""
+    ack_pause: float = 0.0
+    """Seconds for which it usually acknowledges nothing of what it holds."""
     in_flight: int = 0
     settled_records: int = 0
     """Records that the consumer was sent, and that are in flight no more."""

@@ -31,12 +31,10 @@ Rules that keep the figures fair:
    in flight (``user_full``).
 9. *A worker whose window is full moves on with its acknowledgements.* Their usual pause is its pace: its rates are
    measured over whole jobs, and it is late only if it acknowledges nothing for ``PAUSES`` of them
-   (``Sample.overdue_credit_time``). Where its window was never full before, its pace is that at which it has settled
-   what it was sent. It is late (``late_ack_time``) if the oldest delivery is older than a full window takes at this
-   pace.
+   (``Sample.overdue_credit_time``, ack_pace.py), or if its oldest delivery is older than a full window takes at the
+   pace at which it has settled what it was sent (``late_ack_time``).
 10. *A feed that comes in lumps rests in between.* What was offered is measured from one lump to another, and over two
-   usual rests at least. The share that a consumer took is the most that it may be, for a record more or less: so a few
-   records tell nothing of who takes them one by one, nor of who takes a window at a time.
+   usual rests at least. A share is the most that it may be, for a record, or a window of them, more or less.
 11. *Many consumers of one connection are served in turn*, each with all that waits for it. So the rate of one that only
    the connection holds up is its part of the connection's: the part that it had when it began to lag.
 
@@ -50,13 +48,13 @@ import math
 
 import msgspec
 
+from headway.core.policy.meters.ack_pace import AckPace
 from headway.core.policy.meters.fair_part import FairPart
 from headway.core.policy.meters.figures import ANY_LUMP_BYTES, Figures
 from headway.core.policy.meters.lateness import Lateness
 from headway.core.policy.meters.rhythm import Rhythm
 from headway.core.policy.meters.sample import PAUSES, RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
 from headway.core.policy.meters.share_window import Mark, ShareWindow
-from headway.core.policy.meters.usual_pause import UsualPause
 
 BURST_WINDOW_S = 10.0
 """A burst is compared with the usual rate: that of one or two of these windows before the consumer fell behind."""
@@ -66,8 +64,6 @@ UNSEEN_S = 1.0
 """A consumer that was not looked at for longer than this did not lag meanwhile. Sweeps come every 0.2 s or so."""
 STEP_S = 0.25
 """A consumer that moved this long ago has just moved, as far as looks can tell."""
-RARE_JOB_S = 10.0
-USUAL_JOB_MAX_S = 20.0
 STANDS = 1.5
 """A client that has not moved for so many of its usual pauses stands still, for a share."""
 CLOSING_WINDOW_S = 7.5
@@ -82,9 +78,9 @@ class Meter:
     """The meter of one subscription. It holds a handful of tuples, and those only while the consumer lags."""
 
     __slots__ = (
-        "_ack_pause", "_before", "_behind_since", "_bunch_bytes", "_excused_upto", "_fair", "_feed", "_last",
-        "_late", "_longer", "_longest", "_looks", "_offers", "_rates", "_shares", "_since", "_skipped",
-        "_slow_since", "_starved_since", "_waiting_since", "slow_count",
+        "_ack_pace", "_before", "_behind_since", "_bunch_bytes", "_excused_upto", "_fair", "_feed", "_last", "_late",
+        "_longer", "_longest", "_looks", "_offers", "_rates", "_shares", "_since", "_skipped", "_slow_since",
+        "_starved_since", "_waiting_since", "slow_count",
     )  # fmt: skip
 
     def __init__(self, now: float = -math.inf, end_bytes: int = 0, lateness: Lateness | None = None) -> None:
@@ -94,10 +90,10 @@ class Meter:
         self._skipped = 0
         self._excused_upto = -math.inf
         """When it was last excused (rule 8)."""
-        self._ack_pause: UsualPause | None = None
-        """The usual pause between two acknowledgements while the window is full; None: there was none (rule 9)."""
+        self._ack_pace: AckPace | None = None
+        """The pace of its acknowledgements; None: its window was never full (rule 9)."""
         self._bunch_bytes: int | None = None
-        """The bytes that it took at the end of that pause; None: there was none."""
+        """The bytes that it took at the end of its usual pause between two of them; None: there was none."""
         self._starved_since: float | None = None
         """When its window became full, as far as the last look knows; None: it had room."""
         self._waiting_since: float | None = None
@@ -158,7 +154,7 @@ class Meter:
         """Returns a copy that goes on from here by itself."""
         other = copy.copy(self)
         other._looks, other._offers, other._shares = self._looks.copy(), self._offers.copy(), self._shares.fork()
-        other._ack_pause = copy.copy(self._ack_pause)
+        other._ack_pace = None if self._ack_pace is None else self._ack_pace.fork()
         other._feed = None if self._feed is None else self._feed.fork()
         other._fair = None if self._fair is None else self._fair.fork()
         return other
@@ -220,6 +216,8 @@ class Meter:
             catching_up=catching_up,
             credit_exhausted_time=starved,
             late_ack_time=starved if starved and of.late(self._since, starved, ack_age) else 0.0,
+            unacknowledged_time=self._span(of.unacknowledged_since, now, of.patient_until) if of.in_flight else 0.0,
+            ack_pause=of.ack_pause,
             slow_count=self.slow_count,
             ack_age=ack_age,
             patience_left=max(0.0, of.patient_until - now) if of.in_flight or of.excused else 0.0,
@@ -258,17 +256,19 @@ class Meter:
         """Returns the figures with the pace of a client whose window is full: that of its acknowledgements (rule 9)."""
         since = of.credit_exhausted_since if of.lag_records > 0 else None
         before, self._starved_since = self._starved_since, since
-        if before is not None and since != before and of.lag_records > 0:
-            acked_s = now if since is None else since
-            if self._ack_pause is None:
-                self._ack_pause = UsualPause(most_s=USUAL_JOB_MAX_S, rare_s=RARE_JOB_S)
-            longest = self._ack_pause.note(self._span(before, acked_s), acked_s)
+        pace = self._ack_pace
+        if since is not None and before is None:
+            pace = self._ack_pace = pace or AckPace(self._since)
+            pace.fills_up(since, of.acknowledged, of.prefetch)
+        elif pace is not None and before is not None and since != before and of.lag_records > 0:
+            longest = pace.acknowledges(self._span(before, now if since is None else since))
+            if since is not None:
+                pace.stays_full(since, of.acknowledged, of.prefetch)
             if self._last is not None and (longest or self._bunch_bytes is None):
                 self._bunch_bytes = drained - self._last[1]
-        if since is None or of.blocked_since is not None:
+        if pace is None or since is None or of.blocked_since is not None:
             return of
-        usual_s = 0.0 if self._ack_pause is None else self._ack_pause.seconds(since)
-        return msgspec.structs.replace(of, moved_since=since, usual_pause=usual_s)
+        return msgspec.structs.replace(of, moved_since=since, usual_pause=pace.usual_s)
 
     # -- measuring --------------------------------------------------------------------------------------------------
 

@@ -186,6 +186,33 @@ def test_all_connections_together_have_so_many_glances_a_second() -> None:
     assert glances.take(6.1)
 
 
+def test_no_pause_is_usual_for_a_host_that_answers_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    near, _ = pair
+    near.setblocking(False)
+    clock = SimpleNamespace(now_s=100.0)
+    host: Any = SimpleNamespace(loop=None, pieces=PieceBudget(), glances=Glances(), now=lambda: clock.now_s)
+    outlet = Outlet(host, PlainStream(near), clock.now_s)
+    outlet.blocked = True
+    told = {"probes": 0, "heard_ms": 0}
+
+    def info_of(sock: socket.socket) -> TcpInfo:
+        info = figures(sock, FINE_BYTES, 0, unsent_bytes=5000)
+        info.probes, info.heard_ms = told["probes"], told["heard_ms"]
+        return info
+
+    monkeypatch.setattr("headway.server.connections.socket_outlet.TcpInfo", info_of)
+    for _ in range(10):
+        clock.now_s += 0.5
+        pace = outlet.pace(clock.now_s)
+    assert pace.unread_pause_s == UNKNOWN_S
+    told.update(probes=1, heard_ms=6000)
+    for _ in range(4):
+        clock.now_s += 0.5
+        pace = outlet.pace(clock.now_s)
+    assert (pace.usual_pause_s, pace.unread_pause_s) == (0.0, 0.0)
+    assert outlet.peer().retransmitting
+
+
 def test_an_outlet_knows_it_of_a_client_that_has_not_lagged_yet(pair: Pair) -> None:
     near, far = pair
     near.setblocking(False)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from math import inf
 
 from headway.core.consumer import PeerState
 from headway.core.policy import ANY_LUMP_BYTES, UsualPause
@@ -60,6 +61,15 @@ LOSS_BYTES_MIN = 16 * 1024
 """A single record that was sent again, because its acknowledgement came late, is no share of less than this."""
 SILENT_MS = 1000
 SILENT_TRIES = 3
+LIMITED_MS = 1500
+"""A live host leaves a probe unanswered if it has answered one in the last half second. It answers the next one, which
+comes no later than this after its last answer."""
+ANSWER_S = 1.0
+"""A probe that was just sent may be answered yet."""
+PROBES_LOST = 2
+"""On a line that loses packets, one unanswered probe says little."""
+FEW_LOST, LOST_ONE_OF = 2, 500
+"""A line loses packets if more segments were lost than a few, and than one of so many."""
 _INFO_BYTES = 232
 """The part of the structure up to tcpi_snd_wnd (Linux 5.4 and newer; older kernels tell less)."""
 
@@ -68,8 +78,8 @@ class TcpInfo:
     """The part of the kernel's figures of a connection that is read here."""
 
     __slots__ = (
-        "acked_bytes", "complete", "heard_ms", "probes", "resent_bytes", "retransmits", "segment", "sent_bytes",
-        "unacked", "unsent_bytes", "window",
+        "acked_bytes", "complete", "heard_ms", "probes", "resent_bytes", "resent_segments", "retransmits", "segment",
+        "sent_bytes", "sent_segments", "twice_segments", "unacked", "unsent_bytes", "window",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket) -> None:
@@ -81,15 +91,31 @@ class TcpInfo:
         """Milliseconds since the last acknowledgement came."""
         self.unacked = 0
         """Segments that were sent and are not acknowledged."""
+        self.sent_segments = self.resent_segments = self.twice_segments = 0
+        """Segments sent; of these, sent again; of these, those that the peer's host says it had already."""
         self.segment = self.acked_bytes = self.sent_bytes = self.resent_bytes = self.window = self.unsent_bytes = 0
         if self.complete:
             (self.segment,) = struct.unpack_from("=I", info, 16)
             (self.unacked,) = struct.unpack_from("=I", info, 24)
             (self.heard_ms,) = struct.unpack_from("=I", info, 56)
+            (self.resent_segments,) = struct.unpack_from("=I", info, 100)
             (self.acked_bytes,) = struct.unpack_from("=Q", info, 120)
             (self.unsent_bytes,) = struct.unpack_from("=I", info, 144)
+            (self.sent_segments,) = struct.unpack_from("=I", info, 156)
             self.sent_bytes, self.resent_bytes = struct.unpack_from("=QQ", info, 200)
+            (self.twice_segments,) = struct.unpack_from("=I", info, 216)
             (self.window,) = struct.unpack_from("=I", info, 228)
+
+    @property
+    def lost_bytes(self) -> float:
+        """Returns how many bytes had to be sent again. A kernel also sends some again whose acknowledgement is late, as
+        that of a reader which does not read: what the peer's host had already was not lost."""
+        return self.resent_bytes * max(0.0, 1 - self.twice_segments / max(1, self.resent_segments))
+
+    @property
+    def loses(self) -> bool:
+        """Tells whether the line has lost more than a segment now and then."""
+        return self.resent_segments - self.twice_segments > max(FEW_LOST, self.sent_segments / LOST_ONE_OF)
 
     @property
     def window_closed(self) -> bool:
@@ -130,6 +156,8 @@ class PeerProgress:
 
     __slots__ = (
         "_acked_bytes",
+        "_answered_s",
+        "_burst",
         "_looked_s",
         "_losses",
         "_lossy",
@@ -147,57 +175,88 @@ class PeerProgress:
         self.moved_s = 0.0
         """When the peer was last seen to have acknowledged more."""
         self._acked_bytes = -1
-        self._looked_s = float("-inf")
+        self._looked_s = -inf
+        self._answered_s = inf
+        """Until then its host is not known to have left a probe unanswered."""
+        self._burst: tuple[float, float, int] | None = None
+        """A pause, when it ended, and what was taken since then, at once; None: that step is over."""
         self._usual = UsualPause()
         self._usual_bytes = 0.0
         self._small_since_bytes = self._settled_bytes = -1
         """The acknowledged bytes when small pieces began, and when all that was sent before them has been read."""
-        self._sent = (0, 0)
-        """Bytes sent, and bytes sent again, at the last look."""
-        self._losses = (float("inf"), 0, 0)
-        """(since when, bytes sent, bytes sent again) while the window was open."""
+        self._sent = (0, 0.0)
+        """Bytes sent, and bytes lost, at the last look."""
+        self._losses = (inf, 0, 0.0)
+        """(since when, bytes sent, bytes lost) while the window was open."""
         self._lossy = False
         self._resends = False
         """Bytes were sent again more than once since its last step."""
         self._widest = 0
         """The widest window that was seen: the room of a buffer in which nothing is unread."""
 
-    def look(self, info: TcpInfo, now: float, stands_since_s: float) -> None:
+    def look(self, info: TcpInfo, now: float, stands_since_s: float, more_waits: bool = True) -> None:
         """Takes in what the kernel knows now. ``stands_since_s``: when our kernel last took bytes, or bytes began to
-        wait; it counts if the peer was not looked at of late."""
+        wait; it counts if the peer was not looked at of late. ``more_waits``: bytes wait that our kernel has not."""
         if now - self._looked_s > UNSEEN_S:
-            self.moved_s = stands_since_s
+            self.moved_s, self._burst, self._answered_s = stands_since_s, None, now
         elif info.acked_bytes > self._acked_bytes:
             pause_s, self.moved_s = now - self.moved_s, now
             if not self._resends:  # else the pause was the network's
                 self._note_step(pause_s, info.acked_bytes - self._acked_bytes)
             self._resends = False
+        if not (more_waits or info.unacked or info.unsent_bytes):  # it has all: from now on it does not pause, it waits
+            self._end_burst()
+            self.moved_s = now
+        elif info.unsent_bytes and now - self.moved_s >= LUMPS_S:
+            self._end_burst(limited=True)
         if info.retransmits >= RESENT_TRIES:
             self._resends = True
         self._acked_bytes, self._looked_s = info.acked_bytes, now
         self._widest = max(self._widest, info.window)
         self._count_losses(info, now)
+        self._count_probes(info, now)
 
     def _count_losses(self, info: TcpInfo, now: float) -> None:
-        before, self._sent = self._sent, (info.sent_bytes, info.resent_bytes)
-        since, sent, resent = self._losses
+        before, self._sent = self._sent, (info.sent_bytes, info.lost_bytes)
+        since, sent, lost = self._losses
         if since > now or not before[0]:
-            self._losses = (now, 0, 0)
+            self._losses = (now, 0, 0.0)
             return
         if not info.window_closed:
-            sent, resent = sent + info.sent_bytes - before[0], resent + info.resent_bytes - before[1]
-            self._losses = (since, sent, resent)
+            sent, lost = sent + info.sent_bytes - before[0], lost + info.lost_bytes - before[1]
+            self._losses = (since, sent, lost)
         if now - since > LOSS_WINDOW_S:
-            self._lossy = sent >= LOSS_BYTES_MIN and resent > LOSS_SHARE * sent
-            self._losses = (now, 0, 0)
+            self._lossy = sent >= LOSS_BYTES_MIN and lost > LOSS_SHARE * sent
+            self._losses = (now, 0, 0.0)
 
     def _note_step(self, pause_s: float, step_bytes: int) -> None:
-        times = 1.0
-        if pause_s >= LUMPS_S:
-            times = max(1.0, FULL_LUMP_BYTES / step_bytes)
-            step_bytes = max(step_bytes, FULL_LUMP_BYTES)
-        if self._usual.note(pause_s, self.moved_s, times):
+        """Notes that the peer took so much after a pause. What it takes at once after that is part of the step."""
+        if pause_s < LUMPS_S and self._burst is not None:
+            self._burst = *self._burst[:2], self._burst[2] + step_bytes
+        elif pause_s < LUMPS_S:
+            self._note_pause(pause_s, self.moved_s, step_bytes)
+        else:
+            self._end_burst()
+            self._burst = pause_s, self.moved_s, step_bytes
+        if self._burst is not None and self._burst[2] >= FULL_LUMP_BYTES:
+            self._end_burst()
+
+    def _end_burst(self, limited: bool = False) -> None:
+        """Notes the pause before a step that is over. ``limited``: it would have taken more, but its host had no room;
+        then it would have paused for longer before a full lump."""
+        if self._burst is None:
+            return
+        pause_s, at_s, step_bytes = self._burst
+        self._burst, times = None, max(1.0, FULL_LUMP_BYTES / step_bytes) if limited else 1.0
+        self._note_pause(pause_s, at_s, max(step_bytes, FULL_LUMP_BYTES) if limited else step_bytes, times)
+
+    def _note_pause(self, pause_s: float, at_s: float, step_bytes: int, times: float = 1.0) -> None:
+        if self._usual.note(pause_s, at_s, times):
             self._usual_bytes = step_bytes
+
+    def _count_probes(self, info: TcpInfo, now: float) -> None:
+        if info.probes < (PROBES_LOST if info.loses else 1) or info.heard_ms < LIMITED_MS:
+            self._answered_s = now
 
     def change_over(self, info: TcpInfo) -> None:
         """Notes that small pieces are sent after large ones. Until the peer has read the large ones, it acknowledges
@@ -236,12 +295,17 @@ class PeerProgress:
         """Returns how much the peer may have read since its last step."""
         return ANY_LUMP_BYTES if self.settles else self._usual_bytes or LUMP_BYTES
 
+    def silent(self, info: TcpInfo) -> bool:
+        """Tells whether the peer's host answers neither segments that are sent again nor probes of its closed window:
+        it is down, or the network is broken. That does not depend on how its application reads. An answered probe is
+        not counted in ``probes`` any more."""
+        tried = max(info.probes, info.retransmits) >= SILENT_TRIES and info.heard_ms >= SILENT_MS
+        return tried or self._looked_s - self._answered_s >= ANSWER_S
+
     def state(self, info: TcpInfo) -> PeerState:
         """Returns hints for the cause of a verdict.
 
-        A host that answers neither segments that are sent again nor probes of its closed window is down, or the network
-        is broken. An answered probe is not counted in ``probes`` any more. Losses are no cause where the peer's host
-        has all that was sent, and nothing waits for it."""
-        silent = max(info.probes, info.retransmits) >= SILENT_TRIES and info.heard_ms >= SILENT_MS
+        Losses are no cause where the peer's host has all that was sent, and nothing waits for it."""
+        silent = self.silent(info)
         lossy = self._lossy and info.unacked + info.unsent_bytes > 0
         return PeerState(silent or lossy, not silent and (info.window_closed or info.probes > 0))

@@ -236,7 +236,7 @@ class SocketOutlet(Outlet):
         if self._progress is None:
             self._progress = PeerProgress()
         progress = self._progress
-        progress.look(info, now, self.progress_s)
+        progress.look(info, now, self.progress_s, self.blocked)
         if self._reading is None:
             self._reading = Reading(now)
         self._reading.look(info, now)
@@ -252,10 +252,10 @@ class SocketOutlet(Outlet):
         unacknowledged_bytes = max(0, self.taken_bytes - self.stream.acknowledged(info.acked_bytes))
         if since is None:
             return Pace(None, progress.usual_pause_s, unacknowledged_bytes)
-        reading, usual_pause_s = self._reading, progress.usual_pause_s
-        return Pace(
-            since, usual_pause_s, unacknowledged_bytes, progress.lump_bytes(), reading.read_s, reading.usual_pause_s
-        )
+        reading, usual_pause_s, unread_pause_s = self._reading, progress.usual_pause_s, self._reading.usual_pause_s
+        if progress.silent(info):  # no pause of its application explains that
+            usual_pause_s = unread_pause_s = 0.0
+        return Pace(since, usual_pause_s, unacknowledged_bytes, progress.lump_bytes(), reading.read_s, unread_pause_s)
 
     def seen_bytes(self) -> int:
         """Asks the kernel. What the peer's window has lost of its width lies in the peer's buffer, unread."""

@@ -79,13 +79,16 @@ class TcpInfo:
 
     __slots__ = (
         "acked_bytes", "complete", "heard_ms", "probes", "resent_bytes", "resent_segments", "retransmits", "segment",
-        "sent_bytes", "sent_segments", "twice_segments", "unacked", "unsent_bytes", "window",
+        "sent_bytes", "sent_segments", "tried_s", "twice_segments", "unacked", "unsent_bytes", "window",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket) -> None:
         """Raises OSError."""
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
         self.retransmits, self.probes = info[2], info[3]
+        (timeout_us,) = struct.unpack_from("=I", info, 8)
+        self.tried_s = timeout_us / 1e6 * (1 - 0.5**self.retransmits)
+        """For so long, at least, our kernel has sent the same segment again, in ever longer steps."""
         self.complete = len(info) == _INFO_BYTES
         self.heard_ms = 0
         """Milliseconds since the last acknowledgement came."""
@@ -105,6 +108,11 @@ class TcpInfo:
             self.sent_bytes, self.resent_bytes = struct.unpack_from("=QQ", info, 200)
             (self.twice_segments,) = struct.unpack_from("=I", info, 216)
             (self.window,) = struct.unpack_from("=I", info, 228)
+
+    @property
+    def unanswered(self) -> bool:
+        """Tells whether the peer's host has answered none of the last tries of our kernel."""
+        return max(self.probes, self.retransmits) >= SILENT_TRIES and self.heard_ms >= SILENT_MS
 
     @property
     def lost_bytes(self) -> float:
@@ -299,8 +307,7 @@ class PeerProgress:
         """Tells whether the peer's host answers neither segments that are sent again nor probes of its closed window:
         it is down, or the network is broken. That does not depend on how its application reads. An answered probe is
         not counted in ``probes`` any more."""
-        tried = max(info.probes, info.retransmits) >= SILENT_TRIES and info.heard_ms >= SILENT_MS
-        return tried or self._looked_s - self._answered_s >= ANSWER_S
+        return info.unanswered or self._looked_s - self._answered_s >= ANSWER_S
 
     def state(self, info: TcpInfo) -> PeerState:
         """Returns hints for the cause of a verdict.

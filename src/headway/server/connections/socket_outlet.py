@@ -26,13 +26,15 @@ from headway.server.connections.peer_progress import (
     PieceBudget,
     TcpInfo,
 )
-from headway.server.connections.reading import GLANCE_BYTES, Glances, Reading
+from headway.server.connections.reading import GLANCE_BYTES, SEND_BYTES, Glances, Reading
 from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
 from headway.server.connections.steadiness import Steadiness
 from headway.server.transport import Buffer, ByteStream, StreamError, lost
 
 FRUGAL_BYTES = 4096
 """Our kernel takes no more for a steady peer while it has so much that it cannot send yet."""
+HELD_BYTES = 1
+"""Our kernel takes no more for a peer whose host answers nothing, as soon as it has a byte that it cannot send yet."""
 SYSTEMS_BYTES = 0
 """Stands for the system's own limit (net.ipv4.tcp_notsent_lowat), by default none."""
 
@@ -49,7 +51,7 @@ class OutletHost(Protocol):
 
 class SocketOutlet(Outlet):
     __slots__ = (
-        "_fine_bytes", "_fine_since_s", "_fine_until_s", "_frugal", "_progress", "_reading", "_steadiness",
+        "_fine_bytes", "_fine_since_s", "_fine_until_s", "_frugal", "_held", "_progress", "_reading", "_steadiness",
         "_unglanced_bytes", "_writing", "host", "open", "sock", "state", "stream",
     )  # fmt: skip
 
@@ -79,6 +81,8 @@ class SocketOutlet(Outlet):
         """Finds out whether the peer reads steadily; None: nobody wants fresh records."""
         self._frugal = False
         """Whether our kernel takes little that it cannot send at once."""
+        self._held = False
+        """Whether our kernel takes no more, because the peer's host answers nothing."""
 
     def _become(self, state: ConnectionState) -> None:
         self.state = moved(MOVES, self.state, state)
@@ -116,7 +120,7 @@ class SocketOutlet(Outlet):
             return 0
         if stream.unsent:
             self._note_unsent()
-        self._unglanced_bytes -= taken
+        self._unglanced_bytes -= taken + SEND_BYTES
         if self._unglanced_bytes < 0:
             self._glance()
         return taken
@@ -131,6 +135,7 @@ class SocketOutlet(Outlet):
                 info = TcpInfo(self.sock)
                 if info.complete:
                     self._reading.look(info, now)
+                    self._hold(info.unanswered)
 
     def _may_be_slow(self) -> bool:
         """Tells whether a burst comes to a peer of which nobody knows how fast it reads; then small pieces begin."""
@@ -197,10 +202,21 @@ class SocketOutlet(Outlet):
         if frugal is not self._frugal:
             self._frugal = frugal
             self.stream.be_frugal(frugal)
-            unsent_bytes = FRUGAL_BYTES if frugal else SYSTEMS_BYTES
+            self._limit_unsent()
             with suppress(OSError):  # the connection may be over
-                self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes)
                 self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not frugal)
+
+    def _hold(self, held: bool) -> None:
+        """Lets no more wait in our kernel, or lets it wait there again. What a dead peer is sent waits in its lane
+        then, where it counts, and where newer records may replace it."""
+        if held is not self._held:
+            self._held = held
+            self._limit_unsent()
+
+    def _limit_unsent(self) -> None:
+        unsent_bytes = HELD_BYTES if self._held else FRUGAL_BYTES if self._frugal else SYSTEMS_BYTES
+        with suppress(OSError):  # the connection may be over
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes)
 
     def _may_write(self) -> bool:
         """Sends what is unsent. Returns whether there is room for more."""
@@ -244,7 +260,8 @@ class SocketOutlet(Outlet):
             unsent_bytes = 0 if self._fine_bytes > 0 else info.unsent_bytes  # its buffer holds less of small pieces
             self._steadiness.look(now, info.acked_bytes, unsent_bytes)
             self._be_frugal(self._steadiness.steady)
-        since = self.blocked_since_s
+        since, silent = self.blocked_since_s, progress.silent(info)
+        self._hold(silent)
         if since is not None and now - since > STILL_S and not progress.has_pace:
             if self._fine_bytes <= 0:
                 progress.change_over(info)
@@ -253,8 +270,8 @@ class SocketOutlet(Outlet):
         if since is None:
             return Pace(None, progress.usual_pause_s, unacknowledged_bytes)
         reading, usual_pause_s, unread_pause_s = self._reading, progress.usual_pause_s, self._reading.usual_pause_s
-        if progress.silent(info):  # no pause of its application explains that
-            usual_pause_s = unread_pause_s = 0.0
+        if silent:  # no pause of its application explains that
+            since, usual_pause_s, unread_pause_s = min(since, now - info.tried_s), 0.0, 0.0
         return Pace(since, usual_pause_s, unacknowledged_bytes, progress.lump_bytes(), reading.read_s, unread_pause_s)
 
     def seen_bytes(self) -> int:

@@ -44,6 +44,13 @@ BURST_BYTES = 64 * 1024
 AGAIN_S = 30.0
 """A burst of so many bytes is sent as if the peer was new, not sooner than so long after the last time."""
 STILL_S = 2.0
+SLOW_BYTES_S = 40_000
+"""A peer that takes no more than this a second, over ``PACE_S``, is sent small pieces for as long as it lags."""
+PACE_S = 12.0
+SELDOM_S = 6.0
+SELDOM_PIECES_S = 60.0
+"""One that pauses for longer than that, though all it is sent is small, and then empties half of its buffer, reads
+seldom: it gets large pieces for so long, as its buffer holds more of these."""
 LUMPS_S = 1.0
 """A peer with shorter pauses has no pace of its own: it takes what comes."""
 PIECES_A_S = 5000
@@ -166,10 +173,13 @@ class PeerProgress:
         "_acked_bytes",
         "_answered_s",
         "_burst",
+        "_had_all",
         "_looked_s",
         "_losses",
         "_lossy",
+        "_paced",
         "_resends",
+        "_seldom_until_s",
         "_sent",
         "_settled_bytes",
         "_small_since_bytes",
@@ -177,17 +187,28 @@ class PeerProgress:
         "_usual_bytes",
         "_widest",
         "moved_s",
+        "slow",
+        "small",
     )
 
     def __init__(self) -> None:
         self.moved_s = 0.0
         """When the peer was last seen to have acknowledged more."""
+        self.slow = False
+        """It reads slowly, and small pieces show sooner that it does."""
+        self.small = True
+        """All that its host may hold unread came in small pieces."""
+        self._paced = (inf, 0)
+        """(time, acknowledged bytes) from which its pace is measured."""
+        self._seldom_until_s = -inf
         self._acked_bytes = -1
         self._looked_s = -inf
         self._answered_s = inf
         """Until then its host is not known to have left a probe unanswered."""
         self._burst: tuple[float, float, int] | None = None
         """A pause, when it ended, and what was taken since then, at once; None: that step is over."""
+        self._had_all = False
+        """At the last look nothing waited for it."""
         self._usual = UsualPause()
         self._usual_bytes = 0.0
         self._small_since_bytes = self._settled_bytes = -1
@@ -206,13 +227,16 @@ class PeerProgress:
         """Takes in what the kernel knows now. ``stands_since_s``: when our kernel last took bytes, or bytes began to
         wait; it counts if the peer was not looked at of late. ``more_waits``: bytes wait that our kernel has not."""
         if now - self._looked_s > UNSEEN_S:
-            self.moved_s, self._burst, self._answered_s = stands_since_s, None, now
-        elif info.acked_bytes > self._acked_bytes:
+            self.moved_s, self._burst, self._answered_s, self._paced = stands_since_s, None, now, (inf, 0)
+        elif self._had_all and stands_since_s > self.moved_s:  # nothing waited for it before that
+            self.moved_s = stands_since_s
+        if self._acked_bytes < info.acked_bytes and now - self._looked_s <= UNSEEN_S:
             pause_s, self.moved_s = now - self.moved_s, now
             if not self._resends:  # else the pause was the network's
                 self._note_step(pause_s, info.acked_bytes - self._acked_bytes)
             self._resends = False
-        if not (more_waits or info.unacked or info.unsent_bytes):  # it has all: from now on it does not pause, it waits
+        self._had_all = not (more_waits or info.unacked or info.unsent_bytes)
+        if self._had_all:  # from now on it does not pause, it waits
             self._end_burst()
             self.moved_s = now
         elif info.unsent_bytes and now - self.moved_s >= LUMPS_S:
@@ -223,6 +247,7 @@ class PeerProgress:
         self._widest = max(self._widest, info.window)
         self._count_losses(info, now)
         self._count_probes(info, now)
+        self._measure_pace(info, now)
 
     def _count_losses(self, info: TcpInfo, now: float) -> None:
         before, self._sent = self._sent, (info.sent_bytes, info.lost_bytes)
@@ -255,12 +280,32 @@ class PeerProgress:
         if self._burst is None:
             return
         pause_s, at_s, step_bytes = self._burst
-        self._burst, times = None, max(1.0, FULL_LUMP_BYTES / step_bytes) if limited else 1.0
-        self._note_pause(pause_s, at_s, max(step_bytes, FULL_LUMP_BYTES) if limited else step_bytes, times)
+        full_bytes = step_bytes if not limited else max(step_bytes, LUMP_BYTES if self.small else FULL_LUMP_BYTES)
+        self._burst = None
+        if limited and self.small and pause_s >= SELDOM_S and step_bytes >= self._widest / 2:
+            self.slow, self._seldom_until_s = False, at_s + SELDOM_PIECES_S
+        self._note_pause(pause_s, at_s, full_bytes, full_bytes / step_bytes)
 
     def _note_pause(self, pause_s: float, at_s: float, step_bytes: int, times: float = 1.0) -> None:
         if self._usual.note(pause_s, at_s, times):
             self._usual_bytes = step_bytes
+
+    def _measure_pace(self, info: TcpInfo, now: float) -> None:
+        """Finds out whether it is slow: bytes waited for its window at all looks for ``PACE_S``."""
+        since_s, acked_bytes = self._paced
+        if now - since_s >= PACE_S:
+            taken_bytes = info.acked_bytes - acked_bytes
+            if taken_bytes and not self.silent(info):
+                self.slow = taken_bytes <= SLOW_BYTES_S * (now - since_s) and now >= self._seldom_until_s
+        elif since_s <= now and info.unsent_bytes:
+            return
+        self._paced = (now, info.acked_bytes)
+
+    def note_pieces(self, small: bool) -> None:
+        """Notes whether all that its host may hold unread came in small pieces. In large ones it would pause longer."""
+        if self.small and not small and self.has_pace:
+            self._note_pause(self.usual_pause_s, self.moved_s, FULL_LUMP_BYTES, FULL_LUMP_BYTES / self._usual_bytes)
+        self.small = small
 
     def _count_probes(self, info: TcpInfo, now: float) -> None:
         if info.probes < (PROBES_LOST if info.loses else 1) or info.heard_ms < LIMITED_MS:
@@ -293,6 +338,10 @@ class PeerProgress:
     def has_pace(self) -> bool:
         """Tells whether the peer is known to pause between its steps."""
         return self.usual_pause_s >= LUMPS_S
+
+    def held_bytes(self, info: TcpInfo) -> int:
+        """Returns up to how many bytes a peer of unknown habits may hold unread: all for which it has had room."""
+        return min(info.acked_bytes, self._widest)
 
     def unread_bytes(self, info: TcpInfo) -> int:
         """Returns how much the peer's kernel holds that its application has not read, as its window tells. While that

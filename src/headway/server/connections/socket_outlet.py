@@ -51,8 +51,22 @@ class OutletHost(Protocol):
 
 class SocketOutlet(Outlet):
     __slots__ = (
-        "_fine_bytes", "_fine_since_s", "_fine_until_s", "_frugal", "_held", "_progress", "_reading", "_steadiness",
-        "_unglanced_bytes", "_writing", "host", "open", "sock", "state", "stream",
+        "_fine_bytes",
+        "_fine_since_s",
+        "_fine_until_s",
+        "_frugal",
+        "_held",
+        "_progress",
+        "_reading",
+        "_small_from_bytes",
+        "_steadiness",
+        "_unglanced_bytes",
+        "_writing",
+        "host",
+        "open",
+        "sock",
+        "state",
+        "stream",
     )  # fmt: skip
 
     def __init__(self, host: OutletHost, stream: ByteStream, now: float) -> None:
@@ -71,6 +85,8 @@ class SocketOutlet(Outlet):
         """When small pieces last began, and when they end."""
         self._fine_bytes = FINE_BYTES
         """So many bytes are still to be sent in small pieces; see peer_progress.py."""
+        self._small_from_bytes = 0
+        """All taken bytes from this one on were sent in small pieces, if these have not ended."""
         self._progress: PeerProgress | None = None
         """Measures how the peer takes bytes; None: none of its consumers has lagged yet."""
         self._reading: Reading | None = None
@@ -144,8 +160,14 @@ class SocketOutlet(Outlet):
             return False
         if not self.host.pieces.plenty(now):
             return False
-        self._fine_bytes, self._fine_since_s, self._fine_until_s = FINE_BYTES, now, now + NEW_S
+        self._be_fine(now, now + NEW_S)
         return True
+
+    def _be_fine(self, now: float, until_s: float) -> None:
+        """Sends small pieces from now on."""
+        if self._fine_bytes <= 0:
+            self._small_from_bytes = self.taken_bytes
+        self._fine_bytes, self._fine_since_s, self._fine_until_s = FINE_BYTES, now, until_s
 
     def _sends_small(self, total: int) -> bool:
         """Tells whether small pieces are due, and there are some left; see peer_progress.py."""
@@ -251,7 +273,9 @@ class SocketOutlet(Outlet):
             return super().pace(now)
         if self._progress is None:
             self._progress = PeerProgress()
-        progress = self._progress
+        progress, acknowledged_bytes = self._progress, self.stream.acknowledged(info.acked_bytes)
+        large_bytes = 0 if not self._small_from_bytes else self._small_from_bytes + progress.held_bytes(info)
+        progress.note_pieces(self._fine_bytes > 0 and acknowledged_bytes >= large_bytes)
         progress.look(info, now, self.progress_s, self.blocked)
         if self._reading is None:
             self._reading = Reading(now)
@@ -262,11 +286,12 @@ class SocketOutlet(Outlet):
             self._be_frugal(self._steadiness.steady)
         since, silent = self.blocked_since_s, progress.silent(info)
         self._hold(silent)
-        if since is not None and now - since > STILL_S and not progress.has_pace:
+        slow = progress.slow and self._steadiness is None  # that one measures what large pieces leave unsent
+        if since is not None and (slow or (now - since > STILL_S and not progress.has_pace)):
             if self._fine_bytes <= 0:
                 progress.change_over(info)
-            self._fine_bytes, self._fine_since_s, self._fine_until_s = FINE_BYTES, now, inf
-        unacknowledged_bytes = max(0, self.taken_bytes - self.stream.acknowledged(info.acked_bytes))
+            self._be_fine(now, inf)
+        unacknowledged_bytes = max(0, self.taken_bytes - acknowledged_bytes)
         if since is None:
             return Pace(None, progress.usual_pause_s, unacknowledged_bytes)
         reading, usual_pause_s, unread_pause_s = self._reading, progress.usual_pause_s, self._reading.usual_pause_s

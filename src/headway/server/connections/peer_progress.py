@@ -9,14 +9,20 @@ Two things follow:
 
 1. A buffer is joined of 17 pieces at most, and bytes sent with ``MSG_EOR`` are a piece of their own. ``SMALL_BYTES`` at
    a time, the lumps are at most ``LUMP_BYTES``, and a reader of 5 kB/s is seen to move every 4 s. That costs a system
-   call for each piece, so it is done only for ``FINE_BYTES``, as much as both kernels' buffers hold, and only while the
-   pace of a peer is not known: when it has stood still for ``STILL_S``, and for ``NEW_S`` from the beginning of its
-   connection or of a burst. (A receive buffer holds fewer small pieces than large ones, so a client that reads
-   seldom would get less.) A new peer that reads at once is found out after ``TRIED_BYTES`` (connection.py), and all
-   connections together have ``PIECES_A_S``.
+   call for each piece, so it is done only for ``FINE_BYTES``, as much as both kernels' buffers hold, while the pace of
+   a peer is not known: when it has stood still for ``STILL_S``, and for ``NEW_S`` from the beginning of its connection
+   or of a burst. Who is known to be *slow* gets small pieces for as long as it lags. (A receive buffer holds fewer small
+   pieces than large ones, so a client that reads seldom would get less.) A new peer that reads at once is found out
+   after ``TRIED_BYTES`` (connection.py), and all connections together have ``PIECES_A_S``.
 2. A peer has a *usual pause* between two steps: the longest of the last ones, or what a full lump takes at that pace
-   if that is longer (``core/policy/meters/usual_pause.py``). How long a consumer stands still is compared with that
+   if that is longer (``core/policy/meters/usual_pause.py``). All that it takes at once is one step, and who takes all
+   that there is would not pause for longer before a full lump. How long a consumer stands still is compared with that
    (``core/policy/meters/meter.py``).
+
+A peer whose host leaves our tries unanswered is *silent*, however its application usually reads. Segments that are sent
+again are answered even by a host whose buffers are full, and so are probes of a closed window, but for two within half
+a second (``net.ipv4.tcp_invalid_ratelimit``). The first probe after its death may come late: while the window stays
+closed, they come ever more seldom.
 
 Source: struct tcp_info in linux/tcp.h; times are seconds on the broker's clock.
 """
@@ -195,7 +201,7 @@ class PeerProgress:
         self.moved_s = 0.0
         """When the peer was last seen to have acknowledged more."""
         self.slow = False
-        """It reads slowly, and small pieces show sooner that it does."""
+        """Whether the peer reads slowly, which small pieces show sooner."""
         self.small = True
         """All that its host may hold unread came in small pieces."""
         self._paced = (inf, 0)

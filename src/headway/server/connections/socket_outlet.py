@@ -51,22 +51,8 @@ class OutletHost(Protocol):
 
 class SocketOutlet(Outlet):
     __slots__ = (
-        "_fine_bytes",
-        "_fine_since_s",
-        "_fine_until_s",
-        "_frugal",
-        "_held",
-        "_progress",
-        "_reading",
-        "_small_from_bytes",
-        "_steadiness",
-        "_unglanced_bytes",
-        "_writing",
-        "host",
-        "open",
-        "sock",
-        "state",
-        "stream",
+        "_fine_bytes", "_fine_since_s", "_fine_until_s", "_frugal", "_held", "_progress", "_reading",
+        "_small_from_bytes", "_steadiness", "_unglanced_bytes", "_writing", "host", "open", "sock", "state", "stream",
     )  # fmt: skip
 
     def __init__(self, host: OutletHost, stream: ByteStream, now: float) -> None:

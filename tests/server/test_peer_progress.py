@@ -242,6 +242,7 @@ def silent_after(pair: Pair, seconds: float, **figures: int) -> bool:
     for number in range(looks + 1):
         info = info_of(pair, acked_bytes=1000, window=0, **{"heard_ms": 2000 + 500 * number, **figures})
         progress.look(info, number / 2, 0.0)
+    assert not progress.silent(info_of(pair)), "it has answered since then"
     return progress.silent(info) and progress.state(info).retransmitting
 
 

@@ -362,7 +362,7 @@ class PeerProgress:
         """Tells whether the peer's host answers neither segments that are sent again nor probes of its closed window:
         it is down, or the network is broken. That does not depend on how its application reads. An answered probe is
         not counted in ``probes`` any more."""
-        return info.unanswered or self._looked_s - self._answered_s >= ANSWER_S
+        return info.unanswered or (info.probes > 0 and self._looked_s - self._answered_s >= ANSWER_S)
 
     def state(self, info: TcpInfo) -> PeerState:
         """Returns hints for the cause of a verdict.

@@ -269,6 +269,17 @@ def test_a_probe_that_was_answered_later_does_not_count(pair: Pair) -> None:
         assert not progress.silent(info)
 
 
+def test_a_host_is_silent_since_our_kernel_began_to_try_again(pair: Pair) -> None:
+    progress = PeerProgress()
+    for number in range(20):  # its steps get longer, and say nothing of the time since the last one
+        info = info_of(pair, acked_bytes=1000, retransmits=3 if number < 10 else 4, heard_ms=2000)
+        info.tried_s = 1.4 if number < 10 else 3.0
+        progress.look(info, number / 2, 0.0)
+        assert progress.silent_s == -1.4
+    progress.look(info_of(pair, acked_bytes=2000), 10.0, 0.0)
+    assert progress.silent_s > 1e9
+
+
 def test_small_pieces_are_few_for_all_together() -> None:
     budget = PieceBudget()
     each = TRIED_BYTES // SMALL_BYTES

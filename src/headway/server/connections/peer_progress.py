@@ -193,6 +193,7 @@ class PeerProgress:
         "_usual_bytes",
         "_widest",
         "moved_s",
+        "silent_s",
         "slow",
         "small",
     )
@@ -200,6 +201,8 @@ class PeerProgress:
     def __init__(self) -> None:
         self.moved_s = 0.0
         """When the peer was last seen to have acknowledged more."""
+        self.silent_s = inf
+        """Since when its host has answered nothing, as far as that is known; inf: it answers."""
         self.slow = False
         """Whether the peer reads slowly, which small pieces show sooner."""
         self.small = True
@@ -254,6 +257,7 @@ class PeerProgress:
         self._count_losses(info, now)
         self._count_probes(info, now)
         self._measure_pace(info, now)
+        self.silent_s = min(self.silent_s, now - info.tried_s) if self.silent(info) else inf
 
     def _count_losses(self, info: TcpInfo, now: float) -> None:
         before, self._sent = self._sent, (info.sent_bytes, info.lost_bytes)

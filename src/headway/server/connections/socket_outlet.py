@@ -270,7 +270,7 @@ class SocketOutlet(Outlet):
             unsent_bytes = 0 if self._fine_bytes > 0 else info.unsent_bytes  # its buffer holds less of small pieces
             self._steadiness.look(now, info.acked_bytes, unsent_bytes)
             self._be_frugal(self._steadiness.steady)
-        since, silent = self.blocked_since_s, progress.silent(info)
+        since, silent = self.blocked_since_s, progress.silent_s < inf
         self._hold(silent)
         slow = progress.slow and self._steadiness is None  # that one measures what large pieces leave unsent
         if since is not None and (slow or (now - since > STILL_S and not progress.has_pace)):
@@ -282,7 +282,7 @@ class SocketOutlet(Outlet):
             return Pace(None, progress.usual_pause_s, unacknowledged_bytes)
         reading, usual_pause_s, unread_pause_s = self._reading, progress.usual_pause_s, self._reading.usual_pause_s
         if silent:  # no pause of its application explains that
-            since, usual_pause_s, unread_pause_s = min(since, now - info.tried_s), 0.0, 0.0
+            since, usual_pause_s, unread_pause_s = min(since, progress.silent_s), 0.0, 0.0
         return Pace(since, usual_pause_s, unacknowledged_bytes, progress.lump_bytes(), reading.read_s, unread_pause_s)
 
     def seen_bytes(self) -> int:

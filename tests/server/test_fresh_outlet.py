@@ -21,7 +21,7 @@ from tests.server.test_tls_stream import Client, Told, context_of
 
 from headway.core.base import Reason
 from headway.core.log import Pool
-from headway.server.connections.peer_progress import PieceBudget
+from headway.server.connections.peer_progress import NEW_S, PieceBudget
 from headway.server.connections.reading import Glances
 from headway.server.connections.socket_outlet import SocketOutlet
 from headway.server.protocols import PROTOCOLS
@@ -241,3 +241,9 @@ def test_a_slow_reader_shows_soon_that_it_reads_on_as_long_as_it_lags(story: Sto
     story.reads(7000, 120)
     assert longest_pause_s(story, 7000, 120) <= 6.0
     assert story.outlet.pace(story.now).usual_pause_s <= 6.0
+
+
+def test_a_new_client_that_lags_is_sent_small_pieces_until_its_pace_is_measured(story: Story) -> None:
+    story.outlet._be_fine(story.now, story.now + NEW_S)
+    story.reads(0, 1)
+    assert longest_pause_s(story, 7000, 120) <= 6.0

@@ -92,9 +92,9 @@ def test_a_full_lump_takes_longer_than_a_small_one(pair: Pair, small: bool, usua
 
 
 @pytest.mark.parametrize(
-    ("step_bytes", "slow"), [(0, False), (1000, True), (19_000, True), (21_000, False)]
+    ("step_bytes", "slow"), [(0, None), (1000, True), (19_000, True), (21_000, False)]
 )  # fmt: skip
-def test_who_takes_little_all_the_time_is_slow(pair: Pair, step_bytes: int, slow: bool) -> None:
+def test_who_takes_little_all_the_time_is_slow(pair: Pair, step_bytes: int, slow: bool | None) -> None:
     progress = PeerProgress()
     for number in range(30):  # two looks a second, for a quarter of a minute
         progress.look(info_of(pair, acked_bytes=step_bytes * number), number / 2, 0.0)

@@ -11,9 +11,10 @@ Two things follow:
    a time, the lumps are at most ``LUMP_BYTES``, and a reader of 5 kB/s is seen to move every 4 s. That costs a system
    call for each piece, so it is done only for ``FINE_BYTES``, as much as both kernels' buffers hold, while the pace of
    a peer is not known: when it has stood still for ``STILL_S``, and for ``NEW_S`` from the beginning of its connection
-   or of a burst. Who is known to be *slow* gets small pieces for as long as it lags. (A receive buffer holds fewer
-   small pieces than large ones, so a client that reads seldom would get less.) A new peer that reads at once is found
-   out after ``TRIED_BYTES`` (connection.py), and all connections together have ``PIECES_A_S``.
+   or of a burst, or until its pace is measured if it lags by then. Who is known to be *slow* gets small pieces for as
+   long as it lags. (A receive buffer holds fewer small pieces than large ones, so a client that reads seldom would get
+   less.) A new peer that reads at once is found out after ``TRIED_BYTES`` (connection.py), and all connections together
+   have ``PIECES_A_S``.
 2. A peer has a *usual pause* between two steps: the longest of the last ones, or what a full lump takes at that pace
    if that is longer (``core/policy/meters/usual_pause.py``). All that it takes at once is one step, and who takes all
    that there is would not pause for longer before a full lump. How long a consumer stands still is compared with that
@@ -203,8 +204,8 @@ class PeerProgress:
         """When the peer was last seen to have acknowledged more."""
         self.silent_s = inf
         """Since when its host has answered nothing, as far as that is known; inf: it answers."""
-        self.slow = False
-        """Whether the peer reads slowly, which small pieces show sooner."""
+        self.slow: bool | None = None
+        """Whether the peer reads slowly, which small pieces show sooner; None: it was not measured yet."""
         self.small = True
         """All that its host may hold unread came in small pieces."""
         self._paced = (inf, 0)

@@ -32,8 +32,8 @@ Rules that keep the figures fair:
 9. *A worker whose window is full moves on with its acknowledgements.* Their usual pause is its pace: its rates are
    measured over whole jobs, and it is late only if it acknowledges nothing for ``PAUSES`` of them
    (``Sample.overdue_credit_time``). Where its window was never full before, its pace is that at which it has settled
-   what it was sent. It is late (``late_ack_time``) if the oldest delivery is older than a full window takes at this
-   pace.
+   what it was sent. It is late (``late_ack_time``) if the oldest delivery is older than that explains
+   (``Figures.late``).
 10. *A feed that comes in lumps rests in between.* What was offered is measured from one lump to another, and over two
    usual rests at least. The share that a consumer took is the most that it may be, for a record more or less: so a few
    records tell nothing of who takes them one by one, nor of who takes a window at a time.

@@ -53,7 +53,7 @@ from headway.core.policy.meters.fair_part import FairPart
 from headway.core.policy.meters.figures import ANY_LUMP_BYTES, Figures
 from headway.core.policy.meters.lateness import Lateness
 from headway.core.policy.meters.rhythm import Rhythm
-from headway.core.policy.meters.sample import PAUSES, RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
+from headway.core.policy.meters.sample import AHEAD, PAUSES, RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
 from headway.core.policy.meters.share_window import Mark, ShareWindow
 
 BURST_WINDOW_S = 10.0
@@ -70,8 +70,6 @@ CLOSING_WINDOW_S = 7.5
 """When a consumer will be current goes by this last part of it, for what came in a burst comes no more."""
 SHARE_WINDOW_MIN_S = 15.0
 """A share over less time than this, or less than ``PAUSES`` usual pauses or rests, says nothing, and counts as 1."""
-AHEAD = 1.1
-"""A consumer takes more than is offered if it drains so many times as much: rates of a second or two are not exact."""
 
 
 class Meter:
@@ -281,9 +279,9 @@ class Meter:
         if of.lag_records > 0:
             self._keep_look(*pace)
             in_a_lump = STEP_S <= now - moved <= STANDS * of.usual_pause
-            if of.connected and not in_a_lump:
-                came_s = now if self._feed is None else self._feed.upto(now)
-                self._shares.keep(Mark(now, came_s, of.end_bytes, reached, fair), self._pace(of))
+            if of.connected and not in_a_lump and self._shares.due(now, pace_s := self._pace(of)):
+                mark = Mark(now, now if self._feed is None else self._feed.upto(now), of.end_bytes, reached, fair)
+                self._shares.keep(mark, pace_s, max(CLOSING_WINDOW_S, PAUSES * pace_s))
 
     def _fair_bytes(self, of: Figures) -> float:
         """Returns the consumer's part of what its connection took; 0 if it does not go by that (rule 11)."""
@@ -341,11 +339,12 @@ class Meter:
         pace_s = self._pace(of)
         if now - self._shares.since(now) < max(SHARE_WINDOW_MIN_S, PAUSES * pace_s):
             return 1.0, 0.0
-        share = self._shares.share(of.lump_bytes + self._bunch(of), of.record_bytes)
-        closing = self._shares.closing(max(CLOSING_WINDOW_S, PAUSES * pace_s), of.lump_bytes)
+        record_bytes = of.record_bytes
+        share = self._shares.share(of.lump_bytes + self._bunch(of), record_bytes)
+        closing = self._shares.closing(of.lump_bytes)
         drain_rate, rate_window, offered_rate, _ = self._rates
         if rate_window >= RATE_WINDOW_MIN_S:  # and it takes more now than is offered, whatever came before
-            least = drain_rate - of.record_bytes / rate_window
+            least = drain_rate - record_bytes / rate_window
             closing = max(closing, least - offered_rate if least > AHEAD * offered_rate else 0.0)
         return share, of.waiting_bytes / closing if closing > 0 else math.inf
 

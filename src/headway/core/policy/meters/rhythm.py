@@ -15,11 +15,13 @@ OVERDUE = 1.25
 
 
 class Rhythm:
-    __slots__ = ("_end_bytes", "_late", "_usual", "came_s")
+    __slots__ = ("_end_bytes", "_late", "_usual", "came_s", "rest_s")
 
     def __init__(self, now: float, end_bytes: int, late: Lateness) -> None:
         self.came_s = now
         """When more was last seen to have come."""
+        self.rest_s = 0.0
+        """For how long it usually rests; 0: it comes evenly, as far as is known."""
         self._end_bytes = end_bytes
         self._late = late
         self._usual: UsualPause | None = None
@@ -33,12 +35,9 @@ class Rhythm:
                     self._usual = UsualPause()
                 self._usual.note(rest_s, now)
             self.came_s = now
+            if self._usual is not None:
+                self.rest_s = self._usual.seconds(now)
         self._end_bytes = end_bytes
-
-    @property
-    def rest_s(self) -> float:
-        """Returns for how long it usually rests; 0: it comes evenly, as far as is known."""
-        return 0.0 if self._usual is None else self._usual.seconds(self.came_s)
 
     def keeps_time(self, now: float) -> bool:
         """Tells whether it comes in lumps, and the next one is not overdue."""
@@ -52,5 +51,6 @@ class Rhythm:
     def fork(self) -> Rhythm:
         """Returns a copy that goes on from here by itself."""
         other = Rhythm(self.came_s, self._end_bytes, self._late)
+        other.rest_s = self.rest_s
         other._usual = None if self._usual is None else self._usual.fork()
         return other

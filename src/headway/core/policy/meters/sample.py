@@ -10,6 +10,8 @@ RATE_WINDOW_S = 1.0
 """Rates are measured over the last second, or up to a quarter of a second more."""
 RATE_WINDOW_MIN_S = 0.25
 """A rate over less time than this is noise, and no rate floor applies to it."""
+AHEAD = 1.1
+"""A consumer takes more than is offered if it drains so many times as much: rates of a second or two are not exact."""
 PAUSES = 3.0
 """A consumer that stands still for fewer of its usual pauses is not late."""
 

@@ -101,6 +101,15 @@ def test_who_takes_little_all_the_time_is_slow(pair: Pair, step_bytes: int, slow
     assert progress.slow is slow
 
 
+@pytest.mark.parametrize(("looks", "slow"), [(1, False), (4, False), (10, True)])
+def test_who_moves_often_enough_keeps_large_pieces(pair: Pair, looks: int, slow: bool) -> None:
+    progress = PeerProgress()
+    progress.note_pieces(False)
+    for number in range(60):
+        progress.look(info_of(pair, acked_bytes=15_000 * looks * (number // looks)), number / 2, 0.0)
+    assert progress.slow is slow
+
+
 def test_who_has_all_for_a_moment_is_not_known_to_be_slow(pair: Pair) -> None:
     progress = PeerProgress()
     for number in range(60):

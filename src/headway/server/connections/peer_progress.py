@@ -52,7 +52,9 @@ AGAIN_S = 30.0
 """A burst of so many bytes is sent as if the peer was new, not sooner than so long after the last time."""
 STILL_S = 2.0
 SLOW_BYTES_S = 40_000
-"""A peer that takes no more than this a second, over ``PACE_S``, is sent small pieces for as long as it lags."""
+"""A peer that takes no more than this a second, over ``PACE_S``, is sent small pieces for as long as it lags. If it is
+sent large ones by then, it must have pauses of ``LONG_S``: while it settles, its rates are not known."""
+LONG_S = 4.0
 PACE_S = 12.0
 SELDOM_S = 6.0
 SELDOM_PIECES_S = 60.0
@@ -307,7 +309,8 @@ class PeerProgress:
         if now - since_s >= PACE_S:
             taken_bytes = info.acked_bytes - acked_bytes
             if taken_bytes and not self.silent(info):
-                self.slow = taken_bytes <= SLOW_BYTES_S * (now - since_s) and now >= self._seldom_until_s
+                slow = taken_bytes <= SLOW_BYTES_S * (now - since_s) and now >= self._seldom_until_s
+                self.slow = slow and (self.slow or self.small or self.usual_pause_s >= LONG_S)
         elif since_s <= now and info.unsent_bytes:
             return
         self._paced = (now, info.acked_bytes)

@@ -51,6 +51,7 @@ class UsualPause:
     def fork(self) -> UsualPause:
         """Returns a copy that goes on from here by itself."""
         return copy.copy(self)
+
     def _moved_on(self, pause_s: float, now: float) -> bool:
         """Tells whether it moved on for long between the last pause and this one, as far as it is known."""
         return self._seconds > 0 and RHYTHM * (now - pause_s - self._stood_until_s) > pause_s

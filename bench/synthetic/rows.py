@@ -156,7 +156,7 @@ def _samples(blocks: list[dict[str, Any]], series: list[Series], traffic: Traffi
     nought = {
         "skipped_records", "skipped_bytes", "producer_stall_ms", "usual_pause_ms", "most_lag_ago_ms",
         "least_lag_ago_ms", "excused_ms", "conflates", "unacknowledged_bytes", "lump_bytes", "patience_ms",
-        "keyed", "unread_pause_ms",
+        "keyed", "unread_pause_ms", "unacknowledged_ms", "ack_pause_ms",
     }  # fmt: skip
     unknown = {"drain_share": 1}
     alike = {

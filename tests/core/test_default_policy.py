@@ -20,6 +20,7 @@ BEHIND = {"lag_records": 535, "lag_bytes": 1_090_000, "drain_share": 0.88, "catc
     pytest.param({"lag_age": 8.5, "drain_share": 0.95, "catching_up": 400.0}, False, id="it takes nearly all"),
     pytest.param({"lag_age": 8.5, "catching_up": 60.0}, False, id="it catches up"),
     pytest.param({"lag_age": 8.5, "lag_records": 40}, False, id="a few records"),
+    pytest.param({"lag_age": 21.0, "lag_records": 3}, True, id="a few records for long"),
 ])  # fmt: skip
 def test_who_falls_behind_is_told_of(figures: dict[str, float], found: bool) -> None:
     policy = parse_policies(tomllib.loads(FILE.read_text())["policy"])[-1]

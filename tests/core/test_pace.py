@@ -35,7 +35,8 @@ class Reader:
         taken = self.acked + 100_000  # by the kernels' buffers
         end = 2_000_000 + int(now * self.offered)
         figures = Figures(
-            position_bytes=taken, end_bytes=end, lag_records=10, oldest_time_s=0.0, blocked_since=self.moved,
+            position_bytes=taken, end_bytes=end, lag_records=max(1, (end - taken) // 200), oldest_time_s=0.0,
+            blocked_since=self.moved,
             usual_pause=self.pause, unacknowledged_bytes=taken - self.acked,
             lump_bytes=self.lump if lump_bytes is None else lump_bytes,
         )  # fmt: skip
@@ -122,3 +123,38 @@ def test_while_nobody_can_tell_the_pace_no_rate_and_no_share_is_judged() -> None
     shares = [reader.look(30.2 + number * SWEEP_S).drain_share for number in range(1, 100)]
     assert shares[: round(14 / SWEEP_S)] == [1.0] * round(14 / SWEEP_S)
     assert shares[-1] == pytest.approx(0.1, rel=0.2)
+
+
+class Dashboard:
+    """One of a hundred consumers of a connection that reads at such a rate. They are served in turn."""
+
+    def __init__(self, each: float, reads: float, waits_at_first: float = 0.0) -> None:
+        self.each, self.reads, self.waits_at_first = each, reads, waits_at_first
+        self.meter = Meter(0.0)
+        self.given = 10_000
+
+    def look(self, now: float, turns: tuple[float, ...]) -> Sample:
+        end = 10_000 + int(self.waits_at_first + now * self.each)
+        if any(now - SWEEP_S < turn <= now for turn in turns):
+            self.given = end - 1000
+        return self.meter.observe(now, Figures(
+            position_bytes=self.given, end_bytes=end, lag_records=max(1, (end - self.given) // 1000),
+            oldest_time_s=max(0.0, (self.given - 10_000 - self.waits_at_first) / self.each), blocked_since=now,
+            connection_bytes=1_000_000 + int(now * self.reads), part=0.01,
+        ))  # fmt: skip
+
+
+def test_one_of_many_that_is_served_seldom_catches_up_with_its_connection() -> None:
+    dashboard = Dashboard(1000, 150_000, 30_000)
+    looks = [dashboard.look(number * SWEEP_S, (29.0,)) for number in range(1, 140)]
+    behind = parse_condition({"drain_share": "90%", "catching_up": "5m"})
+    assert not any(behind.holds(sample) for sample in looks)
+    assert looks[-1].drain_rate == pytest.approx(1500, rel=0.05)
+
+
+def test_one_of_many_falls_behind_with_its_connection() -> None:
+    dashboard = Dashboard(1000, 55_000)
+    looks = [dashboard.look(number * SWEEP_S, ()) for number in range(1, 140)]
+    assert looks[-1].drain_share == pytest.approx(0.55, abs=0.05)
+    assert looks[-1].catching_up == inf
+    assert looks[-1].drain_rate == pytest.approx(550, rel=0.05)

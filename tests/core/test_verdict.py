@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -89,6 +91,22 @@ CAUSES = [
         {"drain_rate": 225e3, "offered_rate": 217e3},
         Cause.OVER_SUBSCRIPTION,
         "it takes 225 kB/s, hardly more than is offered now",
+    ),
+    (
+        {"drain_rate": 3e6, "offered_rate": 1e6, "drain_share": 0.5, "catching_up": inf},
+        Cause.OVER_SUBSCRIPTION,
+        "it takes 50 % of what is offered",
+    ),
+    (
+        {"drain_rate": 0.0, "offered_rate": 1e3, "drain_share": 0.55, "blocked_time": 0.8, "usual_pause": 0.6},
+        Cause.OVER_SUBSCRIPTION,
+        "it takes 55 % of what is offered",
+    ),
+    (
+        {"drain_share": 0.55, "blocked_time": 1.2, "unread_time": 16.0, "usual_pause": 2.0, "unread_pause": 2.0,
+         "peer_window_closed": True},
+        Cause.APPLICATION,
+        "its receive window is closed",
     ),
     ({"blocked_time": 31.0}, Cause.NETWORK, "its socket takes no bytes though its receive window is not seen to be"),
     ({"blocked_time": 31.0, "drain_rate": 10.0, "offered_rate": 1e6}, Cause.NETWORK, "its socket takes no bytes"),
@@ -349,3 +367,9 @@ def test_the_book_keeps_its_bounds_and_its_count(clients, per_client, clients_ma
         assert len(book) == sum(len(book.of(name)) for name in book.names()) <= verdicts_max
         assert len(book.names()) <= clients_max
         assert all(1 <= len(book.of(name)) <= per_client for name in book.names())
+
+
+def test_a_meter_that_is_asked_twice_is_told_once():
+    rule = {"when": {"any": [{"lag_age": "1s", "lag_records": 5}, {"lag_age": "2s"}]}, "then": "notify"}
+    text = say(rule, (0.0, slow(lag_age=3.0, lag_records=60))).text
+    assert text.count("had waited 3 s") == 1, text

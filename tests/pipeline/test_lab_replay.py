@@ -58,6 +58,19 @@ def test_who_reads_nothing_is_hit_as_long_after_it_read_as_a_rule_says(
     assert at <= hit.time <= at + 0.6
 
 
+@pytest.mark.parametrize(("pause_s", "at"), [(0.0, 18.0), (5.0, 25.0), (None, None)])
+def test_who_acknowledges_nothing_is_hit_as_the_recording_says(pause_s: float | None, at: float | None) -> None:
+    """An older lake does not tell."""
+    rows = [
+        dict(one, in_flight=10, ack_pause_ms=None if pause_s is None else 1000 * pause_s,
+             unacknowledged_ms=None if pause_s is None else one["blocked_ms"])
+        for one in STUCK
+    ]  # fmt: skip
+    hit = replay(trace(rows), {"when": {"unacknowledged_time": "8s"}, "then": "disconnect"}).hit
+    assert (hit is None) == (at is None)
+    assert hit is None or at is None or at <= hit.time <= at + 0.6
+
+
 @pytest.mark.parametrize("when", [{"blocked_time": "5s"}, {"lag_age": "5s"}, {"drain_rate": "<5000B/s"}])
 def test_who_has_patience_is_hit_when_it_is_over(when: dict) -> None:
     """As the broker records it: the clocks of its meters begin to run then."""

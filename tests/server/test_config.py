@@ -109,11 +109,14 @@ def test_the_default_says_who_is_slow_and_cuts_who_is_beyond_doubt() -> None:
     assert policy.topics == ("#",)
     assert [(str(rule.when), rule.for_s, rule.then.kind) for rule in policy.rules] == [
         ("(unread_time > 8 s and blocked_time > 4 s) or (unread_time > 15 s and blocked_time > 1 s) or "
-         "(credit_exhausted_time > 8 s and lag_records > prefetch + 50)", 0.0, ActionKind.NOTIFY),
-        ("lag_age > 7 s and lag_records > prefetch + 50 and "
-         "((drain_share < 90 % and catching_up > 5 min) or catching_up > 10 min)", 5.0, ActionKind.NOTIFY),
-        ("lag_age > 20 s and lag_records > prefetch + 50 and "
-         "((drain_share < 90 % and catching_up > 5 min) or catching_up > 10 min)", 5.0, ActionKind.CONFLATE),
+         "(credit_exhausted_time > 15 s and lag_records > prefetch + 50) or "
+         "(unacknowledged_time > 8 s and lag_records > prefetch + 50) or late_ack_time > 10 s or "
+         "unacknowledged_time > 30 s", 0.0, ActionKind.NOTIFY),
+        ("(lag_age > 7 s and lag_records > prefetch + 50 and drain_share < 90 % and catching_up > 5 min) or "
+         "(lag_age > 7 s and lag_records > prefetch + 50 and catching_up > 10 min) or "
+         "(lag_age > 20 s and drain_share < 90 % and catching_up > 5 min)", 5.0, ActionKind.NOTIFY),
+        ("lag_age > 20 s and ((drain_share < 90 % and catching_up > 5 min) or "
+         "(lag_records > prefetch + 50 and catching_up > 10 min))", 5.0, ActionKind.CONFLATE),
         ("lag_age > 60 s and lag_bytes > 16 MB and (blocked_time > 60 s or catching_up > 10 min)", 30.0,
          ActionKind.OFFLINE),
         ("blocked_time > 5 min", 0.0, ActionKind.DISCONNECT),

@@ -34,7 +34,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 def info_of(pair: tuple[socket.socket, socket.socket], **figures: int) -> TcpInfo:
     """The kernel's figures, some of them put in their place."""
     info = TcpInfo(pair[0])
-    info.segment, info.window = 1000, 50_000
+    info.segment, info.window, info.unsent_bytes = 1000, 50_000, 1000
     for name, value in figures.items():
         setattr(info, name, value)
     return info
@@ -79,12 +79,82 @@ def test_pauses_between_steps_are_its_usual_ones_and_fade(pair: Pair) -> None:
     assert progress.usual_pause_s == pytest.approx(1.0, abs=0.1), "it stands still"
 
 
-def test_a_full_lump_takes_longer_than_a_small_one(pair: Pair) -> None:
+@pytest.mark.parametrize(("small", "usual_s"), [(False, 4.0), (True, 2.0)])
+def test_a_full_lump_takes_longer_than_a_small_one(pair: Pair, small: bool, usual_s: float) -> None:
     progress = PeerProgress()
-    for number in range(21):
+    progress.note_pieces(small)
+    for number in range(23):
         progress.look(info_of(pair, acked_bytes=57_344 * (number // 4)), number / 2, 0.0)
-    assert progress.usual_pause_s == pytest.approx(4.0, abs=0.1), "twice as much in twice the time"
+    assert progress.usual_pause_s == pytest.approx(usual_s, abs=0.1), "twice as much in twice the time"
     assert progress.has_pace
+    progress.note_pieces(False)
+    assert progress.usual_pause_s == pytest.approx(4.0, abs=0.1), "large pieces may come next"
+
+
+@pytest.mark.parametrize(
+    ("step_bytes", "slow"), [(0, None), (1000, True), (19_000, True), (21_000, False)]
+)  # fmt: skip
+def test_who_takes_little_all_the_time_is_slow(pair: Pair, step_bytes: int, slow: bool | None) -> None:
+    progress = PeerProgress()
+    for number in range(30):  # two looks a second, for a quarter of a minute
+        progress.look(info_of(pair, acked_bytes=step_bytes * number), number / 2, 0.0)
+    assert progress.slow is slow
+
+
+@pytest.mark.parametrize(("looks", "slow"), [(1, False), (4, False), (10, True)])
+def test_who_moves_often_enough_keeps_large_pieces(pair: Pair, looks: int, slow: bool) -> None:
+    progress = PeerProgress()
+    progress.note_pieces(False)
+    for number in range(60):
+        progress.look(info_of(pair, acked_bytes=15_000 * looks * (number // looks)), number / 2, 0.0)
+    assert progress.slow is slow
+
+
+def test_who_has_all_for_a_moment_is_not_known_to_be_slow(pair: Pair) -> None:
+    progress = PeerProgress()
+    for number in range(60):
+        waits = number % 20 != 0
+        progress.look(info_of(pair, acked_bytes=1000 * number, unsent_bytes=5000 if waits else 0), number / 2, 0.0)
+    assert not progress.slow
+
+
+def test_who_empties_its_buffer_now_and_then_gets_large_pieces(pair: Pair) -> None:
+    progress = PeerProgress()
+    for number in range(71):
+        progress.look(info_of(pair, acked_bytes=40_000 * (number // 16)), number / 2, 0.0)
+    assert not progress.slow, "its buffer would hold fewer small pieces"
+
+
+def test_who_takes_all_that_is_there_would_not_take_longer_for_a_full_lump(pair: Pair) -> None:
+    """As one whose feed is slow, or who gets the latest records now and then."""
+    progress = PeerProgress()
+    for number in range(41):  # what comes once in 2 s waits for 1.5 s
+        waits = number % 4 != 0
+        info = info_of(pair, acked_bytes=20_000 * (number // 4), unsent_bytes=500 if waits else 0)
+        progress.look(info, number / 2, 0.0, False)
+    assert progress.usual_pause_s == pytest.approx(2.0, abs=0.1)
+    assert progress.lump_bytes() == 20_000
+
+
+def test_a_pause_begins_when_something_waits(pair: Pair) -> None:
+    progress = PeerProgress()
+    for number in range(41):  # something comes once in 2 s, and is taken within half a second
+        waits = number % 4 == 3
+        info = info_of(pair, acked_bytes=20_000 * (number // 4), unsent_bytes=500 if waits else 0)
+        progress.look(info, number / 2, 0.0, False)
+    assert progress.usual_pause_s <= 1.0
+    assert not progress.settles
+
+
+def test_what_is_taken_at_once_after_a_pause_is_one_step(pair: Pair) -> None:
+    """As of a client that reads all there is once in three seconds: a look finds it in the middle of that."""
+    progress, acked_bytes = PeerProgress(), 0
+    for number in range(83):
+        if number % 8 in {0, 1}:
+            acked_bytes += 60_000
+        progress.look(info_of(pair, acked_bytes=acked_bytes), number / 2, 0.0)
+    assert progress.usual_pause_s == pytest.approx(3.5, abs=0.2)
+    assert progress.lump_bytes() == 120_000
 
 
 def test_a_long_stop_does_not_make_long_stops_usual(pair: Pair) -> None:
@@ -131,6 +201,29 @@ def test_losses_count_while_the_window_is_open(pair: Pair, window: int, lossy: b
     assert progress.state(info).retransmitting is lossy
 
 
+def test_what_the_peers_host_had_already_was_not_lost(pair: Pair) -> None:
+    """A reader that stops is acknowledged late by its host, and our kernel sends the last segment again and again."""
+    progress = PeerProgress()
+    for number in range(1, 20):
+        figures = {"sent_bytes": 10_000 * number, "resent_bytes": 1000 * number, "resent_segments": number,
+                   "twice_segments": number - 1}  # fmt: skip
+        info = info_of(pair, acked_bytes=number, **figures)
+        progress.look(info, number / 2, 0.0)
+        assert not progress.state(info).retransmitting
+
+
+def test_the_kernel_tells_what_came_twice(pair: Pair) -> None:
+    """Real figures: nothing of it is lost, and some of it may be sent twice."""
+    near, _ = pair
+    near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for _ in range(400):
+        near.send(b"x" * 100)
+    info = TcpInfo(near)
+    assert info.sent_segments >= 1
+    assert info.twice_segments <= info.resent_segments <= info.sent_segments
+    assert not info.loses
+
+
 def test_losses_are_no_cause_where_the_peer_has_all_that_was_sent(pair: Pair) -> None:
     """As of a worker that acknowledges nothing, after some segments of a busy machine were sent twice."""
     progress = PeerProgress()
@@ -150,6 +243,50 @@ def test_a_peer_that_reads_nothing_has_segments_that_are_not_acknowledged(pair: 
     far.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(nothing)))
     near.sendall(b"x" * 1000)  # and is lost
     assert TcpInfo(near).unacked == 1
+
+
+def silent_after(pair: Pair, seconds: float, **figures: int) -> bool:
+    """Looks at a peer whose window is closed, every half second, for so long."""
+    progress, looks = PeerProgress(), int(2 * seconds)
+    for number in range(looks + 1):
+        info = info_of(pair, acked_bytes=1000, window=0, **{"heard_ms": 2000 + 500 * number, **figures})
+        progress.look(info, number / 2, 0.0)
+    assert not progress.silent(info_of(pair)), "it has answered since then"
+    return progress.silent(info) and progress.state(info).retransmitting
+
+
+def test_a_host_that_leaves_a_probe_unanswered_is_silent(pair: Pair) -> None:
+    assert not silent_after(pair, 10, probes=0)
+    assert silent_after(pair, 1.5, probes=1)
+    assert not silent_after(pair, 0.5, probes=1), "it may answer yet"
+    assert not silent_after(pair, 10, probes=1, heard_ms=1300), "a host answers no two probes in half a second"
+
+
+def test_on_a_line_that_loses_packets_one_probe_says_little(pair: Pair) -> None:
+    lost = {"sent_segments": 1000, "resent_segments": 12, "twice_segments": 2}
+    assert not silent_after(pair, 10, probes=1, **lost)
+    assert silent_after(pair, 1.5, probes=2, **lost)
+    assert silent_after(pair, 1.5, probes=1, **{**lost, "twice_segments": 11}), "nearly all came twice"
+
+
+def test_a_probe_that_was_answered_later_does_not_count(pair: Pair) -> None:
+    progress = PeerProgress()
+    for number in range(20):
+        probes = 0 if number % 2 else 1
+        info = info_of(pair, acked_bytes=1000, window=0, heard_ms=2000 if probes else 100, probes=probes)
+        progress.look(info, number / 2, 0.0)
+        assert not progress.silent(info)
+
+
+def test_a_host_is_silent_since_our_kernel_began_to_try_again(pair: Pair) -> None:
+    progress = PeerProgress()
+    for number in range(20):  # its steps get longer, and say nothing of the time since the last one
+        info = info_of(pair, acked_bytes=1000, retransmits=3 if number < 10 else 4, heard_ms=2000)
+        info.tried_s = 1.4 if number < 10 else 3.0
+        progress.look(info, number / 2, 0.0)
+        assert progress.silent_s == -1.4
+    progress.look(info_of(pair, acked_bytes=2000), 10.0, 0.0)
+    assert progress.silent_s > 1e9
 
 
 def test_small_pieces_are_few_for_all_together() -> None:

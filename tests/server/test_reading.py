@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.interop.waiting import until
 
 from headway.core.base import Reason
 from headway.server.connections.peer_progress import FINE_BYTES, PieceBudget, TcpInfo
@@ -16,6 +19,7 @@ from headway.server.connections.reading import GLANCE_S, GLANCES_A_S, UNKNOWN_S,
 from headway.server.connections.socket_outlet import SocketOutlet
 from headway.server.transport import PlainStream
 
+SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
 Pair = tuple[socket.socket, socket.socket]
 WIDE = 1_000_000
 SECOND_BYTES, PIECE_BYTES = 60_000, 1000
@@ -184,6 +188,62 @@ def test_all_connections_together_have_so_many_glances_a_second() -> None:
     glances = Glances()
     assert sum(glances.take(5.0 + number / 10_000) for number in range(5000)) == GLANCES_A_S
     assert glances.take(6.1)
+
+
+def test_no_pause_is_usual_for_a_host_that_answers_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    near, _ = pair
+    near.setblocking(False)
+    clock = SimpleNamespace(now_s=100.0)
+    host: Any = SimpleNamespace(loop=None, pieces=PieceBudget(), glances=Glances(), now=lambda: clock.now_s)
+    outlet = Outlet(host, PlainStream(near), clock.now_s)
+    outlet.blocked = True
+    told = {"probes": 0, "heard_ms": 0}
+
+    def info_of(sock: socket.socket) -> TcpInfo:
+        info = figures(sock, FINE_BYTES, 0, unsent_bytes=5000)
+        info.probes, info.heard_ms = told["probes"], told["heard_ms"]
+        return info
+
+    monkeypatch.setattr("headway.server.connections.socket_outlet.TcpInfo", info_of)
+    for _ in range(10):
+        clock.now_s += 0.5
+        pace = outlet.pace(clock.now_s)
+    assert pace.unread_pause_s == UNKNOWN_S
+    told.update(probes=1, heard_ms=6000)
+    for _ in range(4):
+        clock.now_s += 0.5
+        pace = outlet.pace(clock.now_s)
+    assert (pace.usual_pause_s, pace.unread_pause_s) == (0.0, 0.0)
+    assert outlet.peer().retransmitting
+
+
+def test_a_kernel_takes_no_more_for_a_host_that_answers_nothing(pair: Pair) -> None:
+    """Real losses: a cable is pulled, and the feed is slow. What comes then waits in the broker, within seconds."""
+    near, far = pair
+    near.setblocking(False)
+    loop: Any = SimpleNamespace(add_writer=lambda *_: None, remove_writer=lambda *_: None)
+    host: Any = SimpleNamespace(loop=loop, pieces=PieceBudget(), glances=Glances(), now=time.monotonic)
+    outlet = Outlet(host, PlainStream(near), host.now())
+
+    def sends() -> bool:
+        if not outlet.blocked:
+            outlet.took(outlet.send([b"x" * PIECE_BYTES], PIECE_BYTES), PIECE_BYTES, host.now())
+        return outlet.blocked
+
+    sends()
+    acknowledged(near, PIECE_BYTES)
+    nothing = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))
+    far.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(nothing)))
+    began_s = host.now()
+    until(sends, 30, "its kernel takes all that comes")
+    pace = outlet.pace(host.now())
+    assert pace.stands_since_s is not None
+    assert began_s - 0.5 <= pace.stands_since_s <= host.now() - 1.0, "since its host answers nothing"
+    assert near.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 1
+    far.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
+    until(lambda: TcpInfo(near).retransmits == 0, 30, "nothing is acknowledged")
+    outlet.pace(host.now())
+    assert near.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 0
 
 
 def test_an_outlet_knows_it_of_a_client_that_has_not_lagged_yet(pair: Pair) -> None:

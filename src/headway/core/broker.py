@@ -41,7 +41,7 @@ from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, 
 from headway.core.message import Dialect, Run
 from headway.core.operating import Operating
 from headway.core.permission import Rights
-from headway.core.policy import FlapControl, Policy, VerdictBook, minds_acks
+from headway.core.policy import FlapControl, Policy, VerdictBook, minds_acks, minds_silence
 from headway.core.query import KeptOrders
 from headway.core.receipts import TraceSampling
 from headway.core.routing import (
@@ -303,4 +303,5 @@ class Broker:
         Verdicts of trials that are no more are forgotten."""
         if trials != self.registry.trials:
             self.registry.trials, self.registry.trials_mind_acks = trials, minds_acks(trials)
+            self.registry.trials_mind_silence = minds_silence(trials)
             self.governor.trials.keep_only(trials)

@@ -6,7 +6,7 @@ is like any consumer: the governor looks at it and judges it, it shows up in sta
 offset outlives the process, and the archive keeps the records that it still needs.
 
 - Its *blocked* time is the time since it last moved on while there were records to read. Its usual pause is that
-  between two moves, and ``UNKNOWN_PAUSE_S`` as long as it has moved once at most.
+  between two moves; as long as it has moved once at most nobody knows it, and the most counts that it can be.
 - Its lag is counted in offsets, and in bytes of the recorded topics that its filter touches. That is an upper bound,
   because the filter may match only some of these records.
 - Of the actions of a policy, ``discard`` of the oldest moves its offset. Conflating it, sending its chunks to disk and
@@ -27,9 +27,9 @@ from headway.core.consumer.session import Session
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import Cursor, SpillHandle
 from headway.core.message import Gap
-from headway.core.policy import ANY_LUMP_BYTES, Action, Case, UsualPause, Which
+from headway.core.policy import ANY_LUMP_BYTES, USUAL_MAX_S, Action, Case, UsualPause, Which
 
-UNKNOWN_PAUSE_S = 6.0
+UNKNOWN_PAUSE_S = USUAL_MAX_S
 
 
 class ArchiveLag(NamedTuple):

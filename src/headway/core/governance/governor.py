@@ -21,7 +21,16 @@ from headway.core.consumer import Shares, Subscription
 from headway.core.governance.enforcement import Enforcer
 from headway.core.governance.memory import Relief, why_unreadable
 from headway.core.governance.moves import Cutter
-from headway.core.governance.watching import PatienceEnd, Plugged, Trials, VerdictLog, Watchlist, observe, with_peer
+from headway.core.governance.watching import (
+    Glances,
+    PatienceEnd,
+    Plugged,
+    Trials,
+    VerdictLog,
+    Watchlist,
+    observe,
+    with_peer,
+)
 from headway.core.policy import (
     ActionKind,
     Decision,
@@ -55,6 +64,7 @@ class Governor:
         self.plugged = Plugged(registry)
         self.trials = Trials(registry)
         self.watchlist = Watchlist(registry)
+        self._glances = Glances(registry, self.watchlist)
         self._verdicts = VerdictLog(registry, self.watchlist, advisories)
         self._patience_end = PatienceEnd(registry, self._verdicts, advisories)
         self.cutter = Cutter(registry, admission, queues, advisories, flap)
@@ -91,6 +101,7 @@ class Governor:
             self._registry.lateness.add(now, late)
             return self._shares
         self._registry.came_back.clear()
+        self._glances.go_on(now)
         self._due.extend(self.watchlist.first())
         self.go_on(now)
         return self._shares

@@ -4,13 +4,16 @@ from headway.core.policy.case import Case
 from headway.core.policy.evaluation import EASE, PolicyState, evaluate, replace_policy
 from headway.core.policy.flap import FlapControl
 from headway.core.policy.meters import (
+    AHEAD,
     ANY_LUMP_BYTES,
     METERS,
     PAUSES,
     RARE_S,
     RATE_WINDOW_S,
     UNSEEN_S,
+    USUAL_MAX_S,
     Figures,
+    Holding,
     Lateness,
     Look,
     Meter,
@@ -52,9 +55,8 @@ from headway.core.policy.rules import (
     policy_named,
     tell,
 )
-from headway.core.policy.trial import Trial, minds_acks, parse_trials, try_out
+from headway.core.policy.trial import Trial, minds_acks, minds_silence, parse_trials, try_out
 from headway.core.policy.verdicts import (
-    AHEAD,
     BLOCKED_S,
     BURST_FACTOR,
     LATE_ACK_S,
@@ -75,13 +77,13 @@ from headway.core.policy.verdicts import (
 )
 
 __all__ = [
-    "Action", "ActionInfo", "ActionKind", "ACTIONS", "AHEAD", "AllOf", "Amount", "ANY_LUMP_BYTES", "AnyOf",
-    "BLOCKED_S", "BURST_FACTOR", "Case", "Comparison", "Condition", "CONDITIONS", "Decision", "DecisionKind", "EASE",
-    "evaluate", "explain", "explain_cause", "Figures", "find_cause", "find_reason", "FlapControl", "HTTP_LISTENER",
+    "Action", "ActionInfo", "ActionKind", "ACTIONS", "AHEAD", "AllOf", "Amount", "ANY_LUMP_BYTES", "AnyOf", "BLOCKED_S",
+    "BURST_FACTOR", "Case", "Comparison", "Condition", "CONDITIONS", "Decision", "DecisionKind", "EASE", "evaluate",
+    "explain", "explain_cause", "Figures", "find_cause", "find_reason", "FlapControl", "Holding", "HTTP_LISTENER",
     "judge", "judge_pressure", "LATE_ACK_S", "Lateness", "leading", "Look", "Meter", "MeterInfo", "METERS",
-    "minds_acks", "Move", "move", "NO_CREDIT_S", "NO_POLICY", "ON_ITS_WAY_BYTES", "outlook", "parse_policies",
-    "parse_policy", "parse_trials", "PAUSES", "plugged_action", "plugged_condition", "plugged_meter", "PluggedAction",
-    "PluggedCondition", "PluggedMeter", "Policy", "policy_for", "policy_for_any", "policy_named", "PolicyState",
-    "Prospect", "RARE_S", "RATE_WINDOW_S", "Reading", "replace_policy", "Rule", "Sample", "STEADY_SHARE", "tell",
-    "Trial", "try_out", "UNSEEN_S", "UsualPause", "Verdict", "VerdictBook", "waiting", "Which",
+    "minds_acks", "minds_silence", "Move", "move", "NO_CREDIT_S", "NO_POLICY", "ON_ITS_WAY_BYTES", "outlook",
+    "parse_policies", "parse_policy", "parse_trials", "PAUSES", "plugged_action", "plugged_condition", "plugged_meter",
+    "PluggedAction", "PluggedCondition", "PluggedMeter", "Policy", "policy_for", "policy_for_any", "policy_named",
+    "PolicyState", "Prospect", "RARE_S", "RATE_WINDOW_S", "Reading", "replace_policy", "Rule", "Sample", "STEADY_SHARE",
+    "tell", "Trial", "try_out", "UNSEEN_S", "USUAL_MAX_S", "UsualPause", "Verdict", "VerdictBook", "waiting", "Which",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import inf
 
 from headway.core.policy.evaluation import PolicyState, evaluate
-from headway.core.policy.meters import Meter, Sample
+from headway.core.policy.meters import Holding, Meter, Sample
 from headway.core.policy.rules import Action, Policy
 from headway.core.policy.trial import Trial
 from headway.core.policy.verdicts import Decision, Verdict
@@ -17,8 +17,8 @@ GAP_TOLD_EVERY_S = 1.0
 
 class Case:
     __slots__ = (
-        "_gap_told", "_gap_told_s", "_offline_told", "blocked_publishers_s", "last_sample", "last_verdict", "meter",
-        "patient_until_s", "policies_version", "policy", "state", "trials", "tried",
+        "_gap_told", "_gap_told_s", "_offline_told", "blocked_publishers_s", "holding", "last_sample", "last_verdict",
+        "meter", "patient_until_s", "policies_version", "policy", "state", "trials", "tried",
     )  # fmt: skip
 
     def __init__(self, policy: Policy, meter: Meter) -> None:
@@ -29,6 +29,8 @@ class Case:
         self.meter = meter
         self.last_sample = IDLE
         """The sample of the governor's last look."""
+        self.holding: Holding | None = None
+        """The holding of its unacknowledged deliveries; None: it was not looked at for that."""
         self.last_verdict: Verdict | None = None
         self.blocked_publishers_s = 0.0
         """The seconds for which publishers were not read because of this consumer."""

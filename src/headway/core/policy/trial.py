@@ -74,3 +74,8 @@ def try_out(policies: Iterable[Policy], running: Iterable[Trial], late_s: float)
 def minds_acks(policies: Iterable[Policy]) -> bool:
     """Tells whether some policy compares ``ack_age``, for which a consumer is watched though nothing waits for it."""
     return any(policy.minds_acks for policy in policies)
+
+
+def minds_silence(policies: Iterable[Policy]) -> bool:
+    """Tells whether some policy compares ``unacknowledged_time``."""
+    return any(policy.minds_silence for policy in policies)

@@ -189,7 +189,7 @@ class LakeObserver:
             subscription.conflation.every_s is not None, sample.unacknowledged_bytes, sample.lump_bytes,
             _ms(options.patience_s or 0.0), _ago(subscription.oldest_unacknowledged_s(), now),
             _ago(subscription.credit_exhausted_since_s, now), subscription.keyed,
-            _ms(sample.unread_time), _ms(sample.unread_pause),
+            _ms(sample.unread_time), _ms(sample.unread_pause), _ms(sample.unacknowledged_time), _ms(sample.ack_pause),
         ))  # fmt: skip
         trail.rows += 1
         trail.most = trail.least = None

@@ -101,6 +101,8 @@ CONSUMER_SAMPLES = LakeTable(
         Column("keyed", "flag", "rules with `keyed` are for it: the latest record per key of its topics is kept"),
         Column("unread_ms", "float", "for how long its client has read nothing while records wait; 0: it reads"),
         Column("unread_pause_ms", "float", "how long its client usually reads nothing; 0: not known"),
+        Column("unacknowledged_ms", "float", "how long it acknowledges nothing of all it may hold, or more than usual"),
+        Column("ack_pause_ms", "float", "how long it usually acknowledges nothing of what it holds; 0: not known"),
     ),
 )  # fmt: skip
 

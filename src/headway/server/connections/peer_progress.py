@@ -9,14 +9,21 @@ Two things follow:
 
 1. A buffer is joined of 17 pieces at most, and bytes sent with ``MSG_EOR`` are a piece of their own. ``SMALL_BYTES`` at
    a time, the lumps are at most ``LUMP_BYTES``, and a reader of 5 kB/s is seen to move every 4 s. That costs a system
-   call for each piece, so it is done only for ``FINE_BYTES``, as much as both kernels' buffers hold, and only while the
-   pace of a peer is not known: when it has stood still for ``STILL_S``, and for ``NEW_S`` from the beginning of its
-   connection or of a burst. (A receive buffer holds fewer small pieces than large ones, so a client that reads
-   seldom would get less.) A new peer that reads at once is found out after ``TRIED_BYTES`` (connection.py), and all
-   connections together have ``PIECES_A_S``.
+   call for each piece, so it is done only for ``FINE_BYTES``, as much as both kernels' buffers hold, while the pace of
+   a peer is not known: when it has stood still for ``STILL_S``, and for ``NEW_S`` from the beginning of its connection
+   or of a burst, or until its pace is measured if it lags by then. Who is known to be *slow* gets small pieces for as
+   long as it lags. (A receive buffer holds fewer small pieces than large ones, so a client that reads seldom would get
+   less.) A new peer that reads at once is found out after ``TRIED_BYTES`` (connection.py), and all connections together
+   have ``PIECES_A_S``.
 2. A peer has a *usual pause* between two steps: the longest of the last ones, or what a full lump takes at that pace
-   if that is longer (``core/policy/meters/usual_pause.py``). How long a consumer stands still is compared with that
+   if that is longer (``core/policy/meters/usual_pause.py``). All that it takes at once is one step, and who takes all
+   that there is would not pause for longer before a full lump. How long a consumer stands still is compared with that
    (``core/policy/meters/meter.py``).
+
+A peer whose host leaves our tries unanswered is *silent*, however its application usually reads. Segments that are sent
+again are answered even by a host whose buffers are full, and so are probes of a closed window, but for two within half
+a second (``net.ipv4.tcp_invalid_ratelimit``). The first probe after its death may come late: while the window stays
+closed, they come ever more seldom.
 
 Source: struct tcp_info in linux/tcp.h; times are seconds on the broker's clock.
 """
@@ -25,6 +32,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from math import inf
 
 from headway.core.consumer import PeerState
 from headway.core.policy import ANY_LUMP_BYTES, UsualPause
@@ -43,6 +51,15 @@ BURST_BYTES = 64 * 1024
 AGAIN_S = 30.0
 """A burst of so many bytes is sent as if the peer was new, not sooner than so long after the last time."""
 STILL_S = 2.0
+SLOW_BYTES_S = 40_000
+"""A peer that takes no more than this a second, over ``PACE_S``, is sent small pieces for as long as it lags. If it is
+sent large ones by then, it must have pauses of ``LONG_S``: while it settles, its rates are not known."""
+LONG_S = 4.0
+PACE_S = 12.0
+SELDOM_S = 6.0
+SELDOM_PIECES_S = 60.0
+"""One that pauses for longer than that, though all it is sent is small, and then empties half of its buffer, reads
+seldom: it gets large pieces for so long, as its buffer holds more of these."""
 LUMPS_S = 1.0
 """A peer with shorter pauses has no pace of its own: it takes what comes."""
 PIECES_A_S = 5000
@@ -60,6 +77,15 @@ LOSS_BYTES_MIN = 16 * 1024
 """A single record that was sent again, because its acknowledgement came late, is no share of less than this."""
 SILENT_MS = 1000
 SILENT_TRIES = 3
+LIMITED_MS = 1500
+"""A live host leaves a probe unanswered if it has answered one in the last half second. It answers the next one, which
+comes no later than this after its last answer."""
+ANSWER_S = 1.0
+"""A probe that was just sent may be answered yet."""
+PROBES_LOST = 2
+"""On a line that loses packets, one unanswered probe says little."""
+FEW_LOST, LOST_ONE_OF = 2, 500
+"""A line loses packets if more segments were lost than a few, and than one of so many."""
 _INFO_BYTES = 232
 """The part of the structure up to tcpi_snd_wnd (Linux 5.4 and newer; older kernels tell less)."""
 
@@ -68,28 +94,52 @@ class TcpInfo:
     """The part of the kernel's figures of a connection that is read here."""
 
     __slots__ = (
-        "acked_bytes", "complete", "heard_ms", "probes", "resent_bytes", "retransmits", "segment", "sent_bytes",
-        "unacked", "unsent_bytes", "window",
+        "acked_bytes", "complete", "heard_ms", "probes", "resent_bytes", "resent_segments", "retransmits", "segment",
+        "sent_bytes", "sent_segments", "tried_s", "twice_segments", "unacked", "unsent_bytes", "window",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket) -> None:
         """Raises OSError."""
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
         self.retransmits, self.probes = info[2], info[3]
+        (timeout_us,) = struct.unpack_from("=I", info, 8)
+        self.tried_s = timeout_us / 1e6 * (1 - 0.5**self.retransmits)
+        """For so long, at least, our kernel has sent the same segment again, in ever longer steps."""
         self.complete = len(info) == _INFO_BYTES
         self.heard_ms = 0
         """Milliseconds since the last acknowledgement came."""
         self.unacked = 0
         """Segments that were sent and are not acknowledged."""
+        self.sent_segments = self.resent_segments = self.twice_segments = 0
+        """Segments sent; of these, sent again; of these, those that the peer's host says it had already."""
         self.segment = self.acked_bytes = self.sent_bytes = self.resent_bytes = self.window = self.unsent_bytes = 0
         if self.complete:
             (self.segment,) = struct.unpack_from("=I", info, 16)
             (self.unacked,) = struct.unpack_from("=I", info, 24)
             (self.heard_ms,) = struct.unpack_from("=I", info, 56)
+            (self.resent_segments,) = struct.unpack_from("=I", info, 100)
             (self.acked_bytes,) = struct.unpack_from("=Q", info, 120)
             (self.unsent_bytes,) = struct.unpack_from("=I", info, 144)
+            (self.sent_segments,) = struct.unpack_from("=I", info, 156)
             self.sent_bytes, self.resent_bytes = struct.unpack_from("=QQ", info, 200)
+            (self.twice_segments,) = struct.unpack_from("=I", info, 216)
             (self.window,) = struct.unpack_from("=I", info, 228)
+
+    @property
+    def unanswered(self) -> bool:
+        """Tells whether the peer's host has answered none of the last tries of our kernel."""
+        return max(self.probes, self.retransmits) >= SILENT_TRIES and self.heard_ms >= SILENT_MS
+
+    @property
+    def lost_bytes(self) -> float:
+        """Returns how many bytes had to be sent again. A kernel also sends some again whose acknowledgement is late, as
+        that of a reader which does not read: what the peer's host had already was not lost."""
+        return self.resent_bytes * max(0.0, 1 - self.twice_segments / max(1, self.resent_segments))
+
+    @property
+    def loses(self) -> bool:
+        """Tells whether the line has lost more than a segment now and then."""
+        return self.resent_segments - self.twice_segments > max(FEW_LOST, self.sent_segments / LOST_ONE_OF)
 
     @property
     def window_closed(self) -> bool:
@@ -130,10 +180,15 @@ class PeerProgress:
 
     __slots__ = (
         "_acked_bytes",
+        "_answered_s",
+        "_burst",
+        "_had_all",
         "_looked_s",
         "_losses",
         "_lossy",
+        "_paced",
         "_resends",
+        "_seldom_until_s",
         "_sent",
         "_settled_bytes",
         "_small_since_bytes",
@@ -141,63 +196,134 @@ class PeerProgress:
         "_usual_bytes",
         "_widest",
         "moved_s",
+        "silent_s",
+        "slow",
+        "small",
     )
 
     def __init__(self) -> None:
         self.moved_s = 0.0
         """When the peer was last seen to have acknowledged more."""
+        self.silent_s = inf
+        """Since when its host has answered nothing, as far as that is known; inf: it answers."""
+        self.slow: bool | None = None
+        """Whether the peer reads slowly, which small pieces show sooner; None: it was not measured yet."""
+        self.small = True
+        """All that its host may hold unread came in small pieces."""
+        self._paced = (inf, 0)
+        """(time, acknowledged bytes) from which its pace is measured."""
+        self._seldom_until_s = -inf
         self._acked_bytes = -1
-        self._looked_s = float("-inf")
+        self._looked_s = -inf
+        self._answered_s = inf
+        """Until then its host is not known to have left a probe unanswered."""
+        self._burst: tuple[float, float, int] | None = None
+        """A pause, when it ended, and what was taken since then, at once; None: that step is over."""
+        self._had_all = False
+        """At the last look nothing waited for it."""
         self._usual = UsualPause()
         self._usual_bytes = 0.0
         self._small_since_bytes = self._settled_bytes = -1
         """The acknowledged bytes when small pieces began, and when all that was sent before them has been read."""
-        self._sent = (0, 0)
-        """Bytes sent, and bytes sent again, at the last look."""
-        self._losses = (float("inf"), 0, 0)
-        """(since when, bytes sent, bytes sent again) while the window was open."""
+        self._sent = (0, 0.0)
+        """Bytes sent, and bytes lost, at the last look."""
+        self._losses = (inf, 0, 0.0)
+        """(since when, bytes sent, bytes lost) while the window was open."""
         self._lossy = False
         self._resends = False
         """Bytes were sent again more than once since its last step."""
         self._widest = 0
         """The widest window that was seen: the room of a buffer in which nothing is unread."""
 
-    def look(self, info: TcpInfo, now: float, stands_since_s: float) -> None:
+    def look(self, info: TcpInfo, now: float, stands_since_s: float, more_waits: bool = True) -> None:
         """Takes in what the kernel knows now. ``stands_since_s``: when our kernel last took bytes, or bytes began to
-        wait; it counts if the peer was not looked at of late."""
+        wait; it counts if the peer was not looked at of late. ``more_waits``: bytes wait that our kernel has not."""
         if now - self._looked_s > UNSEEN_S:
+            self.moved_s, self._burst, self._answered_s, self._paced = stands_since_s, None, now, (inf, 0)
+        elif self._had_all and stands_since_s > self.moved_s:  # nothing waited for it before that
             self.moved_s = stands_since_s
-        elif info.acked_bytes > self._acked_bytes:
+        if self._acked_bytes < info.acked_bytes and now - self._looked_s <= UNSEEN_S:
             pause_s, self.moved_s = now - self.moved_s, now
             if not self._resends:  # else the pause was the network's
                 self._note_step(pause_s, info.acked_bytes - self._acked_bytes)
             self._resends = False
+        self._had_all = not (more_waits or info.unacked or info.unsent_bytes)
+        if self._had_all:  # from now on it does not pause, it waits
+            self._end_burst()
+            self.moved_s = now
+        elif info.unsent_bytes and now - self.moved_s >= LUMPS_S:
+            self._end_burst(limited=True)
         if info.retransmits >= RESENT_TRIES:
             self._resends = True
         self._acked_bytes, self._looked_s = info.acked_bytes, now
         self._widest = max(self._widest, info.window)
         self._count_losses(info, now)
+        self._count_probes(info, now)
+        self._measure_pace(info, now)
+        self.silent_s = min(self.silent_s, now - info.tried_s) if self.silent(info) else inf
 
     def _count_losses(self, info: TcpInfo, now: float) -> None:
-        before, self._sent = self._sent, (info.sent_bytes, info.resent_bytes)
-        since, sent, resent = self._losses
+        before, self._sent = self._sent, (info.sent_bytes, info.lost_bytes)
+        since, sent, lost = self._losses
         if since > now or not before[0]:
-            self._losses = (now, 0, 0)
+            self._losses = (now, 0, 0.0)
             return
         if not info.window_closed:
-            sent, resent = sent + info.sent_bytes - before[0], resent + info.resent_bytes - before[1]
-            self._losses = (since, sent, resent)
+            sent, lost = sent + info.sent_bytes - before[0], lost + info.lost_bytes - before[1]
+            self._losses = (since, sent, lost)
         if now - since > LOSS_WINDOW_S:
-            self._lossy = sent >= LOSS_BYTES_MIN and resent > LOSS_SHARE * sent
-            self._losses = (now, 0, 0)
+            self._lossy = sent >= LOSS_BYTES_MIN and lost > LOSS_SHARE * sent
+            self._losses = (now, 0, 0.0)
 
     def _note_step(self, pause_s: float, step_bytes: int) -> None:
-        times = 1.0
-        if pause_s >= LUMPS_S:
-            times = max(1.0, FULL_LUMP_BYTES / step_bytes)
-            step_bytes = max(step_bytes, FULL_LUMP_BYTES)
-        if self._usual.note(pause_s, self.moved_s, times):
+        """Notes that the peer took so much after a pause. What it takes at once after that is part of the step."""
+        if pause_s < LUMPS_S and self._burst is not None:
+            self._burst = *self._burst[:2], self._burst[2] + step_bytes
+        elif pause_s < LUMPS_S:
+            self._note_pause(pause_s, self.moved_s, step_bytes)
+        else:
+            self._end_burst()
+            self._burst = pause_s, self.moved_s, step_bytes
+        if self._burst is not None and self._burst[2] >= FULL_LUMP_BYTES:
+            self._end_burst()
+
+    def _end_burst(self, limited: bool = False) -> None:
+        """Notes the pause before a step that is over. ``limited``: it would have taken more, but its host had no room;
+        then it would have paused for longer before a full lump."""
+        if self._burst is None:
+            return
+        pause_s, at_s, step_bytes = self._burst
+        full_bytes = step_bytes if not limited else max(step_bytes, LUMP_BYTES if self.small else FULL_LUMP_BYTES)
+        self._burst = None
+        if limited and self.small and pause_s >= SELDOM_S and step_bytes >= self._widest / 2:
+            self.slow, self._seldom_until_s = False, at_s + SELDOM_PIECES_S
+        self._note_pause(pause_s, at_s, full_bytes, full_bytes / step_bytes)
+
+    def _note_pause(self, pause_s: float, at_s: float, step_bytes: int, times: float = 1.0) -> None:
+        if self._usual.note(pause_s, at_s, times):
             self._usual_bytes = step_bytes
+
+    def _measure_pace(self, info: TcpInfo, now: float) -> None:
+        """Finds out whether it is slow: bytes waited for its window at all looks for ``PACE_S``."""
+        since_s, acked_bytes = self._paced
+        if now - since_s >= PACE_S:
+            taken_bytes = info.acked_bytes - acked_bytes
+            if taken_bytes and not self.silent(info):
+                slow = taken_bytes <= SLOW_BYTES_S * (now - since_s) and now >= self._seldom_until_s
+                self.slow = slow and (self.slow or self.small or self.usual_pause_s >= LONG_S)
+        elif since_s <= now and info.unsent_bytes:
+            return
+        self._paced = (now, info.acked_bytes)
+
+    def note_pieces(self, small: bool) -> None:
+        """Notes whether all that its host may hold unread came in small pieces. In large ones it would pause longer."""
+        if self.small and not small and self.has_pace:
+            self._note_pause(self.usual_pause_s, self.moved_s, FULL_LUMP_BYTES, FULL_LUMP_BYTES / self._usual_bytes)
+        self.small = small
+
+    def _count_probes(self, info: TcpInfo, now: float) -> None:
+        if info.probes < (PROBES_LOST if info.loses else 1) or info.heard_ms < LIMITED_MS:
+            self._answered_s = now
 
     def change_over(self, info: TcpInfo) -> None:
         """Notes that small pieces are sent after large ones. Until the peer has read the large ones, it acknowledges
@@ -227,6 +353,10 @@ class PeerProgress:
         """Tells whether the peer is known to pause between its steps."""
         return self.usual_pause_s >= LUMPS_S
 
+    def held_bytes(self, info: TcpInfo) -> int:
+        """Returns up to how many bytes a peer of unknown habits may hold unread: all for which it has had room."""
+        return min(info.acked_bytes, self._widest)
+
     def unread_bytes(self, info: TcpInfo) -> int:
         """Returns how much the peer's kernel holds that its application has not read, as its window tells. While that
         kernel still widens a new connection's window, it tells too little."""
@@ -236,12 +366,16 @@ class PeerProgress:
         """Returns how much the peer may have read since its last step."""
         return ANY_LUMP_BYTES if self.settles else self._usual_bytes or LUMP_BYTES
 
+    def silent(self, info: TcpInfo) -> bool:
+        """Tells whether the peer's host answers neither segments that are sent again nor probes of its closed window:
+        it is down, or the network is broken. That does not depend on how its application reads. An answered probe is
+        not counted in ``probes`` any more."""
+        return info.unanswered or (info.probes > 0 and self._looked_s - self._answered_s >= ANSWER_S)
+
     def state(self, info: TcpInfo) -> PeerState:
         """Returns hints for the cause of a verdict.
 
-        A host that answers neither segments that are sent again nor probes of its closed window is down, or the network
-        is broken. An answered probe is not counted in ``probes`` any more. Losses are no cause where the peer's host
-        has all that was sent, and nothing waits for it."""
-        silent = max(info.probes, info.retransmits) >= SILENT_TRIES and info.heard_ms >= SILENT_MS
+        Losses are no cause where the peer's host has all that was sent, and nothing waits for it."""
+        silent = self.silent(info)
         lossy = self._lossy and info.unacked + info.unsent_bytes > 0
         return PeerState(silent or lossy, not silent and (info.window_closed or info.probes > 0))

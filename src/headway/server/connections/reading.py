@@ -13,8 +13,8 @@ that reads half of what comes reads nothing at some looks. How long it usually r
 are. Until it has acknowledged more than its buffers hold, it was never seen to read, and nobody knows what is usual for
 it: ``UNKNOWN_S`` counts.
 
-A glance at a peer that does not lag takes 3 us. It comes once a second, after ``GLANCE_BYTES`` each; none while nothing
-is sent. All connections together have ``GLANCES_A_S``.
+A glance at a peer that does not lag takes 3 us. It comes once a second, after ``GLANCE_BYTES`` each, of which a send
+counts ``SEND_BYTES`` besides what it takes; none while nothing is sent. All connections together have ``GLANCES_A_S``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from headway.core.policy import UsualPause
 from headway.server.connections.peer_progress import FINE_BYTES, TcpInfo
 
 GLANCE_BYTES = 32 * 1024
+SEND_BYTES = 4 * 1024
+"""So a peer that is sent few and small records is glanced at, too."""
 GLANCE_S = 1.0
 GLANCES_A_S = 1000
 FILL_SHARE = 0.55

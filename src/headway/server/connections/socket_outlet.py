@@ -26,13 +26,15 @@ from headway.server.connections.peer_progress import (
     PieceBudget,
     TcpInfo,
 )
-from headway.server.connections.reading import GLANCE_BYTES, Glances, Reading
+from headway.server.connections.reading import GLANCE_BYTES, SEND_BYTES, Glances, Reading
 from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
 from headway.server.connections.steadiness import Steadiness
 from headway.server.transport import Buffer, ByteStream, StreamError, lost
 
 FRUGAL_BYTES = 4096
 """Our kernel takes no more for a steady peer while it has so much that it cannot send yet."""
+HELD_BYTES = 1
+"""Our kernel takes no more for a peer whose host answers nothing, as soon as it has a byte that it cannot send yet."""
 SYSTEMS_BYTES = 0
 """Stands for the system's own limit (net.ipv4.tcp_notsent_lowat), by default none."""
 
@@ -49,8 +51,8 @@ class OutletHost(Protocol):
 
 class SocketOutlet(Outlet):
     __slots__ = (
-        "_fine_bytes", "_fine_since_s", "_fine_until_s", "_frugal", "_progress", "_reading", "_steadiness",
-        "_unglanced_bytes", "_writing", "host", "open", "sock", "state", "stream",
+        "_fine_bytes", "_fine_since_s", "_fine_until_s", "_frugal", "_held", "_progress", "_reading",
+        "_small_from_bytes", "_steadiness", "_unglanced_bytes", "_writing", "host", "open", "sock", "state", "stream",
     )  # fmt: skip
 
     def __init__(self, host: OutletHost, stream: ByteStream, now: float) -> None:
@@ -69,6 +71,8 @@ class SocketOutlet(Outlet):
         """When small pieces last began, and when they end."""
         self._fine_bytes = FINE_BYTES
         """So many bytes are still to be sent in small pieces; see peer_progress.py."""
+        self._small_from_bytes = 0
+        """All taken bytes from this one on were sent in small pieces, if these have not ended."""
         self._progress: PeerProgress | None = None
         """Measures how the peer takes bytes; None: none of its consumers has lagged yet."""
         self._reading: Reading | None = None
@@ -79,6 +83,8 @@ class SocketOutlet(Outlet):
         """Finds out whether the peer reads steadily; None: nobody wants fresh records."""
         self._frugal = False
         """Whether our kernel takes little that it cannot send at once."""
+        self._held = False
+        """Whether our kernel takes no more, because the peer's host answers nothing."""
 
     def _become(self, state: ConnectionState) -> None:
         self.state = moved(MOVES, self.state, state)
@@ -116,7 +122,7 @@ class SocketOutlet(Outlet):
             return 0
         if stream.unsent:
             self._note_unsent()
-        self._unglanced_bytes -= taken
+        self._unglanced_bytes -= taken + SEND_BYTES
         if self._unglanced_bytes < 0:
             self._glance()
         return taken
@@ -131,6 +137,7 @@ class SocketOutlet(Outlet):
                 info = TcpInfo(self.sock)
                 if info.complete:
                     self._reading.look(info, now)
+                    self._hold(info.unanswered)
 
     def _may_be_slow(self) -> bool:
         """Tells whether a burst comes to a peer of which nobody knows how fast it reads; then small pieces begin."""
@@ -139,8 +146,14 @@ class SocketOutlet(Outlet):
             return False
         if not self.host.pieces.plenty(now):
             return False
-        self._fine_bytes, self._fine_since_s, self._fine_until_s = FINE_BYTES, now, now + NEW_S
+        self._be_fine(now, now + NEW_S)
         return True
+
+    def _be_fine(self, now: float, until_s: float) -> None:
+        """Sends small pieces from now on."""
+        if self._fine_bytes <= 0:
+            self._small_from_bytes = self.taken_bytes
+        self._fine_bytes, self._fine_since_s, self._fine_until_s = FINE_BYTES, now, until_s
 
     def _sends_small(self, total: int) -> bool:
         """Tells whether small pieces are due, and there are some left; see peer_progress.py."""
@@ -197,10 +210,21 @@ class SocketOutlet(Outlet):
         if frugal is not self._frugal:
             self._frugal = frugal
             self.stream.be_frugal(frugal)
-            unsent_bytes = FRUGAL_BYTES if frugal else SYSTEMS_BYTES
+            self._limit_unsent()
             with suppress(OSError):  # the connection may be over
-                self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes)
                 self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not frugal)
+
+    def _hold(self, held: bool) -> None:
+        """Lets no more wait in our kernel, or lets it wait there again. What a dead peer is sent waits in its lane
+        then, where it counts, and where newer records may replace it."""
+        if held is not self._held:
+            self._held = held
+            self._limit_unsent()
+
+    def _limit_unsent(self) -> None:
+        unsent_bytes = HELD_BYTES if self._held else FRUGAL_BYTES if self._frugal else SYSTEMS_BYTES
+        with suppress(OSError):  # the connection may be over
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes)
 
     def _may_write(self) -> bool:
         """Sends what is unsent. Returns whether there is room for more."""
@@ -235,8 +259,10 @@ class SocketOutlet(Outlet):
             return super().pace(now)
         if self._progress is None:
             self._progress = PeerProgress()
-        progress = self._progress
-        progress.look(info, now, self.progress_s)
+        progress, acknowledged_bytes = self._progress, self.stream.acknowledged(info.acked_bytes)
+        large_bytes = 0 if not self._small_from_bytes else self._small_from_bytes + progress.held_bytes(info)
+        progress.note_pieces(self._fine_bytes > 0 and acknowledged_bytes >= large_bytes)
+        progress.look(info, now, self.progress_s, self.blocked)
         if self._reading is None:
             self._reading = Reading(now)
         self._reading.look(info, now)
@@ -244,18 +270,22 @@ class SocketOutlet(Outlet):
             unsent_bytes = 0 if self._fine_bytes > 0 else info.unsent_bytes  # its buffer holds less of small pieces
             self._steadiness.look(now, info.acked_bytes, unsent_bytes)
             self._be_frugal(self._steadiness.steady)
-        since = self.blocked_since_s
-        if since is not None and now - since > STILL_S and not progress.has_pace:
+        since, silent = self.blocked_since_s, progress.silent_s < inf
+        self._hold(silent)
+        plain = since is not None and self._steadiness is None  # that one measures what large pieces leave unsent
+        if since is not None and ((plain and progress.slow) or (now - since > STILL_S and not progress.has_pace)):
             if self._fine_bytes <= 0:
                 progress.change_over(info)
-            self._fine_bytes, self._fine_since_s, self._fine_until_s = FINE_BYTES, now, inf
-        unacknowledged_bytes = max(0, self.taken_bytes - self.stream.acknowledged(info.acked_bytes))
+            self._be_fine(now, inf)
+        elif plain and self._fine_bytes > 0 and progress.slow is None:
+            self._fine_until_s = max(self._fine_until_s, now + NEW_S)  # it is not known to read fast
+        unacknowledged_bytes = max(0, self.taken_bytes - acknowledged_bytes)
         if since is None:
             return Pace(None, progress.usual_pause_s, unacknowledged_bytes)
-        reading, usual_pause_s = self._reading, progress.usual_pause_s
-        return Pace(
-            since, usual_pause_s, unacknowledged_bytes, progress.lump_bytes(), reading.read_s, reading.usual_pause_s
-        )
+        reading, usual_pause_s, unread_pause_s = self._reading, progress.usual_pause_s, self._reading.usual_pause_s
+        if silent:  # no pause of its application explains that
+            since, usual_pause_s, unread_pause_s = min(since, progress.silent_s), 0.0, 0.0
+        return Pace(since, usual_pause_s, unacknowledged_bytes, progress.lump_bytes(), reading.read_s, unread_pause_s)
 
     def seen_bytes(self) -> int:
         """Asks the kernel. What the peer's window has lost of its width lies in the peer's buffer, unread."""

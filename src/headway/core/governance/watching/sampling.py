@@ -7,9 +7,11 @@ from math import inf
 import msgspec
 
 from headway.core.base import format_duration
-from headway.core.consumer import Due, Shares, Subscription, due_of
-from headway.core.policy import Figures, Sample
+from headway.core.consumer import Due, Shares, Subscription, due_of, is_patient
+from headway.core.policy import ANY_LUMP_BYTES, Figures, Holding, Sample
 from headway.core.routing import Registry
+
+HOLDING_S = 0.9
 
 
 def observe(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:
@@ -26,6 +28,15 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     if reads_itself:
         patience_s = subscription.patience_s
         due = None if pace.stands_since_s is None else Due(pace.stands_since_s + patience_s, patience_s)
+    part = _own_part(subscription)
+    silent_since_s, ack_pause_s = None, 0.0
+    if minds_silence(registry, subscription) and (holding := hold(subscription, now)) is not None:
+        silent_since_s = holding.late_since(starved_since_s if lag_records else None)
+        unsure = pace.stands_since_s is not None and starved_since_s is None  # whether it has got what it holds
+        if unsure or is_patient(subscription) or not session.connected:
+            silent_since_s = None
+        if silent_since_s is not None:
+            ack_pause_s = holding.usual_pause_s
     user_full = session.channel.in_flight_bytes.waiting
     if user_full and not session.channel.used:
         starved_since_s = None  # others of its user use up the limit
@@ -41,21 +52,63 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         usual_pause=pace.usual_pause_s,
         unread_since=pace.unread_since_s,
         unread_pause=pace.unread_pause_s,
-        unacknowledged_bytes=pace.unacknowledged_bytes,
-        lump_bytes=pace.lump_bytes,
+        unacknowledged_bytes=round(part * pace.unacknowledged_bytes),
+        lump_bytes=part * pace.lump_bytes if pace.lump_bytes < ANY_LUMP_BYTES else ANY_LUMP_BYTES,
+        connection_bytes=_connection_bytes(subscription, pace.unacknowledged_bytes) if part < 1 else None,
+        part=part,
         connected=session.connected,
         credit_exhausted_since=starved_since_s,
         oldest_unacked_s=oldest_unacked_s,
         patient_until=-inf if due is None else due.at_s,
         excused=due is not None and due.patience_s > 0 and (starved_since_s is not None or reads_itself),
         user_full=user_full,
+        acknowledged=0 if starved_since_s is None else acknowledged(subscription),
+        unacknowledged_since=silent_since_s,
+        ack_pause=ack_pause_s,
         in_flight=subscription.window.used,
+        settled_records=max(0, subscription.delivered.records - subscription.window.used),
+        busiest_records=subscription.window.busiest,
         prefetch=subscription.prefetch,
         held_bytes=_held_bytes(subscription, shares),
         pool_share=used_bytes / max(1, session.pool.memory_limit),
         slow_fraction=registry.totals.slow_fraction(subscription.feed.key.filter),
     )
     return subscription.case.meter.observe(now, figures)
+
+
+def _own_part(subscription: Subscription) -> float:
+    """Returns the consumer's part of what its connection has taken. What is under way has about the same parts: the
+    kernel does not know whose bytes it holds."""
+    session = subscription.session
+    taken_bytes = session.outlet.taken_bytes
+    if len(session.subscriptions) == 1 or not taken_bytes:
+        return 1.0
+    return min(1.0, subscription.delivered.bytes / taken_bytes)
+
+
+def _connection_bytes(subscription: Subscription, unacknowledged_bytes: int) -> int | None:
+    """Returns how many bytes have reached its client in all; None if its own window holds the consumer up, too."""
+    return None if subscription.prefetch else subscription.session.outlet.taken_bytes - unacknowledged_bytes
+def minds_silence(registry: Registry, subscription: Subscription) -> bool:
+    """Tells whether a policy that judges the consumer, or a trial, compares ``unacknowledged_time``."""
+    return subscription.case.policy.minds_silence or registry.trials_mind_silence
+
+
+def hold(subscription: Subscription, now: float) -> Holding | None:
+    """Looks at what the consumer holds unacknowledged, once a second; None: that is not known for it alone."""
+    holding, qos = subscription.case.holding, subscription.request.qos
+    if not qos or (holding is not None and now - holding.looked_s < HOLDING_S):
+        return holding
+    alone = subscription.window is not subscription.channel or len(subscription.session.subscriptions) == 1
+    if subscription.counted is not None or not alone:
+        return None
+    acked, held = acknowledged(subscription), subscription.window.used
+    if holding is None:
+        if not acked and not held:
+            return None
+        holding = subscription.case.holding = Holding(now, acked)
+    holding.look(now, acked, held, subscription.oldest_unacknowledged_s())
+    return holding
 
 
 def peek(registry: Registry, subscription: Subscription, now: float, shares: Shares) -> Sample:
@@ -72,6 +125,7 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
         lag_age=now - oldest if oldest is not None else 0.0,
         blocked_time=session.outlet.blocked_s(now) if subscription.has_more else 0.0,
         unread_time=last.unread_time if subscription.has_more else 0.0,
+        unacknowledged_time=last.unacknowledged_time if subscription.window.used else 0.0,
         ack_age=max(0.0, late_s),
         patience_left=max(0.0, -late_s),
         in_flight=subscription.window.used,
@@ -120,6 +174,11 @@ def with_peer(sample: Sample, subscription: Subscription) -> Sample:
         return msgspec.structs.replace(sample, reads_itself=True)
     peer = subscription.session.outlet.peer()
     return msgspec.structs.replace(sample, peer_window_closed=peer.window_closed, retransmitting=peer.retransmitting)
+
+
+def acknowledged(subscription: Subscription) -> int:
+    """Returns how many records the client has acknowledged, or less: others of its session may share the window."""
+    return max(0, subscription.delivered.records - subscription.window.used)
 
 
 def _held_bytes(subscription: Subscription, shares: Shares) -> int:

@@ -11,14 +11,15 @@ from headway.core.policy.meters.catalogue import (
     waiting,
 )
 from headway.core.policy.meters.figures import ANY_LUMP_BYTES, Figures
+from headway.core.policy.meters.holding import Holding
 from headway.core.policy.meters.lateness import Lateness
 from headway.core.policy.meters.look import Look
 from headway.core.policy.meters.meter import UNSEEN_S, Meter
-from headway.core.policy.meters.sample import PAUSES, RATE_WINDOW_S, Sample
+from headway.core.policy.meters.sample import AHEAD, PAUSES, RATE_WINDOW_S, Sample
 from headway.core.policy.meters.usual_pause import RARE_S, USUAL_MAX_S, UsualPause
 
 __all__ = [
-    "ANY_LUMP_BYTES", "Figures", "Lateness", "Look", "Meter", "MeterInfo", "METERS", "NUMBER", "PAUSES",
-    "plugged_meter", "PluggedMeter", "RARE_S", "RATE_WINDOW_S", "records", "Sample", "SHARE", "UNSEEN_S", "USUAL_MAX_S",
-    "UsualPause", "waiting",
+    "AHEAD", "ANY_LUMP_BYTES", "Figures", "Holding", "Lateness", "Look", "Meter", "MeterInfo", "METERS", "NUMBER",
+    "PAUSES", "plugged_meter", "PluggedMeter", "RARE_S", "RATE_WINDOW_S", "records", "Sample", "SHARE", "UNSEEN_S",
+    "USUAL_MAX_S", "UsualPause", "waiting",
 ]

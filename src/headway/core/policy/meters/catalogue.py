@@ -130,6 +130,11 @@ def _unread(value: str, limit: str, sample: Sample) -> str:
     return f"nothing read for {value} (limit {limit}{usual})"
 
 
+def _unacknowledged(value: str, limit: str, sample: Sample) -> str:
+    usual = f", its usual pause is {format_duration(sample.ack_pause)}" if sample.ack_pause >= 1 else ""
+    return f"nothing of {records(sample.in_flight)} acknowledged for {value} (limit {limit}{usual})"
+
+
 def _catch_up(value: str, limit: str, sample: Sample) -> str:
     when = f"in {value}" if sample.catching_up < inf else "never"
     return f"at this pace it will have taken the {waiting(sample)} that wait {when} (limit {limit})"
@@ -178,6 +183,17 @@ METERS: Names[MeterInfo] = Names("meter", {
         lambda value, limit, sample:
             f"its window full for {value} (limit {limit}) with {records(sample.in_flight)} unacknowledged",
         needs_lag=True,
+    ),
+    "late_ack_time": MeterInfo(
+        attrgetter("late_ack_time"), SECONDS, Reason.CREDIT_EXHAUSTED, "time with a full window beyond its own pace",
+        lambda value, limit, sample:
+            f"its window full for {value} (limit {limit}), longer than its pace explains, with "
+            f"{records(sample.in_flight)} unacknowledged, the oldest for {format_duration(sample.ack_age)}",
+        needs_lag=True,
+    ),
+    "unacknowledged_time": MeterInfo(
+        attrgetter("overdue_unacknowledged_time"), SECONDS, Reason.ACK_AGE, "time without an acknowledgement",
+        _unacknowledged,
     ),
     "slow_count": MeterInfo(
         attrgetter("slow_count"), COUNT, Reason.SLOW_COUNT, "times marked slow",

@@ -6,7 +6,11 @@ import math
 
 import msgspec
 
+from headway.core.policy.meters.sample import PAUSES
+
 ANY_LUMP_BYTES = 1e12
+LATE = 1.5
+"""A delivery is late if it is so many times as old as they are on the average at most: jobs differ."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -34,6 +38,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lump_bytes: float = 0.0
     """Bytes that the client may have read unseen; ``ANY_LUMP_BYTES``: what it has acknowledged tells too little, for
     now, to say anything about its pace."""
+    connection_bytes: int | None = None
+    """Bytes that have reached the client over a connection that it shares with others, where nothing but the connection
+    holds it up; None: it has a connection, or a window, for itself."""
+    part: float = 1.0
+    """The consumer's part of what its connection has taken."""
     connected: bool = True
     credit_exhausted_since: float | None = None
     """The time when the client's window became full; None: it has room."""
@@ -45,7 +54,18 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The client takes nothing because of what it holds until then."""
     user_full: bool = False
     """The consumer is sent no more, because its user has as many bytes in flight as its limit permits."""
+    acknowledged: int = 0
+    """Records that the client has acknowledged, while its window is full; less if that is not known."""
+    unacknowledged_since: float | None = None
+    """The time since when it acknowledges nothing, though it has before, and its window is full or it holds more than
+    usual (holding.py); None: it does not."""
+    ack_pause: float = 0.0
+    """Seconds for which it usually acknowledges nothing of what it holds."""
     in_flight: int = 0
+    settled_records: int = 0
+    """Records that the consumer was sent, and that are in flight no more."""
+    busiest_records: int = 0
+    """The most that were in flight when the client acknowledged something; 0: not known."""
     prefetch: int = 0
     held_bytes: int = 0
     pool_share: float = 0.0
@@ -64,6 +84,27 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             return self.blocked_since
         return min(self.blocked_since, self.unread_since)
 
+    def late(self, began_s: float, starved_s: float, ack_age_s: float) -> bool:
+        """Tells whether a client whose window has been full for so long should have acknowledged something long ago, at
+        its pace until then. ``began_s``: when the consumer began; ``ack_age_s``: the age of its oldest delivery.
+
+        On the average a delivery took no longer than as many acknowledgements as there were in flight at most (Little's
+        law). There is more time than these acknowledgements took up to the time when the window became full, and, for
+        all but those that were in flight, up to the time when the oldest delivery was sent."""
+        oldest_s, full_s = self.oldest_unacked_s, self.credit_exhausted_since
+        if oldest_s is None or full_s is None or self.settled_records <= 0:
+            return False
+        most = self.busiest_records or self.in_flight
+        each_s = (full_s - began_s) / self.settled_records
+        if self.settled_records >= most:
+            each_s = min(each_s, (oldest_s - began_s) / (self.settled_records - most + 1))
+        return starved_s >= PAUSES * max(each_s, self.usual_pause) and ack_age_s >= LATE * most * each_s
+
     @property
     def waiting_bytes(self) -> int:
         return self.end_bytes - self.position_bytes
+
+    @property
+    def record_bytes(self) -> float:
+        """The mean size of the waiting records; 0: none wait."""
+        return self.waiting_bytes / self.lag_records if self.lag_records else 0.0

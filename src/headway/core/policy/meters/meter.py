@@ -31,7 +31,12 @@ Rules that keep the figures fair:
    in flight (``user_full``).
 9. *A worker whose window is full moves on with its acknowledgements.* Their usual pause is its pace: its rates are
    measured over whole jobs, and it is late only if it acknowledges nothing for ``PAUSES`` of them
-   (``Sample.overdue_credit_time``).
+   (``Sample.overdue_credit_time``, ack_pace.py), or if its oldest delivery is older than a full window takes at the
+   pace at which it has settled what it was sent (``late_ack_time``).
+10. *A feed that comes in lumps rests in between.* What was offered is measured from one lump to another, and over two
+   usual rests at least. A share is the most that it may be, for a record, or a window of them, more or less.
+11. *Many consumers of one connection are served in turn*, each with all that waits for it. So the rate of one that only
+   the connection holds up is its part of the connection's: the part that it had when it began to lag.
 
 Times are seconds on the broker's monotonic clock; bytes are addresses in the lane.
 """
@@ -43,10 +48,13 @@ import math
 
 import msgspec
 
+from headway.core.policy.meters.ack_pace import AckPace
+from headway.core.policy.meters.fair_part import FairPart
 from headway.core.policy.meters.figures import ANY_LUMP_BYTES, Figures
 from headway.core.policy.meters.lateness import Lateness
-from headway.core.policy.meters.sample import PAUSES, RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
-from headway.core.policy.meters.usual_pause import UsualPause
+from headway.core.policy.meters.rhythm import Rhythm
+from headway.core.policy.meters.sample import AHEAD, PAUSES, RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
+from headway.core.policy.meters.share_window import Mark, ShareWindow
 
 BURST_WINDOW_S = 10.0
 """A burst is compared with the usual rate: that of one or two of these windows before the consumer fell behind."""
@@ -56,26 +64,21 @@ UNSEEN_S = 1.0
 """A consumer that was not looked at for longer than this did not lag meanwhile. Sweeps come every 0.2 s or so."""
 STEP_S = 0.25
 """A consumer that moved this long ago has just moved, as far as looks can tell."""
-RARE_JOB_S = 10.0
-USUAL_JOB_MAX_S = 20.0
 STANDS = 1.5
 """A client that has not moved for so many of its usual pauses stands still, for a share."""
-SHARE_WINDOW_S = 30.0
 CLOSING_WINDOW_S = 7.5
 """When a consumer will be current goes by this last part of it, for what came in a burst comes no more."""
-SHARE_PAUSES = 4.0
-"""A share is taken over so many usual pauses, if that is longer."""
 SHARE_WINDOW_MIN_S = 15.0
-"""A share over less time than this, or less than ``PAUSES`` usual pauses, says nothing, and counts as 1."""
+"""A share over less time than this, or less than ``PAUSES`` usual pauses or rests, says nothing, and counts as 1."""
 
 
 class Meter:
     """The meter of one subscription. It holds a handful of tuples, and those only while the consumer lags."""
 
     __slots__ = (
-        "_ack_pause", "_before", "_behind_since", "_excused_upto", "_last", "_late", "_longer", "_longest", "_looks",
-        "_offers", "_rates", "_shares", "_since", "_skipped", "_slow_since", "_starved_since", "_waiting_since",
-        "slow_count",
+        "_ack_pace", "_before", "_behind_since", "_bunch_bytes", "_excused_upto", "_fair", "_feed", "_last", "_late",
+        "_longer", "_longest", "_looks", "_offers", "_rates", "_shares", "_since", "_skipped", "_slow_since",
+        "_starved_since", "_waiting_since", "slow_count",
     )  # fmt: skip
 
     def __init__(self, now: float = -math.inf, end_bytes: int = 0, lateness: Lateness | None = None) -> None:
@@ -85,8 +88,10 @@ class Meter:
         self._skipped = 0
         self._excused_upto = -math.inf
         """When it was last excused (rule 8)."""
-        self._ack_pause: UsualPause | None = None
-        """The usual pause between two acknowledgements while the window is full; None: there was none (rule 9)."""
+        self._ack_pace: AckPace | None = None
+        """The pace of its acknowledgements; None: its window was never full (rule 9)."""
+        self._bunch_bytes: int | None = None
+        """The bytes that it took at the end of its usual pause between two of them; None: there was none."""
         self._starved_since: float | None = None
         """When its window became full, as far as the last look knows; None: it had room."""
         self._waiting_since: float | None = None
@@ -94,10 +99,13 @@ class Meter:
         self._looks: list[tuple[float, float, int]] = []
         """(time, when it last moved, bytes drained) at a few looks, the oldest first, while it could have been faster
         (rule 2)."""
-        self._shares: list[tuple[float, int, int]] = []
-        """(time, lane end, bytes drained) at a few looks of the last half minute of lag (rule 6)."""
-        self._offers: list[tuple[float, int]] = []
-        """(time, lane end) at a few looks since records began to wait."""
+        self._shares = ShareWindow()
+        """The share that it took over the last half minute of lag (rule 6)."""
+        self._offers: list[tuple[float, float, int]] = []
+        """(time, when more last came, lane end) at a few looks since records began to wait."""
+        self._feed: Rhythm | None = None
+        """The rhythm of its lane while it lags (rule 10)."""
+        self._fair: FairPart | None = None
         self._last: tuple[float, int, int, int] | None = None
         """(time, bytes drained, bytes that waited, lane end) at the last look."""
         self._rates = (0.0, 0.0, 0.0, 1.0)
@@ -121,7 +129,7 @@ class Meter:
         self._looks.clear()
         self._offers.clear()
         self._shares.clear()
-        self._last = None
+        self._last = self._feed = self._fair = None
 
     def mark_slow(self, now: float) -> bool:
         """Marks the consumer slow. Returns whether it was not marked before; then ``slow_count`` goes up by one."""
@@ -143,8 +151,10 @@ class Meter:
     def fork(self) -> Meter:
         """Returns a copy that goes on from here by itself."""
         other = copy.copy(self)
-        other._looks, other._offers, other._shares = self._looks.copy(), self._offers.copy(), self._shares.copy()
-        other._ack_pause = copy.copy(self._ack_pause)
+        other._looks, other._offers, other._shares = self._looks.copy(), self._offers.copy(), self._shares.fork()
+        other._ack_pace = None if self._ack_pace is None else self._ack_pace.fork()
+        other._feed = None if self._feed is None else self._feed.fork()
+        other._fair = None if self._fair is None else self._fair.fork()
         return other
 
     # -- the look ---------------------------------------------------------------------------------------------------
@@ -152,11 +162,15 @@ class Meter:
     def observe(self, now: float, of: Figures) -> Sample:
         """Takes one sample."""
         drained, waits = of.position_bytes - self._skipped, of.lag_records > 0
-        of = self._at_its_jobs(now, of)
+        of = self._at_its_jobs(now, of, drained)
         if of.flows_since_s > self._longest[0]:  # the silence before it is no rate to compare with
             self._longest = of.flows_since_s, self._longest[1]
         self._notice_breaks(now, drained)
         waiting = self._wait(now, of) if waits else now
+        if waits and self._feed is None:
+            self._feed = Rhythm(now, of.end_bytes, self._late)
+        elif self._feed is not None:
+            self._feed.look(now, of.end_bytes)
         if of.lump_bytes >= ANY_LUMP_BYTES:
             self._looks.clear()
             self._shares.clear()
@@ -183,6 +197,8 @@ class Meter:
         drain_rate, window, offered_rate, burst = self._rates
         still = 0.0 if of.blocked_since is None else now - of.blocked_since  # a lump in all this time
         starved_since = of.credit_exhausted_since if waits else None
+        starved = self._span(starved_since, now, counted)
+        ack_age = self._span(of.oldest_unacked_s, now, of.patient_until) if of.in_flight > 0 else 0.0
         return Sample(
             lag_records=of.lag_records,
             lag_bytes=max(0, of.waiting_bytes) if waits else 0,
@@ -196,9 +212,12 @@ class Meter:
             unread_pause=max(of.usual_pause, of.unread_pause),
             drain_share=drain_share,
             catching_up=catching_up,
-            credit_exhausted_time=self._span(starved_since, now, counted),
+            credit_exhausted_time=starved,
+            late_ack_time=starved if starved and of.late(self._since, starved, ack_age) else 0.0,
+            unacknowledged_time=self._span(of.unacknowledged_since, now, of.patient_until) if of.in_flight else 0.0,
+            ack_pause=of.ack_pause,
             slow_count=self.slow_count,
-            ack_age=self._span(of.oldest_unacked_s, now, of.patient_until) if of.in_flight > 0 else 0.0,
+            ack_age=ack_age,
             patience_left=max(0.0, of.patient_until - now) if of.in_flight or of.excused else 0.0,
             pool_share=of.pool_share,
             slow_fraction=of.slow_fraction,
@@ -220,7 +239,7 @@ class Meter:
         """Returns since when records wait without a break."""
         if self._waiting_since is None:
             self._waiting_since = now if of.oldest_time_s is None else min(now, max(of.oldest_time_s, self._since))
-            self._offers.append((self._waiting_since, of.position_bytes))
+            self._offers.append((self._waiting_since, self._waiting_since, of.position_bytes))
             self._fall_behind(self._waiting_since, of.position_bytes)
         return self._waiting_since
 
@@ -231,31 +250,49 @@ class Meter:
             self._looks.clear()
             self._shares.clear()
 
-    def _at_its_jobs(self, now: float, of: Figures) -> Figures:
+    def _at_its_jobs(self, now: float, of: Figures, drained: int) -> Figures:
         """Returns the figures with the pace of a client whose window is full: that of its acknowledgements (rule 9)."""
         since = of.credit_exhausted_since if of.lag_records > 0 else None
         before, self._starved_since = self._starved_since, since
-        if before is not None and since != before and of.lag_records > 0:
-            acked_s = now if since is None else since
-            if self._ack_pause is None:
-                self._ack_pause = UsualPause(most_s=USUAL_JOB_MAX_S, rare_s=RARE_JOB_S)
-            self._ack_pause.note(self._span(before, acked_s), acked_s)
-        if since is None or of.blocked_since is not None:
+        pace = self._ack_pace
+        if since is not None and before is None:
+            pace = self._ack_pace = pace or AckPace(self._since)
+            pace.fills_up(since, of.acknowledged, of.prefetch)
+        elif pace is not None and before is not None and since != before and of.lag_records > 0:
+            longest = pace.acknowledges(self._span(before, now if since is None else since))
+            if since is not None:
+                pace.stays_full(since, of.acknowledged, of.prefetch)
+            if self._last is not None and (longest or self._bunch_bytes is None):
+                self._bunch_bytes = drained - self._last[1]
+        if pace is None or since is None or of.blocked_since is not None:
             return of
-        usual_s = 0.0 if self._ack_pause is None else self._ack_pause.seconds(since)
-        return msgspec.structs.replace(of, moved_since=since, usual_pause=usual_s)
+        return msgspec.structs.replace(of, moved_since=since, usual_pause=pace.usual_s)
 
     # -- measuring --------------------------------------------------------------------------------------------------
 
     def _measure(self, now: float, of: Figures, drained: int) -> None:
         """Takes the rates of this look, and remembers it."""
         moved, reached = of.moved(now), drained - of.unacknowledged_bytes
-        self._rates = (*self._drain(now, moved, reached, of.usual_pause), *self._offered(now, of.end_bytes))
+        fair = self._fair_bytes(of)
+        pace = (now, moved, int(fair) if fair else reached, of.usual_pause)
+        self._rates = (*self._drain(*pace), *self._offered(now, of.end_bytes))
         if of.lag_records > 0:
-            self._keep_look(now, moved, reached, of.usual_pause)
+            self._keep_look(*pace)
             in_a_lump = STEP_S <= now - moved <= STANDS * of.usual_pause
-            if of.connected and not in_a_lump:
-                self._keep_share(now, of.end_bytes, reached, max(SHARE_WINDOW_S, SHARE_PAUSES * of.usual_pause))
+            if of.connected and not in_a_lump and self._shares.due(now, pace_s := self._pace(of)):
+                mark = Mark(now, now if self._feed is None else self._feed.upto(now), of.end_bytes, reached, fair)
+                self._shares.keep(mark, pace_s, max(CLOSING_WINDOW_S, PAUSES * pace_s))
+
+    def _fair_bytes(self, of: Figures) -> float:
+        """Returns the consumer's part of what its connection took; 0 if it does not go by that (rule 11)."""
+        if of.connection_bytes is None:
+            return 0.0
+        if self._fair is None:
+            self._fair = FairPart(of)
+        if not self._fair.look(of):
+            self._looks.clear()
+            self._shares.clear()
+        return self._fair.bytes
 
     def _notice_breaks(self, now: float, drained: int) -> None:
         """Starts clocks or windows again if the consumer has taken all that waited at the last look (rules 2, 3)."""
@@ -292,34 +329,44 @@ class Meter:
             return max(0.0, (reached - self._last[1]) / (now - self._last[0])), 0.0
         return 0.0, 0.0
 
+    def _pace(self, of: Figures) -> float:
+        """Returns the usual pause of the client, or the usual rest of its feed if that is longer."""
+        return of.usual_pause if self._feed is None else max(of.usual_pause, self._feed.rest_s)
+
     def _share(self, now: float, of: Figures) -> tuple[float, float]:
         """Returns the share taken of what was offered, and the seconds until all that waits is taken (rule 6). Of both,
-        the most that it may be: a lump is on its way."""
-        if not self._shares or now - self._shares[0][0] < max(SHARE_WINDOW_MIN_S, PAUSES * of.usual_pause):
+        the most that it may be: a lump is on its way, and what came last came early."""
+        pace_s = self._pace(of)
+        if now - self._shares.since(now) < max(SHARE_WINDOW_MIN_S, PAUSES * pace_s):
             return 1.0, 0.0
-        upto, end, reached = self._shares[-1]
-        _, end_then, reached_then = self._shares[0]
-        share = min(1.0, (reached - reached_then + of.lump_bytes) / (end - end_then)) if end > end_then else 1.0
-        late_s = max(CLOSING_WINDOW_S, PAUSES * of.usual_pause)
-        since, end_then, reached_then = next(
-            (look for look in reversed(self._shares) if upto - look[0] >= late_s), self._shares[0]
-        )
-        window = self._span(since, upto)
-        closing = (reached - reached_then + of.lump_bytes - (end - end_then)) / window if window > 0 else 0.0
+        record_bytes = of.record_bytes
+        share = self._shares.share(of.lump_bytes + self._bunch(of), record_bytes)
+        closing = self._shares.closing(of.lump_bytes)
         drain_rate, rate_window, offered_rate, _ = self._rates
         if rate_window >= RATE_WINDOW_MIN_S:  # and it takes more now than is offered, whatever came before
-            closing = max(closing, drain_rate - offered_rate)
+            least = drain_rate - record_bytes / rate_window
+            closing = max(closing, least - offered_rate if least > AHEAD * offered_rate else 0.0)
         return share, of.waiting_bytes / closing if closing > 0 else math.inf
+
+    def _bunch(self, of: Figures) -> float:
+        """Returns the bytes that it may take at once when it next acknowledges (rule 10)."""
+        if self._bunch_bytes is not None:
+            return self._bunch_bytes
+        return of.in_flight * of.record_bytes if of.credit_exhausted_since is not None else 0.0
 
     def _offered(self, now: float, end_bytes: int) -> tuple[float, float]:
         """Returns bytes offered per second of late, and that rate as a multiple of the usual one."""
         lasts = now - self._behind_since >= BURST_LASTS_S
         if now - self._longer[0] >= BURST_WINDOW_S and (lasts or self._waiting_since is None):
             self._longest, self._longer = self._longer, (now, end_bytes)
-        short_s = now - self._offers[0][0] if self._offers else 0.0
+        if not self._offers:
+            return 0.0, 1.0
+        looked_then, came_then, end_then = self._offers[0]
+        feed = self._feed
+        short_s = feed.came_s - came_then if feed is not None and feed.keeps_time(now) else now - looked_then
         if short_s <= 0:
             return 0.0, 1.0
-        offered = max(0.0, (end_bytes - self._offers[0][1]) / short_s)
+        offered = max(0.0, (end_bytes - end_then) / short_s)
         usual, long_s = self._before
         if lasts:
             long_s = now - self._longest[0]
@@ -337,17 +384,12 @@ class Meter:
 
     def _keep_offer(self, now: float, end_bytes: int) -> None:
         """Remembers what was offered, likewise."""
-        if not self._offers or now - self._offers[-1][0] >= RATE_WINDOW_S / 4:
-            self._offers.append((now, end_bytes))
-        while len(self._offers) > 2 and now - self._offers[1][0] >= RATE_WINDOW_S:
+        came_s, rest_s = (now, 0.0) if self._feed is None else (self._feed.came_s, self._feed.rest_s)
+        window = max(RATE_WINDOW_S, 2 * rest_s)
+        if not self._offers or now - self._offers[-1][0] >= window / 4:
+            self._offers.append((now, came_s, end_bytes))
+        while len(self._offers) > 2 and now - self._offers[1][0] >= window:
             del self._offers[0]
-
-    def _keep_share(self, now: float, end_bytes: int, reached: int, window: float) -> None:
-        """Remembers both for longer, an eighth of that window apart."""
-        if not self._shares or now - self._shares[-1][0] >= window / 8:
-            self._shares.append((now, end_bytes, reached))
-        while len(self._shares) > 2 and now - self._shares[1][0] >= window:
-            del self._shares[0]
 
     def _span(self, since: float | None, now: float, counted: float = -math.inf) -> float:
         """Returns the seconds since then, and since ``counted``, that count against the consumer (rules 5, 7, 8)."""

@@ -10,6 +10,8 @@ RATE_WINDOW_S = 1.0
 """Rates are measured over the last second, or up to a quarter of a second more."""
 RATE_WINDOW_MIN_S = 0.25
 """A rate over less time than this is noise, and no rate floor applies to it."""
+AHEAD = 1.1
+"""A consumer takes more than is offered if it drains so many times as much: rates of a second or two are not exact."""
 PAUSES = 3.0
 """A consumer that stands still for fewer of its usual pauses is not late."""
 
@@ -42,6 +44,13 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Seconds until all that waits is taken, if both rates last: ``inf`` for a consumer that falls behind, and 0.0
     while that is not known."""
     credit_exhausted_time: float = 0.0
+    late_ack_time: float = 0.0
+    """``credit_exhausted_time`` if the client's own pace does not explain it; 0.0 while that pace is not known."""
+    unacknowledged_time: float = 0.0
+    """Seconds for which the client acknowledges nothing, though it has before, and its window is full or it holds more
+    than usual."""
+    ack_pause: float = 0.0
+    """Seconds for which it usually acknowledges nothing of what it holds; 0: not known."""
     slow_count: int = 0
     ack_age: float = 0.0
     patience_left: float = 0.0
@@ -99,6 +108,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def overdue_credit_time(self) -> float:
         """Returns ``credit_exhausted_time`` likewise."""
         return self.credit_exhausted_time if self.credit_exhausted_time >= PAUSES * self.usual_pause else 0.0
+
+    @property
+    def overdue_unacknowledged_time(self) -> float:
+        """Returns ``unacknowledged_time`` likewise."""
+        return self.unacknowledged_time if self.unacknowledged_time >= PAUSES * self.ack_pause else 0.0
 
     @property
     def rate_judged(self) -> bool:

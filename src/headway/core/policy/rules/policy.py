@@ -55,6 +55,12 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
         return any(leaf.meter == "ack_age" for rule in self.rules for leaf in rule.when.leaves())
 
     @cached_property
+    def minds_silence(self) -> bool:
+        """Tells whether it compares ``unacknowledged_time``. Then its consumers are glanced at, even if nothing
+        waits for them."""
+        return any(leaf.meter == "unacknowledged_time" for rule in self.rules for leaf in rule.when.leaves())
+
+    @cached_property
     def plugged(self) -> tuple[str, ...]:
         """Returns the names of the plugged-in meters that its conditions compare, which are measured at each look."""
         conditions = [part for rule in self.rules for part in (rule.when, rule.until) if part is not None]

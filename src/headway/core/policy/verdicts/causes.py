@@ -12,9 +12,10 @@ have a dead network, or an application that does not read. The cause is the firs
    of the time since records wait; or its acknowledgements are later
    than ``LATE_ACK_S`` and its pace explain                               -> application
 4. it drains steadily (it stands still no longer than usual, and takes a
-   twentieth of what is offered or more):
+   twentieth of what is offered or more, now or over half a minute):
    offered over three times the long run, or it drains a tenth more than
-   is offered now (the rates of a second or two are not exact)            -> producer_burst
+   is offered now (the rates of a second or two are not exact) and so
+   will be current some day                                               -> producer_burst
    otherwise it is offered more than it takes                             -> over_subscription
 5. the peer's receive window is closed                                    -> application
 6. its socket takes nothing though its window is not known to be closed   -> network
@@ -27,9 +28,10 @@ steady reader comes first.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
-from headway.core.base import Cause, Reason, format_duration, format_rate, format_size
-from headway.core.policy.meters import METERS, PAUSES, Sample, records, waiting
+from headway.core.base import Cause, Reason, format_duration, format_rate, format_share, format_size
+from headway.core.policy.meters import AHEAD, METERS, PAUSES, Sample, records, waiting
 from headway.core.policy.rules import ACTIONS, Action, ActionKind, Reading, Which
 from headway.core.policy.verdicts.decision import Decision, DecisionKind
 
@@ -39,8 +41,6 @@ ON_ITS_WAY_BYTES = 1_000_000
 """Bytes that a record may have before it, in the buffers of both kernels."""
 BURST_FACTOR = 3.0
 STEADY_SHARE = 0.05
-AHEAD = 1.1
-"""A consumer that drains so many times what is offered works off what came before."""
 BLOCKED_S = 1.0
 """A socket that pauses for less than this still drains steadily."""
 
@@ -105,18 +105,18 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
         return Cause.APPLICATION, f"{limit}, with {records(sample.in_flight)} of its own unacknowledged"
     if sample.credit_exhausted and (_no_credit(sample) or not sample.drain_rate):
         return Cause.APPLICATION, f"its window is full with {records(sample.in_flight)} unacknowledged"
-    steady = sample.drain_rate > 0 and sample.blocked_time < max(BLOCKED_S, PAUSES * sample.usual_pause)
-    steady = steady and sample.drain_rate >= STEADY_SHARE * sample.offered_rate
     if sample.in_flight and (_late_ack(sample) or (sample.ack_age and not sample.lag_records)):
         late = format_duration(sample.ack_age)
         return Cause.APPLICATION, f"its acknowledgements are late, the oldest outstanding for {late}"
-    if steady:
+    if _steady(sample):
         takes = f"it takes {format_rate(sample.drain_rate)} of the {format_rate(sample.offered_rate)} offered"
         if sample.offered_burst > BURST_FACTOR:
             return Cause.PRODUCER_BURST, f"{takes}, {sample.offered_burst:.1f} times the usual"
-        if sample.drain_rate > AHEAD * sample.offered_rate:
+        if sample.drain_rate > AHEAD * sample.offered_rate and sample.catching_up < inf:
             return Cause.PRODUCER_BURST, f"{takes} now and is working off what came before"
-        if sample.drain_rate > sample.offered_rate:
+        if not 0 < sample.drain_rate <= AHEAD * sample.offered_rate:  # a record now and then: the rate tells little
+            takes = f"it takes {format_share(sample.drain_share)} of what is offered"
+        elif sample.drain_rate > sample.offered_rate:
             takes = f"it takes {format_rate(sample.drain_rate)}, hardly more than is offered now"
         return Cause.OVER_SUBSCRIPTION, takes
     if sample.peer_window_closed:
@@ -126,6 +126,15 @@ def _diagnose(sample: Sample, broker_late: bool) -> tuple[Cause, str]:
     if sample.drain_rate > 0:
         return Cause.APPLICATION, f"it reads only {format_rate(sample.drain_rate)}"
     return Cause.APPLICATION, "it reports no progress" if sample.reads_itself else "it does not read"
+
+
+def _steady(sample: Sample) -> bool:
+    """Tells whether it takes some of what it is offered, and stands still no longer than usual."""
+    if sample.blocked_time >= max(BLOCKED_S, PAUSES * sample.usual_pause):
+        return False
+    if sample.drain_rate > 0:
+        return sample.drain_rate >= STEADY_SHARE * sample.offered_rate
+    return STEADY_SHARE <= sample.drain_share < 1 and not sample.overdue_unread_time
 
 
 def _no_credit(sample: Sample) -> bool:
@@ -145,10 +154,14 @@ def _late_ack(sample: Sample) -> bool:
 
 
 def _findings(decision: Decision, sample: Sample) -> str:
-    """Returns the readings that held, the leading one first, then for how long and how often, and what waited."""
+    """Returns the readings that held, one of each meter and the leading one first, then for how long and how often, and
+    what waited."""
     leading = decision.leading
-    held = [reading for reading in decision.readings if reading.held and reading is not leading]
-    ordered = ([leading] if leading is not None else []) + held
+    by_meter = {} if leading is None else {leading.meter: leading}
+    for reading in decision.readings:
+        if reading.held:
+            by_meter.setdefault(reading.meter, reading)
+    ordered = list(by_meter.values())
     text = " and ".join(_finding(reading, sample) for reading in ordered) or "its condition held"
     if decision.tests:
         text += f", found in each of {decision.tests} tests over {format_duration(decision.held_s)}"

@@ -119,7 +119,7 @@ class Registry:
         self.policies_version = 0  # rises with each reload that brings other ones
         self.trials: tuple[Policy, ...] = ()
         """Policies that judge beside those in force, and change nothing."""
-        self.trials_mind_acks = False
+        self.trials_mind_acks = self.trials_mind_silence = False
         self.router = Router()
         self.sessions: dict[str, Session] = {}
         self.numbers: dict[int, Session] = {}

@@ -62,7 +62,7 @@ class MeterRange:
     Lags are at their extremes at the ends of a step. Times grow no faster than the clock, so they are within a step of
     what the ends show. A drain rate is a mean over a window, so it lies between what was taken in single steps; but a
     window over long pauses reaches back further than these steps, and then the rate may be anything. So may the meters
-    of ``_LONG``, which look back over half a minute."""
+    of ``_LONG``, which look back over half a minute, or over all that the consumer has done."""
 
     __slots__ = ("high", "idle", "low")
 
@@ -75,26 +75,27 @@ class MeterRange:
             high[number] += STEP_S
         usual = [sample.usual_pause for sample in samples]
         slowest = min(paces, default=0.0) if 2 * max(usual) <= RATE_WINDOW_S else 0.0
-        unread = [sample.unread_pause for sample in samples]
+        unread, silent = ([getattr(sample, name) for sample in samples] for name in ("unread_pause", "ack_pause"))
         # A long usual pause makes little of the time in which nothing was taken, or read (Sample.overdue_time).
         self.low = Sample(
             **dict(zip(_RANGED_NAMES, low, strict=True)), drain_rate=slowest, usual_pause=max(usual),
-            unread_pause=max(unread),
+            unread_pause=max(unread), ack_pause=max(silent),
         )  # fmt: skip
         self.high = Sample(
             **dict(zip(_RANGED_NAMES, high, strict=True)), usual_pause=min(usual), unread_pause=min(unread),
+            ack_pause=min(silent),
         )  # fmt: skip
         self.idle = any(sample.idle for sample in samples)
 
 
 _RANGED_NAMES = (
-    "lag_age", "blocked_time", "unread_time", "credit_exhausted_time", "ack_age", "lag_records", "lag_bytes",
-    "slow_fraction", "prefetch",
+    "lag_age", "blocked_time", "unread_time", "credit_exhausted_time", "ack_age", "unacknowledged_time", "lag_records",
+    "lag_bytes", "slow_fraction", "prefetch",
 )  # fmt: skip
 _RANGED = attrgetter(*_RANGED_NAMES)
-_TIMES = range(5)
+_TIMES = range(6)
 """Indices of the meters that may be off by a step."""
-_LONG = ("drain_share", "catching_up")
+_LONG = ("drain_share", "catching_up", "late_ack_time")
 
 
 class Block:

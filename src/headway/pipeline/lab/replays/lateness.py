@@ -68,7 +68,7 @@ class RecordedLateness(Lateness):
 
 
 ON_TIME = RecordedLateness()
-AGES = ("lag_age_ms", "blocked_ms", "credit_exhausted_ms", "ack_age_ms", "unread_ms")
+AGES = ("lag_age_ms", "blocked_ms", "credit_exhausted_ms", "ack_age_ms", "unread_ms", "unacknowledged_ms")
 
 
 def on_the_clock(rows: Sequence[Mapping[str, Any]], lateness: RecordedLateness) -> Sequence[Mapping[str, Any]]:

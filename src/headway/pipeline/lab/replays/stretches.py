@@ -9,7 +9,7 @@ from typing import Any
 from headway.pipeline.lab.replays.curves import ROUNDING_S, STUCK_S, went_on
 from headway.pipeline.lab.replays.reach import SAME_LOOK_S
 
-STANDS = ("blocked_ms", "unread_ms", "credit_exhausted_ms")
+STANDS = ("blocked_ms", "unread_ms", "credit_exhausted_ms", "unacknowledged_ms")
 """For how long a consumer has taken, read or acknowledged nothing."""
 _SAME_S = 0.05
 """The most by which two samples of one blocked stretch differ in its beginning."""

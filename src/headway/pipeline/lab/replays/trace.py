@@ -25,10 +25,11 @@ COLUMNS = (
     "credit_exhausted_ms", "ack_age_ms", "in_flight", "prefetch", "pool_share", "slow_fraction", "usual_pause_ms",
     "most_lag_bytes", "most_lag_ago_ms", "least_lag_bytes", "least_lag_ago_ms",
     "excused_ms", "topics", "conflates", "unacknowledged_bytes", "lump_bytes", "patience_ms", "unacked_ms",
-    "window_full_ms", "keyed", "unread_ms", "unread_pause_ms",
+    "window_full_ms", "keyed", "unread_ms", "unread_pause_ms", "unacknowledged_ms", "ack_pause_ms",
 )  # fmt: skip
 """Columns of ``consumer_samples`` that a replay needs."""
 
+PAUSES = ("usual_pause_ms", "unread_pause_ms", "ack_pause_ms")
 CUT_BY_BROKER = frozenset(
     {
         Reason.LAG_RECORDS, Reason.LAG_BYTES, Reason.LAG_AGE, Reason.DRAIN_RATE, Reason.BLOCKED,
@@ -81,18 +82,17 @@ class ConsumerTrace:
         """The position of the consumer at the first sample."""
         self.seen: list[float] = [row["time"] for row in rows]
         self.in_flight: list[int] = [row["in_flight"] for row in rows]
+        self.settled = [max(0, row["drained_records"] - row["in_flight"]) for row in rows]
         self.prefetch: list[int] = [row["prefetch"] for row in rows]
         self.connected: list[bool] = [row["connected"] for row in rows]
         self.slow_fraction: list[float] = [row["slow_fraction"] for row in rows]
         self.pool_share: list[float] = [row["pool_share"] for row in rows]
         self.lag_bytes: list[int] = [row["lag_bytes"] for row in rows]
-        self.blocked, self.unread, self.credit = (Stretches(rows, name, self.end) for name in STANDS)
-        self._usual_pause = _seconds(rows, "usual_pause_ms")
-        self._unread_pause = _seconds(rows, "unread_pause_ms")
+        self.blocked, self.unread, self.credit, self.silence = (Stretches(rows, name, self.end) for name in STANDS)
+        self._usual_pause, self._unread_pause, self._ack_pause = (_seconds(rows, name) for name in PAUSES)
+        self.acknowledged = [max(0, row["drained_records"] - row["in_flight"]) for row in rows]
         self._excused = _seconds(rows, "excused_ms")
-        self._unacked: list[float | None] = [
-            row["time"] - row["ack_age_ms"] / 1000 if row["ack_age_ms"] > 0 else None for row in rows
-        ]
+        self._unacked = _unacked_since(rows)
         self._held = [at for at, row in enumerate(rows) if row["ack_age_ms"] >= HELD_MS]
         """The samples at which something was unacknowledged for long."""
 
@@ -173,6 +173,10 @@ class ConsumerTrace:
         """Returns for how long the client usually read nothing, likewise."""
         return self._unread_pause[self._sample_of_stretch(self.unread, time)]
 
+    def ack_pause(self, time: float) -> float:
+        """Returns for how long the client usually acknowledged nothing, likewise."""
+        return self._ack_pause[self._sample_of_stretch(self.silence, time)]
+
     def _sample_of_stretch(self, stretches: Stretches, time: float) -> int:
         following = bisect_left(self.seen, time)
         if following < len(self.seen):
@@ -211,12 +215,18 @@ def _whole(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         **row, **{name: max(row[name], value) for name, value in raw.items() if value},
         "unread_ms": row["blocked_ms"] if unread_ms is None else unread_ms,
+        "unacknowledged_ms": row.get("unacknowledged_ms") or 0.0,
     }  # fmt: skip
 
 
 def _seconds(rows: Sequence[Mapping[str, Any]], column: str) -> list[float]:
     """Returns a column in seconds; 0 where an older lake does not have it."""
     return [(row.get(column) or 0.0) / 1000 for row in rows]
+
+
+def _unacked_since(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
+    """Returns since when its oldest delivery was unacknowledged, at each sample."""
+    return [row["time"] - row["ack_age_ms"] / 1000 if row["ack_age_ms"] > 0 else None for row in rows]
 
 
 def _patience_asked_s(row: Mapping[str, Any]) -> float:

@@ -50,7 +50,7 @@ def _judge(arguments: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=4.0, help="how long each run takes (4)")
     parser.add_argument("--policies", type=Path, help="a config whose policies are judged in the place of the default")
     parser.add_argument("--trials", type=Path, action="append", default=[], help="a file with more policies")
-    parser.add_argument("--only", default="", help="only kinds with one of these words in their names; else the first set")
+    parser.add_argument("--only", default="", help="only kinds with such a word in their names; else the first set")
     parser.add_argument("--pauses", type=int, default=1, help="how often the broker is stopped for a moment (1)")
     parser.add_argument("--lake", type=Path, metavar="FOLDER", help="what the brokers record goes here")
     parser.add_argument("--lab", type=Path, metavar="FOLDER", help="no run: replay the lakes that are there")

@@ -51,7 +51,7 @@ BURST_BYTES = 64 * 1024
 AGAIN_S = 30.0
 """A burst of so many bytes is sent as if the peer was new, not sooner than so long after the last time."""
 STILL_S = 2.0
-SLOW_BYTES_S = 40_000
+SLOW_BYTES_S = 10_000
 """A peer that takes no more than this a second, over ``PACE_S``, is sent small pieces for as long as it lags. If it is
 sent large ones by then, it must have pauses of ``LONG_S``: while it settles, its rates are not known."""
 LONG_S = 4.0

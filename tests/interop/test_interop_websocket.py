@@ -24,6 +24,7 @@ from tests.interop.waiting import PATIENCE_S, received, until
 from tests.interop.web import WebRaw
 from tests.server.test_websocket_decoder import REFUSED
 
+from headway.server.websocket.stream import FRAME_BYTES
 from headway.wire.mqtt.packets import Connect, DisconnectPacket
 
 HANDSHAKES = 3000
@@ -196,7 +197,7 @@ def test_a_consumer_that_reads_late_gets_everything(house: BrokerProcess, web: W
         flood(house.port, f"late/{name}", 3000)
         got = late.payloads(3000)
         assert [int(payload[:6]) for payload in got] == list(range(3000))
-        assert max(late.frames.sizes) <= 65_536
+        assert max(late.frames.sizes) <= FRAME_BYTES
         assert 16_384 in late.frames.sizes
 
 

@@ -21,7 +21,7 @@ from tests.server.test_tls_stream import Client, Told, context_of
 
 from headway.core.base import Reason
 from headway.core.log import Pool
-from headway.server.connections.peer_progress import NEW_S, PieceBudget
+from headway.server.connections.peer_progress import PieceBudget
 from headway.server.connections.reading import Glances
 from headway.server.connections.socket_outlet import SocketOutlet
 from headway.server.protocols import PROTOCOLS
@@ -224,29 +224,3 @@ def test_what_is_unread_in_the_peers_kernel_shows_in_its_window(story: Story) ->
     held = story.outlet.taken_bytes - story.read
     said = story.outlet.taken_bytes - story.outlet.seen_bytes()
     assert 0.6 * held <= said <= 1.4 * held
-
-
-def longest_pause_s(story: Story, rate: float, seconds: int) -> float:
-    """Returns for how long a steady reader's host acknowledged nothing, at most."""
-    longest_s = 0.0
-    for _ in range(round(seconds / LOOK_S)):
-        story.reads(rate, LOOK_S)
-        story.outlet.blocked = True
-        since_s = story.outlet.pace(story.now).stands_since_s
-        story.outlet.blocked = False
-        assert since_s is not None
-        longest_s = max(longest_s, story.now - since_s)
-    return longest_s
-
-
-def test_a_slow_reader_shows_soon_that_it_reads_on_as_long_as_it_lags(story: Story) -> None:
-    """Large pieces are freed a hundred kilobytes at a time, and it would stand still for a quarter of a minute."""
-    story.reads(7000, 120)
-    assert longest_pause_s(story, 7000, 120) <= 8.0
-    assert story.outlet.pace(story.now).usual_pause_s <= 8.0
-
-
-def test_a_new_client_that_lags_is_sent_small_pieces_until_its_pace_is_measured(story: Story) -> None:
-    story.outlet._be_fine(story.now, story.now + NEW_S)
-    story.reads(0, 1)
-    assert longest_pause_s(story, 6000, 120) <= 8.0

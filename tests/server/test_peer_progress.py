@@ -91,40 +91,6 @@ def test_a_full_lump_takes_longer_than_a_small_one(pair: Pair, small: bool, usua
     assert progress.usual_pause_s == pytest.approx(4.0, abs=0.1), "large pieces may come next"
 
 
-@pytest.mark.parametrize(
-    ("step_bytes", "slow"), [(0, None), (1000, True), (4_500, True), (5_500, False)]
-)  # fmt: skip
-def test_who_takes_little_all_the_time_is_slow(pair: Pair, step_bytes: int, slow: bool | None) -> None:
-    progress = PeerProgress()
-    for number in range(30):  # two looks a second, for a quarter of a minute
-        progress.look(info_of(pair, acked_bytes=step_bytes * number), number / 2, 0.0)
-    assert progress.slow is slow
-
-
-@pytest.mark.parametrize(("looks", "slow"), [(1, False), (10, True)])
-def test_who_moves_often_enough_keeps_large_pieces(pair: Pair, looks: int, slow: bool) -> None:
-    progress = PeerProgress()
-    progress.note_pieces(False)
-    for number in range(60):
-        progress.look(info_of(pair, acked_bytes=4_000 * looks * (number // looks)), number / 2, 0.0)
-    assert progress.slow is slow
-
-
-def test_who_has_all_for_a_moment_is_not_known_to_be_slow(pair: Pair) -> None:
-    progress = PeerProgress()
-    for number in range(60):
-        waits = number % 20 != 0
-        progress.look(info_of(pair, acked_bytes=1000 * number, unsent_bytes=5000 if waits else 0), number / 2, 0.0)
-    assert not progress.slow
-
-
-def test_who_empties_its_buffer_now_and_then_gets_large_pieces(pair: Pair) -> None:
-    progress = PeerProgress()
-    for number in range(71):
-        progress.look(info_of(pair, acked_bytes=40_000 * (number // 16)), number / 2, 0.0)
-    assert not progress.slow, "its buffer would hold fewer small pieces"
-
-
 def test_who_takes_all_that_is_there_would_not_take_longer_for_a_full_lump(pair: Pair) -> None:
     """As one whose feed is slow, or who gets the latest records now and then."""
     progress = PeerProgress()

@@ -11,10 +11,9 @@ Two things follow:
    a time, the lumps are at most ``LUMP_BYTES``, and a reader of 5 kB/s is seen to move every 4 s. That costs a system
    call for each piece, so it is done only for ``FINE_BYTES``, as much as both kernels' buffers hold, while the pace of
    a peer is not known: when it has stood still for ``STILL_S``, and for ``NEW_S`` from the beginning of its connection
-   or of a burst, or until its pace is measured if it lags by then. Who is known to be *slow* gets small pieces for as
-   long as it lags. (A receive buffer holds fewer small pieces than large ones, so a client that reads seldom would get
-   less.) A new peer that reads at once is found out after ``TRIED_BYTES`` (connection.py), and all connections together
-   have ``PIECES_A_S``.
+   or of a burst. (A receive buffer holds fewer small pieces than large ones, and drops what it has no room for, so a
+   client that reads seldom would get less.) A new peer that reads at once is found out after ``TRIED_BYTES``
+   (connection.py), and all connections together have ``PIECES_A_S``.
 2. A peer has a *usual pause* between two steps: the longest of the last ones, or what a full lump takes at that pace
    if that is longer (``core/policy/meters/usual_pause.py``). All that it takes at once is one step, and who takes all
    that there is would not pause for longer before a full lump. How long a consumer stands still is compared with that
@@ -51,15 +50,6 @@ BURST_BYTES = 64 * 1024
 AGAIN_S = 30.0
 """A burst of so many bytes is sent as if the peer was new, not sooner than so long after the last time."""
 STILL_S = 2.0
-SLOW_BYTES_S = 10_000
-"""A peer that takes no more than this a second, over ``PACE_S``, is sent small pieces for as long as it lags. If it is
-sent large ones by then, it must have pauses of ``LONG_S``: while it settles, its rates are not known."""
-LONG_S = 4.0
-PACE_S = 12.0
-SELDOM_S = 6.0
-SELDOM_PIECES_S = 60.0
-"""One that pauses for longer than that, though all it is sent is small, and then empties half of its buffer, reads
-seldom: it gets large pieces for so long, as its buffer holds more of these."""
 LUMPS_S = 1.0
 """A peer with shorter pauses has no pace of its own: it takes what comes."""
 PIECES_A_S = 5000
@@ -186,9 +176,7 @@ class PeerProgress:
         "_looked_s",
         "_losses",
         "_lossy",
-        "_paced",
         "_resends",
-        "_seldom_until_s",
         "_sent",
         "_settled_bytes",
         "_small_since_bytes",
@@ -197,7 +185,6 @@ class PeerProgress:
         "_widest",
         "moved_s",
         "silent_s",
-        "slow",
         "small",
     )
 
@@ -206,13 +193,8 @@ class PeerProgress:
         """When the peer was last seen to have acknowledged more."""
         self.silent_s = inf
         """Since when its host has answered nothing, as far as that is known; inf: it answers."""
-        self.slow: bool | None = None
-        """Whether the peer reads slowly, which small pieces show sooner; None: it was not measured yet."""
         self.small = True
         """All that its host may hold unread came in small pieces."""
-        self._paced = (inf, 0)
-        """(time, acknowledged bytes) from which its pace is measured."""
-        self._seldom_until_s = -inf
         self._acked_bytes = -1
         self._looked_s = -inf
         self._answered_s = inf
@@ -239,7 +221,7 @@ class PeerProgress:
         """Takes in what the kernel knows now. ``stands_since_s``: when our kernel last took bytes, or bytes began to
         wait; it counts if the peer was not looked at of late. ``more_waits``: bytes wait that our kernel has not."""
         if now - self._looked_s > UNSEEN_S:
-            self.moved_s, self._burst, self._answered_s, self._paced = stands_since_s, None, now, (inf, 0)
+            self.moved_s, self._burst, self._answered_s = stands_since_s, None, now
         elif self._had_all and stands_since_s > self.moved_s:  # nothing waited for it before that
             self.moved_s = stands_since_s
         if self._acked_bytes < info.acked_bytes and now - self._looked_s <= UNSEEN_S:
@@ -259,7 +241,6 @@ class PeerProgress:
         self._widest = max(self._widest, info.window)
         self._count_losses(info, now)
         self._count_probes(info, now)
-        self._measure_pace(info, now)
         self.silent_s = min(self.silent_s, now - info.tried_s) if self.silent(info) else inf
 
     def _count_losses(self, info: TcpInfo, now: float) -> None:
@@ -295,25 +276,11 @@ class PeerProgress:
         pause_s, at_s, step_bytes = self._burst
         full_bytes = step_bytes if not limited else max(step_bytes, LUMP_BYTES if self.small else FULL_LUMP_BYTES)
         self._burst = None
-        if limited and self.small and pause_s >= SELDOM_S and step_bytes >= self._widest / 2:
-            self.slow, self._seldom_until_s = False, at_s + SELDOM_PIECES_S
         self._note_pause(pause_s, at_s, full_bytes, full_bytes / step_bytes)
 
     def _note_pause(self, pause_s: float, at_s: float, step_bytes: int, times: float = 1.0) -> None:
         if self._usual.note(pause_s, at_s, times):
             self._usual_bytes = step_bytes
-
-    def _measure_pace(self, info: TcpInfo, now: float) -> None:
-        """Finds out whether it is slow: bytes waited for its window at all looks for ``PACE_S``."""
-        since_s, acked_bytes = self._paced
-        if now - since_s >= PACE_S:
-            taken_bytes = info.acked_bytes - acked_bytes
-            if taken_bytes and not self.silent(info):
-                slow = taken_bytes <= SLOW_BYTES_S * (now - since_s) and now >= self._seldom_until_s
-                self.slow = slow and (self.slow or self.small or self.usual_pause_s >= LONG_S)
-        elif since_s <= now and info.unsent_bytes:
-            return
-        self._paced = (now, info.acked_bytes)
 
     def note_pieces(self, small: bool) -> None:
         """Notes whether all that its host may hold unread came in small pieces. In large ones it would pause longer."""

@@ -272,13 +272,10 @@ class SocketOutlet(Outlet):
             self._be_frugal(self._steadiness.steady)
         since, silent = self.blocked_since_s, progress.silent_s < inf
         self._hold(silent)
-        plain = since is not None and self._steadiness is None  # that one measures what large pieces leave unsent
-        if since is not None and ((plain and progress.slow) or (now - since > STILL_S and not progress.has_pace)):
+        if since is not None and now - since > STILL_S and not progress.has_pace:
             if self._fine_bytes <= 0:
                 progress.change_over(info)
             self._be_fine(now, inf)
-        elif plain and self._fine_bytes > 0 and progress.slow is None:
-            self._fine_until_s = max(self._fine_until_s, now + NEW_S)  # it is not known to read fast
         unacknowledged_bytes = max(0, self.taken_bytes - acknowledged_bytes)
         if since is None:
             return Pace(None, progress.usual_pause_s, unacknowledged_bytes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.core.queue_wire import run_of
 from tests.core.queues_stage import Peer, QueueStage, drained, purged, reader
 from tests.core.refusals import refused
 
@@ -184,20 +183,6 @@ def test_what_it_takes_at_once_makes_room_for_the_next_run(stage: QueueStage, pe
     assert [peer.publish("q", first, 2).accepted for first in range(0, 6, 2)] == [2] * 3  # type: ignore[union-attr]
     stage.turn()
     assert consumer.numbers == list(range(6))
-
-
-def test_a_consumer_takes_what_comes_at_once_though_more_was_published_in_this_turn(
-    stage: QueueStage, peer: Peer
-) -> None:
-    peer.declare("q")
-    consumer = reader(stage, "q", acks=None)
-    stage.turn()
-    asked = run_of("q", [b"asked"], exchange="")
-    for first in range(2):
-        assert stage.broker.intake.takes_at_once(asked, stage.now)
-        peer.publish("q", first)
-    stage.turn()
-    assert consumer.numbers == [0, 1]
 
 
 def test_what_one_queue_refuses_the_others_get(stage: QueueStage, peer: Peer) -> None:

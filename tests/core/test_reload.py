@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import tomllib
 from collections.abc import Callable
-from functools import partial
 
 import pytest
+from tests.core.guarded_stage import EVERYTHING, Guarded
 from tests.core.queues_stage import QueueStage
 from tests.core.stage import SHARED, STUCK, Client, Stage
 from tests.core.test_idle import steps
@@ -17,13 +17,9 @@ from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.effects import Disconnect
 from headway.core.consumer.request.connect_request import ConnectRequest, Will
 from headway.core.consumer.request.options import SubscribeRequest
-from headway.core.consumer.session import Session
 from headway.core.log.states.state import StateTerms
 from headway.core.message.record import Record
-from headway.core.permission.denials import Denials
-from headway.core.permission.identity import NOBODY, Identity
-from headway.core.permission.permissions import Permissions
-from headway.core.permission.rights import Rights
+from headway.core.permission.identity import Identity
 from headway.core.permission.rule import Operation, Permission
 from headway.core.policy.rules.policy import Policy, parse_policies
 from headway.core.policy.trial import parse_trials
@@ -34,7 +30,6 @@ FEW, MANY = 1500, 6000
 EACH = 50
 LINES_A_TURN = 100_000
 """Of Python; all of the few, in one turn, are more."""
-EVERYTHING = Permission(publish=("#",), subscribe=("#",))
 LAG = """
 [[policy]]
 name = "lag"
@@ -46,41 +41,6 @@ then = "disconnect"
 
 def policies(records: int) -> tuple[Policy, ...]:
     return parse_policies(tomllib.loads(LAG % records)["policy"])
-
-
-class Guarded:
-    """A stage with permissions, which a test reloads."""
-
-    def __init__(self, *rules: Permission, toml: str = "") -> None:
-        self.stage = Stage(toml)
-        self.denials = Denials()
-        self.over: list[int] = []
-        self.reload(*rules)
-        self.stage.turn()
-
-    def reload(self, *rules: Permission) -> None:
-        """Puts permissions in force; what stands is judged in the turns that follow, and a part of it at once."""
-        self.permissions = Permissions(rules, {}, self.denials)
-        number = len(self.over) + 1
-        self.stage.broker.set_permissions(self.rights_of, self.stage.now, partial(self.over.append, number))
-
-    def rights_of(self, session: Session) -> Rights | None:
-        return self.permissions.rights(NOBODY, session.client)
-
-    def client(self, name: str, filters: int = 0, **how: float) -> Client:
-        client = self.stage.client(name, expiry_s=how.get("expiry_s", 0.0))
-        for number in range(filters):
-            client.subscribe(f"t/{name}/{number}", 1)
-        return client
-
-    def turn(self) -> None:
-        """One turn of the loop, and no more."""
-        self.stage.broker.flush(self.stage.now)
-        self.stage._carry_out()
-
-    def finish(self) -> None:
-        while self.stage.broker.has_work:
-            self.turn()
 
 
 def crowd(stage: Stage, subscriptions: int, **options: str) -> list[Client]:

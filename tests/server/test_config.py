@@ -110,7 +110,7 @@ def test_the_default_says_who_is_slow_and_cuts_who_is_beyond_doubt() -> None:
     assert [(str(rule.when), rule.for_s, rule.then.kind) for rule in policy.rules] == [
         ("(unread_time > 8 s and blocked_time > 4 s) or (unread_time > 15 s and blocked_time > 1 s) or "
          "(credit_exhausted_time > 15 s and lag_records > prefetch + 50) or "
-         "(unacknowledged_time > 8 s and lag_records > prefetch + 50) or late_ack_time > 10 s or "
+         "(unacknowledged_time > 8 s and lag_records > prefetch + 50) or "
          "unacknowledged_time > 30 s", 0.0, ActionKind.NOTIFY),
         ("(lag_age > 7 s and lag_records > prefetch + 50 and drain_share < 90 % and catching_up > 5 min) or "
          "(lag_age > 7 s and lag_records > prefetch + 50 and catching_up > 10 min) or "

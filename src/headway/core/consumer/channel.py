@@ -135,8 +135,6 @@ class Channel(Window):
                 self.in_flight_bytes.add(delivery, chunk.size_of(index))
 
     def _use(self, window: Window, count: int) -> None:
-        if count < 0 and window.used > window.busiest:
-            window.busiest = window.used
         self.used += count
         if window is not self:
             window.used += count

@@ -15,15 +15,13 @@ NO_LIMIT = 2**62
 class Window:
     """A limit on how many deliveries may be in flight at once."""
 
-    __slots__ = ("busiest", "exhausted_since_s", "limit", "timeouts", "used")
+    __slots__ = ("exhausted_since_s", "limit", "timeouts", "used")
     grants = False
     """Whether its client says how many deliveries follow, and not how many may be unsettled (grant.py)."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self.busiest = 0
-        """The most deliveries that were in flight when the client settled one."""
         self.timeouts = 0
         """The deliveries in ``used`` whose acknowledgement took too long. They were requeued, and this consumer gets no
         more records until it settles them."""

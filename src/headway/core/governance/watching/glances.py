@@ -23,6 +23,8 @@ GLANCES = 128
 ROUND_S = 1.0
 OF_A_SESSION = 64
 """So many subscriptions of one session."""
+COPIED_A_GLANCE = 64
+"""To note so many sessions for a round takes as long as a glance."""
 LATE_S = 4.0
 """A consumer that is late for less than this, or three of its usual pauses, is not watched yet."""
 
@@ -43,8 +45,9 @@ class Glances:
             if session is None:
                 if now - self._begun_s < ROUND_S:
                     return
-                self._begun_s, self._round = now, iter(list(self._registry.sessions.values()))
-                left -= 1
+                sessions = list(self._registry.sessions.values())
+                self._begun_s, self._round = now, iter(sessions)
+                left -= 1 + len(sessions) // COPIED_A_GLANCE
                 continue
             left -= 1
             if not session.connected:

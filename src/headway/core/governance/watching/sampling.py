@@ -66,8 +66,6 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         unacknowledged_since=silent_since_s,
         ack_pause=ack_pause_s,
         in_flight=subscription.window.used,
-        settled_records=max(0, subscription.delivered.records - subscription.window.used),
-        busiest_records=subscription.window.busiest,
         prefetch=subscription.prefetch,
         held_bytes=_held_bytes(subscription, shares),
         pool_share=used_bytes / max(1, session.pool.memory_limit),

@@ -184,13 +184,6 @@ METERS: Names[MeterInfo] = Names("meter", {
             f"its window full for {value} (limit {limit}) with {records(sample.in_flight)} unacknowledged",
         needs_lag=True,
     ),
-    "late_ack_time": MeterInfo(
-        attrgetter("late_ack_time"), SECONDS, Reason.CREDIT_EXHAUSTED, "time with a full window beyond its own pace",
-        lambda value, limit, sample:
-            f"its window full for {value} (limit {limit}), longer than its pace explains, with "
-            f"{records(sample.in_flight)} unacknowledged, the oldest for {format_duration(sample.ack_age)}",
-        needs_lag=True,
-    ),
     "unacknowledged_time": MeterInfo(
         attrgetter("overdue_unacknowledged_time"), SECONDS, Reason.ACK_AGE, "time without an acknowledgement",
         _unacknowledged,

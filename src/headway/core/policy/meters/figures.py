@@ -6,11 +6,7 @@ import math
 
 import msgspec
 
-from headway.core.policy.meters.sample import PAUSES
-
 ANY_LUMP_BYTES = 1e12
-LATE = 1.5
-"""A delivery is late if it is so many times as old as they are on the average at most: jobs differ."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -62,10 +58,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ack_pause: float = 0.0
     """Seconds for which it usually acknowledges nothing of what it holds."""
     in_flight: int = 0
-    settled_records: int = 0
-    """Records that the consumer was sent, and that are in flight no more."""
-    busiest_records: int = 0
-    """The most that were in flight when the client acknowledged something; 0: not known."""
     prefetch: int = 0
     held_bytes: int = 0
     pool_share: float = 0.0
@@ -83,22 +75,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.blocked_since is None or self.unread_since is None:
             return self.blocked_since
         return min(self.blocked_since, self.unread_since)
-
-    def late(self, began_s: float, starved_s: float, ack_age_s: float) -> bool:
-        """Tells whether a client whose window has been full for so long should have acknowledged something long ago, at
-        its pace until then. ``began_s``: when the consumer began; ``ack_age_s``: the age of its oldest delivery.
-
-        On the average a delivery took no longer than as many acknowledgements as there were in flight at most (Little's
-        law). There is more time than these acknowledgements took up to the time when the window became full, and, for
-        all but those that were in flight, up to the time when the oldest delivery was sent."""
-        oldest_s, full_s = self.oldest_unacked_s, self.credit_exhausted_since
-        if oldest_s is None or full_s is None or self.settled_records <= 0:
-            return False
-        most = self.busiest_records or self.in_flight
-        each_s = (full_s - began_s) / self.settled_records
-        if self.settled_records >= most:
-            each_s = min(each_s, (oldest_s - began_s) / (self.settled_records - most + 1))
-        return starved_s >= PAUSES * max(each_s, self.usual_pause) and ack_age_s >= LATE * most * each_s
 
     @property
     def waiting_bytes(self) -> int:

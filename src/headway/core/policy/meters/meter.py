@@ -31,8 +31,7 @@ Rules that keep the figures fair:
    in flight (``user_full``).
 9. *A worker whose window is full moves on with its acknowledgements.* Their usual pause is its pace: its rates are
    measured over whole jobs, and it is late only if it acknowledges nothing for ``PAUSES`` of them
-   (``Sample.overdue_credit_time``, ack_pace.py), or if its oldest delivery is older than a full window takes at the
-   pace at which it has settled what it was sent (``late_ack_time``).
+   (``Sample.overdue_credit_time``, ack_pace.py).
 10. *A feed that comes in lumps rests in between.* What was offered is measured from one lump to another, and over two
    usual rests at least. A share is the most that it may be, for a record, or a window of them, more or less.
 11. *Many consumers of one connection are served in turn*, each with all that waits for it. So the rate of one that only
@@ -213,7 +212,6 @@ class Meter:
             drain_share=drain_share,
             catching_up=catching_up,
             credit_exhausted_time=starved,
-            late_ack_time=starved if starved and of.late(self._since, starved, ack_age) else 0.0,
             unacknowledged_time=self._span(of.unacknowledged_since, now, of.patient_until) if of.in_flight else 0.0,
             ack_pause=of.ack_pause,
             slow_count=self.slow_count,

@@ -44,8 +44,6 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Seconds until all that waits is taken, if both rates last: ``inf`` for a consumer that falls behind, and 0.0
     while that is not known."""
     credit_exhausted_time: float = 0.0
-    late_ack_time: float = 0.0
-    """``credit_exhausted_time`` if the client's own pace does not explain it; 0.0 while that pace is not known."""
     unacknowledged_time: float = 0.0
     """Seconds for which the client acknowledges nothing, though it has before, and its window is full or it holds more
     than usual."""

@@ -95,7 +95,7 @@ _RANGED_NAMES = (
 _RANGED = attrgetter(*_RANGED_NAMES)
 _TIMES = range(6)
 """Indices of the meters that may be off by a step."""
-_LONG = ("drain_share", "catching_up", "late_ack_time")
+_LONG = ("drain_share", "catching_up")
 
 
 class Block:

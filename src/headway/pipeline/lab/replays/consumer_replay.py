@@ -222,8 +222,6 @@ class ConsumerReplay:
             unacknowledged_since=trace.silence.since(time) if there else None,
             ack_pause=trace.ack_pause(time) if there else 0.0,
             in_flight=trace.in_flight[index],
-            settled_records=trace.settled[index],
-            busiest_records=trace.prefetch[index],  # the lake does not tell
             prefetch=trace.prefetch[index],
             pool_share=(others_bytes + self.gating_bytes) / self._memory_limit,
             slow_fraction=trace.slow_fraction[index],

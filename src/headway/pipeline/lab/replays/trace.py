@@ -82,7 +82,6 @@ class ConsumerTrace:
         """The position of the consumer at the first sample."""
         self.seen: list[float] = [row["time"] for row in rows]
         self.in_flight: list[int] = [row["in_flight"] for row in rows]
-        self.settled = [max(0, row["drained_records"] - row["in_flight"]) for row in rows]
         self.prefetch: list[int] = [row["prefetch"] for row in rows]
         self.connected: list[bool] = [row["connected"] for row in rows]
         self.slow_fraction: list[float] = [row["slow_fraction"] for row in rows]

@@ -18,7 +18,7 @@ _COUNTS = ("lag_records", "slow_count")
 _SHARES = ("pool_share", "slow_fraction")
 _MARKS = ("slow_count", "slow_fraction")
 """Meters of what other rules have marked slow."""
-_CONNECTED = ("blocked_time", "unread_time", "credit_exhausted_time", "late_ack_time", "unacknowledged_time")
+_CONNECTED = ("blocked_time", "unread_time", "credit_exhausted_time", "unacknowledged_time")
 """Meters that begin anew with each connection."""
 _FOR_AWAY = (ActionKind.DISCARD, ActionKind.OFFLINE)
 

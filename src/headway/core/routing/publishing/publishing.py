@@ -63,7 +63,8 @@ class Publishing:
     def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
         """Publishes runs in order until ``work_max`` is reached or the publisher has to wait, but at least a slice of
         the first run. Those that the session may not publish are left out."""
-        taken, work, done, readers = 0, 0, 0, 0
+        taken, work, done = 0, 0, 0
+        feeds: list[Feed] = []
         refused: Refused | None = None
         rest: Run | None = None
         router, rights = self._registry.router, session.rights
@@ -86,11 +87,12 @@ class Publishing:
                 refused = refusal
             taken += lanes
             work += work_of(run, route, lanes)
-            readers = len(route.feeds[0].waiting) if lanes == 1 and route.feeds else 0
+            feeds = route.feeds
             if router.searched:
                 work += self._searched()
             if rest is not None:
                 break
+        readers = len(feeds[0].waiting) if len(feeds) == 1 else 0
         return PublishedRuns(done, taken, work, refused, rest, readers)
 
     def _publish(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[int, Refused | None]:

@@ -55,7 +55,7 @@ ROOMS = {
     ],
     "server": [
         "protocols", "config", "systemd", "loop", "traces", "journal", "recorded", "offline", "logins", "transport",
-        "connections", "websocket", "engine", "peers", *PROTOCOLS, "http", "streams", "console", "admin",
+        "progress", "connections", "websocket", "engine", "peers", *PROTOCOLS, "http", "streams", "console", "admin",
     ],
     "core.log": ["durable", "lanes", "states"], "core.delivery": ["frames", "rendering"],
     "core.policy": ["meters", "rules", "verdicts"],

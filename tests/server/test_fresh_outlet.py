@@ -21,9 +21,8 @@ from tests.server.test_tls_stream import Client, Told, context_of
 
 from headway.core.base import Reason
 from headway.core.log import Pool
-from headway.server.connections.peer_progress import PieceBudget
-from headway.server.connections.reading import Glances
 from headway.server.connections.socket_outlet import SocketOutlet
+from headway.server.progress import Glances, PeerSockets, PieceBudget
 from headway.server.protocols import PROTOCOLS
 from headway.server.transport import ByteStream, Handshakes, PlainStream, TlsHandshake, TlsStream
 from headway.server.websocket import Rules, WebSocketStream
@@ -76,7 +75,8 @@ class Outlet(SocketOutlet):
 class Story:
     def __init__(self, stream: ByteStream, far: socket.socket) -> None:
         loop: Any = SimpleNamespace(add_writer=lambda *_: None, remove_writer=lambda *_: None)
-        host: Any = SimpleNamespace(loop=loop, pieces=PieceBudget(), glances=Glances(), now=lambda: self.now)
+        host: Any = SimpleNamespace(loop=loop, pieces=PieceBudget(), glances=Glances(), now=lambda: self.now,
+                                    peer_sockets=PeerSockets(used=False))
         self.now, self.read, self.far = 1000.0, 0, far
         self.outlet = Outlet(host, stream, self.now)
         self.outlet._fine_bytes = 0  # it is not new

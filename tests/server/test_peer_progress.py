@@ -11,16 +11,9 @@ from contextlib import suppress
 import pytest
 
 from headway.core.policy import RARE_S
-from headway.server.connections.peer_progress import (
-    LOSS_WINDOW_S,
-    PIECES_A_S,
-    PIECES_MAX,
-    SMALL_BYTES,
-    TRIED_BYTES,
-    PeerProgress,
-    PieceBudget,
-    TcpInfo,
-)  # fmt: skip
+from headway.server.progress.peer_progress import LOSS_WINDOW_S, PeerProgress
+from headway.server.progress.piece_budget import PIECES_A_S, PIECES_MAX, SMALL_BYTES, TRIED_BYTES, PieceBudget
+from headway.server.progress.tcp_info import TcpInfo
 
 
 @pytest.fixture
@@ -305,3 +298,14 @@ def test_those_who_have_just_come_need_pieces_most() -> None:
     assert not budget.plenty(0.0)
     assert budget.take(TRIED_BYTES, 0.0)
     assert budget.plenty(1.0)
+
+
+def test_who_moved_while_the_broker_was_stopped_stands_still_no_longer_than_that(pair: Pair) -> None:
+    """Its kernel's buffer was full before, so the broker itself has sent nothing for long."""
+    progress = PeerProgress()
+    for number in range(20):
+        progress.look(info_of(pair, acked_bytes=1000 * number), 100.0 + number / 2, 90.0)
+    progress.look(info_of(pair, acked_bytes=40_000), 115.0, 90.0)
+    assert progress.moved_s == 109.5, "the last look before"
+    progress.look(info_of(pair, acked_bytes=40_000), 200.0, 120.0)
+    assert progress.moved_s == 120.0, "it did not move, but took bytes meanwhile"

@@ -14,11 +14,15 @@ import pytest
 from tests.interop.waiting import until
 
 from headway.core.base import Reason
-from headway.server.connections.peer_progress import FINE_BYTES, PieceBudget, TcpInfo
-from headway.server.connections.reading import GLANCE_S, GLANCES_A_S, UNKNOWN_S, Glances, Reading
 from headway.server.connections.socket_outlet import SocketOutlet
+from headway.server.progress.peer_progress import FINE_BYTES
+from headway.server.progress.peer_sockets import PeerSocket, PeerSockets
+from headway.server.progress.piece_budget import PieceBudget
+from headway.server.progress.reading import GLANCE_S, GLANCES_A_S, UNKNOWN_S, Glances, Reading
+from headway.server.progress.tcp_info import TcpInfo
 from headway.server.transport import PlainStream
 
+UNASKED = PeerSockets(used=False)
 SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
 Pair = tuple[socket.socket, socket.socket]
 WIDE = 1_000_000
@@ -194,12 +198,13 @@ def test_no_pause_is_usual_for_a_host_that_answers_nothing(pair: Pair, monkeypat
     near, _ = pair
     near.setblocking(False)
     clock = SimpleNamespace(now_s=100.0)
-    host: Any = SimpleNamespace(loop=None, pieces=PieceBudget(), glances=Glances(), now=lambda: clock.now_s)
+    host: Any = SimpleNamespace(loop=None, pieces=PieceBudget(), glances=Glances(), peer_sockets=UNASKED,
+                                now=lambda: clock.now_s)
     outlet = Outlet(host, PlainStream(near), clock.now_s)
     outlet.blocked = True
     told = {"probes": 0, "heard_ms": 0}
 
-    def info_of(sock: socket.socket) -> TcpInfo:
+    def info_of(sock: socket.socket, _far: PeerSocket) -> TcpInfo:
         info = figures(sock, FINE_BYTES, 0, unsent_bytes=5000)
         info.probes, info.heard_ms = told["probes"], told["heard_ms"]
         return info
@@ -222,7 +227,8 @@ def test_a_kernel_takes_no_more_for_a_host_that_answers_nothing(pair: Pair) -> N
     near, far = pair
     near.setblocking(False)
     loop: Any = SimpleNamespace(add_writer=lambda *_: None, remove_writer=lambda *_: None)
-    host: Any = SimpleNamespace(loop=loop, pieces=PieceBudget(), glances=Glances(), now=time.monotonic)
+    host: Any = SimpleNamespace(loop=loop, pieces=PieceBudget(), glances=Glances(), peer_sockets=UNASKED,
+                                now=time.monotonic)
     outlet = Outlet(host, PlainStream(near), host.now())
 
     def sends() -> bool:
@@ -250,7 +256,8 @@ def test_an_outlet_knows_it_of_a_client_that_has_not_lagged_yet(pair: Pair) -> N
     near, far = pair
     near.setblocking(False)
     clock = SimpleNamespace(now_s=100.0)
-    host: Any = SimpleNamespace(loop=None, pieces=PieceBudget(), glances=Glances(), now=lambda: clock.now_s)
+    host: Any = SimpleNamespace(loop=None, pieces=PieceBudget(), glances=Glances(), peer_sockets=UNASKED,
+                                now=lambda: clock.now_s)
     outlet = Outlet(host, PlainStream(near), clock.now_s)
     sent = 0
     for second in range(8):

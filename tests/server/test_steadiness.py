@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headway.server.connections.steadiness import LEARN_S, UNSEEN_S, Steadiness
+from headway.server.progress.steadiness import LEARN_S, UNSEEN_S, Steadiness
 
 LOOK_S = 0.2
 LUMP_BYTES = 108_544

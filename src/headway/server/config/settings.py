@@ -74,6 +74,8 @@ class ServerTable(Table):
     late_after_s: Annotated[float, duration(0.01, 60.0)] = Field(default=0.25, alias="late_after")
     stop_timeout_s: Annotated[float, duration(0.0, 600.0)] = Field(default=5.0, alias="stop_timeout")
     log: Annotated[str, one_of("text", "json")] = "text"
+    peer_sockets: bool = True
+    """Ask the kernel what clients on this host have not read."""
     drain_s: Annotated[float, duration(0.0, 3600.0)] = Field(default=0.0, alias="drain")
     """Time between a signal to stop and the stop, in which /readyz says 503."""
     sessions_max: Annotated[int, count(1, 10_000_000)] = 100_000

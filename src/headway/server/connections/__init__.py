@@ -5,16 +5,14 @@ from headway.server.connections.connections import Connections
 from headway.server.connections.endings import END_WORK, Endings
 from headway.server.connections.ends import End, Ends
 from headway.server.connections.linger import Lingering
-from headway.server.connections.peer_progress import PieceBudget, TcpInfo
 from headway.server.connections.pending_replies import PendingReplies
 from headway.server.connections.proxied import Announcement, Networks, client_of, is_trusted, shown
-from headway.server.connections.reading import Glances
 from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.socket_outlet import ended
 from headway.server.connections.turn_budget import BUDGET_WORK, ITEMS_MAX, SUBSCRIBE_WORK, TURN_WORK, Steps, TurnBudget
 
 __all__ = [
     "Announcement", "BUDGET_WORK", "client_of", "Connection", "Connections", "End", "END_WORK", "ended", "Endings",
-    "Ends", "Glances", "is_trusted", "ITEMS_MAX", "Lingering", "Networks", "PartialPacket", "Peer", "PendingReplies",
-    "PieceBudget", "Reassembly", "shown", "Steps", "SUBSCRIBE_WORK", "TcpInfo", "TURN_WORK", "TurnBudget",
+    "Ends", "is_trusted", "ITEMS_MAX", "Lingering", "Networks", "PartialPacket", "Peer", "PendingReplies",
+    "Reassembly", "shown", "Steps", "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
 ]

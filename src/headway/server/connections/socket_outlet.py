@@ -13,28 +13,39 @@ from typing import Protocol
 from headway.core.base import Reason, moved
 from headway.core.consumer import Outlet, Pace, PeerState
 from headway.core.log import SpillHandle
-from headway.server.connections.peer_progress import (
+from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
+from headway.server.progress import (
     AGAIN_S,
     BURST_BYTES,
     FINE_BYTES,
+    GLANCE_BYTES,
     NEW_S,
     ROOM_BYTES,
+    SEND_BYTES,
     SMALL_BYTES,
     STILL_S,
     TRIED_BYTES,
+    FreshLooks,
+    FreshWindow,
+    Glances,
     PeerProgress,
+    PeerSocket,
+    PeerSockets,
     PieceBudget,
+    Reading,
+    Steadiness,
     TcpInfo,
 )
-from headway.server.connections.reading import GLANCE_BYTES, SEND_BYTES, Glances, Reading
-from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
-from headway.server.connections.steadiness import Steadiness
 from headway.server.transport import Buffer, ByteStream, StreamError, lost
 
 FRUGAL_BYTES = 4096
 """Our kernel takes no more for a steady peer while it has so much that it cannot send yet."""
 HELD_BYTES = 1
 """Our kernel takes no more for a peer whose host answers nothing, as soon as it has a byte that it cannot send yet."""
+ASKED_S = 0.005
+"""What a peer on this host has read is not asked for again so soon."""
+UNWANTED_S = 30.0
+"""A client whose records were not conflated or discarded for so long does not mind how old they are."""
 SYSTEMS_BYTES = 0
 """Stands for the system's own limit (net.ipv4.tcp_notsent_lowat), by default none."""
 
@@ -45,14 +56,17 @@ class OutletHost(Protocol):
     loop: asyncio.AbstractEventLoop
     pieces: PieceBudget
     glances: Glances
+    peer_sockets: PeerSockets
+    fresh_looks: FreshLooks
 
     def now(self) -> float: ...
 
 
 class SocketOutlet(Outlet):
     __slots__ = (
-        "_fine_bytes", "_fine_since_s", "_fine_until_s", "_frugal", "_held", "_progress", "_reading",
-        "_small_from_bytes", "_steadiness", "_unglanced_bytes", "_writing", "host", "open", "sock", "state", "stream",
+        "_far_end", "_fine_bytes", "_fine_since_s", "_fine_until_s", "_fresh", "_fresh_s", "_frugal", "_held",
+        "_progress", "_reading", "_small_from_bytes", "_steadiness", "_unglanced_bytes", "_writing", "host", "open",
+        "sock", "state", "stream",
     )  # fmt: skip
 
     def __init__(self, host: OutletHost, stream: ByteStream, now: float) -> None:
@@ -73,6 +87,8 @@ class SocketOutlet(Outlet):
         """So many bytes are still to be sent in small pieces; see peer_progress.py."""
         self._small_from_bytes = 0
         """All taken bytes from this one on were sent in small pieces, if these have not ended."""
+        self._far_end: PeerSocket | None = None
+        """The peer's socket; None: nobody has looked for it yet."""
         self._progress: PeerProgress | None = None
         """Measures how the peer takes bytes; None: none of its consumers has lagged yet."""
         self._reading: Reading | None = None
@@ -81,6 +97,10 @@ class SocketOutlet(Outlet):
         """When so many more are sent, it is looked at, so that its reading is known if it lags later."""
         self._steadiness: Steadiness | None = None
         """Finds out whether the peer reads steadily; None: nobody wants fresh records."""
+        self._fresh: FreshWindow | None = None
+        """Limits what is on its way to a peer on this host; None: it is remote, or nobody wants fresh records."""
+        self._fresh_s = now
+        """When somebody last wanted fresh records."""
         self._frugal = False
         """Whether our kernel takes little that it cannot send at once."""
         self._held = False
@@ -89,6 +109,8 @@ class SocketOutlet(Outlet):
     def _become(self, state: ConnectionState) -> None:
         self.state = moved(MOVES, self.state, state)
         self.open = state is not CLOSED
+        if self._fresh is not None and not self.open:
+            self._fresh.end()
 
     @abstractmethod
     def close(self, reason: Reason, text: str = "") -> None: ...
@@ -107,6 +129,10 @@ class SocketOutlet(Outlet):
 
     def send(self, views: Sequence[Buffer], total: int) -> int:
         stream = self.stream
+        if self._fresh is not None and (room_bytes := self._room(self._fresh)) < total:
+            if room_bytes <= 0:
+                return 0
+            views, total = [memoryview(b"".join(views))[: int(room_bytes)]], int(room_bytes)
         try:
             fine = self._fine_bytes > 0 or (total >= BURST_BYTES and self._may_be_slow())
             if fine and self._sends_small(total):
@@ -127,6 +153,18 @@ class SocketOutlet(Outlet):
             self._glance()
         return taken
 
+    @property
+    def far_end(self) -> PeerSocket:
+        """The peer's socket, if that is on this host."""
+        if self._far_end is None:
+            self._far_end = self.host.peer_sockets.of(self.sock)
+            self._far_end.unread_bytes()  # it may not be there
+        return self._far_end
+
+    def _look(self) -> TcpInfo:
+        """Asks the kernel. Raises OSError."""
+        return TcpInfo(self.sock, self.far_end)
+
     def _glance(self) -> None:
         """Looks, not too often, at how a peer reads that need not lag."""
         now, self._unglanced_bytes = self.host.now(), GLANCE_BYTES
@@ -134,15 +172,15 @@ class SocketOutlet(Outlet):
             self._reading = Reading(now)
         if self._reading.glance_due(now) and self.host.glances.take(now):
             with suppress(OSError):  # the connection may be over
-                info = TcpInfo(self.sock)
+                info = self._look()
                 if info.complete:
                     self._reading.look(info, now)
                     self._hold(info.unanswered)
 
     def _may_be_slow(self) -> bool:
         """Tells whether a burst comes to a peer of which nobody knows how fast it reads; then small pieces begin."""
-        now = self.host.now()
-        if now - self._fine_since_s < AGAIN_S or (self._progress is not None and self._progress.has_pace):
+        now, progress = self.host.now(), self._progress
+        if now - self._fine_since_s < AGAIN_S or (progress is not None and progress.has_pace) or self.far_end.near:
             return False
         if not self.host.pieces.plenty(now):
             return False
@@ -158,7 +196,7 @@ class SocketOutlet(Outlet):
     def _sends_small(self, total: int) -> bool:
         """Tells whether small pieces are due, and there are some left; see peer_progress.py."""
         now = self.host.now()
-        if now > self._fine_until_s:
+        if now > self._fine_until_s or self.far_end.near:
             return False
         if self._fine_until_s < inf and self._fine_bytes <= FINE_BYTES - TRIED_BYTES:
             try:
@@ -170,8 +208,8 @@ class SocketOutlet(Outlet):
         return self.host.pieces.take(total, now)
 
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
-        if handle.fd < 0 or self._fine_bytes > 0:
-            count = min(count, FINE_BYTES)
+        if handle.fd < 0 or self._fine_bytes > 0 or self.room_bytes < count:
+            count = int(min(count, FINE_BYTES, max(self.room_bytes, FRUGAL_BYTES)))
             piece = handle.read(start, start + count)
             return self.send([piece], len(piece))
         try:
@@ -194,15 +232,54 @@ class SocketOutlet(Outlet):
     def wait_writable(self) -> None:
         if self.state is OPEN and not self._writing:
             self._writing = True
-            self.host.loop.add_writer(self.sock, self._on_writable)
+            if self._fresh is not None and self.room_bytes < 1 and not self.stream.unsent:
+                self._look_again(self._fresh)
+            else:
+                self.host.loop.add_writer(self.sock, self._on_writable)
 
     def _note_unsent(self) -> None:
         self._count_unsent(self.stream.unsent)
         self.wait_writable()
 
     def freshen(self) -> None:
-        if self._steadiness is None:
+        self._fresh_s = self.host.now()
+        if self._fresh is None and self.far_end.near:
+            self._fresh = FreshWindow(self.host.fresh_looks)
+        elif self._fresh is None and self._steadiness is None:
             self._steadiness = Steadiness()
+
+    @property
+    def room_bytes(self) -> float:
+        return inf if self._fresh is None else self._fresh.room_bytes(self.taken_bytes)
+
+    def _room(self, fresh: FreshWindow) -> float:
+        """Returns how much more may be on its way. Asks the kernel if there is no room as far as is known."""
+        room_bytes, now = fresh.room_bytes(self.taken_bytes), self.host.now()
+        if room_bytes <= 0 and fresh.asked_s(now) > ASKED_S:
+            with suppress(OSError):  # the connection may be over
+                self._look_for_room(fresh, self._look(), now)
+            room_bytes = fresh.room_bytes(self.taken_bytes)
+        return room_bytes
+
+    def _look_for_room(self, fresh: FreshWindow, info: TcpInfo, now: float) -> None:
+        if info.unread_bytes is None or now - self._fresh_s > UNWANTED_S:
+            fresh.end()
+            if not info.exact:
+                self._fresh = None
+        else:
+            held_bytes = info.unread_bytes + info.unsent_bytes + self.stream.unsent
+            fresh.look(now, held_bytes, info.read_bytes, self.taken_bytes, self.blocked)
+
+    def _look_again(self, fresh: FreshWindow) -> None:
+        """Looks for room in a while; then it is as if the socket was writable."""
+        self.host.loop.call_later(fresh.look_s, self._look_for_room_now)
+
+    def _look_for_room_now(self) -> None:
+        if self.state is OPEN and self._writing:
+            if self._fresh is None or self.stream.unsent or self._room(self._fresh) > 0:
+                self._on_writable()
+            else:
+                self._look_again(self._fresh)
 
     def _be_frugal(self, frugal: bool) -> None:
         """Keeps little in our kernel, or as much as there is room for. Then records leave it as soon as they come, and
@@ -252,27 +329,29 @@ class SocketOutlet(Outlet):
     def pace(self, now: float) -> Pace:
         """Asks the kernel how far the peer is. Small pieces are sent to a peer that stands still."""
         try:
-            info = TcpInfo(self.sock)
+            info = self._look()
         except OSError:
             return super().pace(now)
         if not info.complete:
             return super().pace(now)
         if self._progress is None:
             self._progress = PeerProgress()
-        progress, acknowledged_bytes = self._progress, self.stream.acknowledged(info.acked_bytes)
+        progress, acknowledged_bytes = self._progress, self.stream.acknowledged(info.read_bytes)
         large_bytes = 0 if not self._small_from_bytes else self._small_from_bytes + progress.held_bytes(info)
-        progress.note_pieces(self._fine_bytes > 0 and acknowledged_bytes >= large_bytes)
+        progress.note_pieces(info.exact or (self._fine_bytes > 0 and acknowledged_bytes >= large_bytes))
         progress.look(info, now, self.progress_s, self.blocked)
         if self._reading is None:
             self._reading = Reading(now)
         self._reading.look(info, now)
-        if self._steadiness is not None:
+        if self._fresh is not None:
+            self._look_for_room(self._fresh, info, now)
+        elif self._steadiness is not None:
             unsent_bytes = 0 if self._fine_bytes > 0 else info.unsent_bytes  # its buffer holds less of small pieces
             self._steadiness.look(now, info.acked_bytes, unsent_bytes)
             self._be_frugal(self._steadiness.steady)
         since, silent = self.blocked_since_s, progress.silent_s < inf
         self._hold(silent)
-        if since is not None and now - since > STILL_S and not progress.has_pace:
+        if since is not None and now - since > STILL_S and not (progress.has_pace or info.exact):
             if self._fine_bytes <= 0:
                 progress.change_over(info)
             self._be_fine(now, inf)
@@ -287,7 +366,7 @@ class SocketOutlet(Outlet):
     def seen_bytes(self) -> int:
         """Asks the kernel. What the peer's window has lost of its width lies in the peer's buffer, unread."""
         try:
-            info = TcpInfo(self.sock)
+            info = self._look()
         except OSError:
             return super().seen_bytes()
         if not info.complete:
@@ -298,7 +377,7 @@ class SocketOutlet(Outlet):
     def peer(self) -> PeerState:
         """Asks the kernel whether the far side acknowledges what it gets, and whether its window is (nearly) closed."""
         try:
-            info = TcpInfo(self.sock)
+            info = self._look()
         except OSError:
             return PeerState()
         return (self._progress or PeerProgress()).state(info)

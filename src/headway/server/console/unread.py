@@ -10,9 +10,9 @@ from aiohttp import web
 
 from headway.core.base import Reason, format_duration, format_size
 from headway.core.policy import Action, ActionKind, DecisionKind, Sample, Verdict, explain_cause, find_cause
-from headway.server.connections import TcpInfo
 from headway.server.engine import Engine
 from headway.server.http import USER
+from headway.server.progress import TcpInfo
 
 FILTER = "/v1/console/events"
 LISTENER = "admin"

@@ -43,9 +43,7 @@ from headway.server.connections import (
     Connections,
     Endings,
     Ends,
-    Glances,
     Lingering,
-    PieceBudget,
     Reassembly,
 )
 from headway.server.engine.dead_letters import publish_dead_letter
@@ -60,6 +58,7 @@ from headway.server.journal import JournalWriter
 from headway.server.journal import start as start_journal
 from headway.server.logins import Logins
 from headway.server.loop import Pulse, Repeating
+from headway.server.progress import FreshLooks, Glances, PeerSockets, PieceBudget
 from headway.server.traces import open_traces
 from headway.server.transport import Handshakes
 
@@ -121,6 +120,8 @@ class Engine:
         self._ring_s = inf  # the time of the next ring
         self.pieces = PieceBudget()
         self.glances = Glances()
+        self.fresh_looks = FreshLooks()
+        self.peer_sockets = PeerSockets(settings.server.peer_sockets)
 
     def _open(self, settings: Settings, loop: asyncio.AbstractEventLoop, *, repair: bool) -> None:
         """Opens the journal, the history and the disk. What is open already is closed if another cannot be had. Raises
@@ -382,6 +383,7 @@ class Engine:
         self._spilling.close()
         self.logins.close()
         self.handshakes.close()
+        self.peer_sockets.close()
         for task in self._tasks:
             task.cancel()
         self.stopped = True

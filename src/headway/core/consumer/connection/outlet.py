@@ -65,6 +65,11 @@ class Outlet(ABC):
         """Lets only few bytes wait below here, from now on, where no client gets less by that: records that wait in a
         lane or a state can still be replaced by newer ones. Called often."""
 
+    @property
+    def room_bytes(self) -> float:
+        """Returns how much is taken at once, for a client that wants what is new: no more need be rendered for it."""
+        return inf
+
     @abstractmethod
     def peer(self) -> PeerState:
         """Returns what the transport knows about a peer that does not read. Called only for a verdict."""

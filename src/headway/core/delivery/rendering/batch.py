@@ -22,7 +22,8 @@ Losses = Callable[[dict[int, int], Reason], None]
 
 def takes_more(session: Session) -> bool:
     """Tells whether the batch in the outlet has room for another record, and what is held back, too."""
-    return len(session.outlet.out) < BATCH_BYTES and session.held_back.size < HELD_BACK_BYTES
+    size, most = len(session.outlet.out), min(BATCH_BYTES, session.outlet.room_bytes)
+    return (not size or size < most) and session.held_back.size < HELD_BACK_BYTES
 
 
 def end_of_batch(chunk: Chunk, first: int) -> int:

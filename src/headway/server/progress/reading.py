@@ -1,8 +1,9 @@
 """A reading tells since when a peer's application has read nothing, also while its kernel still takes bytes for it.
 
-Theory of operation. A receive buffer of a megabyte takes a quarter of a minute to fill, and until then a peer that has
-stopped acknowledges all it is sent. But its *window* shrinks by what it acknowledges, as nobody makes room; the window
-of one that reads stays about as wide as it was. So a peer reads nothing between two looks if
+Theory of operation. What a peer on this host has read is known (peer_sockets.py). Of a remote one the window tells. A
+receive buffer of a megabyte takes a quarter of a minute to fill, and until then a peer that has stopped acknowledges
+all it is sent. But its *window* shrinks by what it acknowledges, as nobody makes room; the window of one that reads
+stays about as wide as it was. So a peer reads nothing between two looks if
 
 - its window has lost ``FILL_SHARE`` of the bytes that it has acknowledged, or more (not all of them: bytes in large
   segments take less memory than its kernel reckons with, and a new connection's window is still widened), or
@@ -20,7 +21,8 @@ counts ``SEND_BYTES`` besides what it takes; none while nothing is sent. All con
 from __future__ import annotations
 
 from headway.core.policy import UsualPause
-from headway.server.connections.peer_progress import FINE_BYTES, TcpInfo
+from headway.server.progress.peer_progress import FINE_BYTES
+from headway.server.progress.tcp_info import TcpInfo
 
 GLANCE_BYTES = 32 * 1024
 SEND_BYTES = 4 * 1024
@@ -35,6 +37,8 @@ STEP_BYTES = 16 * 1024
 LOOK_S = 0.1
 """Several consumers of one client are looked at at once."""
 UNKNOWN_S = 4.2
+READ_BYTES = 64 * 1024
+"""A peer on this host that has read so much was seen to read."""
 TIMES_WIDEST = 2
 """A buffer holds no more than so many times the widest window that it has offered."""
 
@@ -58,12 +62,18 @@ class Glances:
 class Reading:
     """The reading of one peer. Times are seconds on the broker's clock."""
 
-    __slots__ = ("_acked_bytes", "_looked_s", "_still", "_unread", "_usual", "_widest", "_window", "read_s")
+    __slots__ = (
+        "_acked_bytes", "_exact", "_looked_s", "_read_bytes", "_still", "_unread", "_usual", "_widest", "_window",
+        "read_s",
+    )  # fmt: skip
 
     def __init__(self, now: float) -> None:
         self.read_s = now
         """When the peer may have read last."""
         self._acked_bytes = self._window = self._widest = 0
+        self._read_bytes = -1
+        self._exact = False
+        """At the last look it was known what it has read."""
         self._looked_s = float("-inf")
         self._still = False
         """At the last look it had read nothing since the look before."""
@@ -77,10 +87,16 @@ class Reading:
     def look(self, info: TcpInfo, now: float) -> None:
         """Takes in what the kernel knows now."""
         taken, opened, passed_s = info.acked_bytes - self._acked_bytes, info.window - self._window, now - self._looked_s
-        if passed_s < LOOK_S or (0 < taken < STEP_BYTES and opened <= 0 and passed_s < GLANCE_S):
+        if passed_s < LOOK_S:
             return
-        waits = info.unsent_bytes > 0
-        still = -opened >= FILL_SHARE * taken if taken else waits and info.window_closed and opened <= 0
+        unread = info.unsent_bytes > 0
+        if info.exact:
+            still, unread = info.read_bytes <= self._read_bytes, unread or bool(info.unread_bytes)
+        elif 0 < taken < STEP_BYTES and opened <= 0 and passed_s < GLANCE_S:
+            return
+        else:
+            still = -opened >= FILL_SHARE * taken if taken else unread and info.window_closed and opened <= 0
+            unread = unread or max(self._widest, info.window) - info.window >= STEP_BYTES
         if not still:
             if self._still:
                 self._usual.note(now - self.read_s, now)
@@ -88,12 +104,15 @@ class Reading:
         elif not self._unread:
             self.read_s = now  # what is unread has come since the last look
         self._acked_bytes, self._window, self._looked_s = info.acked_bytes, info.window, now
-        self._widest = max(self._widest, info.window)
-        self._still, self._unread = still, waits or self._widest - info.window >= STEP_BYTES
+        self._widest, self._read_bytes = max(self._widest, info.window), max(self._read_bytes, info.read_bytes)
+        self._exact, self._still, self._unread = info.exact, still, unread
 
     @property
     def usual_pause_s(self) -> float:
         """Returns for how long it usually reads nothing."""
         usual_s = self._usual.seconds(self.read_s)
-        seen_to_read = self._acked_bytes > max(FINE_BYTES, TIMES_WIDEST * self._widest)
+        if self._exact:
+            seen_to_read = self._read_bytes > READ_BYTES
+        else:
+            seen_to_read = self._acked_bytes > max(FINE_BYTES, TIMES_WIDEST * self._widest)
         return usual_s if seen_to_read else max(usual_s, UNKNOWN_S)

@@ -1,6 +1,9 @@
-"""The progress of a peer: what its kernel has acknowledged, which follows what its application reads.
+"""The progress of a peer: what its application has read, as far as the two kernels tell.
 
-Theory of operation. That our kernel takes bytes says little: its send buffer holds a quarter of a megabyte. What the
+Theory of operation. What a peer on this host has read is known (peer_sockets.py), and so is each of its pauses. All
+that follows is about remote ones.
+
+That our kernel takes bytes says little: its send buffer holds a quarter of a megabyte. What the
 peer's kernel acknowledges follows the application as soon as the peer's receive buffer is full, but in *lumps*: that
 kernel frees a buffer only when all of it has been read, and joins what arrives into buffers of up to 110 kB. A reader
 of 5 kB/s then makes progress every 22 s, which looks as if it did not read at all.
@@ -24,23 +27,21 @@ again are answered even by a host whose buffers are full, and so are probes of a
 a second (``net.ipv4.tcp_invalid_ratelimit``). The first probe after its death may come late: while the window stays
 closed, they come ever more seldom.
 
-Source: struct tcp_info in linux/tcp.h; times are seconds on the broker's clock.
+Times are seconds on the broker's clock.
 """
 
 from __future__ import annotations
 
-import socket
-import struct
 from math import inf
 
 from headway.core.consumer import PeerState
 from headway.core.policy import ANY_LUMP_BYTES, UsualPause
+from headway.server.progress.piece_budget import SMALL_BYTES
+from headway.server.progress.tcp_info import TcpInfo
 
 FINE_BYTES = 384 * 1024
-TRIED_BYTES = 96 * 1024
 ROOM_BYTES = 48 * 1024
 """A peer that has so much room when so many bytes have come has read most of them: Linux offers 128 KiB at first."""
-SMALL_BYTES = 1024
 SMALL_TAKES = 2.3
 """Linux takes so many times the memory for a byte in a small piece as for one in a large piece."""
 LUMP_BYTES = 17 * SMALL_BYTES
@@ -52,10 +53,6 @@ AGAIN_S = 30.0
 STILL_S = 2.0
 LUMPS_S = 1.0
 """A peer with shorter pauses has no pace of its own: it takes what comes."""
-PIECES_A_S = 5000
-"""Pieces in a second, for all connections together."""
-PIECES_MAX = 500
-"""Pieces at once: they take some 5 to 10 ms, for which everybody else waits."""
 UNSEEN_S = 1.0
 """After a time without looks longer than this, nobody knows when the peer moved."""
 LOSS_WINDOW_S = 5.0
@@ -65,8 +62,6 @@ on the way, so losses count only while the window is open."""
 RESENT_TRIES = 2
 LOSS_BYTES_MIN = 16 * 1024
 """A single record that was sent again, because its acknowledgement came late, is no share of less than this."""
-SILENT_MS = 1000
-SILENT_TRIES = 3
 LIMITED_MS = 1500
 """A live host leaves a probe unanswered if it has answered one in the last half second. It answers the next one, which
 comes no later than this after its last answer."""
@@ -74,95 +69,6 @@ ANSWER_S = 1.0
 """A probe that was just sent may be answered yet."""
 PROBES_LOST = 2
 """On a line that loses packets, one unanswered probe says little."""
-FEW_LOST, LOST_ONE_OF = 2, 500
-"""A line loses packets if more segments were lost than a few, and than one of so many."""
-_INFO_BYTES = 232
-"""The part of the structure up to tcpi_snd_wnd (Linux 5.4 and newer; older kernels tell less)."""
-
-
-class TcpInfo:
-    """The part of the kernel's figures of a connection that is read here."""
-
-    __slots__ = (
-        "acked_bytes", "complete", "heard_ms", "probes", "resent_bytes", "resent_segments", "retransmits", "segment",
-        "sent_bytes", "sent_segments", "tried_s", "twice_segments", "unacked", "unsent_bytes", "window",
-    )  # fmt: skip
-
-    def __init__(self, sock: socket.socket) -> None:
-        """Raises OSError."""
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
-        self.retransmits, self.probes = info[2], info[3]
-        (timeout_us,) = struct.unpack_from("=I", info, 8)
-        self.tried_s = timeout_us / 1e6 * (1 - 0.5**self.retransmits)
-        """For so long, at least, our kernel has sent the same segment again, in ever longer steps."""
-        self.complete = len(info) == _INFO_BYTES
-        self.heard_ms = 0
-        """Milliseconds since the last acknowledgement came."""
-        self.unacked = 0
-        """Segments that were sent and are not acknowledged."""
-        self.sent_segments = self.resent_segments = self.twice_segments = 0
-        """Segments sent; of these, sent again; of these, those that the peer's host says it had already."""
-        self.segment = self.acked_bytes = self.sent_bytes = self.resent_bytes = self.window = self.unsent_bytes = 0
-        if self.complete:
-            (self.segment,) = struct.unpack_from("=I", info, 16)
-            (self.unacked,) = struct.unpack_from("=I", info, 24)
-            (self.heard_ms,) = struct.unpack_from("=I", info, 56)
-            (self.resent_segments,) = struct.unpack_from("=I", info, 100)
-            (self.acked_bytes,) = struct.unpack_from("=Q", info, 120)
-            (self.unsent_bytes,) = struct.unpack_from("=I", info, 144)
-            (self.sent_segments,) = struct.unpack_from("=I", info, 156)
-            self.sent_bytes, self.resent_bytes = struct.unpack_from("=QQ", info, 200)
-            (self.twice_segments,) = struct.unpack_from("=I", info, 216)
-            (self.window,) = struct.unpack_from("=I", info, 228)
-
-    @property
-    def unanswered(self) -> bool:
-        """Tells whether the peer's host has answered none of the last tries of our kernel."""
-        return max(self.probes, self.retransmits) >= SILENT_TRIES and self.heard_ms >= SILENT_MS
-
-    @property
-    def lost_bytes(self) -> float:
-        """Returns how many bytes had to be sent again. A kernel also sends some again whose acknowledgement is late, as
-        that of a reader which does not read: what the peer's host had already was not lost."""
-        return self.resent_bytes * max(0.0, 1 - self.twice_segments / max(1, self.resent_segments))
-
-    @property
-    def loses(self) -> bool:
-        """Tells whether the line has lost more than a segment now and then."""
-        return self.resent_segments - self.twice_segments > max(FEW_LOST, self.sent_segments / LOST_ONE_OF)
-
-    @property
-    def window_closed(self) -> bool:
-        """Tells whether the peer has no room for a whole segment."""
-        return self.complete and self.window < self.segment
-
-
-class PieceBudget:
-    """The small pieces that all connections together may still send."""
-
-    __slots__ = ("_left", "_refilled_s")
-
-    def __init__(self) -> None:
-        self._left = float(PIECES_MAX)
-        self._refilled_s = 0.0
-
-    def plenty(self, now: float) -> bool:
-        """Tells whether there are pieces to spare: those who have just come need them most."""
-        self._refill(now)
-        return self._left > PIECES_MAX / 2
-
-    def _refill(self, now: float) -> None:
-        self._left = min(PIECES_MAX, self._left + (now - self._refilled_s) * PIECES_A_S)
-        self._refilled_s = now
-
-    def take(self, size: int, now: float) -> bool:
-        """Takes the pieces for so many bytes. Returns False if there are not so many."""
-        self._refill(now)
-        pieces = -(-min(size, TRIED_BYTES) // SMALL_BYTES)
-        if pieces > self._left:
-            return False
-        self._left -= pieces
-        return True
 
 
 class PeerProgress:
@@ -172,10 +78,12 @@ class PeerProgress:
         "_acked_bytes",
         "_answered_s",
         "_burst",
+        "_exact",
         "_had_all",
         "_looked_s",
         "_losses",
         "_lossy",
+        "_read_bytes",
         "_resends",
         "_sent",
         "_settled_bytes",
@@ -190,12 +98,14 @@ class PeerProgress:
 
     def __init__(self) -> None:
         self.moved_s = 0.0
-        """When the peer was last seen to have acknowledged more."""
+        """When the peer was last seen to have read or acknowledged more."""
         self.silent_s = inf
         """Since when its host has answered nothing, as far as that is known; inf: it answers."""
         self.small = True
         """All that its host may hold unread came in small pieces."""
-        self._acked_bytes = -1
+        self._acked_bytes = self._read_bytes = -1
+        self._exact = False
+        """At the last look it was known what the application has read."""
         self._looked_s = -inf
         self._answered_s = inf
         """Until then its host is not known to have left a probe unanswered."""
@@ -221,23 +131,26 @@ class PeerProgress:
         """Takes in what the kernel knows now. ``stands_since_s``: when our kernel last took bytes, or bytes began to
         wait; it counts if the peer was not looked at of late. ``more_waits``: bytes wait that our kernel has not."""
         if now - self._looked_s > UNSEEN_S:
-            self.moved_s, self._burst, self._answered_s = stands_since_s, None, now
+            moved_s = self._looked_s if self._read_bytes < info.read_bytes else -inf  # or later
+            self.moved_s, self._burst, self._answered_s = max(stands_since_s, moved_s), None, now
         elif self._had_all and stands_since_s > self.moved_s:  # nothing waited for it before that
             self.moved_s = stands_since_s
-        if self._acked_bytes < info.acked_bytes and now - self._looked_s <= UNSEEN_S:
+        self._exact = info.exact
+        if self._read_bytes < info.read_bytes and now - self._looked_s <= UNSEEN_S:
             pause_s, self.moved_s = now - self.moved_s, now
             if not self._resends:  # else the pause was the network's
-                self._note_step(pause_s, info.acked_bytes - self._acked_bytes)
+                self._note_step(pause_s, info.read_bytes - self._read_bytes)
             self._resends = False
-        self._had_all = not (more_waits or info.unacked or info.unsent_bytes)
+        self._had_all = not (more_waits or info.unacked or info.unsent_bytes or info.unread_bytes)
         if self._had_all:  # from now on it does not pause, it waits
             self._end_burst()
             self.moved_s = now
-        elif info.unsent_bytes and now - self.moved_s >= LUMPS_S:
+        elif info.unsent_bytes and now - self.moved_s >= LUMPS_S and not info.exact:
             self._end_burst(limited=True)
         if info.retransmits >= RESENT_TRIES:
             self._resends = True
         self._acked_bytes, self._looked_s = info.acked_bytes, now
+        self._read_bytes = max(self._read_bytes, info.read_bytes)
         self._widest = max(self._widest, info.window)
         self._count_losses(info, now)
         self._count_probes(info, now)
@@ -258,7 +171,9 @@ class PeerProgress:
 
     def _note_step(self, pause_s: float, step_bytes: int) -> None:
         """Notes that the peer took so much after a pause. What it takes at once after that is part of the step."""
-        if pause_s < LUMPS_S and self._burst is not None:
+        if self._exact:
+            self._note_pause(pause_s, self.moved_s, step_bytes)
+        elif pause_s < LUMPS_S and self._burst is not None:
             self._burst = *self._burst[:2], self._burst[2] + step_bytes
         elif pause_s < LUMPS_S:
             self._note_pause(pause_s, self.moved_s, step_bytes)
@@ -327,10 +242,14 @@ class PeerProgress:
     def unread_bytes(self, info: TcpInfo) -> int:
         """Returns how much the peer's kernel holds that its application has not read, as its window tells. While that
         kernel still widens a new connection's window, it tells too little."""
+        if info.unread_bytes is not None:
+            return info.unread_bytes
         return min(info.acked_bytes, max(0, self._widest - info.window))
 
     def lump_bytes(self) -> float:
         """Returns how much the peer may have read since its last step."""
+        if self._exact:
+            return self._usual_bytes
         return ANY_LUMP_BYTES if self.settles else self._usual_bytes or LUMP_BYTES
 
     def silent(self, info: TcpInfo) -> bool:
@@ -345,4 +264,5 @@ class PeerProgress:
         Losses are no cause where the peer's host has all that was sent, and nothing waits for it."""
         silent = self.silent(info)
         lossy = self._lossy and info.unacked + info.unsent_bytes > 0
-        return PeerState(silent or lossy, not silent and (info.window_closed or info.probes > 0))
+        unread = info.window_closed or info.probes > 0 or bool(info.unread_bytes)
+        return PeerState(silent or lossy, not silent and unread)

@@ -1,0 +1,141 @@
+"""How many bytes may be on their way to a peer on this host that wants what is new, and reads slowly.
+
+Theory of operation. What two kernels hold for a slow reader, up to half a megabyte, is old when it is read. What a peer
+on this host has not read is known (peer_sockets.py), so it is sent no more than it is about to read. The *limit* is
+found by what the peer does:
+
+- There is none at first. A peer that reads something every second for ``LEARN_S``, and always has ``SURPLUS_BYTES``
+  unread, gets one: twice what it read between two looks at most.
+- A peer that had read all there was, while more waited here, may have wanted more. Its limit is doubled. Beyond
+  ``WIDEST_BYTES`` there is none again, and the peer is left alone for ``ALONE_S``, each time for twice as long. So who
+  reads all at once, once in a while, gets as much as before.
+- If a quarter of the limit stayed unread at ``NARROW_LOOKS`` looks at which the peer had read, half of that is taken
+  off the limit.
+
+Times are seconds on the broker's clock.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+LEARN_S = 3.0
+PAUSE_S = 1.0
+SURPLUS_BYTES = 16 * 1024
+LEAST_BYTES = 3 * 1024
+WIDEST_BYTES = 128 * 1024
+NARROW_LOOKS = 60
+ALONE_S = 60.0
+ALONE_MAX_S = 3600.0
+UNSEEN_S = 1.0
+LOOK_S = 0.05
+STILL_LOOK_S = 0.2
+STILL_S = 5.0
+"""A peer that has read nothing for so long is looked at less often."""
+LOOKS_A_S = 2000
+"""Looks in a second at all peers with a limit together; each has its even share."""
+
+
+class FreshLooks:
+    """The looks at all peers with a limit."""
+
+    __slots__ = ("peers",)
+
+    def __init__(self) -> None:
+        self.peers = 0
+        """Peers with a limit."""
+
+    def every_s(self) -> float:
+        """Returns how often each of them is looked at."""
+        return max(LOOK_S, self.peers / LOOKS_A_S)
+
+
+class FreshWindow:
+    """The limit of one peer."""
+
+    __slots__ = (
+        "_alone_s", "_alone_until_s", "_gulp_bytes", "_looked_s", "_looks", "_lowest_bytes", "_read_bytes", "_read_s",
+        "_sent_bytes", "_since_s", "held_bytes", "limit_bytes", "looks",
+    )  # fmt: skip
+
+    def __init__(self, looks: FreshLooks) -> None:
+        self.looks = looks
+        self.limit_bytes: float = inf
+        """Only ``_limit`` sets it."""
+        self.held_bytes = 0
+        """What the two kernels held at the last look."""
+        self._sent_bytes = 0
+        """What had been sent at that time."""
+        self._looked_s = self._since_s = self._read_s = -inf
+        """When the peer was looked at, when it began to be measured, and when it last read."""
+        self._read_bytes = self._gulp_bytes = 0
+        """What it had read, and the most that it read between two looks."""
+        self._looks, self._lowest_bytes = 0, inf
+        """Looks at which it had read since it was last limited, and the least that was unread at one of them."""
+        self._alone_until_s, self._alone_s = -inf, ALONE_S
+
+    def look(self, now: float, held_bytes: int, read_bytes: int, sent_bytes: int, more_waits: bool) -> None:
+        """Takes in what the two kernels hold, and what was read and sent in all. ``more_waits``: there is more to send,
+        or there was when the last of it was sent."""
+        passed_s, read = now - self._looked_s, read_bytes - self._read_bytes
+        self._looked_s, self._read_bytes, self.held_bytes, self._sent_bytes = now, read_bytes, held_bytes, sent_bytes
+        if read > 0:
+            self._read_s = now
+        if passed_s > UNSEEN_S:
+            self._begin(now)
+        elif self.limit_bytes == inf:
+            self._learn(now, held_bytes, read)
+        elif not held_bytes and more_waits:
+            self._widen(now)
+        elif read > 0:
+            self._narrow(now, held_bytes)
+
+    def room_bytes(self, sent_bytes: int) -> float:
+        """Returns how much more may be sent, as far as the last look knows. ``sent_bytes``: in all, until now."""
+        return self.limit_bytes - self.held_bytes - (sent_bytes - self._sent_bytes)
+
+    @property
+    def look_s(self) -> float:
+        """Returns after how many seconds there may be room again."""
+        still = self._looked_s - self._read_s > STILL_S or self.held_bytes > 4 * self.limit_bytes
+        return max(self.looks.every_s(), STILL_LOOK_S if still else 0.0)
+
+    def asked_s(self, now: float) -> float:
+        """Returns for how many seconds nobody has looked."""
+        return now - self._looked_s
+
+    def end(self) -> None:
+        """Takes the limit away, because nobody knows any more what is read, or wants what is new."""
+        self._limit(inf)
+
+    def _begin(self, now: float) -> None:
+        self._since_s, self._gulp_bytes, self._looks, self._lowest_bytes = now, 0, 0, inf
+
+    def _learn(self, now: float, held_bytes: int, read: int) -> None:
+        self._gulp_bytes = max(self._gulp_bytes, read)
+        if held_bytes < SURPLUS_BYTES or now - self._read_s > PAUSE_S:
+            self._begin(now)
+        elif now - self._since_s >= LEARN_S and now >= self._alone_until_s:
+            self._limit(max(LEAST_BYTES, min(2 * self._gulp_bytes, WIDEST_BYTES)))
+            self._begin(now)
+
+    def _widen(self, now: float) -> None:
+        self._limit(2 * self.limit_bytes)
+        self._begin(now)
+        if self.limit_bytes > WIDEST_BYTES:
+            self._limit(inf)
+            self._alone_until_s, self._alone_s = now + self._alone_s, min(2 * self._alone_s, ALONE_MAX_S)
+
+    def _narrow(self, now: float, held_bytes: int) -> None:
+        if held_bytes > self.limit_bytes:  # what came before the limit
+            self._begin(now)
+            return
+        self._looks, self._lowest_bytes = self._looks + 1, min(self._lowest_bytes, held_bytes)
+        if self._looks >= NARROW_LOOKS:
+            if self._lowest_bytes > self.limit_bytes / 4:
+                self._limit(max(LEAST_BYTES, self.limit_bytes - self._lowest_bytes / 2))
+            self._begin(now)
+
+    def _limit(self, limit_bytes: float) -> None:
+        self.looks.peers += (self.limit_bytes == inf) - (limit_bytes == inf)
+        self.limit_bytes = limit_bytes

@@ -6,6 +6,7 @@
     python -m bench.behaviours --trials more.toml             its [[trial]] (or [[policy]]) tables beside the others
     python -m bench.behaviours --only stuck,modem             the kinds with these words in their names
     python -m bench.behaviours --only field:                  the second set: kinds that another examiner thought of
+    python -m bench.behaviours --remote                       the broker judges all as if they were on other hosts
     python -m bench.behaviours --lake lakes                   the brokers' telemetry is kept, in lakes/seed-1
     python -m bench.behaviours --lake lakes --pauses 20       and the broker is late twenty times
     python -m bench.behaviours --lab lakes                    no run: how far the lab agrees with these brokers
@@ -51,6 +52,7 @@ def _judge(arguments: list[str]) -> int:
     parser.add_argument("--policies", type=Path, help="a config whose policies are judged in the place of the default")
     parser.add_argument("--trials", type=Path, action="append", default=[], help="a file with more policies")
     parser.add_argument("--only", default="", help="only kinds with such a word in their names; else the first set")
+    parser.add_argument("--remote", action="store_true", help="judge clients as if they were on other hosts")
     parser.add_argument("--pauses", type=int, default=1, help="how often the broker is stopped for a moment (1)")
     parser.add_argument("--lake", type=Path, metavar="FOLDER", help="what the brokers record goes here")
     parser.add_argument("--lab", type=Path, metavar="FOLDER", help="no run: replay the lakes that are there")

@@ -20,6 +20,7 @@ IN_FORCE = "Headway"
 CONFIG = """
 [server]
 admin = "http://127.0.0.1:{second_port}"
+peer_sockets = {peer_sockets}
 [listeners.mqtt]
 url = "mqtt://127.0.0.1:{port}"
 [listeners.amqp]
@@ -47,11 +48,13 @@ END_S = 20.0
 
 class JudgedHeadway(Headway):
     """Headway with the policies of ``in_force`` (a config file; None: the default one) and of ``more`` files. ``lake``
-    is the folder that its telemetry goes to; None: it has none."""
+    is the folder that its telemetry goes to; None: it has none. ``remote``: it judges all clients as if they were on
+    other hosts."""
 
     def __init__(
-        self, in_force: Path | None = None, more: tuple[Path, ...] = (), lake: Path | None = None
-    ) -> None:
+        self, in_force: Path | None = None, more: tuple[Path, ...] = (), lake: Path | None = None,
+        remote: bool = False,
+    ) -> None:  # fmt: skip
         text = default_text() if in_force is None else _read(in_force)
         policies = _tables(text, "policy")
         if not policies:
@@ -69,7 +72,8 @@ class JudgedHeadway(Headway):
             trials += found
         self.trials = [str(trial["name"]) for trial in trials]
         tables = [("policy", policy) for policy in policies] + [("trial", trial) for trial in trials]
-        self.config = CONFIG + "\n".join(_written(kind, table) for kind, table in tables)
+        config = CONFIG.replace("{peer_sockets}", "false" if remote else "true")
+        self.config = config + "\n".join(_written(kind, table) for kind, table in tables)
         if lake is not None:
             self.config += TELEMETRY.replace("{lake}", str(lake.absolute()))
 

@@ -54,7 +54,7 @@ async def _judged(given: argparse.Namespace, seeds: list[int]) -> dict[str, Any]
                 bar.update(task, completed=share)
 
             lake = None if given.lake is None else given.lake / f"seed-{seed}"
-            with start(JudgedHeadway(given.policies, tuple(given.trials), lake)) as running:
+            with start(JudgedHeadway(given.policies, tuple(given.trials), lake, given.remote)) as running:
                 runs.append(await perform(running, seed, given.minutes * 60, kinds, tell, given.pauses))
                 if lake is not None:
                     await asyncio.to_thread(end, running)

@@ -142,6 +142,9 @@ class Socket:
     def writable(self) -> bool:
         return len(self.taken) < self.capacity
 
+    def getsockname(self) -> tuple[str, int]:
+        raise OSError(errno.ENOTCONN, "no kernel knows it")
+
     def recv(self, most: int) -> bytes:
         if self.shut:  # whoever reads that far closes too
             return b""

@@ -10,6 +10,7 @@ import select
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,9 @@ from tests.server.test_tls_stream import Client, Told, context_of
 from headway.core.base import Reason
 from headway.core.log import Pool
 from headway.server.connections.socket_outlet import SocketOutlet
-from headway.server.progress import Glances, PeerSockets, PieceBudget
+from headway.server.connections.states import ConnectionState
+from headway.server.progress import Glances, PeerSockets, PieceBudget, RoomLooks
+from headway.server.progress.room import UNWANTED_S
 from headway.server.protocols import PROTOCOLS
 from headway.server.transport import ByteStream, Handshakes, PlainStream, TlsHandshake, TlsStream
 from headway.server.websocket import Rules, WebSocketStream
@@ -30,6 +33,7 @@ from headway.server.websocket import Rules, WebSocketStream
 LOOK_S = 0.2
 HELD_LOOKS = 100
 TIMER_S = 0.5
+TLS_RECORD_BYTES = 16 * 1024
 SIOCOUTQNSD = 0x894B
 SEND_BUFFER_BYTES = 128 * 1024
 """The kernel doubles it, as it does for the server's sockets."""
@@ -73,10 +77,11 @@ class Outlet(SocketOutlet):
 
 
 class Story:
-    def __init__(self, stream: ByteStream, far: socket.socket) -> None:
-        loop: Any = SimpleNamespace(add_writer=lambda *_: None, remove_writer=lambda *_: None)
+    def __init__(self, stream: ByteStream, far: socket.socket, *, remote: bool = True) -> None:
+        loop: Any = SimpleNamespace(add_writer=lambda *_: None, remove_writer=lambda *_: None,
+                                    call_later=lambda *_: None)
         host: Any = SimpleNamespace(loop=loop, pieces=PieceBudget(), glances=Glances(), now=lambda: self.now,
-                                    peer_sockets=PeerSockets(used=False))
+                                    peer_sockets=PeerSockets(not remote), room_looks=RoomLooks())
         self.now, self.read, self.far = 1000.0, 0, far
         self.outlet = Outlet(host, stream, self.now)
         self.outlet._fine_bytes = 0  # it is not new
@@ -224,3 +229,40 @@ def test_what_is_unread_in_the_peers_kernel_shows_in_its_window(story: Story) ->
     held = story.outlet.taken_bytes - story.read
     said = story.outlet.taken_bytes - story.outlet.seen_bytes()
     assert 0.6 * held <= said <= 1.4 * held
+
+
+@pytest.mark.parametrize("wrapped", [as_it_is, in_tls, in_websocket])
+def test_a_slow_reader_on_this_host_is_sent_what_it_is_about_to_read(wrapped: Wrapped, certificates: Path) -> None:
+    with pair() as (near, far):
+        story = Story(wrapped(near, far, certificates), far, remote=False)
+        story.outlet.freshen()
+        story.reads(50_000, 15)
+        story.outlet.freshen()
+        assert story.reads(50_000, 20) == pytest.approx(50_000 * 20, rel=0.01), "it gets as much as it reads"
+        story.outlet.freshen()
+        assert story.held(50_000) <= 2 * 50_000 * LOOK_S + TLS_RECORD_BYTES
+        assert not story.outlet._frugal
+        story.outlet._become(ConnectionState.CLOSED)
+        assert story.outlet.host.room_looks.peers == 0
+
+
+@pytest.mark.parametrize("gulp", [100_000, 400_000])
+def test_who_reads_in_gulps_on_this_host_gets_as_much_as_before(gulp: int) -> None:
+    with pair() as (near, far):
+        story = Story(PlainStream(near), far, remote=False)
+        story.reads(gulp / 8, 40, every_s=8)
+        before, got = story.reads(gulp / 8, 240, every_s=8), 0
+        for _ in range(30):
+            story.outlet.freshen()
+            got += story.reads(gulp / 8, 8, every_s=8)
+        assert got >= 0.95 * before
+
+
+def test_a_slow_reader_whose_records_nobody_conflates_any_more_has_no_limit() -> None:
+    with pair() as (near, far):
+        story = Story(PlainStream(near), far, remote=False)
+        story.outlet.freshen()
+        story.reads(50_000, 15)
+        assert story.outlet.room_bytes < inf
+        story.reads(50_000, UNWANTED_S)
+        assert story.outlet.room_bytes == inf

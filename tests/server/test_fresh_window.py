@@ -13,8 +13,8 @@ from headway.server.progress.fresh_window import (
     LOOKS_A_S,
     PAUSE_S,
     WIDEST_BYTES,
-    FreshLooks,
     FreshWindow,
+    RoomLooks,
 )
 
 BUFFERS_BYTES = 400 * 1024
@@ -24,8 +24,8 @@ BUFFERS_BYTES = 400 * 1024
 class Reader:
     """A reader of a feed that is faster than itself: all that it is let have comes at once."""
 
-    def __init__(self, looks: FreshLooks | None = None) -> None:
-        self.window = FreshWindow(looks or FreshLooks())
+    def __init__(self, looks: RoomLooks | None = None) -> None:
+        self.window = FreshWindow(looks or RoomLooks())
         self.now, self.sent, self.read, self.due = 1000.0, 0, 0, 0.0
 
     def reads(self, rate: float, seconds: float, *, every_s: float = 0.0) -> int:
@@ -38,7 +38,8 @@ class Reader:
             if self.now >= next_s:
                 got = int(min(self.due, self.sent - self.read))
                 self.read, self.due, next_s = self.read + got, 0.0, next_s + every_s
-            self.window.look(self.now, self.sent - self.read, self.read, self.sent, True)
+            held = self.sent - self.read
+            self.window.look(self.now, held, self.read, self.sent, not held)
             room = min(BUFFERS_BYTES - (self.sent - self.read), self.window.room_bytes(self.sent))
             self.sent += max(0, int(room))
         return self.read - before
@@ -99,7 +100,7 @@ def test_who_reads_nothing_has_no_limit() -> None:
 
 
 def test_looks_have_a_budget_for_all_together() -> None:
-    looks = FreshLooks()
+    looks = RoomLooks()
     readers = [Reader(looks) for _ in range(400)]
     for reader in readers:
         reader.reads(10_000, LEARN_S + PAUSE_S)

@@ -25,14 +25,14 @@ from headway.server.progress import (
     SMALL_BYTES,
     STILL_S,
     TRIED_BYTES,
-    FreshLooks,
-    FreshWindow,
     Glances,
     PeerProgress,
     PeerSocket,
     PeerSockets,
     PieceBudget,
     Reading,
+    Room,
+    RoomLooks,
     Steadiness,
     TcpInfo,
 )
@@ -42,10 +42,6 @@ FRUGAL_BYTES = 4096
 """Our kernel takes no more for a steady peer while it has so much that it cannot send yet."""
 HELD_BYTES = 1
 """Our kernel takes no more for a peer whose host answers nothing, as soon as it has a byte that it cannot send yet."""
-ASKED_S = 0.005
-"""What a peer on this host has read is not asked for again so soon."""
-UNWANTED_S = 30.0
-"""A client whose records were not conflated or discarded for so long does not mind how old they are."""
 SYSTEMS_BYTES = 0
 """Stands for the system's own limit (net.ipv4.tcp_notsent_lowat), by default none."""
 
@@ -57,16 +53,31 @@ class OutletHost(Protocol):
     pieces: PieceBudget
     glances: Glances
     peer_sockets: PeerSockets
-    fresh_looks: FreshLooks
+    room_looks: RoomLooks
 
     def now(self) -> float: ...
 
 
 class SocketOutlet(Outlet):
     __slots__ = (
-        "_far_end", "_fine_bytes", "_fine_since_s", "_fine_until_s", "_fresh", "_fresh_s", "_frugal", "_held",
-        "_progress", "_reading", "_small_from_bytes", "_steadiness", "_unglanced_bytes", "_writing", "host", "open",
-        "sock", "state", "stream",
+        "_far_end",
+        "_fine_bytes",
+        "_fine_since_s",
+        "_fine_until_s",
+        "_frugal",
+        "_held",
+        "_progress",
+        "_reading",
+        "_room",
+        "_small_from_bytes",
+        "_steadiness",
+        "_unglanced_bytes",
+        "_writing",
+        "host",
+        "open",
+        "sock",
+        "state",
+        "stream",
     )  # fmt: skip
 
     def __init__(self, host: OutletHost, stream: ByteStream, now: float) -> None:
@@ -97,10 +108,8 @@ class SocketOutlet(Outlet):
         """When so many more are sent, it is looked at, so that its reading is known if it lags later."""
         self._steadiness: Steadiness | None = None
         """Finds out whether the peer reads steadily; None: nobody wants fresh records."""
-        self._fresh: FreshWindow | None = None
-        """Limits what is on its way to a peer on this host; None: it is remote, or nobody wants fresh records."""
-        self._fresh_s = now
-        """When somebody last wanted fresh records."""
+        self._room: Room | None = None
+        """Limits what is on its way to a peer on this host; None: it is remote, or nobody has looked yet."""
         self._frugal = False
         """Whether our kernel takes little that it cannot send at once."""
         self._held = False
@@ -109,8 +118,8 @@ class SocketOutlet(Outlet):
     def _become(self, state: ConnectionState) -> None:
         self.state = moved(MOVES, self.state, state)
         self.open = state is not CLOSED
-        if self._fresh is not None and not self.open:
-            self._fresh.end()
+        if self._room is not None and not self.open:
+            self._room.end()
 
     @abstractmethod
     def close(self, reason: Reason, text: str = "") -> None: ...
@@ -128,8 +137,8 @@ class SocketOutlet(Outlet):
         """Called by the loop. Calls ``_may_write`` first."""
 
     def send(self, views: Sequence[Buffer], total: int) -> int:
-        stream = self.stream
-        if self._fresh is not None and (room_bytes := self._room(self._fresh)) < total:
+        stream, room = self.stream, self._room
+        if room is not None and room.limited and (room_bytes := self._look_for_room(room)) < total:
             if room_bytes <= 0:
                 return 0
             views, total = [memoryview(b"".join(views))[: int(room_bytes)]], int(room_bytes)
@@ -168,13 +177,11 @@ class SocketOutlet(Outlet):
     def _glance(self) -> None:
         """Looks, not too often, at how a peer reads that need not lag."""
         now, self._unglanced_bytes = self.host.now(), GLANCE_BYTES
-        if self._reading is None:
-            self._reading = Reading(now)
-        if self._reading.glance_due(now) and self.host.glances.take(now):
+        if (self._reading is None or self._reading.glance_due(now)) and self.host.glances.take(now):
             with suppress(OSError):  # the connection may be over
                 info = self._look()
                 if info.complete:
-                    self._reading.look(info, now)
+                    self._take_in(info, now)
                     self._hold(info.unanswered)
 
     def _may_be_slow(self) -> bool:
@@ -232,8 +239,8 @@ class SocketOutlet(Outlet):
     def wait_writable(self) -> None:
         if self.state is OPEN and not self._writing:
             self._writing = True
-            if self._fresh is not None and self.room_bytes < 1 and not self.stream.unsent:
-                self._look_again(self._fresh)
+            if self._room is not None and self.room_bytes < 1 and not self.stream.unsent:
+                self._look_again(self._room)
             else:
                 self.host.loop.add_writer(self.sock, self._on_writable)
 
@@ -242,44 +249,50 @@ class SocketOutlet(Outlet):
         self.wait_writable()
 
     def freshen(self) -> None:
-        self._fresh_s = self.host.now()
-        if self._fresh is None and self.far_end.near:
-            self._fresh = FreshWindow(self.host.fresh_looks)
-        elif self._fresh is None and self._steadiness is None:
+        if self.far_end.near:
+            self._local_room().freshen(self.host.now())
+        elif self._steadiness is None:
             self._steadiness = Steadiness()
+
+    def _local_room(self) -> Room:
+        if self._room is None:
+            self._room = Room(self.host.room_looks)
+        return self._room
 
     @property
     def room_bytes(self) -> float:
-        return inf if self._fresh is None else self._fresh.room_bytes(self.taken_bytes)
+        return inf if self._room is None else self._room.bytes(self.taken_bytes)
 
-    def _room(self, fresh: FreshWindow) -> float:
+    def _look_for_room(self, room: Room) -> float:
         """Returns how much more may be on its way. Asks the kernel if there is no room as far as is known."""
-        room_bytes, now = fresh.room_bytes(self.taken_bytes), self.host.now()
-        if room_bytes <= 0 and fresh.asked_s(now) > ASKED_S:
+        now = self.host.now()
+        if room.bytes(self.taken_bytes) <= 0 and room.look_due(now):
             with suppress(OSError):  # the connection may be over
-                self._look_for_room(fresh, self._look(), now)
-            room_bytes = fresh.room_bytes(self.taken_bytes)
-        return room_bytes
+                self._take_in(self._look(), now)
+        return self.room_bytes
 
-    def _look_for_room(self, fresh: FreshWindow, info: TcpInfo, now: float) -> None:
-        if info.unread_bytes is None or now - self._fresh_s > UNWANTED_S:
-            fresh.end()
-            if not info.exact:
-                self._fresh = None
-        else:
-            held_bytes = info.unread_bytes + info.unsent_bytes + self.stream.unsent
-            fresh.look(now, held_bytes, info.read_bytes, self.taken_bytes, self.blocked)
+    def _take_in(self, info: TcpInfo, now: float) -> Reading:
+        """Learns how the peer reads. Returns it."""
+        if self._reading is None:
+            self._reading = Reading(now)
+        self._reading.look(info, now)
+        if info.exact:
+            self._local_room().look(info, now, self._reading, self.taken_bytes, self.stream.unsent, self.blocked)
+        elif self._room is not None:
+            self._room.end()
+            self._room = None
+        return self._reading
 
-    def _look_again(self, fresh: FreshWindow) -> None:
+    def _look_again(self, room: Room) -> None:
         """Looks for room in a while; then it is as if the socket was writable."""
-        self.host.loop.call_later(fresh.look_s, self._look_for_room_now)
+        self.host.loop.call_later(room.look_s, self._when_there_may_be_room)
 
-    def _look_for_room_now(self) -> None:
+    def _when_there_may_be_room(self) -> None:
         if self.state is OPEN and self._writing:
-            if self._fresh is None or self.stream.unsent or self._room(self._fresh) > 0:
+            if self._room is None or self.stream.unsent or self._look_for_room(self._room) > 0:
                 self._on_writable()
             else:
-                self._look_again(self._fresh)
+                self._look_again(self._room)
 
     def _be_frugal(self, frugal: bool) -> None:
         """Keeps little in our kernel, or as much as there is room for. Then records leave it as soon as they come, and
@@ -340,12 +353,8 @@ class SocketOutlet(Outlet):
         large_bytes = 0 if not self._small_from_bytes else self._small_from_bytes + progress.held_bytes(info)
         progress.note_pieces(info.exact or (self._fine_bytes > 0 and acknowledged_bytes >= large_bytes))
         progress.look(info, now, self.progress_s, self.blocked)
-        if self._reading is None:
-            self._reading = Reading(now)
-        self._reading.look(info, now)
-        if self._fresh is not None:
-            self._look_for_room(self._fresh, info, now)
-        elif self._steadiness is not None:
+        reading = self._take_in(info, now)
+        if self._steadiness is not None and not info.exact:
             unsent_bytes = 0 if self._fine_bytes > 0 else info.unsent_bytes  # its buffer holds less of small pieces
             self._steadiness.look(now, info.acked_bytes, unsent_bytes)
             self._be_frugal(self._steadiness.steady)
@@ -358,7 +367,7 @@ class SocketOutlet(Outlet):
         unacknowledged_bytes = max(0, self.taken_bytes - acknowledged_bytes)
         if since is None:
             return Pace(None, progress.usual_pause_s, unacknowledged_bytes)
-        reading, usual_pause_s, unread_pause_s = self._reading, progress.usual_pause_s, self._reading.usual_pause_s
+        usual_pause_s, unread_pause_s = progress.usual_pause_s, reading.usual_pause_s
         if silent:  # no pause of its application explains that
             since, usual_pause_s, unread_pause_s = min(since, progress.silent_s), 0.0, 0.0
         return Pace(since, usual_pause_s, unacknowledged_bytes, progress.lump_bytes(), reading.read_s, unread_pause_s)

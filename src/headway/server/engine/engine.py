@@ -58,7 +58,7 @@ from headway.server.journal import JournalWriter
 from headway.server.journal import start as start_journal
 from headway.server.logins import Logins
 from headway.server.loop import Pulse, Repeating
-from headway.server.progress import FreshLooks, Glances, PeerSockets, PieceBudget
+from headway.server.progress import Glances, PeerSockets, PieceBudget, RoomLooks
 from headway.server.traces import open_traces
 from headway.server.transport import Handshakes
 
@@ -120,7 +120,7 @@ class Engine:
         self._ring_s = inf  # the time of the next ring
         self.pieces = PieceBudget()
         self.glances = Glances()
-        self.fresh_looks = FreshLooks()
+        self.room_looks = RoomLooks()
         self.peer_sockets = PeerSockets(settings.server.peer_sockets)
 
     def _open(self, settings: Settings, loop: asyncio.AbstractEventLoop, *, repair: bool) -> None:

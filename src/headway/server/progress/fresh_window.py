@@ -33,17 +33,17 @@ STILL_LOOK_S = 0.2
 STILL_S = 5.0
 """A peer that has read nothing for so long is looked at less often."""
 LOOKS_A_S = 2000
-"""Looks in a second at all peers with a limit together; each has its even share."""
+"""Looks in a second at all peers that are sent less; each has its even share."""
 
 
-class FreshLooks:
-    """The looks at all peers with a limit."""
+class RoomLooks:
+    """The looks at all peers on this host that are sent less than there is."""
 
     __slots__ = ("peers",)
 
     def __init__(self) -> None:
         self.peers = 0
-        """Peers with a limit."""
+        """Peers that are sent less than there is."""
 
     def every_s(self) -> float:
         """Returns how often each of them is looked at."""
@@ -58,25 +58,25 @@ class FreshWindow:
         "_sent_bytes", "_since_s", "held_bytes", "limit_bytes", "looks",
     )  # fmt: skip
 
-    def __init__(self, looks: FreshLooks) -> None:
+    def __init__(self, looks: RoomLooks) -> None:
         self.looks = looks
         self.limit_bytes: float = inf
         """Only ``_limit`` sets it."""
         self.held_bytes = 0
-        """What the two kernels held at the last look."""
+        """Bytes that were sent and not read, at the last look."""
         self._sent_bytes = 0
-        """What had been sent at that time."""
+        """Bytes that had been sent at that time."""
         self._looked_s = self._since_s = self._read_s = -inf
         """When the peer was looked at, when it began to be measured, and when it last read."""
         self._read_bytes = self._gulp_bytes = 0
-        """What it had read, and the most that it read between two looks."""
+        """Bytes that it had read, and the most that it read between two looks."""
         self._looks, self._lowest_bytes = 0, inf
         """Looks at which it had read since it was last limited, and the least that was unread at one of them."""
         self._alone_until_s, self._alone_s = -inf, ALONE_S
 
-    def look(self, now: float, held_bytes: int, read_bytes: int, sent_bytes: int, more_waits: bool) -> None:
-        """Takes in what the two kernels hold, and what was read and sent in all. ``more_waits``: there is more to send,
-        or there was when the last of it was sent."""
+    def look(self, now: float, held_bytes: int, read_bytes: int, sent_bytes: int, starved: bool) -> None:
+        """Takes in what waits below here, and what was read and sent in all. ``starved``: the peer has read all that it
+        was sent, and there is more."""
         passed_s, read = now - self._looked_s, read_bytes - self._read_bytes
         self._looked_s, self._read_bytes, self.held_bytes, self._sent_bytes = now, read_bytes, held_bytes, sent_bytes
         if read > 0:
@@ -85,7 +85,7 @@ class FreshWindow:
             self._begin(now)
         elif self.limit_bytes == inf:
             self._learn(now, held_bytes, read)
-        elif not held_bytes and more_waits:
+        elif starved:
             self._widen(now)
         elif read > 0:
             self._narrow(now, held_bytes)
@@ -127,7 +127,7 @@ class FreshWindow:
             self._alone_until_s, self._alone_s = now + self._alone_s, min(2 * self._alone_s, ALONE_MAX_S)
 
     def _narrow(self, now: float, held_bytes: int) -> None:
-        if held_bytes > self.limit_bytes:  # what came before the limit
+        if held_bytes > 2 * self.limit_bytes:  # what came before the limit
             self._begin(now)
             return
         self._looks, self._lowest_bytes = self._looks + 1, min(self._lowest_bytes, held_bytes)

@@ -80,7 +80,7 @@ class PeerSocket:
         self._question = question
         self._known_bytes = 0
         self.near = bool(question)
-        """It is on this host, as far as is known."""
+        """Whether it is on this host, as far as is known."""
 
     def unread_bytes(self) -> int | None:
         """Returns how many bytes its application has not read, or had not when the kernel last answered; None: nobody

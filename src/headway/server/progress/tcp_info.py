@@ -1,4 +1,4 @@
-"""What our kernel knows of a connection, and of its far end if that is on this host.
+"""The kernel's figures of a connection, and of its far end if that is on this host.
 
 Source: struct tcp_info in linux/tcp.h.
 """
@@ -53,7 +53,7 @@ class TcpInfo:
             (self.twice_segments,) = struct.unpack_from("=I", info, 216)
             (self.window,) = struct.unpack_from("=I", info, 228)
         self.unread_bytes = peer.unread_bytes()
-        """What its application has not read of all that has come; None: nobody knows."""
+        """Bytes that have come and that its application has not read; None: nobody knows."""
 
     @property
     def exact(self) -> bool:

@@ -51,6 +51,7 @@ class Relief:
             subscription = next(iter(self._unreadable))
             self.evict_unreadable(subscription, self._unreadable.pop(subscription), now)
         for pool in self._pools:
+            pool.appended_bytes = 0
             self._registry.effects.extend(pressure.spills(pool, self._registry.journaled, now))
             for evictions in islice(pressure.evictions(pool, now), EVICTIONS_MAX):
                 evicted = self._evict_all(evictions, now)

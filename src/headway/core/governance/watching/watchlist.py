@@ -1,6 +1,11 @@
 """The watchlist is the consumers that the governor looks at, and the lateness of its looks.
 
 A consumer is watched from the time it falls behind until it has caught up and all its rules have stepped back.
+
+One that stands still *rests* between two looks, for up to ``REST_S``: another look would find nothing new. So a rule
+may fire so much later for a consumer that has stood still for longer than ``STILL_S``. A rest ends at once if the
+outlet takes something. Nobody rests while a clock of its rules runs, or an action lasts that is carried out at each
+look.
 """
 
 from __future__ import annotations
@@ -8,10 +13,16 @@ from __future__ import annotations
 from itertools import islice
 
 from headway.core.consumer import Subscription
+from headway.core.policy import Sample
 from headway.core.queue import queue_behind
 from headway.core.routing import Registry
 
 LOOKS_MAX = 256
+PASSED_MAX = 1024
+"""A sweep passes by so many consumers that rest."""
+STILL_S = 1.5
+REST_S = 0.5
+"""Two rests are a second, in which the observer writes a row."""
 
 
 class Watchlist:
@@ -32,9 +43,26 @@ class Watchlist:
         if (queue := queue_behind(subscription)) is not None:
             queue.members.not_watched(subscription)
 
-    def first(self) -> list[Subscription]:
-        """Returns the consumers whose last look was longest ago, ``LOOKS_MAX`` at most."""
-        return list(islice(self._watched, LOOKS_MAX))
+    def first(self, now: float) -> list[Subscription]:
+        """Returns the consumers whose last look was longest ago, ``LOOKS_MAX`` at most, without those that rest."""
+        some = islice(self._watched, LOOKS_MAX + PASSED_MAX)
+        return list(islice((one for one in some if not _rests(one, now)), LOOKS_MAX))
 
     def move_to_end(self, subscription: Subscription) -> None:
         self._watched[subscription] = self._watched.pop(subscription)
+
+
+def let_rest(subscription: Subscription, sample: Sample, now: float) -> None:
+    """Lets a consumer rest after a look that has found its peer to stand still."""
+    case = subscription.case
+    if sample.blocked_time < STILL_S or case.trials or case.policy.plugged or not case.state.steady:
+        return
+    if any(action.kind.stateful for action in case.lasting()):
+        return
+    case.rests_until_s = REST_S + (case.rests_until_s if now - case.rests_until_s < REST_S else now)
+    case.rests_at_bytes = subscription.session.outlet.taken_bytes
+
+
+def _rests(subscription: Subscription, now: float) -> bool:
+    case = subscription.case
+    return now < case.rests_until_s and subscription.session.outlet.taken_bytes == case.rests_at_bytes

@@ -2,10 +2,10 @@
 
 A consumer is watched from the time it falls behind until it has caught up and all its rules have stepped back.
 
-One that stands still *rests* between two looks, for up to ``REST_S``: another look would find nothing new. So a rule
-may fire so much later for a consumer that has stood still for longer than ``STILL_S``. A rest ends at once if the
-outlet takes something. Nobody rests while a clock of its rules runs, or an action lasts that is carried out at each
-look.
+One that stands still for longer than ``STILL_S`` *rests* between two looks, for up to ``REST_S``: another look would
+find nothing new but a longer lag. A rest ends at once if the outlet takes something. Nobody rests whose policy does
+more than tell, or while a clock of its rules runs. So a rule may tell of a still consumer so much later, and no rule
+acts later.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Watchlist:
 def let_rest(subscription: Subscription, sample: Sample, now: float) -> None:
     """Lets a consumer rest after a look that has found its peer to stand still."""
     case = subscription.case
-    if sample.blocked_time < STILL_S or case.trials or case.policy.plugged or not case.state.steady:
+    if sample.blocked_time < STILL_S or not case.policy.only_tells or case.policy.plugged or case.trials:
         return
-    if any(action.kind.stateful for action in case.lasting()):
+    if not case.state.steady:
         return
     case.rests_until_s = REST_S + (case.rests_until_s if now - case.rests_until_s < REST_S else now)
     case.rests_at_bytes = subscription.session.outlet.taken_bytes

@@ -7,8 +7,6 @@ from math import inf
 import pytest
 from tests.core.stage import STUCK, Stage
 
-from headway.core.consumer import Subscription
-
 
 def test_nobody_looks_at_who_has_caught_up() -> None:
     stage = Stage()
@@ -20,27 +18,6 @@ def test_nobody_looks_at_who_has_caught_up() -> None:
     stage.run(5)
     assert slow.numbers == list(range(100))
     assert not stage.broker.registry.watched
-
-
-def looks(stage: Stage, subscription: Subscription, seconds: float) -> int:
-    """Counts the looks at a consumer in that time."""
-    samples = [subscription.case.last_sample]
-    for _ in stage.steps(seconds):
-        if subscription.case.last_sample is not samples[-1]:
-            samples.append(subscription.case.last_sample)
-    return len(samples) - 1
-
-
-def test_who_stands_still_is_looked_at_less_often_until_it_reads_again() -> None:
-    stage = Stage()
-    publisher, slow = stage.client("publisher"), stage.consumer("slow", "t", reads=STUCK, buffer=500)
-    (subscription,) = slow.session.subscriptions.values()
-    publisher.publish("t", 0, 1000)
-    assert looks(stage, subscription, 1) >= 4
-    assert looks(stage, subscription, 4) <= 12
-    assert looks(stage, subscription, 4) == 8
-    slow.reads = 1000
-    assert looks(stage, subscription, 2) >= 9
 
 
 def test_who_reads_the_state_keeps_nothing_in_the_lane() -> None:

@@ -28,7 +28,6 @@ from headway.core.governance.watching import (
     Trials,
     VerdictLog,
     Watchlist,
-    let_rest,
     observe,
     with_peer,
 )
@@ -103,7 +102,7 @@ class Governor:
             return self._shares
         self._registry.came_back.clear()
         self._glances.go_on(now)
-        self._due.extend(self.watchlist.first(now))
+        self._due.extend(self.watchlist.first())
         self.go_on(now)
         return self._shares
 
@@ -163,8 +162,6 @@ class Governor:
             # A lagging consumer has a blocked outlet and stays watched, because no turn reports again that it lags.
             if subscription not in subscription.session.lagging:
                 self.watchlist.remove(subscription)
-        else:
-            let_rest(subscription, sample, now)
 
     # -- deciding ---------------------------------------------------------------------------------------------------
 

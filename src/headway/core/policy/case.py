@@ -18,8 +18,7 @@ GAP_TOLD_EVERY_S = 1.0
 class Case:
     __slots__ = (
         "_gap_told", "_gap_told_s", "_offline_told", "blocked_publishers_s", "holding", "last_sample", "last_verdict",
-        "meter", "patient_until_s", "policies_version", "policy", "rests_at_bytes", "rests_until_s", "state", "trials",
-        "tried",
+        "meter", "patient_until_s", "policies_version", "policy", "state", "trials", "tried",
     )  # fmt: skip
 
     def __init__(self, policy: Policy, meter: Meter) -> None:
@@ -41,10 +40,6 @@ class Case:
         """The trials of the broker from which they were chosen; None: they are to be chosen anew."""
         self.patient_until_s = -inf
         """Until then no rule judges the consumer, because an operator has said so."""
-        self.rests_until_s = -inf
-        """Until then nobody looks at the consumer, if its outlet takes nothing meanwhile ..."""
-        self.rests_at_bytes = 0
-        """... beyond so many bytes."""
         self._gap_told = 0
         self._gap_told_s = 0.0
         self._offline_told = False

@@ -61,6 +61,14 @@ class Relief:
             pool.hopeless = pool.hopeless and (pool.disk_full or pool.to_spill_bytes() > 0)
             self._open(pool, now)
 
+    def go_on(self, now: float) -> None:
+        """Lets publishers go on after a write. More leaves memory once it is worth a write, or at the next tick."""
+        if any(pool.strained or pool.ripe for pool in self._pools):
+            self.relieve(now)
+            return
+        for pool in self._pools:
+            self._open(pool, now)
+
     def _open(self, pool: Pool, now: float) -> None:
         """Lets publishers go on where lanes, or the pool, have room again."""
         for lane in list(islice(pool.closed, CLOSED_LOOKS_MAX)):

@@ -6,9 +6,9 @@ from headway.core.governance.watching.plugged import Plugged
 from headway.core.governance.watching.sampling import conflated_by, observe, peek, stall_s, state_of, with_peer
 from headway.core.governance.watching.trials import Trials
 from headway.core.governance.watching.verdict_log import VerdictLog
-from headway.core.governance.watching.watchlist import Watchlist, let_rest
+from headway.core.governance.watching.watchlist import Watchlist
 
 __all__ = [
-    "conflated_by", "Glances", "let_rest", "observe", "PatienceEnd", "peek", "Plugged", "stall_s", "state_of",
-    "Trials", "VerdictLog", "Watchlist", "with_peer",
+    "conflated_by", "Glances", "observe", "PatienceEnd", "peek", "Plugged", "stall_s", "state_of", "Trials",
+    "VerdictLog", "Watchlist", "with_peer",
 ]

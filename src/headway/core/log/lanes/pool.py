@@ -164,8 +164,8 @@ class Pool:
 
     @property
     def portion_bytes(self) -> int:
-        """A lane that is beyond its share by more than this is spilled down to it. Smaller writes would not be worth
-        their cost: before and after each, the writer's thread and the loop wait for each other."""
+        """A lane that is beyond its share by more than this does not wait for the next tick. Smaller writes would not
+        be worth their cost: before and after each, the writer's thread and the loop wait for each other."""
         return min(int(self.share_bytes * PORTION_SHARE), PORTION_BYTES_MAX)
 
     @property

@@ -11,7 +11,6 @@ import msgspec
 from headway.core.base import ConfigError, parse_duration, unknown
 from headway.core.message import BadTopic, covers, validate_filter
 from headway.core.policy.meters import METERS
-from headway.core.policy.rules.action import ActionKind
 from headway.core.policy.rules.rule import Rule, parse_rule
 from headway.core.policy.rules.table import read
 
@@ -60,11 +59,6 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
         """Tells whether it compares ``unacknowledged_time``. Then its consumers are glanced at, even if nothing
         waits for them."""
         return any(leaf.meter == "unacknowledged_time" for rule in self.rules for leaf in rule.when.leaves())
-
-    @cached_property
-    def only_tells(self) -> bool:
-        """Tells whether none of its rules does anything to a consumer."""
-        return all(rule.then.kind is ActionKind.NOTIFY or not rule.enforce for rule in self.rules)
 
     @cached_property
     def plugged(self) -> tuple[str, ...]:

@@ -71,6 +71,20 @@ def test_who_has_everything_keeps_nothing_of_what_was_written_early() -> None:
     assert stage.pool.disk_bytes == stage.pool.memory_bytes == stage.pool.spilling_bytes == 0
 
 
+def test_what_is_beyond_a_share_leaves_in_portions_and_waits_for_no_tick() -> None:
+    """Each write costs the loop the same, however small it is."""
+    stage = Stage(memory="8MB", disk="100MB", max_client_share="50%")
+    stage.consumer("stuck", "t", reads=STUCK, buffer=500)
+    publisher, pool, read_bytes = stage.client("publisher"), stage.pool, 110_000
+    for turn in range(60):
+        publisher.publish("t", turn * 50, 50, size=2000)
+        stage.turn()
+        assert pool.memory_bytes - pool.spilling_bytes <= pool.share_bytes + pool.portion_bytes + read_bytes
+    portions = [sum(chunk.size for chunk in spill.chunks) for spill in stage.spills]
+    assert len(portions) > 1
+    assert min(portions) >= pool.portion_bytes
+
+
 def test_who_keeps_up_does_not_wait_for_the_memory_that_others_fill() -> None:
     """A stuck consumer's lane leaves for the disk as slowly as the disk is; its publisher waits for that."""
     stage = Stage(memory="2MB", disk="20MB", max_client_share="100%")

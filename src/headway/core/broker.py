@@ -221,6 +221,10 @@ class Broker:
         """Makes room in pools that are over their limits; see pressure.py."""
         self.governor.relief.relieve(now)
 
+    def went_to_disk(self, now: float) -> None:
+        """Goes on after a write of the spill."""
+        self.governor.relief.go_on(now)
+
     def spilled(self, lane: Lane, chunk: Chunk, size: int, handle: SpillHandle | None, error: str, now: float) -> None:
         """Notes that a chunk of ``size`` bytes is on disk; without a ``handle``, that it has to stay in memory."""
         lane.spilled(chunk, handle, size)

@@ -19,6 +19,8 @@ from collections.abc import Callable
 SLOT_BYTES_MIN = 1024
 REGION_BYTES = 64 * 1024
 
+Buffer = bytes | bytearray | memoryview
+
 
 class SharedFile:
     """An unlinked file of pieces. One thread writes; any thread releases. The file is closed, which frees its space,
@@ -53,7 +55,7 @@ class SlotFile(SharedFile):
         self._free: defaultdict[int, set[int]] = defaultdict(set)
         """Offsets of free slots by size. Two halves of a larger slot are never both free; they are merged."""
 
-    def write(self, piece: bytes | bytearray) -> Slot:
+    def write(self, piece: Buffer) -> Slot:
         """Writes a piece of at most ``REGION_BYTES``. Raises OSError when the disk is full."""
         slot_bytes = max(SLOT_BYTES_MIN, 1 << (len(piece) - 1).bit_length())
         with self._lock:
@@ -129,7 +131,7 @@ def read_whole(fd: int, offset: int, count: int) -> bytes:
     return data
 
 
-def _write_whole(fd: int, piece: bytes | bytearray, offset: int) -> None:
+def _write_whole(fd: int, piece: Buffer, offset: int) -> None:
     view = memoryview(piece)
     while view:
         count = os.pwrite(fd, view, offset)

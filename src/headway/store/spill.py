@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from itertools import accumulate
 from pathlib import Path
 
-from headway.store.slots import SharedFile, Slot, SlotFile, read_whole
+from headway.store.slots import Buffer, SharedFile, Slot, SlotFile, read_whole
 
 FILE_BYTES = 64 * 1024 * 1024
 OPEN_LANES_MAX = 256
@@ -31,47 +33,53 @@ class SpillFile(SharedFile):
         """Whether only the writer still holds the file."""
         return self._wanted == 1
 
-    def hold(self) -> None:
+    def _hold(self, sizes: list[int]) -> list[SpilledChunk]:
+        """Returns the handles of pieces of these sizes that were appended."""
         with self._lock:
-            self._wanted += 1
+            self._wanted += len(sizes)
+        handles = []
+        for size in sizes:
+            handles.append(SpilledChunk(self, self.size, size))
+            self.size += size
+        return handles
 
-    def append(self, pieces: Sequence[bytes | bytearray]) -> list[SpilledChunk | OSError]:
+    def append(self, pieces: Sequence[Buffer]) -> list[SpilledChunk | OSError]:
         """Appends the pieces, as far as the disk has room."""
-        written, error = self._write([memoryview(piece) for piece in pieces])
-        answer: list[SpilledChunk | OSError] = []
-        for piece in pieces:
-            if error is not None and written < len(piece):
-                answer.append(error)
-                written = 0
-                continue
-            written -= len(piece)
-            answer.append(SpilledChunk(self, self.size, len(piece)))
-            self.size += len(piece)
-        return answer
+        sizes = [len(piece) for piece in pieces]
+        written, error = self._write(pieces, sum(sizes))
+        if error is None:
+            return [*self._hold(sizes)]
+        whole = bisect_right(list(accumulate(sizes)), written)
+        return [*self._hold(sizes[:whole]), *[error] * (len(sizes) - whole)]
 
-    def _write(self, views: list[memoryview]) -> tuple[int, OSError | None]:
+    def _write(self, pieces: Sequence[Buffer], size: int) -> tuple[int, OSError | None]:
         """Writes in as few calls as possible. Returns the bytes written, and the error that stopped it."""
-        written = 0
-        while views:
+        written, left = 0, pieces
+        while written < size:
             try:
-                count = os.pwritev(self.fd, views, self.size + written)
+                count = os.pwritev(self.fd, left, self.size + written)
             except OSError as error:
                 return written, error
             written += count
-            while views and count >= len(views[0]):
-                count -= len(views.pop(0))
-            if views:
-                views[0] = views[0][count:]
+            if written < size:
+                left = _rest(left, count)
         return written, None
 
 
+def _rest(pieces: Sequence[Buffer], written: int) -> list[Buffer]:
+    """Returns the pieces without the bytes that were written."""
+    views = [memoryview(piece) for piece in pieces]
+    while views and written >= len(views[0]):
+        written -= len(views.pop(0))
+    return [views[0][written:], *views[1:]]
+
+
 class SpilledChunk:
-    """One chunk in a spill file. ``fd`` and ``offset`` are for ``sendfile``."""
+    """One chunk in a spill file, which counts it. ``fd`` and ``offset`` are for ``sendfile``."""
 
     __slots__ = ("_file", "_offset", "disk_bytes", "size")
 
     def __init__(self, file: SpillFile, offset: int, size: int) -> None:
-        file.hold()
         self._file = file
         self._offset = offset
         self.size = self.disk_bytes = size
@@ -102,7 +110,7 @@ class SpillStore:
         self._current: OrderedDict[Hashable, SpillFile] = OrderedDict()
         self._shared: SlotFile | None = None
 
-    def write(self, lane: Hashable, pieces: Sequence[bytes | bytearray]) -> list[SpilledChunk | Slot | OSError]:
+    def write(self, lane: Hashable, pieces: Sequence[Buffer]) -> list[SpilledChunk | Slot | OSError]:
         """Appends the pieces in order. The answer has a handle for each piece, or the error that kept it from being
         written."""
         if lane not in self._current and sum(map(len, pieces)) < SMALL_BYTES:
@@ -117,7 +125,7 @@ class SpillStore:
                 answer += [error] * len(batch)
         return answer
 
-    def _write_small(self, piece: bytes | bytearray) -> Slot | OSError:
+    def _write_small(self, piece: Buffer) -> Slot | OSError:
         try:
             if self._shared is None or not self._shared.intact:
                 fresh = SlotFile(lambda: _open_unnamed(self.folder))

@@ -82,7 +82,7 @@ class Turn:
         if registry.receipts.due:
             self._receipt_replies.turn(now)
         for pool in self._pools:
-            if pool.strained:
+            if pool.strained or pool.ripe:
                 self._governor.relief.relieve(now)
                 break
 

@@ -69,7 +69,7 @@ class Spilling:
                 log.error("cannot write to %s: %s", self._disk_path, answer, extra={"fields": fields})
             else:
                 self._broker.spilled(lane, chunk, size, answer, "", now)
-        self._broker.relieve(now)
+        self._broker.went_to_disk(now)
         self._turn_soon()
         self._pulse.end("spill", began)
 

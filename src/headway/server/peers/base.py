@@ -293,7 +293,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     def message_bytes_allowed(self) -> int:
         """The largest message that a client may send: it has to fit into the client's share of memory."""
         pool = self.granted.pool
-        return min(self.listener.packet_bytes_max, int(pool.memory_limit * pool.client_share))
+        return min(self.listener.packet_bytes_max, pool.share_bytes)
 
     def heartbeat(self, now: float) -> float:
         """Sends a heartbeat if it is time. Returns when to be called again."""

@@ -14,12 +14,21 @@ SILENT_MS = 1000
 SILENT_TRIES = 3
 FEW_LOST, LOST_ONE_OF = 2, 500
 """A line loses packets if more segments were lost than a few, and than one of so many."""
-_INFO_BYTES = 232
-"""The part of the structure up to tcpi_snd_wnd (Linux 5.4 and newer; older kernels tell less)."""
+_INFO = struct.Struct("=8xI4xI4xI28xI40xI16xQ16xI8xI40xQQI8xI")
+"""The part of the structure up to tcpi_snd_wnd (Linux 5.4 and newer; older kernels tell less, and _TIMEOUT all the
+same)."""
+_TIMEOUT = struct.Struct("=8xI")
+_NOTHING = (0,) * 11
 
 
 class TcpInfo:
-    """The part of the kernel's figures of a connection that is read here."""
+    """The part of the kernel's figures of a connection that is read here.
+
+    ``tried_s``: for so long, at least, our kernel has sent the same segment again, in ever longer steps. ``heard_ms``:
+    milliseconds since the last acknowledgement came. ``unacked``: segments that were sent and are not acknowledged.
+    ``sent_segments``: segments sent; ``resent_segments``: of these, sent again; ``twice_segments``: of these, those
+    that the peer's host says it had already. ``unread_bytes``: bytes that have come and that the peer's application has
+    not read; None: nobody knows."""
 
     __slots__ = (
         "acked_bytes", "complete", "heard_ms", "probes", "resent_bytes", "resent_segments", "retransmits", "segment",
@@ -28,32 +37,15 @@ class TcpInfo:
 
     def __init__(self, sock: socket.socket, peer: PeerSocket = REMOTE) -> None:
         """Raises OSError."""
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
         self.retransmits, self.probes = info[2], info[3]
-        (timeout_us,) = struct.unpack_from("=I", info, 8)
+        self.complete = len(info) == _INFO.size
+        figures: tuple[int, ...] = _INFO.unpack(info) if self.complete else (*_TIMEOUT.unpack_from(info), *_NOTHING)
+        timeout_us, self.segment, self.unacked, self.heard_ms, self.resent_segments, self.acked_bytes, \
+            self.unsent_bytes, self.sent_segments, self.sent_bytes, self.resent_bytes, self.twice_segments, \
+            self.window = figures  # fmt: skip
         self.tried_s = timeout_us / 1e6 * (1 - 0.5**self.retransmits)
-        """For so long, at least, our kernel has sent the same segment again, in ever longer steps."""
-        self.complete = len(info) == _INFO_BYTES
-        self.heard_ms = 0
-        """Milliseconds since the last acknowledgement came."""
-        self.unacked = 0
-        """Segments that were sent and are not acknowledged."""
-        self.sent_segments = self.resent_segments = self.twice_segments = 0
-        """Segments sent; of these, sent again; of these, those that the peer's host says it had already."""
-        self.segment = self.acked_bytes = self.sent_bytes = self.resent_bytes = self.window = self.unsent_bytes = 0
-        if self.complete:
-            (self.segment,) = struct.unpack_from("=I", info, 16)
-            (self.unacked,) = struct.unpack_from("=I", info, 24)
-            (self.heard_ms,) = struct.unpack_from("=I", info, 56)
-            (self.resent_segments,) = struct.unpack_from("=I", info, 100)
-            (self.acked_bytes,) = struct.unpack_from("=Q", info, 120)
-            (self.unsent_bytes,) = struct.unpack_from("=I", info, 144)
-            (self.sent_segments,) = struct.unpack_from("=I", info, 156)
-            self.sent_bytes, self.resent_bytes = struct.unpack_from("=QQ", info, 200)
-            (self.twice_segments,) = struct.unpack_from("=I", info, 216)
-            (self.window,) = struct.unpack_from("=I", info, 228)
         self.unread_bytes = peer.unread_bytes()
-        """Bytes that have come and that its application has not read; None: nobody knows."""
 
     @property
     def exact(self) -> bool:

@@ -6,7 +6,8 @@ Rules, in order:
    cursors in them. These cursors are offline now. No consumer loses a record, so there is no verdict. A chunk that the
    journal has is only dropped from memory, even if the spill's disk has failed. Any other chunk is written to the
    spill's disk if the disk works and has room, and if the lane has no more than one client's share of it.
-2. *One lane is over a client's share of the memory.* Its chunks leave memory even while there is room.
+2. *One lane is over a client's share of the memory.* Its chunks leave memory even while there is room: at each tick,
+   and between two ticks as soon as they are a portion that is worth a write (``Pool.ripe``).
 3. *Disk is over its limit*, or one client's lag is over its share of the disk, or memory is over the mark and there is
    no disk to write to. The consumers that are furthest back in the lane that holds the most are evicted. All consumers
    in the same oldest chunk are evicted together; otherwise the chunk would not be freed. Connected ones are
@@ -76,7 +77,7 @@ def to_spill(
     skipped."""
     skips = SKIPS_MAX
     resident.wake(now)
-    share_bytes = int(pool.memory_limit * pool.client_share)
+    share_bytes = pool.share_bytes
     asked: list[L] = []
     try:
         while looks_max and (lane := resident.most(SPILL_BYTES_MIN if pool.to_spill_bytes() > 0 else share_bytes + 1)):

@@ -51,6 +51,7 @@ class Relief:
             subscription = next(iter(self._unreadable))
             self.evict_unreadable(subscription, self._unreadable.pop(subscription), now)
         for pool in self._pools:
+            pool.appended_bytes = 0
             self._registry.effects.extend(pressure.spills(pool, self._registry.journaled, now))
             for evictions in islice(pressure.evictions(pool, now), EVICTIONS_MAX):
                 evicted = self._evict_all(evictions, now)
@@ -58,6 +59,14 @@ class Relief:
                 if not evicted or self._cutter.cuts_left <= 0:
                     break
             pool.hopeless = pool.hopeless and (pool.disk_full or pool.to_spill_bytes() > 0)
+            self._open(pool, now)
+
+    def go_on(self, now: float) -> None:
+        """Lets publishers go on after a write. More leaves memory once it is worth a write, or at the next tick."""
+        if any(pool.strained or pool.ripe for pool in self._pools):
+            self.relieve(now)
+            return
+        for pool in self._pools:
             self._open(pool, now)
 
     def _open(self, pool: Pool, now: float) -> None:

@@ -108,7 +108,7 @@ class Lane:
     @property
     def over_share(self) -> bool:
         """Tells whether the lane takes up more memory than one client may."""
-        return self.memory_bytes > int(self.pool.memory_limit * self.pool.client_share)
+        return self.memory_bytes > self.pool.share_bytes
 
     def closed(self, now: float) -> bool:
         """Tells whether the lane takes no more records.
@@ -157,9 +157,11 @@ class Lane:
             done = upto
         self.last_sequence = sequence + total - 1
         self.resident_bytes += size
-        self.pool.add_memory(size)
+        pool = self.pool
+        pool.appended_bytes += size
+        pool.add_memory(size)
         if self.resident_bytes > self.report_above_bytes:
-            self.pool.resident.put(self)
+            pool.resident.put(self)
 
     def _seal(self) -> None:
         if self.chunks_with_cursors is None:

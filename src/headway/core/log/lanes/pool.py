@@ -40,6 +40,7 @@ LOW_WATER = 0.75
 CROWDED = 0.95
 BEHIND_SHARE = 1 / 64
 RESERVE = 0.10
+PORTION_SHARE, PORTION_BYTES_MAX = 1 / 16, 2 * 1024 * 1024
 STAYS_MAX = 2.0
 STATES_SHARE = 0.5
 CLIENTS_SHARE = 0.5
@@ -69,6 +70,8 @@ class Pool:
         self.disk_limit = disk_limit
         self.client_share = client_share
         self.clients_free_bytes = clients_free_bytes
+        self.appended_bytes = 0
+        """Bytes that the pool's lanes have got since memory was last relieved."""
         self.memory_bytes = 0
         """The sum of resident chunks, the indexes of spilled chunks, state, and the clients' counted memory."""
         self.clients_bytes = 0
@@ -153,6 +156,23 @@ class Pool:
         if unspilled <= self.memory_limit * HIGH_WATER:
             return 0
         return unspilled - int(self.memory_limit * LOW_WATER)
+
+    @property
+    def share_bytes(self) -> int:
+        """The memory that one client, or one lane, may take up."""
+        return int(self.memory_limit * self.client_share)
+
+    @property
+    def portion_bytes(self) -> int:
+        """A lane that is beyond its share by more than this does not wait for the next tick. Smaller writes would not
+        be worth their cost: before and after each, the writer's thread and the loop wait for each other."""
+        return min(int(self.share_bytes * PORTION_SHARE), PORTION_BYTES_MAX)
+
+    @property
+    def ripe(self) -> bool:
+        """Tells whether a lane has grown so far beyond its share that it has to be spilled."""
+        portion = self.portion_bytes
+        return self.appended_bytes > portion and self.resident.most(self.share_bytes + portion + 1) is not None
 
     @property
     def strained(self) -> bool:

@@ -22,7 +22,7 @@ from headway.server.progress.tcp_info import TcpInfo
 
 STILL_S = 8.0
 STILL_PAUSES = 1.5
-STILL_LOOK_S = 0.2
+STILL_LOOK_S = 0.5
 ASKED_S = 0.005
 """The least time between two questions for what a peer has read, where room is sought."""
 UNWANTED_S = 30.0

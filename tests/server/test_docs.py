@@ -93,9 +93,15 @@ def test_every_key_of_the_config_is_listed_with_its_default() -> None:
             values = defaults.get(section, {})
             values = values.get("mqtt", {}) if section == "listeners" else values
             if isinstance(values, dict) and written in values and written != "url":
-                shown = values[written]
-                assert (f'"{shown}"' if isinstance(shown, str) else f"{shown:_}") in listed[1], f"{section}.{written}"
+                assert _shown(values[written]) in listed[1], f"{section}.{written}"
     assert not missing, f"not in OPERATIONS.md: {missing}"
+
+
+def _shown(value: object) -> str:
+    """Returns a value as it is written in a config."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else f"{value:_}"
 
 
 def _section(name: str) -> str:

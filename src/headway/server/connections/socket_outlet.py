@@ -167,7 +167,7 @@ class SocketOutlet(Outlet):
         """The peer's socket, if that is on this host."""
         if self._far_end is None:
             self._far_end = self.host.peer_sockets.of(self.sock)
-            self._far_end.unread_bytes()  # it may not be there
+            self._far_end.receipt()  # it may not be there
         return self._far_end
 
     def _look(self) -> TcpInfo:
@@ -364,10 +364,11 @@ class SocketOutlet(Outlet):
             if self._fine_bytes <= 0:
                 progress.change_over(info)
             self._be_fine(now, inf)
+        usual_pause_s = max(progress.usual_pause_s, reading.known_pause_s)
         unacknowledged_bytes = max(0, self.taken_bytes - acknowledged_bytes)
         if since is None:
-            return Pace(None, progress.usual_pause_s, unacknowledged_bytes)
-        usual_pause_s, unread_pause_s = progress.usual_pause_s, reading.usual_pause_s
+            return Pace(None, usual_pause_s, unacknowledged_bytes)
+        unread_pause_s = reading.usual_pause_s
         if silent:  # no pause of its application explains that
             since, usual_pause_s, unread_pause_s = min(since, progress.silent_s), 0.0, 0.0
         return Pace(since, usual_pause_s, unacknowledged_bytes, progress.lump_bytes(), reading.read_s, unread_pause_s)

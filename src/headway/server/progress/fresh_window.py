@@ -29,7 +29,7 @@ ALONE_S = 60.0
 ALONE_MAX_S = 3600.0
 UNSEEN_S = 1.0
 LOOK_S = 0.05
-STILL_LOOK_S = 0.5
+STILL_LOOK_S = 0.2
 STILL_S = 5.0
 """A peer that has read nothing for so long is looked at less often."""
 LOOKS_A_S = 2000

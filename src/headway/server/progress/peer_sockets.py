@@ -16,6 +16,7 @@ import ipaddress
 import socket
 import struct
 from contextlib import suppress
+from typing import NamedTuple
 
 _SOCK_DIAG = 4
 """NETLINK_SOCK_DIAG, and SOCK_DIAG_BY_FAMILY below."""
@@ -28,11 +29,26 @@ _REST = struct.Struct("=III")
 _UNREAD = struct.Struct("=I")
 _UNREAD_AT = _HEADER.size + 56
 """idiag_rqueue comes after the family, the addresses and the time of expiry."""
-_ANSWER_BYTES = 512
+_ATTRIBUTE = struct.Struct("=HH")
+_ATTRIBUTES_AT = _HEADER.size + 72
+_INFO = 2
+"""INET_DIAG_INFO: struct tcp_info."""
+_ATTRIBUTES_MAX = 16
+_RECEIVED = struct.Struct("=Q")
+_RECEIVED_AT = _ATTRIBUTE.size + 128
+_ANSWER_BYTES = 1024
 _ANSWERS_MAX = 4
 _NUMBER_AT = slice(8, 12)
 """Where a message has its number: an answer has that of its question."""
 _RETRIED = (errno.ENOBUFS, errno.EAGAIN)
+
+
+class Receipt(NamedTuple):
+    """The bytes of a connection that have come to its peer."""
+
+    unread_bytes: int
+    """Bytes that its application has not read."""
+    read_bytes: int
 
 
 class PeerSockets:
@@ -44,14 +60,16 @@ class PeerSockets:
             with suppress(OSError):  # the kernel has no such table, or the service may not use it
                 self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, _SOCK_DIAG)
         self._answer = bytearray(_ANSWER_BYTES)
+        self._info_at = _ATTRIBUTES_AT
+        """Where the last answer had the figures of the connection."""
 
     def of(self, sock: socket.socket) -> PeerSocket:
         """Returns the other end of a connection of ours."""
         return PeerSocket(self, b"" if self._netlink is None else _question(sock))
 
-    def unread_bytes(self, question: bytes) -> int | None:
-        """Asks for a socket's receive queue. Returns None if the socket is not on this host. Raises OSError if the
-        kernel does not answer now."""
+    def receipt(self, question: bytes) -> Receipt | None:
+        """Asks what has come to a socket. Returns None if the socket is not on this host. Raises OSError if the kernel
+        does not answer now."""
         netlink, answer = self._netlink, self._answer
         if netlink is None:
             return None
@@ -60,9 +78,29 @@ class PeerSockets:
             size = netlink.recv_into(answer)
             if answer[_NUMBER_AT] == question[_NUMBER_AT]:
                 break
-        if size >= _UNREAD_AT + _UNREAD.size and _HEADER.unpack_from(answer)[1] == _BY_FAMILY:
-            return int(_UNREAD.unpack_from(answer, _UNREAD_AT)[0])
-        return None
+        if size <= _ATTRIBUTES_AT or _HEADER.unpack_from(answer)[1] != _BY_FAMILY or not self._find_info(size):
+            return None
+        # Both are of one moment. What is acknowledged would not do: that may come later than what is unread.
+        (unread_bytes,) = _UNREAD.unpack_from(answer, _UNREAD_AT)
+        (received_bytes,) = _RECEIVED.unpack_from(answer, self._info_at + _RECEIVED_AT)
+        return Receipt(unread_bytes, received_bytes - unread_bytes)
+
+    def _find_info(self, size: int) -> bool:
+        """Finds the figures of the connection in an answer of this size. They are mostly where the last one had them.
+        """
+        answer, at = self._answer, self._info_at
+        if at + _RECEIVED_AT + _RECEIVED.size <= size and _ATTRIBUTE.unpack_from(answer, at)[1] == _INFO:
+            return True
+        at = _ATTRIBUTES_AT
+        for _ in range(_ATTRIBUTES_MAX):
+            if at + _RECEIVED_AT + _RECEIVED.size > size:
+                return False
+            length, kind = _ATTRIBUTE.unpack_from(answer, at)
+            if kind == _INFO:
+                self._info_at = at
+                return True
+            at += max(_ATTRIBUTE.size, (length + 3) & ~3)
+        return False
 
     def close(self) -> None:
         if self._netlink is not None:
@@ -73,28 +111,28 @@ class PeerSockets:
 class PeerSocket:
     """The far end of one connection."""
 
-    __slots__ = ("_known_bytes", "_question", "_table", "near")
+    __slots__ = ("_known", "_question", "_table", "near")
 
     def __init__(self, table: PeerSockets, question: bytes) -> None:
         self._table = table
         self._question = question
-        self._known_bytes = 0
+        self._known = Receipt(0, 0)
         self.near = bool(question)
         """Whether it is on this host, as far as is known."""
 
-    def unread_bytes(self) -> int | None:
-        """Returns how many bytes its application has not read, or had not when the kernel last answered; None: nobody
-        knows, for the peer is remote or gone."""
+    def receipt(self) -> Receipt | None:
+        """Returns what has come to it, or had come when the kernel last answered; None: nobody knows, for the peer is
+        remote or gone."""
         if not self.near:
             return None
         try:
-            unread_bytes = self._table.unread_bytes(self._question)
+            receipt = self._table.receipt(self._question)
         except OSError as error:
             self.near = error.errno in _RETRIED
         else:
-            self.near = unread_bytes is not None
-            self._known_bytes = unread_bytes or 0
-        return self._known_bytes if self.near else None
+            self.near = receipt is not None
+            self._known = receipt or self._known
+        return self._known if self.near else None
 
 
 REMOTE = PeerSocket(PeerSockets(used=False), b"")
@@ -111,7 +149,7 @@ def _question(sock: socket.socket) -> bytes:
     family = socket.AF_INET if ends[0].version == 4 else socket.AF_INET6
     addresses = b"".join(end.packed.ljust(16, b"\0") for end in ends)
     sought = _PORTS.pack(far_port, near_port) + addresses + _REST.pack(0, _ANY_COOKIE, _ANY_COOKIE)
-    asked = _ASKED.pack(family, socket.IPPROTO_TCP, 0, 0, _ANY_STATE) + sought
+    asked = _ASKED.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _ANY_STATE) + sought
     number = far_port << 16 | near_port
     return _HEADER.pack(_HEADER.size + len(asked), _BY_FAMILY, _REQUEST, number, 0) + asked
 

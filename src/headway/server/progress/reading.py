@@ -63,13 +63,15 @@ class Reading:
     """The reading of one peer. Times are seconds on the broker's clock."""
 
     __slots__ = (
-        "_acked_bytes", "_exact", "_looked_s", "_read_bytes", "_still", "_unread", "_usual", "_widest", "_window",
-        "read_s",
+        "_acked_bytes", "_began_s", "_exact", "_looked_s", "_read_bytes", "_still", "_unread", "_usual", "_widest",
+        "_window", "read_s",
     )  # fmt: skip
 
     def __init__(self, now: float) -> None:
         self.read_s = now
         """When the peer may have read last."""
+        self._began_s = now
+        """When it may have stopped already: it read between this look and the next."""
         self._acked_bytes = self._window = self._widest = 0
         self._read_bytes = -1
         self._exact = False
@@ -99,13 +101,18 @@ class Reading:
             unread = unread or max(self._widest, info.window) - info.window >= STEP_BYTES
         if not still:
             if self._still:
-                self._usual.note(now - self.read_s, now)
-            self.read_s = now
-        elif not self._unread:
-            self.read_s = now  # what is unread has come since the last look
+                self._usual.note(now - self.read_s, now, began_s=self._began_s)
+            self._began_s, self.read_s = max(self._looked_s, self._began_s), now
+        elif not self._unread:  # what is unread has come since the last look
+            self._began_s, self.read_s = max(self._looked_s, self._began_s), now
         self._acked_bytes, self._window, self._looked_s = info.acked_bytes, info.window, now
         self._widest, self._read_bytes = max(self._widest, info.window), max(self._read_bytes, info.read_bytes)
         self._exact, self._still, self._unread = info.exact, still, unread
+
+    @property
+    def known_pause_s(self) -> float:
+        """Returns for how long it usually reads nothing, as was seen of a peer on this host; else 0."""
+        return self._usual.seconds(self.read_s) if self._exact else 0.0
 
     @property
     def usual_pause_s(self) -> float:

@@ -3,9 +3,10 @@
 Two things limit it:
 
 - A peer that wants what is new, and reads slowly, is sent what it is about to read (fresh_window.py).
-- A peer that has read nothing for ``STILL_S``, and much longer than usual, is sent nothing until it reads again. A
-  kernel would take megabytes for it. What comes waits in its lane instead, where it counts as lag, takes up memory
-  that is charged, and may be replaced by newer records. When the peer reads, there is enough for it to go on with.
+- A peer that has read nothing for ``STILL_S``, and much longer than usual, is sent nothing until it reads again, if
+  the two kernels hold ``STILL_BYTES`` for it. They would take megabytes. What comes waits in its lane instead, where it
+  counts as lag, takes up memory that is charged, and may be replaced by newer records. When the peer reads, there is
+  enough for it to go on with.
 
 Whoever is limited is looked at again after ``look_s``; then it is as if its socket was writable.
 
@@ -21,8 +22,9 @@ from headway.server.progress.reading import Reading
 from headway.server.progress.tcp_info import TcpInfo
 
 STILL_S = 8.0
-STILL_PAUSES = 1.5
-STILL_LOOK_S = 0.5
+STILL_PAUSES = 2.0
+STILL_BYTES = 64 * 1024
+STILL_LOOK_S = 0.2
 ASKED_S = 0.005
 """The least time between two questions for what a peer has read, where room is sought."""
 UNWANTED_S = 30.0
@@ -56,7 +58,7 @@ class Room:
         self._looked_s = now
         unread_bytes = (info.unread_bytes or 0) + info.unsent_bytes
         long_s = max(STILL_S, STILL_PAUSES * reading.usual_pause_s)
-        self._stand_still(unread_bytes > 0 and now - reading.read_s >= long_s)
+        self._stand_still(unread_bytes >= STILL_BYTES and now - reading.read_s >= long_s)
         if self._fresh is not None and now - self._wanted_s <= UNWANTED_S:
             starved = waits and not unread_bytes
             self._fresh.look(now, unread_bytes + held_bytes, info.read_bytes, sent_bytes, starved)

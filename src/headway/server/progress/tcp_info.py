@@ -31,8 +31,9 @@ class TcpInfo:
     not read; None: nobody knows."""
 
     __slots__ = (
-        "acked_bytes", "complete", "heard_ms", "probes", "resent_bytes", "resent_segments", "retransmits", "segment",
-        "sent_bytes", "sent_segments", "tried_s", "twice_segments", "unacked", "unread_bytes", "unsent_bytes", "window",
+        "_read_bytes", "acked_bytes", "complete", "heard_ms", "probes", "resent_bytes", "resent_segments",
+        "retransmits", "segment", "sent_bytes", "sent_segments", "tried_s", "twice_segments", "unacked", "unread_bytes",
+        "unsent_bytes", "window",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, peer: PeerSocket = REMOTE) -> None:
@@ -45,7 +46,9 @@ class TcpInfo:
             self.unsent_bytes, self.sent_segments, self.sent_bytes, self.resent_bytes, self.twice_segments, \
             self.window = figures  # fmt: skip
         self.tried_s = timeout_us / 1e6 * (1 - 0.5**self.retransmits)
-        self.unread_bytes = peer.unread_bytes()
+        receipt = peer.receipt()
+        self.unread_bytes: int | None = None if receipt is None else receipt.unread_bytes
+        self._read_bytes = None if receipt is None else receipt.read_bytes
 
     @property
     def exact(self) -> bool:
@@ -55,7 +58,7 @@ class TcpInfo:
     @property
     def read_bytes(self) -> int:
         """Returns how many bytes the application has read, or all that are acknowledged if nobody knows."""
-        return self.acked_bytes - (self.unread_bytes or 0)
+        return self.acked_bytes if self._read_bytes is None else self._read_bytes
 
     @property
     def unanswered(self) -> bool:

@@ -33,10 +33,10 @@ class UsualPause:
         self._last_s, self._stood_until_s = 0.0, -math.inf
         """The last pause of ``MOVES_S`` or more, and when it ended."""
 
-    def note(self, pause_s: float, now: float, times: float = 1.0) -> bool:
-        """Notes a pause that has just ended; it counts so many ``times``, unless it breaks a rhythm. Returns whether
-        it is the longest."""
-        counted_s, moved_on = pause_s, self._moved_on(pause_s, now)
+    def note(self, pause_s: float, now: float, times: float = 1.0, began_s: float | None = None) -> bool:
+        """Notes a pause that has just ended; it counts so many ``times``, unless it breaks a rhythm. ``began_s``: when
+        it may have begun already, if somebody moved on unseen. Returns whether it is the longest."""
+        counted_s, moved_on = pause_s, self._moved_on(pause_s, now - pause_s if began_s is None else began_s)
         if pause_s >= self._rare_s and (moved_on or not self._in_proportion(pause_s, now)):
             counted_s = self._rare_s
             times = 1.0 if moved_on and self._last_s else times
@@ -52,9 +52,9 @@ class UsualPause:
         """Returns a copy that goes on from here by itself."""
         return copy.copy(self)
 
-    def _moved_on(self, pause_s: float, now: float) -> bool:
+    def _moved_on(self, pause_s: float, began_s: float) -> bool:
         """Tells whether it moved on for long between the last pause and this one, as far as it is known."""
-        return self._seconds > 0 and RHYTHM * (now - pause_s - self._stood_until_s) > pause_s
+        return self._seconds > 0 and RHYTHM * (began_s - self._stood_until_s) > pause_s
 
     def _in_proportion(self, pause_s: float, now: float) -> bool:
         return pause_s < PAUSES * max(self.seconds(now - pause_s), self._last_s)

@@ -276,3 +276,25 @@ def test_an_outlet_knows_it_of_a_client_that_has_not_lagged_yet(pair: Pair) -> N
     assert pace.unread_since_s is not None
     assert 103.0 <= pace.unread_since_s <= 106.0
     assert pace.unread_pause_s == UNKNOWN_S
+
+
+def exact(read_bytes: int, unread_bytes: int) -> Any:
+    """The kernel's figures of a peer on this host, whose kernel takes all that comes."""
+    return SimpleNamespace(exact=True, acked_bytes=read_bytes + unread_bytes, window=WIDE, unsent_bytes=0,
+                           read_bytes=read_bytes, unread_bytes=unread_bytes)  # fmt: skip
+
+
+@pytest.mark.parametrize("glance_s", [0.2, 1.0, 2.0])
+@pytest.mark.parametrize("sleeps_s", [15, 30])
+def test_a_device_that_wakes_once_in_a_while_has_a_rhythm(glance_s: float, sleeps_s: int) -> None:
+    """It is awake for 1.5 s, and looks are so seldom that it seems to be awake for twice as long."""
+    reading, read_bytes, came_bytes, glanced_s = Reading(0.0), 0, 0, 0.0
+    for tick in range(round(5 * 20 * (sleeps_s + 1.5))):
+        now = tick / 20
+        came_bytes += 1000
+        awake = now % (sleeps_s + 1.5) < 1.5
+        read_bytes = came_bytes if awake else read_bytes
+        if now - glanced_s >= (0.2 if awake else glance_s):
+            reading.look(exact(read_bytes, came_bytes - read_bytes), now)
+            glanced_s = now
+    assert reading.known_pause_s >= 10.0

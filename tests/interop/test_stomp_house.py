@@ -160,7 +160,8 @@ def test_stomp_py_in_a_websocket(house: BrokerProcess, name: str) -> None:
     until(lambda: heard.receipts == ["r"], what="the receipt")
     for number in range(100):
         conn.send(f"/topic/{name}", f"{number} " + "x" * 2000)
-    until(lambda: len(heard.messages) == 100, what="all have come")
+    until(lambda: len(heard.messages) == 100, what=lambda: f"all have come, and not {len(heard.messages)}: "
+          f"{heard.errors}, gone: {heard.gone}, {house.call('/v1/consumers')}")
     assert [int(body.partition(" ")[0]) for _, body in heard.messages] == list(range(100))
     conn.disconnect()
     until(lambda: heard.gone, what="the end")

@@ -24,8 +24,9 @@ def _pauses() -> Iterator[float]:
         pause = min(1.2 * pause, _LAST_PAUSE_S)
 
 
-def until(condition: Callable[[], T], seconds: float = PATIENCE_S, what: str = "") -> T:
-    """Ask again and again; the first answer that is true, or an AssertionError when the time is over."""
+def until(condition: Callable[[], T], seconds: float = PATIENCE_S, what: str | Callable[[], str] = "") -> T:
+    """Ask again and again; the first answer that is true, or an AssertionError when the time is over. ``what`` is to
+    hold; a function is called when it does not."""
     deadline = time.monotonic() + seconds
     nobody = threading.Event()
     for pause in _pauses():
@@ -33,8 +34,9 @@ def until(condition: Callable[[], T], seconds: float = PATIENCE_S, what: str = "
         if answer:
             return answer
         if time.monotonic() > deadline:
+            said = what if isinstance(what, str) else what()
             raise AssertionError(
-                f"after {seconds:g} s: {what or 'the condition'} still does not hold (last: {answer!r})"
+                f"after {seconds:g} s: {said or 'the condition'} still does not hold (last: {answer!r})"
             )
         nobody.wait(pause)
     raise AssertionError("there is always one more pause")

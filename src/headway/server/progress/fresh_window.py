@@ -9,7 +9,7 @@ found by what the peer does:
 - A peer that had read all there was, while more waited here, may have wanted more. Its limit is doubled. Beyond
   ``WIDEST_BYTES`` there is none again, and the peer is left alone for ``ALONE_S``, each time for twice as long. So who
   reads all at once, once in a while, gets as much as before.
-- If a quarter of the limit stayed unread at ``NARROW_LOOKS`` looks at which the peer had read, half of that is taken
+- If an eighth of the limit stayed unread at ``NARROW_LOOKS`` looks at which the peer had read, half of that is taken
   off the limit.
 
 Times are seconds on the broker's clock.
@@ -132,7 +132,7 @@ class FreshWindow:
             return
         self._looks, self._lowest_bytes = self._looks + 1, min(self._lowest_bytes, held_bytes)
         if self._looks >= NARROW_LOOKS:
-            if self._lowest_bytes > self.limit_bytes / 4:
+            if self._lowest_bytes > self.limit_bytes / 8:
                 self._limit(max(LEAST_BYTES, self.limit_bytes - self._lowest_bytes / 2))
             self._begin(now)
 

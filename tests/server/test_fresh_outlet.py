@@ -84,7 +84,7 @@ class Story:
                                     peer_sockets=PeerSockets(not remote), room_looks=RoomLooks())
         self.now, self.read, self.far = 1000.0, 0, far
         self.outlet = Outlet(host, stream, self.now)
-        self.outlet._fine_bytes = 0  # it is not new
+        self.outlet._small.left_bytes = 0  # it is not new
         far.setblocking(False)
 
     def reads(self, rate: float, seconds: float, *, every_s: float = LOOK_S) -> int:

@@ -16,8 +16,9 @@ from headway.core.base import Reason
 from headway.server.connections.socket_outlet import SocketOutlet
 from headway.server.connections.states import ConnectionState
 from headway.server.progress import Glances, PeerSockets, PieceBudget, RoomLooks, TcpInfo
+from headway.server.progress.fresh_window import STILL_LOOK_S
 from headway.server.progress.reading import UNKNOWN_S
-from headway.server.progress.room import STILL_LOOK_S, STILL_PAUSES, STILL_S
+from headway.server.progress.room import STANDS_PAUSES, STANDS_S
 from headway.server.transport import PlainStream
 
 RECORD = bytes(1000)
@@ -94,7 +95,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 def test_who_reads_nothing_is_sent_nothing_until_it_reads(pair: tuple[socket.socket, socket.socket]) -> None:
     stage = Stage(*pair)
     stage.goes_on(5, reads=True)
-    stage.goes_on(STILL_S - 1)
+    stage.goes_on(STANDS_S - 1)
     assert stage.outlet.lag == 0, "it may read any moment"
     stage.goes_on(10)
     assert stage.outlet.lag >= 8 / STEP_S * RECORDS_A_STEP, "what comes waits here"
@@ -113,11 +114,11 @@ def test_it_blocks_from_when_it_is_sent_nothing(pair: tuple[socket.socket, socke
     stage = Stage(*pair)
     stage.goes_on(5, reads=True)
     stopped_s = stage.now
-    stage.goes_on(STILL_S + 4)
+    stage.goes_on(STANDS_S + 4)
     pace = stage.outlet.pace(stage.now)
     assert pace.stands_since_s is not None
     assert pace.unread_since_s is not None
-    assert stopped_s + STILL_S <= pace.stands_since_s <= stopped_s + STILL_S + 1.5
+    assert stopped_s + STANDS_S <= pace.stands_since_s <= stopped_s + STANDS_S + 1.5
     assert stopped_s <= pace.unread_since_s <= stopped_s + 1.5
 
 
@@ -133,20 +134,20 @@ def test_who_usually_pauses_for_so_long_is_sent_all(pair: tuple[socket.socket, s
 
 def test_who_was_never_seen_to_read_is_given_more_time(pair: tuple[socket.socket, socket.socket]) -> None:
     stage = Stage(*pair)
-    assert STILL_PAUSES * UNKNOWN_S > STILL_S
-    stage.goes_on(STILL_S - 1)
+    assert STANDS_PAUSES * UNKNOWN_S > STANDS_S
+    stage.goes_on(STANDS_S - 1)
     assert stage.outlet.lag == 0
 
 
 def test_a_remote_peer_is_sent_all_that_its_kernel_takes(pair: tuple[socket.socket, socket.socket]) -> None:
     stage = Stage(*pair, asked=False)
-    stage.goes_on(STILL_S + 10)
+    stage.goes_on(STANDS_S + 10)
     assert stage.outlet.lag == 0
 
 
 def test_a_connection_that_ends_is_looked_at_no_more(pair: tuple[socket.socket, socket.socket]) -> None:
     stage = Stage(*pair)
-    stage.goes_on(STILL_S + 4)
+    stage.goes_on(STANDS_S + 4)
     assert stage.looks.peers == 1
     stage.outlet._become(ConnectionState.CLOSED)
     assert stage.looks.peers == 0

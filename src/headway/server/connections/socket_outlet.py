@@ -15,7 +15,6 @@ from headway.core.consumer import Outlet, Pace, PeerState
 from headway.core.log import SpillHandle
 from headway.server.connections.states import BROKEN, CLOSED, MOVES, OPEN, ConnectionState
 from headway.server.progress import (
-    AGAIN_S,
     BURST_BYTES,
     FINE_BYTES,
     GLANCE_BYTES,
@@ -33,6 +32,7 @@ from headway.server.progress import (
     Reading,
     Room,
     RoomLooks,
+    SmallPieces,
     Steadiness,
     TcpInfo,
 )
@@ -60,24 +60,8 @@ class OutletHost(Protocol):
 
 class SocketOutlet(Outlet):
     __slots__ = (
-        "_far_end",
-        "_fine_bytes",
-        "_fine_since_s",
-        "_fine_until_s",
-        "_frugal",
-        "_held",
-        "_progress",
-        "_reading",
-        "_room",
-        "_small_from_bytes",
-        "_steadiness",
-        "_unglanced_bytes",
-        "_writing",
-        "host",
-        "open",
-        "sock",
-        "state",
-        "stream",
+        "_far_end", "_frugal", "_held", "_progress", "_reading", "_room", "_small", "_steadiness", "_unglanced_bytes",
+        "_writing", "host", "open", "sock", "state", "stream",
     )  # fmt: skip
 
     def __init__(self, host: OutletHost, stream: ByteStream, now: float) -> None:
@@ -92,12 +76,7 @@ class SocketOutlet(Outlet):
         """Whether the connection is not closed yet."""
         self._writing = False
         """Whether the loop will say when the socket is writable."""
-        self._fine_since_s, self._fine_until_s = now, now + NEW_S
-        """When small pieces last began, and when they end."""
-        self._fine_bytes = FINE_BYTES
-        """So many bytes are still to be sent in small pieces; see peer_progress.py."""
-        self._small_from_bytes = 0
-        """All taken bytes from this one on were sent in small pieces, if these have not ended."""
+        self._small = SmallPieces(host.pieces, now)
         self._far_end: PeerSocket | None = None
         """The peer's socket; None: nobody has looked for it yet."""
         self._progress: PeerProgress | None = None
@@ -143,12 +122,12 @@ class SocketOutlet(Outlet):
                 return 0
             views, total = [memoryview(b"".join(views))[: int(room_bytes)]], int(room_bytes)
         try:
-            fine = self._fine_bytes > 0 or (total >= BURST_BYTES and self._may_be_slow())
-            if fine and self._sends_small(total):
+            small = self._small.left_bytes > 0 or (total >= BURST_BYTES and self._may_be_slow())
+            if small and self._sends_small(total):
                 taken = stream.send_pieces(memoryview(b"".join(views))[:TRIED_BYTES], SMALL_BYTES)
-                self._fine_bytes -= taken
+                self._small.left_bytes -= taken
             else:
-                self._fine_bytes = 0
+                self._small.left_bytes = 0
                 taken = stream.send(views)
         except BlockingIOError:
             return 0
@@ -186,36 +165,28 @@ class SocketOutlet(Outlet):
 
     def _may_be_slow(self) -> bool:
         """Tells whether a burst comes to a peer of which nobody knows how fast it reads; then small pieces begin."""
-        now, progress = self.host.now(), self._progress
-        if now - self._fine_since_s < AGAIN_S or (progress is not None and progress.has_pace) or self.far_end.near:
+        now, small = self.host.now(), self._small
+        if (self._progress is not None and self._progress.has_pace) or self.far_end.near or not small.may_begin(now):
             return False
-        if not self.host.pieces.plenty(now):
-            return False
-        self._be_fine(now, now + NEW_S)
+        small.begin(now, self.taken_bytes, NEW_S)
         return True
 
-    def _be_fine(self, now: float, until_s: float) -> None:
-        """Sends small pieces from now on."""
-        if self._fine_bytes <= 0:
-            self._small_from_bytes = self.taken_bytes
-        self._fine_bytes, self._fine_since_s, self._fine_until_s = FINE_BYTES, now, until_s
-
     def _sends_small(self, total: int) -> bool:
-        """Tells whether small pieces are due, and there are some left; see peer_progress.py."""
-        now = self.host.now()
-        if now > self._fine_until_s or self.far_end.near:
+        """Tells whether small pieces are due, and there are some left."""
+        now, small = self.host.now(), self._small
+        if not small.due(now) or self.far_end.near:
             return False
-        if self._fine_until_s < inf and self._fine_bytes <= FINE_BYTES - TRIED_BYTES:
+        if small.tried:
             try:
                 info = TcpInfo(self.sock)
             except OSError:
                 return False
             if info.window >= ROOM_BYTES and 2 * self.stream.acknowledged(info.acked_bytes) > self.taken_bytes:
                 return False  # it reads
-        return self.host.pieces.take(total, now)
+        return small.take(total, now)
 
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
-        if handle.fd < 0 or self._fine_bytes > 0 or self.room_bytes < count:
+        if handle.fd < 0 or self._small.left_bytes > 0 or self.room_bytes < count:
             count = int(min(count, FINE_BYTES, max(self.room_bytes, FRUGAL_BYTES)))
             piece = handle.read(start, start + count)
             return self.send([piece], len(piece))
@@ -350,20 +321,20 @@ class SocketOutlet(Outlet):
         if self._progress is None:
             self._progress = PeerProgress()
         progress, acknowledged_bytes = self._progress, self.stream.acknowledged(info.read_bytes)
-        large_bytes = 0 if not self._small_from_bytes else self._small_from_bytes + progress.held_bytes(info)
-        progress.note_pieces(info.exact or (self._fine_bytes > 0 and acknowledged_bytes >= large_bytes))
+        progress.note_pieces(info.exact or self._small.fill(acknowledged_bytes, progress.held_bytes(info)))
         progress.look(info, now, self.progress_s, self.blocked)
         reading = self._take_in(info, now)
         if self._steadiness is not None and not info.exact:
-            unsent_bytes = 0 if self._fine_bytes > 0 else info.unsent_bytes  # its buffer holds less of small pieces
+            small = self._small.left_bytes > 0  # its buffer holds less of small pieces
+            unsent_bytes = 0 if small else info.unsent_bytes
             self._steadiness.look(now, info.acked_bytes, unsent_bytes)
             self._be_frugal(self._steadiness.steady)
         since, silent = self.blocked_since_s, progress.silent_s < inf
         self._hold(silent)
         if since is not None and now - since > STILL_S and not (progress.has_pace or info.exact):
-            if self._fine_bytes <= 0:
+            if self._small.left_bytes <= 0:
                 progress.change_over(info)
-            self._be_fine(now, inf)
+            self._small.begin(now, self.taken_bytes)
         usual_pause_s = max(progress.usual_pause_s, reading.known_pause_s)
         unacknowledged_bytes = max(0, self.taken_bytes - acknowledged_bytes)
         if since is None:

@@ -2,10 +2,6 @@
 
 from headway.server.progress.fresh_window import RoomLooks
 from headway.server.progress.peer_progress import (
-    AGAIN_S,
-    BURST_BYTES,
-    FINE_BYTES,
-    NEW_S,
     ROOM_BYTES,
     STILL_S,
     PeerProgress,
@@ -14,11 +10,12 @@ from headway.server.progress.peer_sockets import REMOTE, PeerSocket, PeerSockets
 from headway.server.progress.piece_budget import SMALL_BYTES, TRIED_BYTES, PieceBudget
 from headway.server.progress.reading import GLANCE_BYTES, SEND_BYTES, Glances, Reading
 from headway.server.progress.room import Room
+from headway.server.progress.small_pieces import BURST_BYTES, FINE_BYTES, NEW_S, SmallPieces
 from headway.server.progress.steadiness import Steadiness
 from headway.server.progress.tcp_info import TcpInfo
 
 __all__ = [
-    "AGAIN_S", "BURST_BYTES", "FINE_BYTES", "GLANCE_BYTES", "Glances", "NEW_S", "PeerProgress", "PeerSocket",
+    "BURST_BYTES", "FINE_BYTES", "GLANCE_BYTES", "Glances", "NEW_S", "PeerProgress", "PeerSocket",
     "PeerSockets", "PieceBudget", "Reading", "REMOTE", "Room", "ROOM_BYTES", "RoomLooks", "SEND_BYTES",
-    "SMALL_BYTES", "Steadiness", "STILL_S", "TcpInfo", "TRIED_BYTES",
+    "SMALL_BYTES", "SmallPieces", "Steadiness", "STILL_S", "TcpInfo", "TRIED_BYTES",
 ]

@@ -30,7 +30,7 @@ ALONE_MAX_S = 3600.0
 UNSEEN_S = 1.0
 LOOK_S = 0.05
 STILL_LOOK_S = 0.2
-STILL_S = 5.0
+RESTS_S = 5.0
 """A peer that has read nothing for so long is looked at less often."""
 LOOKS_A_S = 2000
 """Looks in a second at all peers that are sent less; each has its even share."""
@@ -97,7 +97,7 @@ class FreshWindow:
     @property
     def look_s(self) -> float:
         """Returns after how many seconds there may be room again."""
-        still = self._looked_s - self._read_s > STILL_S or self.held_bytes > 4 * self.limit_bytes
+        still = self._looked_s - self._read_s > RESTS_S or self.held_bytes > 4 * self.limit_bytes
         return max(self.looks.every_s(), STILL_LOOK_S if still else 0.0)
 
     def asked_s(self, now: float) -> float:

@@ -37,19 +37,15 @@ from math import inf
 from headway.core.consumer import PeerState
 from headway.core.policy import ANY_LUMP_BYTES, UsualPause
 from headway.server.progress.piece_budget import SMALL_BYTES
+from headway.server.progress.small_pieces import FINE_BYTES
 from headway.server.progress.tcp_info import TcpInfo
 
-FINE_BYTES = 384 * 1024
 ROOM_BYTES = 48 * 1024
 """A peer that has so much room when so many bytes have come has read most of them: Linux offers 128 KiB at first."""
 SMALL_TAKES = 2.3
 """Linux takes so many times the memory for a byte in a small piece as for one in a large piece."""
 LUMP_BYTES = 17 * SMALL_BYTES
 FULL_LUMP_BYTES = 112 * 1024
-NEW_S = 2.0
-BURST_BYTES = 64 * 1024
-AGAIN_S = 30.0
-"""A burst of so many bytes is sent as if the peer was new, not sooner than so long after the last time."""
 STILL_S = 2.0
 LUMPS_S = 1.0
 """A peer with shorter pauses has no pace of its own: it takes what comes."""

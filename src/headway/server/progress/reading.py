@@ -21,7 +21,7 @@ counts ``SEND_BYTES`` besides what it takes; none while nothing is sent. All con
 from __future__ import annotations
 
 from headway.core.policy import UsualPause
-from headway.server.progress.peer_progress import FINE_BYTES
+from headway.server.progress.small_pieces import FINE_BYTES
 from headway.server.progress.tcp_info import TcpInfo
 
 GLANCE_BYTES = 32 * 1024

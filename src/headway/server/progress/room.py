@@ -3,10 +3,10 @@
 Two things limit it:
 
 - A peer that wants what is new, and reads slowly, is sent what it is about to read (fresh_window.py).
-- A peer that has read nothing for ``STILL_S``, and much longer than usual, is sent nothing until it reads again, if
-  the two kernels hold ``STILL_BYTES`` for it. They would take megabytes. What comes waits in its lane instead, where it
-  counts as lag, takes up memory that is charged, and may be replaced by newer records. When the peer reads, there is
-  enough for it to go on with.
+- A peer that has read nothing for ``STANDS_S``, and much longer than usual, is sent nothing until it reads again, if
+  the two kernels hold ``STANDS_BYTES`` for it. They would take megabytes. What comes waits in its lane instead, where
+  it counts as lag, takes up memory that is charged, and may be replaced by newer records. When the peer reads, there
+  is enough for it to go on with.
 
 Whoever is limited is looked at again after ``look_s``; then it is as if its socket was writable.
 
@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from math import inf
 
-from headway.server.progress.fresh_window import FreshWindow, RoomLooks
+from headway.server.progress.fresh_window import STILL_LOOK_S, FreshWindow, RoomLooks
 from headway.server.progress.reading import Reading
 from headway.server.progress.tcp_info import TcpInfo
 
-STILL_S = 8.0
-STILL_PAUSES = 2.0
-STILL_BYTES = 64 * 1024
-STILL_LOOK_S = 0.2
+STANDS_S = 8.0
+STANDS_PAUSES = 2.0
+STANDS_BYTES = 64 * 1024
 ASKED_S = 0.005
 """The least time between two questions for what a peer has read, where room is sought."""
 UNWANTED_S = 30.0
@@ -57,8 +56,8 @@ class Room:
         these, what no kernel has yet. ``waits``: there is more to send."""
         self._looked_s = now
         unread_bytes = (info.unread_bytes or 0) + info.unsent_bytes
-        long_s = max(STILL_S, STILL_PAUSES * reading.usual_pause_s)
-        self._stand_still(unread_bytes >= STILL_BYTES and now - reading.read_s >= long_s)
+        long_s = max(STANDS_S, STANDS_PAUSES * reading.usual_pause_s)
+        self._stand_still(unread_bytes >= STANDS_BYTES and now - reading.read_s >= long_s)
         if self._fresh is not None and now - self._wanted_s <= UNWANTED_S:
             starved = waits and not unread_bytes
             self._fresh.look(now, unread_bytes + held_bytes, info.read_bytes, sent_bytes, starved)

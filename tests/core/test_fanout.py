@@ -46,6 +46,23 @@ def test_one_send_per_consumer_and_turn_and_none_for_the_stuck(sends: list[Socke
     assert stage.pool.memory_bytes == 0
 
 
+def test_who_has_got_the_new_records_before_the_turn_ends_is_offered_nothing(sends: list[Socket]) -> None:
+    """An offer of no bytes is an empty frame in a WebSocket, which some clients take for the end of the stream."""
+    stage = Stage()
+    consumer = stage.consumer("c", "t", reads=STUCK, buffer=1000)
+    publisher = stage.client("publisher")
+    publisher.publish("t", 0, 20)
+    stage.turn()
+    publisher.publish("t", 20, 5)
+    consumer.outlet.capacity = 10**6
+    consumer.read(inf)
+    del sends[:]
+    stage.turn()
+    assert not sends, "it was given everything when its socket had room again"
+    consumer.read(inf)
+    assert consumer.numbers == list(range(25))
+
+
 def test_stuck_consumers_add_nothing_to_what_one_holds() -> None:
     held = []
     for count in (1, 300):

@@ -40,10 +40,11 @@ class PretendedOutlet(Outlet):
 
     def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
         data = b"".join(views)
-        assert len(data) == total, f"{total} bytes announced, {len(data)} offered"
+        assert 0 < len(data) == total, f"{total} bytes announced, {len(data)} offered"
         return self._take(data)
 
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
+        assert count > 0
         return self._take(handle.read(start, start + count))
 
     def wait_writable(self) -> None:

@@ -37,7 +37,7 @@ class QueueOutlet(PretendedOutlet):
 
     def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
         data = b"".join(views)
-        assert len(data) == total, f"{total} bytes announced, {len(data)} offered"
+        assert 0 < len(data) == total, f"{total} bytes announced, {len(data)} offered"
         if self.owed:
             assert data == self.owed, "something else before the rest of a record half sent"
             count = self._take(data)

@@ -115,6 +115,8 @@ class Fanout:
                 laggards.append(subscription)
                 continue
             position = cursor.position
+            if position == end:
+                continue  # it got them when its socket had room again
             offer: Offer | None = offers.get(position)
             if offer is None:
                 offer = offers[position] = offer_from(subscription, end)

@@ -118,7 +118,7 @@ class SocketOutlet(Outlet):
     def send(self, views: Sequence[Buffer], total: int) -> int:
         stream, room = self.stream, self._room
         if room is not None and room.limited and (room_bytes := self._look_for_room(room)) < total:
-            if room_bytes <= 0:
+            if room_bytes < 1:
                 return 0
             views, total = [memoryview(b"".join(views))[: int(room_bytes)]], int(room_bytes)
         try:

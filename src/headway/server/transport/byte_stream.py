@@ -81,8 +81,10 @@ class ByteStream(ABC):
 
     @abstractmethod
     def send(self, views: Sequence[Buffer]) -> int:
-        """Returns how many bytes were taken. It raises only if none were: what was taken before an error may have
-        reached the peer, and counts as sent. The next call finds the error again. So it is with ``send_pieces`` and
+        """Sends one byte at least, since a frame around none tells some clients that the stream has ended.
+
+        Returns how many bytes were taken. It raises only if none were: what was taken before an error may have reached
+        the peer, and counts as sent. The next call finds the error again. So it is with ``send_pieces`` and
         ``send_file``."""
 
     @abstractmethod

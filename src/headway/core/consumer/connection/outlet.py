@@ -51,7 +51,8 @@ class Outlet(ABC):
 
     @abstractmethod
     def send(self, views: Sequence[bytes | bytearray | memoryview], total: int) -> int:
-        """Offers ``total`` bytes. Returns how many were taken: 0 when there was no room, or the peer is gone."""
+        """Offers ``total`` bytes, one at least. Returns how many were taken: 0 when there was no room, or the peer is
+        gone."""
 
     @abstractmethod
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:

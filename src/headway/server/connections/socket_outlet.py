@@ -36,12 +36,14 @@ from headway.server.progress import (
     Steadiness,
     TcpInfo,
 )
-from headway.server.transport import Buffer, ByteStream, StreamError, lost
+from headway.server.transport import Buffer, ByteStream, StreamError, lost, retry_soon
 
 FRUGAL_BYTES = 4096
 """Our kernel takes no more for a steady peer while it has so much that it cannot send yet."""
 HELD_BYTES = 1
 """Our kernel takes no more for a peer whose host answers nothing, as soon as it has a byte that it cannot send yet."""
+CRAMPED_BYTES = 4096
+"""A small receive buffer has room for pieces of this size as soon as it is read from; larger ones would wait."""
 SYSTEMS_BYTES = 0
 """Stands for the system's own limit (net.ipv4.tcp_notsent_lowat), by default none."""
 
@@ -60,8 +62,8 @@ class OutletHost(Protocol):
 
 class SocketOutlet(Outlet):
     __slots__ = (
-        "_far_end", "_frugal", "_held", "_progress", "_reading", "_room", "_small", "_steadiness", "_unglanced_bytes",
-        "_writing", "host", "open", "sock", "state", "stream",
+        "_cramped", "_far_end", "_frugal", "_held", "_progress", "_reading", "_room", "_small", "_steadiness",
+        "_unglanced_bytes", "_writing", "host", "open", "sock", "state", "stream",
     )  # fmt: skip
 
     def __init__(self, host: OutletHost, stream: ByteStream, now: float) -> None:
@@ -91,6 +93,8 @@ class SocketOutlet(Outlet):
         """Limits what is on its way to a peer on this host; None: it is remote, or nobody has looked yet."""
         self._frugal = False
         """Whether our kernel takes little that it cannot send at once."""
+        self._cramped = False
+        """Whether the peer's receive buffer was found to be too small for what our kernel sends at once."""
         self._held = False
         """Whether our kernel takes no more, because the peer's host answers nothing."""
 
@@ -126,6 +130,8 @@ class SocketOutlet(Outlet):
             if small and self._sends_small(total):
                 taken = stream.send_pieces(memoryview(b"".join(views))[:TRIED_BYTES], SMALL_BYTES)
                 self._small.left_bytes -= taken
+            elif self._cramped:
+                taken = stream.send_pieces(memoryview(b"".join(views))[:TRIED_BYTES], CRAMPED_BYTES)
             else:
                 self._small.left_bytes = 0
                 taken = stream.send(views)
@@ -186,7 +192,7 @@ class SocketOutlet(Outlet):
         return small.take(total, now)
 
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
-        if handle.fd < 0 or self._small.left_bytes > 0 or self.room_bytes < count:
+        if handle.fd < 0 or self._small.left_bytes > 0 or self._cramped or self.room_bytes < count:
             count = int(min(count, FINE_BYTES, max(self.room_bytes, FRUGAL_BYTES)))
             piece = handle.read(start, start + count)
             return self.send([piece], len(piece))
@@ -249,6 +255,9 @@ class SocketOutlet(Outlet):
         self._reading.look(info, now)
         if info.exact:
             self._local_room().look(info, now, self._reading, self.taken_bytes, self.stream.unsent, self.blocked)
+            if info.cramped and not self._cramped:
+                self._cramped = True
+                retry_soon(self.sock)
         elif self._room is not None:
             self._room.end()
             self._room = None

@@ -24,11 +24,11 @@ PAUSE_S = 1.0
 SURPLUS_BYTES = 16 * 1024
 LEAST_BYTES = 3 * 1024
 WIDEST_BYTES = 128 * 1024
-NARROW_LOOKS = 60
+NARROW_LOOKS = 120
 ALONE_S = 60.0
 ALONE_MAX_S = 3600.0
 UNSEEN_S = 1.0
-LOOK_S = 0.05
+LOOK_S = 0.025
 STILL_LOOK_S = 0.2
 RESTS_S = 5.0
 """A peer that has read nothing for so long is looked at less often."""

@@ -6,8 +6,8 @@ found by what the peer does:
 
 - There is none at first. A peer that reads something every second for ``LEARN_S``, and always has ``SURPLUS_BYTES``
   unread, gets one: twice what it read between two looks at most.
-- A peer that had read all there was, while more waited here, may have wanted more. Its limit is doubled. Beyond
-  ``WIDEST_BYTES`` there is none again, and the peer is left alone for ``ALONE_S``, each time for twice as long. So who
+- A peer that had read all there was, while more waited here, may have wanted more. Its limit is half as much again.
+  Beyond ``WIDEST_BYTES`` there is none, and the peer is left alone for ``ALONE_S``, each time for twice as long. So who
   reads all at once, once in a while, gets as much as before.
 - If an eighth of the limit stayed unread at ``NARROW_LOOKS`` looks at which the peer had read, half of that is taken
   off the limit.
@@ -24,7 +24,8 @@ PAUSE_S = 1.0
 SURPLUS_BYTES = 16 * 1024
 LEAST_BYTES = 3 * 1024
 WIDEST_BYTES = 128 * 1024
-NARROW_LOOKS = 120
+WIDENS = 1.5
+NARROW_LOOKS = 60
 ALONE_S = 60.0
 ALONE_MAX_S = 3600.0
 UNSEEN_S = 1.0
@@ -120,7 +121,7 @@ class FreshWindow:
             self._begin(now)
 
     def _widen(self, now: float) -> None:
-        self._limit(2 * self.limit_bytes)
+        self._limit(WIDENS * self.limit_bytes)
         self._begin(now)
         if self.limit_bytes > WIDEST_BYTES:
             self._limit(inf)

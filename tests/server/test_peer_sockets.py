@@ -48,6 +48,21 @@ def test_what_is_unread_is_known_to_the_byte(table: PeerSockets, pair: Pair) -> 
     assert TcpInfo(near, peer).read_bytes == 1234
 
 
+@pytest.mark.parametrize(("buffer_bytes", "cramped"), [(32 * 1024, True), (None, False), (1_000_000, False)])
+def test_a_receive_buffer_smaller_than_usual_is_known(
+    table: PeerSockets, pair: Pair, buffer_bytes: int | None, cramped: bool
+) -> None:
+    near, far = pair
+    if buffer_bytes is not None:
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+    peer = table.of(near)
+    assert peer.cramped is cramped
+    near.sendall(b"x" * 7)
+    until(lambda: unread_by(peer) == 7, 10, "what is asked next is not answered")
+    far.close()
+    until(lambda: unread_by(peer) is None or not peer.cramped, 10, "a peer that is gone has a buffer")
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_a_listener_for_both_families_knows_peers_of_both(table: PeerSockets, address: str) -> None:
     with (

@@ -36,14 +36,16 @@ from headway.server.progress import (
     Steadiness,
     TcpInfo,
 )
-from headway.server.transport import Buffer, ByteStream, StreamError, lost, retry_soon
+from headway.server.transport import Buffer, ByteStream, StreamError, lost
 
 FRUGAL_BYTES = 4096
 """Our kernel takes no more for a steady peer while it has so much that it cannot send yet."""
 HELD_BYTES = 1
 """Our kernel takes no more for a peer whose host answers nothing, as soon as it has a byte that it cannot send yet."""
 CRAMPED_BYTES = 4096
-"""A small receive buffer has room for pieces of this size as soon as it is read from; larger ones would wait."""
+"""A small receive buffer has room for pieces of this size as soon as it is read from. Our kernel would wait for room
+for larger ones (RFC 9293, 3.8.6.2.1), or send them and have them dropped, and then try ever more seldom: a client that
+reads once in a while would get little."""
 SYSTEMS_BYTES = 0
 """Stands for the system's own limit (net.ipv4.tcp_notsent_lowat), by default none."""
 
@@ -94,7 +96,7 @@ class SocketOutlet(Outlet):
         self._frugal = False
         """Whether our kernel takes little that it cannot send at once."""
         self._cramped = False
-        """Whether the peer's receive buffer was found to be too small for what our kernel sends at once."""
+        """Whether the peer's receive buffer is small, and has no room for all that our kernel would send at once."""
         self._held = False
         """Whether our kernel takes no more, because the peer's host answers nothing."""
 
@@ -153,6 +155,7 @@ class SocketOutlet(Outlet):
         if self._far_end is None:
             self._far_end = self.host.peer_sockets.of(self.sock)
             self._far_end.receipt()  # it may not be there
+            self._cramped = self._far_end.cramped
         return self._far_end
 
     def _look(self) -> TcpInfo:
@@ -255,9 +258,6 @@ class SocketOutlet(Outlet):
         self._reading.look(info, now)
         if info.exact:
             self._local_room().look(info, now, self._reading, self.taken_bytes, self.stream.unsent, self.blocked)
-            if info.cramped and not self._cramped:
-                self._cramped = True
-                retry_soon(self.sock)
         elif self._room is not None:
             self._room.end()
             self._room = None

@@ -4,7 +4,7 @@ Theory of operation. What a remote application reads can only be guessed from wh
 (peer_progress.py). A peer on the same host, which may be a proxy, has its socket in our kernel's own table, under our
 connection's addresses the other way round, and everybody may ask for its receive queue. Who is not found there is
 remote, or in another network namespace, and is not asked for again. A question takes 3 us, and no longer with many
-connections: the kernel looks one socket up.
+connections: the kernel looks one socket up. Once a connection it is also asked how large its receive buffer is.
 
 Source: sock_diag(7); struct inet_diag_req_v2 and inet_diag_msg in linux/inet_diag.h.
 """
@@ -31,16 +31,23 @@ _UNREAD_AT = _HEADER.size + 56
 """idiag_rqueue comes after the family, the addresses and the time of expiry."""
 _ATTRIBUTE = struct.Struct("=HH")
 _ATTRIBUTES_AT = _HEADER.size + 72
-_INFO = 2
-"""INET_DIAG_INFO: struct tcp_info."""
+_INFO, _MEMORY = 2, 7
+"""INET_DIAG_INFO: struct tcp_info; INET_DIAG_SKMEMINFO: what it takes up, and may."""
+_ASKS_AT = _HEADER.size + 2
+"""Where a question says which of these are asked for."""
 _ATTRIBUTES_MAX = 16
 _RECEIVED = struct.Struct("=Q")
 _RECEIVED_AT = _ATTRIBUTE.size + 128
+_BUFFER = struct.Struct("=I")
+_BUFFER_AT = _ATTRIBUTE.size + 4
+"""SK_MEMINFO_RCVBUF."""
 _ANSWER_BYTES = 1024
 _ANSWERS_MAX = 4
 _NUMBER_AT = slice(8, 12)
 """Where a message has its number: an answer has that of its question."""
 _RETRIED = (errno.ENOBUFS, errno.EAGAIN)
+
+DEFAULT_BUFFER_BYTES = 128 * 1024
 
 
 class Receipt(NamedTuple):
@@ -70,37 +77,54 @@ class PeerSockets:
     def receipt(self, question: bytes) -> Receipt | None:
         """Asks what has come to a socket. Returns None if the socket is not on this host. Raises OSError if the kernel
         does not answer now."""
-        netlink, answer = self._netlink, self._answer
-        if netlink is None:
-            return None
-        netlink.send(question)
-        for _ in range(_ANSWERS_MAX):  # an older answer is there if it could not be taken at its time
-            size = netlink.recv_into(answer)
-            if answer[_NUMBER_AT] == question[_NUMBER_AT]:
-                break
-        if size <= _ATTRIBUTES_AT or _HEADER.unpack_from(answer)[1] != _BY_FAMILY or not self._find_info(size):
+        size, answer = self._ask(question), self._answer
+        if not size or not self._find_info(size):
             return None
         # Both are of one moment. What is acknowledged would not do: that may come later than what is unread.
         (unread_bytes,) = _UNREAD.unpack_from(answer, _UNREAD_AT)
         (received_bytes,) = _RECEIVED.unpack_from(answer, self._info_at + _RECEIVED_AT)
         return Receipt(unread_bytes, received_bytes - unread_bytes)
 
+    def buffer_bytes(self, question: bytes) -> int:
+        """Asks how large a socket's receive buffer is, as the kernel counts; 0: it is not on this host. Raises OSError
+        if the kernel does not answer now."""
+        size = self._ask(question[:_ASKS_AT] + bytes((1 << (_MEMORY - 1),)) + question[_ASKS_AT + 1 :])
+        at = self._find(_MEMORY, size, _BUFFER_AT + _BUFFER.size)
+        return int(_BUFFER.unpack_from(self._answer, at + _BUFFER_AT)[0]) if at else 0
+
+    def _ask(self, question: bytes) -> int:
+        """Asks for a socket. Returns the size of the answer; 0: there is no such socket."""
+        netlink, answer = self._netlink, self._answer
+        if netlink is None:
+            return 0
+        netlink.send(question)
+        for _ in range(_ANSWERS_MAX):  # an older answer is there if it could not be taken at its time
+            size = netlink.recv_into(answer)
+            if answer[_NUMBER_AT] == question[_NUMBER_AT]:
+                break
+        return size if size > _ATTRIBUTES_AT and _HEADER.unpack_from(answer)[1] == _BY_FAMILY else 0
+
     def _find_info(self, size: int) -> bool:
         """Finds the figures of the connection in an answer of this size. They are mostly where the last one had them.
         """
-        answer, at = self._answer, self._info_at
-        if at + _RECEIVED_AT + _RECEIVED.size <= size and _ATTRIBUTE.unpack_from(answer, at)[1] == _INFO:
+        at = self._info_at
+        if at + _RECEIVED_AT + _RECEIVED.size <= size and _ATTRIBUTE.unpack_from(self._answer, at)[1] == _INFO:
             return True
+        at = self._find(_INFO, size, _RECEIVED_AT + _RECEIVED.size)
+        self._info_at = at or self._info_at
+        return at > 0
+
+    def _find(self, kind: int, size: int, needed_bytes: int) -> int:
+        """Returns where an answer of this size has an attribute of this kind; 0: nowhere."""
         at = _ATTRIBUTES_AT
         for _ in range(_ATTRIBUTES_MAX):
-            if at + _RECEIVED_AT + _RECEIVED.size > size:
-                return False
-            length, kind = _ATTRIBUTE.unpack_from(answer, at)
-            if kind == _INFO:
-                self._info_at = at
-                return True
+            if at + needed_bytes > size:
+                break
+            length, found = _ATTRIBUTE.unpack_from(self._answer, at)
+            if found == kind:
+                return at
             at += max(_ATTRIBUTE.size, (length + 3) & ~3)
-        return False
+        return 0
 
     def close(self) -> None:
         if self._netlink is not None:
@@ -133,6 +157,16 @@ class PeerSocket:
             self.near = receipt is not None
             self._known = receipt or self._known
         return self._known if self.near else None
+
+    @property
+    def cramped(self) -> bool:
+        """Tells whether its receive buffer is smaller than Linux's default. Asks the kernel."""
+        if not self.near:
+            return False
+        try:
+            return 0 < self._table.buffer_bytes(self._question) < DEFAULT_BUFFER_BYTES
+        except OSError:
+            return False
 
 
 REMOTE = PeerSocket(PeerSockets(used=False), b"")

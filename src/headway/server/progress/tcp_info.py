@@ -10,11 +10,8 @@ import struct
 
 from headway.server.progress.peer_sockets import REMOTE, PeerSocket
 
-SILENT_MS = 1500
-"""A peer on this host may be tried once a second (``retry_soon``); a live one has answered since."""
+SILENT_MS = 1000
 SILENT_TRIES = 3
-STANDING_MS = 100
-"""On one host, an answer that has not come after this time is not under way."""
 FEW_LOST, LOST_ONE_OF = 2, 500
 """A line loses packets if more segments were lost than a few, and than one of so many."""
 _INFO = struct.Struct("=8xI4xI4xI28xI40xI16xQ16xI8xI40xQQI8xI")
@@ -62,16 +59,6 @@ class TcpInfo:
     def read_bytes(self) -> int:
         """Returns how many bytes the application has read, or all that are acknowledged if nobody knows."""
         return self.acked_bytes if self._read_bytes is None else self._read_bytes
-
-    @property
-    def cramped(self) -> bool:
-        """Tells whether the peer's receive buffer is too small for what our kernel sends at once, as far as is known.
-        Either its host has dropped something, closed the window, and has it sent again, ever more seldom. Or there is a
-        window, the application has read all, and our kernel still waits for a larger one (RFC 9293, 3.8.6.2.1)."""
-        if self.unread_bytes is None or self.heard_ms < STANDING_MS:
-            return False
-        dropped = not self.window and self.unacked > 0 and self.unread_bytes > 0
-        return dropped or (self.window > 0 and not self.unacked and not self.unread_bytes and self.unsent_bytes > 0)
 
     @property
     def unanswered(self) -> bool:

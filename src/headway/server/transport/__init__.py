@@ -3,12 +3,12 @@
 from headway.server.transport.acceptor import NO_FILES_LEFT, Acceptor
 from headway.server.transport.byte_stream import Buffer, ByteStream, Opening, PlainStream, StreamError, lost
 from headway.server.transport.handshakes import Handshakes
-from headway.server.transport.sockets import bound, retry_soon, with_options
+from headway.server.transport.sockets import bound, with_options
 from headway.server.transport.tls_handshake import TlsHandshake
 from headway.server.transport.tls_stream import TlsStream
 from headway.server.transport.tls_words import is_tls, unwanted_tls
 
 __all__ = [
     "Acceptor", "bound", "Buffer", "ByteStream", "Handshakes", "is_tls", "lost", "NO_FILES_LEFT", "Opening",
-    "PlainStream", "retry_soon", "StreamError", "TlsHandshake", "TlsStream", "unwanted_tls", "with_options",
+    "PlainStream", "StreamError", "TlsHandshake", "TlsStream", "unwanted_tls", "with_options",
 ]

@@ -48,6 +48,7 @@ _NUMBER_AT = slice(8, 12)
 _RETRIED = (errno.ENOBUFS, errno.EAGAIN)
 
 DEFAULT_BUFFER_BYTES = 128 * 1024
+"""Linux's default for a receive buffer (net.ipv4.tcp_rmem)."""
 
 
 class Receipt(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
@@ -15,7 +16,7 @@ from tests.interop.waiting import until
 from headway.core.base import Reason
 from headway.server.connections.socket_outlet import CRAMPED_BYTES, SocketOutlet
 from headway.server.connections.states import ConnectionState
-from headway.server.progress import Glances, PeerSockets, PieceBudget, RoomLooks, TcpInfo
+from headway.server.progress import TRIED_BYTES, Glances, PeerSockets, PieceBudget, RoomLooks, TcpInfo
 from headway.server.progress.fresh_window import STILL_LOOK_S
 from headway.server.progress.reading import UNKNOWN_S
 from headway.server.progress.room import STANDS_PAUSES, STANDS_S
@@ -171,6 +172,31 @@ def test_only_a_small_receive_buffer_on_this_host_gets_small_pieces(
         stage.outlet._small.left_bytes = 0
         stage.goes_on(1)
     assert set(pieces) == ({CRAMPED_BYTES} if near and buffer_bytes < 100_000 else set())
+
+
+def test_little_is_copied_and_read_for_a_small_receive_buffer() -> None:
+    """A lane offers megabytes at once. Copies of them, for 300 clients that take a little each, held up all for 0.4 s.
+    """
+    read: list[int] = []
+
+    def note(start: int, stop: int) -> bytes:
+        read.append(stop - start)
+        return bytes(stop - start)
+
+    spill: Any = SimpleNamespace(fd=0, read=note)
+    views = [bytes(4_000_000), bytes(4_000_000)]
+    with connected(32 * 1024) as ends:
+        outlet = Stage(*ends).outlet
+        assert outlet.far_end.near
+        tracemalloc.start()
+        try:
+            assert 0 < outlet.send(views, 8_000_000) <= TRIED_BYTES
+            assert 0 <= outlet.send_file(spill, 0, 4_000_000) <= TRIED_BYTES
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak_bytes < 4 * TRIED_BYTES
+    assert read == [TRIED_BYTES]
 
 
 def test_a_connection_that_ends_is_looked_at_no_more(pair: tuple[socket.socket, socket.socket]) -> None:

@@ -126,14 +126,14 @@ class SocketOutlet(Outlet):
         if room is not None and room.limited and (room_bytes := self._look_for_room(room)) < total:
             if room_bytes < 1:
                 return 0
-            views, total = [memoryview(b"".join(views))[: int(room_bytes)]], int(room_bytes)
+            views, total = [_first(views, int(room_bytes))], int(room_bytes)
         try:
             small = self._small.left_bytes > 0 or (total >= BURST_BYTES and self._may_be_slow())
             if small and self._sends_small(total):
-                taken = stream.send_pieces(memoryview(b"".join(views))[:TRIED_BYTES], SMALL_BYTES)
+                taken = stream.send_pieces(_first(views, TRIED_BYTES), SMALL_BYTES)
                 self._small.left_bytes -= taken
             elif self._cramped:
-                taken = stream.send_pieces(memoryview(b"".join(views))[:TRIED_BYTES], CRAMPED_BYTES)
+                taken = stream.send_pieces(_first(views, TRIED_BYTES), CRAMPED_BYTES)
             else:
                 self._small.left_bytes = 0
                 taken = stream.send(views)
@@ -196,7 +196,8 @@ class SocketOutlet(Outlet):
 
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
         if handle.fd < 0 or self._small.left_bytes > 0 or self._cramped or self.room_bytes < count:
-            count = int(min(count, FINE_BYTES, max(self.room_bytes, FRUGAL_BYTES)))
+            most_bytes = TRIED_BYTES if self._cramped else FINE_BYTES
+            count = int(min(count, most_bytes, max(self.room_bytes, FRUGAL_BYTES)))
             piece = handle.read(start, start + count)
             return self.send([piece], len(piece))
         try:
@@ -378,3 +379,14 @@ def ended(error: OSError) -> tuple[Reason, str]:
     if isinstance(error, StreamError):
         return error.reason, str(error)
     return Reason.CLIENT_GONE, lost(error.errno)
+
+
+def _first(views: Sequence[Buffer], size: int) -> bytes:
+    """Returns the first ``size`` bytes. No more is copied, for a lane may offer megabytes."""
+    parts: list[memoryview] = []
+    for view in views:
+        if size <= 0:
+            break
+        parts.append(memoryview(view)[:size])
+        size -= len(parts[-1])
+    return b"".join(parts)

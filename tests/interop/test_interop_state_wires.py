@@ -95,3 +95,19 @@ def test_the_same_is_told_over_every_protocol(keyed: BrokerProcess, over: str, a
             assert of(told, len(first)) == first
             publish(writer, root, *LATER, deletes="a")
             assert of(told, len(then)) == then
+
+
+@pytest.mark.parametrize("over", READERS)
+def test_the_end_of_a_query_ends_nothing_else(keyed: BrokerProcess, over: str) -> None:
+    """A client that reads only after its query is over gets the whole answer, and its connection goes on."""
+    options, first, _ = ASKED["a query"]
+    root = f"r{uuid4().hex[:8]}"
+    with Raw(keyed.ports["mqtt"], f"writer-{root}") as writer:
+        publish(writer, root, *FIRST)
+        until(lambda: len(ask(keyed, f"{root}/#", {}).json["records"]) == len(FIRST), what="all keys are there")
+        before = keyed.get("/v1/broker")
+        with READERS[over](keyed, root, f"reader-{root}", options) as told:
+            until(lambda: keyed.get("/v1/broker")["delivered_records"] >= before["delivered_records"] + len(first))
+            until(lambda: root not in str(keyed.get("/v1/consumers")), what="the query is over")
+            assert of(told, len(first)) == first
+            assert keyed.get("/v1/broker")["sessions"] == before["sessions"] + 1

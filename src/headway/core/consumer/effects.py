@@ -70,6 +70,8 @@ class Cancelled(NamedTuple):
     told of all ends, that its subscription has ended."""
 
     subscription: Subscription
+    answered: bool = False
+    """Whether the consumer was a query, whose answer is sent."""
 
 
 class Revoked(NamedTuple):

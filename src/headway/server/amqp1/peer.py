@@ -254,8 +254,11 @@ class Amqp1Peer(ClientSide):
     def revoked(self, subscription: Subscription, text: str) -> None:
         self._end_consumer(subscription, Condition.UNAUTHORIZED_ACCESS, text)
 
-    def cancelled(self, subscription: Subscription) -> None:
-        self._end_consumer(subscription, Condition.RESOURCE_DELETED, "the queue was deleted")
+    def cancelled(self, subscription: Subscription, *, answered: bool) -> None:
+        """Ends a link whose queue is gone. That of an answered query stays, for its client to close: the end mark says
+        that it is over."""
+        if not answered:
+            self._end_consumer(subscription, Condition.RESOURCE_DELETED, "the queue was deleted")
 
     def _end_consumer(self, subscription: Subscription, condition: Condition, text: str) -> None:
         session = self._of(subscription.channel)

@@ -249,9 +249,10 @@ class OpenWirePeer(ClientSide):
             self._consuming.close(consumer)
             self.answer_now()
 
-    def cancelled(self, subscription: Subscription) -> None:
-        """Closes a consumer whose last queue is gone."""
-        consumer = self._consuming.lost(subscription)
+    def cancelled(self, subscription: Subscription, *, answered: bool) -> None:
+        """Closes a consumer whose last queue is gone. An answered query stays open, for its client to close: a library
+        that is asked to close drops what its user has not received."""
+        consumer = None if answered else self._consuming.lost(subscription)
         if consumer is not None:
             self.write(write_error(JMS_ERROR, f"{subscription.filter} was deleted"))
             self._consuming.close(consumer)

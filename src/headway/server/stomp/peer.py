@@ -203,7 +203,11 @@ class StompPeer(ClientSide):
     def revoked(self, subscription: Subscription, text: str) -> None:
         self.end_with_error(text, Reason.NOT_AUTHORIZED)
 
-    def cancelled(self, subscription: Subscription) -> None:
+    def cancelled(self, subscription: Subscription, *, answered: bool) -> None:
+        """Ends the connection, as STOMP has no other way to tell that a queue is gone. An answered query ends nothing:
+        its end mark says that it is over."""
+        if answered:
+            return
         _, name = subscription.request.label.split("/", 1)
         text = f"the queue of subscription {name!r} is gone: it was deleted, or may not be read any more"
         self.end_with_error(text, Reason.SUBSCRIPTION_ENDED)

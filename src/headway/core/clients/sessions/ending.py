@@ -82,7 +82,7 @@ class Ending:
         """Ends a subscription because its time is over or it has no more records. A client with channels is told."""
         self.end(subscription, reason, now)
         if subscription.has_channel:
-            self._registry.effects.append(Cancelled(subscription))
+            self._registry.effects.append(Cancelled(subscription, answered=subscription.request.options.query))
 
     def finish_half_sent(self, session: Session) -> None:
         """Sends the rest of a half-sent record, although its subscription ends. Ends the connection if that fails."""

@@ -32,7 +32,8 @@ def test_who_asks_for_nothing_is_let_go(tmp_path: Path, monkeypatch: pytest.Monk
     async def play(served: Admin) -> None:
         reader, writer = await connect(served)
         writer.write(sent)
-        assert await reader.read() == b""
+        with suppress(ConnectionResetError):  # what comes too late is not read, so the kernel resets the connection
+            assert await reader.read() == b""
         writer.close()
 
     serve(tmp_path, play)

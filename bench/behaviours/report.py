@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.behaviours.judging.score import Score, judge, of_label
 from bench.behaviours.run import Run
-from bench.behaviours.score import Score, judge, of_label
 from bench.machine import machine_line
 
 WIDE = 160

@@ -10,10 +10,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from bench.behaviours.findings import Finding
-from bench.behaviours.labels import Label, Spell, to_json
+from bench.behaviours.consumers.labels import Label, Spell, to_json
+from bench.behaviours.judging.findings import Finding
+from bench.behaviours.judging.score import Score, added, scores
 from bench.behaviours.run import Run
-from bench.behaviours.score import Score, added, scores
 from bench.errors import BenchError
 from bench.machine import machine_line
 

@@ -13,15 +13,15 @@ from random import Random
 
 import aiohttp
 
-from bench.behaviours import connect
-from bench.behaviours.actor import Actor, Kind, Stage
 from bench.behaviours.broker import IN_FORCE
-from bench.behaviours.feeds import Publisher
-from bench.behaviours.findings import Finding, Listener, TrialVerdicts
+from bench.behaviours.consumers import connect
+from bench.behaviours.consumers.actor import Actor, Kind, Stage
+from bench.behaviours.consumers.feeds import Publisher
+from bench.behaviours.consumers.labels import Label
+from bench.behaviours.consumers.links import Gone
+from bench.behaviours.judging.findings import Finding, Listener, TrialVerdicts
+from bench.behaviours.judging.lags import Lags, doubts
 from bench.behaviours.kinds.every import EVERY
-from bench.behaviours.labels import Label
-from bench.behaviours.lags import Lags, doubts
-from bench.behaviours.links import Gone
 from bench.errors import PeerFailed
 from bench.peers.peer import Running
 

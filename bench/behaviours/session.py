@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bench.behaviours import report, results
-from bench.behaviours.actor import Kind
 from bench.behaviours.broker import IN_FORCE, JudgedHeadway, end
+from bench.behaviours.consumers.actor import Kind
 from bench.behaviours.kinds.every import EVERY
 from bench.behaviours.run import Run, perform
 from bench.errors import BenchError

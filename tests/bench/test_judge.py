@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 from bench.behaviours.broker import IN_FORCE, JudgedHeadway
-from bench.behaviours.feeds import Feed
-from bench.behaviours.findings import Finding
-from bench.behaviours.frames import AmqpFrames, MqttFrames
+from bench.behaviours.consumers.feeds import Feed
+from bench.behaviours.consumers.frames import AmqpFrames, MqttFrames
+from bench.behaviours.consumers.labels import COARSE, NETWORK, OVER_SUBSCRIPTION, READS_NOTHING, Label, Spell
+from bench.behaviours.consumers.links import Job
+from bench.behaviours.judging.findings import Finding
+from bench.behaviours.judging.lags import Lag, doubts
+from bench.behaviours.judging.score import TAIL_S, added, judge, of_label, right, scores
 from bench.behaviours.kinds.every import EVERY
-from bench.behaviours.labels import COARSE, NETWORK, OVER_SUBSCRIPTION, READS_NOTHING, Label, Spell
-from bench.behaviours.lags import Lag, doubts
-from bench.behaviours.links import Job
 from bench.behaviours.results import document, load, markdown, runs_of
 from bench.behaviours.run import Run
-from bench.behaviours.score import TAIL_S, added, judge, of_label, right, scores
 from bench.wires.amqp import BODY, frame, method, short_string
 from bench.wires.packets import encode_publish
 

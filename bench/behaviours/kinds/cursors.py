@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.behaviours.actor import Actor, kind
-from bench.behaviours.labels import OVER_SUBSCRIPTION, READS_NOTHING
+from bench.behaviours.consumers.actor import Actor, kind
+from bench.behaviours.consumers.labels import OVER_SUBSCRIPTION, READS_NOTHING
 from bench.errors import PeerFailed
 
 EVERY_S = (2.0, 5.0, 9.0, 13.0)

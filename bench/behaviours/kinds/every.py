@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.behaviours.actor import KINDS, Kind
+from bench.behaviours.consumers.actor import KINDS, Kind
 from bench.behaviours.kinds import (
     cursors,
     field_habits,

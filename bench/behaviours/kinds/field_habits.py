@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from bench.behaviours.actor import Actor, kind
+from bench.behaviours.consumers.actor import Actor, kind
+from bench.behaviours.consumers.labels import NETWORK, OVER_SUBSCRIPTION, PRODUCER_BURST, READS_NOTHING
+from bench.behaviours.consumers.links import Job
 from bench.behaviours.kinds.field_rhythms import on_wire
 from bench.behaviours.kinds.workers import JOB_BYTES
-from bench.behaviours.labels import NETWORK, OVER_SUBSCRIPTION, PRODUCER_BURST, READS_NOTHING
-from bench.behaviours.links import Job
 
 GROUP = 3
 SLOW = (6e3, 12e3, 25e3)

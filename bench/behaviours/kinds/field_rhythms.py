@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-from bench.behaviours.actor import Actor, kind
+from bench.behaviours.consumers.actor import Actor, kind
+from bench.behaviours.consumers.links import LOOK_S, Job, Link
 from bench.behaviours.kinds.cursors import report
 from bench.behaviours.kinds.workers import JOB_BYTES
-from bench.behaviours.links import LOOK_S, Job, Link
 
 HEAD_BYTES = 6
 """A PUBLISH of MQTT 5 at QoS 0 has so many bytes besides its topic and payload."""

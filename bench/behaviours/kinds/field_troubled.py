@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-from bench.behaviours.actor import Actor, kind
-from bench.behaviours.connect import Work
+from bench.behaviours.consumers.actor import Actor, kind
+from bench.behaviours.consumers.connect import Work
+from bench.behaviours.consumers.labels import ACKNOWLEDGES_NOTHING, NETWORK, OVER_SUBSCRIPTION, READS_NOTHING
+from bench.behaviours.consumers.links import Job, ManyJobs
 from bench.behaviours.kinds.field_rhythms import on_wire, read_batch
 from bench.behaviours.kinds.workers import JOB_BYTES
-from bench.behaviours.labels import ACKNOWLEDGES_NOTHING, NETWORK, OVER_SUBSCRIPTION, READS_NOTHING
-from bench.behaviours.links import Job, ManyJobs
 
 TROUBLE_S = 15.0
 """A pause that is shorter is no trouble."""

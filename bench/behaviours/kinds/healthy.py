@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from bench.behaviours import connect
-from bench.behaviours.actor import Actor, kind
-from bench.behaviours.feeds import Feed
-from bench.behaviours.links import MqttLink
+from bench.behaviours.consumers import connect
+from bench.behaviours.consumers.actor import Actor, kind
+from bench.behaviours.consumers.feeds import Feed
+from bench.behaviours.consumers.links import MqttLink
 
 MODEMS = (5_000.0, 10_000.0, 20_000.0, 47_000.0)
 KERNEL_BYTES = 650_000

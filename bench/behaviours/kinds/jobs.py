@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-from bench.behaviours.actor import Actor, kind
-from bench.behaviours.connect import Work
+from bench.behaviours.consumers.actor import Actor, kind
+from bench.behaviours.consumers.connect import Work
+from bench.behaviours.consumers.labels import ACKNOWLEDGES_NOTHING, NETWORK, OVER_SUBSCRIPTION
+from bench.behaviours.consumers.links import Job, ManyJobs
 from bench.behaviours.kinds.paces import any_rate
 from bench.behaviours.kinds.workers import JOB_BYTES
-from bench.behaviours.labels import ACKNOWLEDGES_NOTHING, NETWORK, OVER_SUBSCRIPTION
-from bench.behaviours.links import Job, ManyJobs
 
 
 @kind("jobs of 1 to 40 s, one after the other", count=4, protocol="amqp")

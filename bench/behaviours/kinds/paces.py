@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import exp, log
 
-from bench.behaviours.actor import Actor, kind
+from bench.behaviours.consumers.actor import Actor, kind
 from bench.behaviours.kinds.healthy import KERNEL_BYTES
 
 BUFFERS = (16_384, 32_768, 65_536, 131_072, 262_144, 1_048_576, None)

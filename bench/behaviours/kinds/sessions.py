@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bench.behaviours.actor import Actor, kind
+from bench.behaviours.consumers.actor import Actor, kind
 from bench.behaviours.kinds.paces import any_buffer
 
 GROUP = 4

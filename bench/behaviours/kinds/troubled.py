@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.behaviours.actor import Actor, kind
-from bench.behaviours.labels import (
+from bench.behaviours.consumers.actor import Actor, kind
+from bench.behaviours.consumers.labels import (
     ACKNOWLEDGES_NOTHING,
     NETWORK,
     OVER_SUBSCRIPTION,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bench.behaviours.actor import Actor, kind
-from bench.behaviours.kinds.paces import any_buffer, any_rate, member
-from bench.behaviours.labels import (
+from bench.behaviours.consumers.actor import Actor, kind
+from bench.behaviours.consumers.labels import (
     ACKNOWLEDGES_NOTHING,
     NETWORK,
     OVER_SUBSCRIPTION,
@@ -12,6 +11,7 @@ from bench.behaviours.labels import (
     READS_NOTHING,
     READS_TOO_SLOWLY,
 )
+from bench.behaviours.kinds.paces import any_buffer, any_rate, member
 
 
 @kind("stuck, on any buffer", count=3, stuck=True)

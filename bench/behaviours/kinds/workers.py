@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-from bench.behaviours.actor import Actor, kind
-from bench.behaviours.connect import Work
-from bench.behaviours.labels import ACKNOWLEDGES_NOTHING, OVER_SUBSCRIPTION
-from bench.behaviours.links import Job
+from bench.behaviours.consumers.actor import Actor, kind
+from bench.behaviours.consumers.connect import Work
+from bench.behaviours.consumers.labels import ACKNOWLEDGES_NOTHING, OVER_SUBSCRIPTION
+from bench.behaviours.consumers.links import Job
 
 JOB_BYTES = 500
 SHARERS = 8

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import aiohttp
 
-from bench.behaviours.labels import Label
+from bench.behaviours.consumers.labels import Label
 from bench.peers.peer import Instance
 
 ASKED_EVERY_S = 5.0

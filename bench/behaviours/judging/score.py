@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from math import inf
 from statistics import median
 
-from bench.behaviours.findings import Finding
-from bench.behaviours.labels import COARSE, Label, Spell
+from bench.behaviours.consumers.labels import COARSE, Label, Spell
+from bench.behaviours.judging.findings import Finding
 
 TAIL_S = 5.0
 SPELL_MIN_S = 15.0

@@ -15,7 +15,7 @@ from collections import deque
 from contextlib import suppress
 from math import inf
 
-from bench.behaviours.frames import AmqpFrames, MqttFrames
+from bench.behaviours.consumers.frames import AmqpFrames, MqttFrames
 from bench.wires.amqp import method
 from bench.wires.packets import encode_ack
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from bench.behaviours import connect
-from bench.behaviours.links import Link
+from bench.behaviours.consumers import connect
+from bench.behaviours.consumers.links import Link
 from bench.peers.peer import Instance
 
 ASKED_EVERY_S = 2.0

@@ -9,10 +9,10 @@ from typing import NamedTuple, TypeVar
 
 import aiohttp
 
-from bench.behaviours import connect
-from bench.behaviours.feeds import Feed, Publisher
-from bench.behaviours.labels import Label
-from bench.behaviours.links import AmqpLink, Job, Link, MqttLink
+from bench.behaviours.consumers import connect
+from bench.behaviours.consumers.feeds import Feed, Publisher
+from bench.behaviours.consumers.labels import Label
+from bench.behaviours.consumers.links import AmqpLink, Job, Link, MqttLink
 from bench.peers.peer import Instance
 
 AnyLink = TypeVar("AnyLink", bound=Link)

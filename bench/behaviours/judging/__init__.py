@@ -1,0 +1,1 @@
+"""From verdicts and labels to scores."""

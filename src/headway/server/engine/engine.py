@@ -290,8 +290,8 @@ class Engine:
                 log.info("closing channel %d of %s: %s", channel.number, session.client, text,
                          extra=_about(session, channel=channel.number))  # fmt: skip
                 session.outlet.peer_side.close_channel(effect)
-            case Cancelled(subscription, answered) if isinstance(subscription.session.outlet, Connection):
-                subscription.session.outlet.peer_side.cancelled(subscription, answered=answered)
+            case Cancelled(subscription, reason) if isinstance(subscription.session.outlet, Connection):
+                subscription.session.outlet.peer_side.cancelled(subscription, reason)
             case Cancelled(subscription, _) if isinstance(subscription.session.outlet, ConnectionlessOutlet):
                 subscription.session.outlet.cancelled()
             case Revoked(subscription, text) if isinstance(subscription.session.outlet, Connection):

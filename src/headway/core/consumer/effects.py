@@ -31,6 +31,8 @@ class CloseConsumer(NamedTuple):
 
     subscription: Subscription
     verdict: Verdict
+    deletes: bool = False
+    """Whether it ends also where the protocol has no word for that."""
 
 
 class Spill(NamedTuple):

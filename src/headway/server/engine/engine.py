@@ -281,11 +281,13 @@ class Engine:
                 session.outlet.peer_side.paused("")
             case Resume(session) if isinstance(session.outlet, WriterOutlet):
                 session.outlet.resumed()
-            case CloseConsumer(subscription, verdict):
+            case CloseConsumer(subscription, verdict, deletes):
                 about = {"filter": verdict.filter, "reason": verdict.reason, "cause": verdict.cause}
                 log.info("asked to close: %s", verdict.text, extra=_about(subscription.session, **about))
                 if isinstance(subscription.session.outlet, Connection):
                     subscription.session.outlet.peer_side.close_consumer(subscription, verdict.text)
+                if deletes:
+                    self.broker.queues.cancel(subscription, now)
             case CloseChannel(session, channel, _, text) if isinstance(session.outlet, Connection):
                 log.info("closing channel %d of %s: %s", channel.number, session.client, text,
                          extra=_about(session, channel=channel.number))  # fmt: skip

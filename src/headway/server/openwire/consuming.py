@@ -174,7 +174,7 @@ class Consuming(PeerPart[ClientSide]):
         dialect = OpenWireDialect(consumer.written, peer.wire)
         filters = [filter_of(part.name) for part in parts]
         for filter in filters:
-            request = SubscribeRequest(filter, dialect, send_retained="never")
+            request = SubscribeRequest(filter, dialect, send_retained="never", by_library=True)
             with suppress(Refused):  # then it sends to no temporary destination of others; else nobody was let in
                 consumer.subscriptions.append(peer.engine.broker.subscribe(peer.granted, request, peer.engine.now()))
         peer.budget.begin(self._tell_known(dialect, filters))

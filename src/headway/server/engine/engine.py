@@ -377,6 +377,7 @@ class Engine:
             self._rings.cancel()
         for connection in self.connections:
             connection.close_gracefully(Reason.SHUTDOWN, "the server is shutting down")
+        self.broker.registry.deferred.finish()
         self._carry_out(self.now())
         if self.journal is not None:
             self.journal.close()

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from proton import Message, symbol
+from proton import Described, Message, Terminus, symbol
 from proton.handlers import MessagingHandler, TransactionHandler
-from proton.reactor import Container
-from proton.utils import BlockingConnection
+from proton.reactor import Container, SenderOption
+from proton.utils import BlockingConnection, BlockingSender, SendException
 from tests.interop.amqp1_fixtures import Dial
 from tests.interop.amqp_pika import Pika
 from tests.interop.amqp_pika import properties as pika_properties
@@ -168,3 +168,23 @@ def test_transactions(amqp1_broker: BrokerProcess, client: BlockingConnection, o
     assert sorted([left.receive().body for _ in range(2)]) in ([0, 2], [1, 2])
 
 
+
+
+class ToTheCoordinator(SenderOption):
+    def apply(self, sender: Any) -> None:
+        sender.target.type = Terminus.COORDINATOR
+
+
+def test_the_end_of_a_coordinator_link_ends_only_its_own_transactions(client: BlockingConnection) -> None:
+    """A library has one for each of its sessions."""
+
+    def said(link: BlockingSender, what: str, *values: Any) -> Any:
+        return link.send(Message(body=Described(symbol(f"amqp:{what}:list"), list(values)))).remote.data
+
+    one, other = (client.create_sender(None, name=name, options=ToTheCoordinator()) for name in ("one", "other"))
+    [kept] = said(one, "declare", None)
+    [left] = said(other, "declare", None)
+    other.close()
+    said(one, "discharge", kept, False)
+    with pytest.raises(SendException):
+        said(one, "discharge", left, False)

@@ -8,7 +8,7 @@ import pytest
 from tests.interop.conftest import BrokerFactory
 from tests.interop.jms_client import NON_PERSISTENT, Jms, JmsError, needs_jms
 from tests.interop.openwire_fixtures import LISTENERS, url_of
-from tests.interop.permitted import SECRET, config, permission
+from tests.interop.permitted import SECRET, config, permission, reload
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
 
@@ -20,10 +20,12 @@ ALICE = permission(
 )  # fmt: skip
 
 
+LISTENER = LISTENERS.split("[listeners.amqp]", maxsplit=1)[0]
+
+
 @pytest.fixture(scope="module")
 def guarded(start: BrokerFactory) -> Iterator[BrokerProcess]:
-    listener = LISTENERS.split("[listeners.amqp]", maxsplit=1)[0]
-    broker = start(config(ALICE, more=listener))
+    broker = start(config(ALICE, more=LISTENER))
     yield broker
     broker.stop()
 
@@ -66,3 +68,18 @@ def test_what_is_not_permitted_is_a_security_exception(jms: Jms, guarded: Broker
 def _send_in_transaction(jms: Jms, session: str) -> None:
     jms.send(jms.producer(session), session, "x", "topic://secrets")
     jms.do("commit", session)
+
+
+def test_what_only_its_library_follows_is_revoked_without_a_word(jms: Jms, guarded: BrokerProcess) -> None:
+    """The application asked for nothing of it, so its connection goes on, as where it never had that right."""
+    connection = jms.connect(url_of(guarded), user="alice", password=SECRET)
+    session = jms.session(connection)
+    orders, producer = jms.consumer(session, "queue://orders"), jms.producer(session)
+    reload(guarded, config(ALICE.replace(', "ActiveMQ/Advisory/#"', ""), more=LISTENER))
+    guarded.login = f"root:{SECRET}"
+    until(lambda: "ActiveMQ/Advisory" not in str(guarded.get("/v1/consumers")), what="it is revoked")
+    jms.send(producer, session, "x", "queue://orders")
+    assert jms.got(orders).body == "x"
+    assert not jms.faults(connection)
+    jms.do("close", connection)
+    reload(guarded, config(ALICE, more=LISTENER))

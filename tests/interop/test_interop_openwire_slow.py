@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.interop.conftest import BrokerFactory
-from tests.interop.jms_client import CLIENT, NON_PERSISTENT, PERSISTENT, Jms, JmsError, needs_jms
+from tests.interop.jms_client import CLIENT, NON_PERSISTENT, PERSISTENT, TRANSACTED, Jms, JmsError, needs_jms
 from tests.interop.openwire_fixtures import LISTENERS, fresh, url_of
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
@@ -55,6 +55,28 @@ def _is_closed(jms: Jms, consumer: str) -> bool:
     except JmsError as error:
         return "closed" in error.text
     return False
+
+
+@pytest.mark.parametrize(("there", "done"), [("queue://ask/work", False), ("topic://ask.work", True)])
+def test_a_commit_of_a_consumer_that_was_closed(jms: Jms, governed: BrokerProcess, there: str, done: bool) -> None:
+    """What it took from a queue is others' again, so the commit fails. A topic's records are nobody else's."""
+    slow, other = jms.connect(url_of(governed)), jms.connect(url_of(governed))
+    session, sending, out = jms.session(slow, TRANSACTED), jms.session(other), fresh()
+    consumer = jms.consumer(session, f"{there}?consumer.prefetchSize=5")
+    jms.do("flood", jms.producer(sending), sending, there, NON_PERSISTENT, 20, None)
+    taken = jms.got(consumer).body
+    until(lambda: jms.faults(slow), what="it is asked to close")
+    jms.send(jms.producer(session), session, "sent", out)
+    if done:
+        jms.do("commit", session)
+        assert jms.got(jms.consumer(sending, out)).body == "sent"
+    else:
+        with pytest.raises(JmsError, match="rolled back"):
+            jms.do("commit", session)
+        assert jms.got(jms.consumer(sending, there)).body == taken
+        assert jms.receive(jms.consumer(sending, out), 200) is None
+    jms.do("close", slow)
+    jms.do("close", other)
 
 
 def test_a_consumer_that_is_cut_learns_why(jms: Jms, governed: BrokerProcess) -> None:

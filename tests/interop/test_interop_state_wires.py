@@ -10,12 +10,18 @@ from uuid import uuid4
 
 import pytest
 from bench.wires.packets import encode_publish
+from proton import Described, symbol
+from proton.reactor import Filter
+from proton.utils import BlockingConnection, LinkDetached
 from tests.interop.conftest import BrokerFactory
+from tests.interop.jms_client import Jms, needs_jms
+from tests.interop.openwire_fixtures import url_of
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.state_readers import LISTENERS, READERS
+from tests.interop.stomps import Raw as RawStomp
 from tests.interop.test_interop_state import ask
-from tests.interop.waiting import until
+from tests.interop.waiting import PATIENCE_S, until
 
 from headway.core.message import Properties
 
@@ -111,3 +117,50 @@ def test_the_end_of_a_query_ends_nothing_else(keyed: BrokerProcess, over: str) -
             until(lambda: root not in str(keyed.get("/v1/consumers")), what="the query is over")
             assert of(told, len(first)) == first
             assert keyed.get("/v1/broker")["sessions"] == before["sessions"] + 1
+
+
+@pytest.mark.parametrize("over", READERS)
+def test_the_end_of_a_lease_ends_nothing_else(keyed: BrokerProcess, over: str) -> None:
+    """A client that reads only after its lease is over gets what it was sent, and its connection goes on. Nobody says
+    that something was deleted."""
+    root = f"r{uuid4().hex[:8]}"
+    with Raw(keyed.ports["mqtt"], f"writer-{root}") as writer:
+        publish(writer, root, *FIRST)
+        until(lambda: len(ask(keyed, f"{root}/#", {}).json["records"]) == len(FIRST), what="all keys are there")
+        before = keyed.get("/v1/broker")
+        with READERS[over](keyed, root, f"reader-{root}", {"snapshot": "true", "lease": "500ms"}) as told:
+            until(lambda: keyed.get("/v1/broker")["delivered_records"] >= before["delivered_records"] + len(FIRST))
+            until(lambda: root not in str(keyed.get("/v1/consumers")), what="the lease is over")
+            assert of(told, len(FIRST)) == [("", "", one) for one in FIRST]
+            assert keyed.get("/v1/broker")["sessions"] == before["sessions"] + 1
+
+
+def test_amqp_1_0_is_told_that_a_lease_is_over(keyed: BrokerProcess) -> None:
+    client = BlockingConnection(f"amqp://127.0.0.1:{keyed.ports['amqp']}", timeout=PATIENCE_S)
+    name = symbol("x-opt-headway-lease")
+    client.create_receiver("topic://leased.amqp1", options=Filter({name: Described(name, "100ms")}))
+    with pytest.raises(LinkDetached, match="its lease is over"):
+        client.wait(lambda: False)
+    client.close()
+
+
+@needs_jms
+def test_jms_is_told_that_a_lease_is_over(keyed: BrokerProcess, jms: Jms) -> None:
+    connection = jms.connect(url_of(keyed))
+    jms.consumer(jms.session(connection), "topic://leased.jms", "/*+ lease=100ms */ TRUE")
+    until(lambda: "the lease of leased/jms is over" in str(jms.faults(connection)), what="the listener is told")
+    jms.do("close", connection)
+
+
+def test_stomp_is_told_whether_a_lease_was_renewed(keyed: BrokerProcess) -> None:
+    client = RawStomp(keyed.ports["stomp"])
+
+    def renewed(lease: str = "") -> bytes:
+        headers = f"id:1\ndestination:/topic/leased.stomp\nlease:{lease}\nreceipt:r"
+        client.sock.sendall(f"SUBSCRIBE\n{headers}\n\n\0".encode())
+        return client.frame().partition(b"x-headway-renewed:")[2].strip()
+
+    assert [renewed("500ms"), renewed("500ms")] == [b"false", b"true"]
+    until(lambda: "leased/stomp" not in str(keyed.get("/v1/consumers")), what="the lease is over")
+    assert renewed("500ms") == b"false"
+    client.close()

@@ -56,6 +56,12 @@ topics = ["cut/#"]
 when = {{ lag_records = 50 }}
 then = {{ action = "disconnect" }}
 [[policy]]
+name = "delete"
+topics = ["delete/#"]
+[[policy.rule]]
+when = {{ lag_records = 50 }}
+then = {{ action = "delete_subscription" }}
+[[policy]]
 name = "drop"
 topics = ["drop/#"]
 [[policy.rule]]
@@ -226,7 +232,7 @@ def test_a_permission_that_ends_is_told(house: BrokerProcess, certificates: Path
 # -- slow consumers ----------------------------------------------------------------------------------------------------
 
 
-def stuck(house: BrokerProcess, topic: str) -> Raw:
+def stuck(house: BrokerProcess, topic: str, more: str = "") -> Raw:
     """A subscriber with little room, which reads nothing from now on."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -235,7 +241,7 @@ def stuck(house: BrokerProcess, topic: str) -> Raw:
     raw.sock, raw.data = sock, b""
     sock.settimeout(PATIENCE_S)
     sock.sendall(CONNECT.replace(b"\n\n", b"\nclient-id:slow\n\n") + (
-        f"SUBSCRIBE\nid:1\ndestination:{topic}\nreceipt:1\n\n\0".encode()
+        f"SUBSCRIBE\nid:1\ndestination:{topic}\nreceipt:1\n{more}\n\0".encode()
     ))
     assert raw.frame().startswith(b"CONNECTED")
     assert raw.frame().startswith(b"RECEIPT")
@@ -252,6 +258,25 @@ def test_a_slow_consumer_is_cut_with_the_sentence_why(house: BrokerProcess, name
     assert frames[-1].startswith(b"ERROR\n")
     assert sentence.encode() in frames[-1], "after whole records, the reason"
     assert all(frame.startswith(b"MESSAGE\n") for frame in frames[:-1])
+    other.leave()
+    raw.close()
+
+
+def test_a_subscription_that_is_deleted_ends_alone(house: BrokerProcess, name: str) -> None:
+    """It learns that by its lease, as with MQTT. Another one of the same connection goes on."""
+    there, beside = f"/topic/delete.{name}", f"/topic/beside.{name}"
+    raw, other = stuck(house, there, "lease:1h\n"), joined(house)
+    raw.sock.sendall(f"SUBSCRIBE\nid:2\ndestination:{beside}\nreceipt:s\n\n\0".encode())
+    assert raw.frame().startswith(b"RECEIPT")
+    until(lambda: bool(publish(other, there)) or "delete" in str(house.verdicts("slow")[:1]), what="a verdict")
+    until(lambda: not house.consumer("slow", f"delete/{name}"), what="the subscription ends")
+    other.send(beside, "here")
+    while not (frame := raw.frame()).endswith(b"here"):
+        assert frame.startswith(b"MESSAGE\n"), "only whole records come"
+    raw.sock.sendall(f"SUBSCRIBE\nid:1\ndestination:{there}\nlease:1h\nreceipt:s\n\n\0".encode())
+    assert b"x-headway-renewed:false" in raw.frame()
+    other.send(there, "again")
+    assert raw.frame().endswith(b"again")
     other.leave()
     raw.close()
 

@@ -180,6 +180,16 @@ def test_a_commit_that_is_begun_is_done_whoever_leaves(house: House, how: str) -
     assert not house.broker.registry.deferred.begun
 
 
+def test_a_commit_that_is_begun_is_done_before_the_broker_stops(house: House) -> None:
+    client, commit = transaction(house)
+    send(client, commit)
+    house.pretended.once()
+    house.pretended.once()
+    assert 0 < published(house) < 3000
+    house.stop()
+    assert (published(house), unsettled(house)) == (3000, 0)
+
+
 def test_a_commit_waits_while_its_publisher_is_to(house: House) -> None:
     client, commit = transaction(house)
     send(client, commit)

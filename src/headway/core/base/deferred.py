@@ -12,6 +12,7 @@ Rules:
   that nothing waits for its end.
 - Work that a step begins is of the same client, unless it says of whom it is. What is of no client is of the broker,
   which takes its turn as a client does.
+- When the broker stops, what is left is dropped, but for what others would see the half of (``finish``).
 - A step reads the time from ``now``, which may be later than the time at which its command began.
 """
 
@@ -19,6 +20,10 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
+from contextlib import suppress
+from weakref import WeakSet
+
+from headway.core.base.errors import Refused
 
 DEFERRED_WORK_MAX = 4096
 """The work of one turn, in the server's units (server/connections/turn_budget.py)."""
@@ -36,7 +41,7 @@ WorkSteps = Iterator[int]
 
 
 class DeferredWork:
-    __slots__ = ("_client", "_left", "_running", "_share", "begun", "now")
+    __slots__ = ("_client", "_left", "_running", "_share", "_whole", "begun", "now")
 
     def __init__(self, share: int = DEFERRED_WORK_MAX) -> None:
         """``share`` is the work of one turn."""
@@ -45,6 +50,8 @@ class DeferredWork:
         self.begun: OrderedDict[object, deque[WorkSteps]] = OrderedDict()
         """The work that is not done, the oldest first, of each client. It is the first client's turn."""
         self._share = self._left = share
+        self._whole: WeakSet[WorkSteps] = WeakSet()
+        """The work that is not left half done."""
         self._running = False
         self._client: object = None
         """The client whose step runs now."""
@@ -53,9 +60,11 @@ class DeferredWork:
         """Returns the number of works that are not done."""
         return sum(map(len, self.begun.values()))
 
-    def begin(self, steps: WorkSteps, now: float, *, client: object = None) -> None:
+    def begin(self, steps: WorkSteps, now: float, *, client: object = None, whole: bool = False) -> None:
         """Queues the steps of a ``client``, and runs steps until the turn's share is used up. Later turns run the rest.
-        """
+        ``whole``: this work is not left half done."""
+        if whole:
+            self._whole.add(steps)
         if client is None and self._running:
             client = self._client
         self.begun.setdefault(client, deque()).append(steps)
@@ -65,6 +74,13 @@ class DeferredWork:
         """Runs a new turn's share of steps."""
         self._left = self._share
         self._go_on(now)
+
+    def finish(self) -> None:
+        """Does the rest of what is not left half done, because there are no more turns."""
+        for steps in [one for waiting in self.begun.values() for one in waiting if one in self._whole]:
+            with suppress(Refused):
+                for _ in steps:
+                    pass
 
     def _go_on(self, now: float) -> None:
         self.now = max(self.now, now)  # a command that a step begins may pass the older time at which it was asked for

@@ -8,6 +8,7 @@ Rules:
 - A session is judged as a whole. If something of it is denied, its client is disconnected and told why, or told when it
   comes back if it is away. Then its subscriptions that are no longer allowed end, with the deliveries that it has not
   settled, also over several turns; until they have, the session is not resumed.
+- What only a client's library reads ends without a word.
 - A consumer of a queue is cancelled. Records that it has not settled stay in the queue, as when a client cancels.
 - An exclusive queue with a binding that its client may not make any more is deleted.
 - A client that may not connect any more is disconnected. Its session stays, for its own user, until it expires.
@@ -111,7 +112,11 @@ class Revoking:
             yield from self._judge_bindings(session, work)
 
     def _end_at_once(self, subscription: Subscription, text: str) -> bool:
-        """Cancels a consumer on a channel. Returns False for another subscription."""
+        """Cancels a consumer on a channel, or what only a client's library reads. Returns False for another
+        subscription."""
+        if subscription.request.by_library:
+            self._ending.end(subscription, Reason.NOT_AUTHORIZED, self._registry.rounds.now)
+            return True
         if not subscription.has_channel:
             return False
         if subscription.request.polling:

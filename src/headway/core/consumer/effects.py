@@ -31,6 +31,8 @@ class CloseConsumer(NamedTuple):
 
     subscription: Subscription
     verdict: Verdict
+    deletes: bool = False
+    """Whether it ends also where the protocol has no word for that."""
 
 
 class Spill(NamedTuple):
@@ -70,8 +72,8 @@ class Cancelled(NamedTuple):
     told of all ends, that its subscription has ended."""
 
     subscription: Subscription
-    answered: bool = False
-    """Whether the consumer was a query, whose answer is sent."""
+    reason: Reason = Reason.SUBSCRIPTION_ENDED
+    """``LEASE_EXPIRED``: its client did not renew it. ``NORMAL``: it was a query, whose answer is sent."""
 
 
 class Revoked(NamedTuple):

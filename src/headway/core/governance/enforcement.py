@@ -41,7 +41,7 @@ class Enforcer:
                 self._cutter.cut(subscription, verdict.reason, verdict.text, now)
             case ActionKind.DELETE_SUBSCRIPTION if subscription.channel is not subscription.session.channel:
                 if subscription.reader.queue is None:  # it reads topics: all that there is of it is the consumer
-                    self._close(subscription, verdict, "deleted", now)
+                    self._close(subscription, verdict, "deleted", now, deletes=True)
                 else:
                     self._delete_queue(subscription, verdict, now)
             case ActionKind.DELETE_SUBSCRIPTION:
@@ -76,8 +76,10 @@ class Enforcer:
             case ActionKind.BLOCK_PUBLISHERS:
                 self._ending.open_gate(subscription, now)
 
-    def _close(self, subscription: Subscription, verdict: Verdict, kind: str, now: float) -> None:
-        self._registry.effects.append(CloseConsumer(subscription, verdict))
+    def _close(
+        self, subscription: Subscription, verdict: Verdict, kind: str, now: float, *, deletes: bool = False
+    ) -> None:
+        self._registry.effects.append(CloseConsumer(subscription, verdict, deletes))
         self._advisories.tell(kind, verdict.client, now, filter=verdict.filter, text=verdict.text)
 
     def _gate(self, subscription: Subscription, now: float) -> None:

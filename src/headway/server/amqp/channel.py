@@ -148,7 +148,7 @@ class AmqpChannel:
             self._committing.forget()
             self.peer.budget.running = None
             self.peer.engine.broker.registry.deferred.begin(
-                self._committing.commit, self.now(), client=self.session
+                self._committing.commit, self.now(), client=self.session, whole=True
             )
         self.queues.close_channel(self.session, self.core, self.now())
 

@@ -243,8 +243,8 @@ class AmqpPeer(ClientSide):
             self._close_channel(channel.number, code, text, 0)
         self.after()
 
-    def cancelled(self, subscription: Subscription, *, answered: bool) -> None:
-        """Tells the client that a consumer's queue is gone, or its query answered."""
+    def cancelled(self, subscription: Subscription, reason: Reason) -> None:
+        """Tells the client that a consumer's queue is gone, its lease is over, or its query answered."""
         channel = self._channel_of(subscription.channel)
         if channel is not None:
             cancelled(channel, subscription)

@@ -27,11 +27,13 @@ TRANSACTIONS_MAX = 256
 
 
 class CoordinatorLink(Link):
-    __slots__ = ("_count",)
+    __slots__ = ("_count", "_declared")
 
     def __init__(self, session: SessionSide, attach: Attach) -> None:
         super().__init__(session, attach)
         self._count = attach.initial_delivery_count or 0
+        self._declared: set[bytes] = set()
+        """The transactions that it has declared; some may be discharged."""
 
     def give_credit(self) -> None:
         self._session.say_flow((self.handle, self._count, CREDIT))
@@ -44,11 +46,15 @@ class CoordinatorLink(Link):
         self._session.settle(first_id, first_id, rejected(condition, text))
 
     def end(self, *, closed: bool) -> None:
-        """Ends the link; its transactions fail."""
-        for transaction in self._session.peer.transactions.values():
-            transaction.forget()
-        self._session.peer.transactions.clear()
+        self.leave()
         super().end(closed=closed)
+
+    def leave(self) -> None:
+        """Drops the transactions that the link has declared; they fail (4.1)."""
+        transactions = self._session.peer.transactions
+        for txn_id in self._declared & transactions.keys():
+            transactions.pop(txn_id).forget()
+        self._declared.clear()
 
     def publish(self, item: Transfers) -> None:
         for index in range(len(item.run)):
@@ -80,6 +86,7 @@ class CoordinatorLink(Link):
             text = f"there are {TRANSACTIONS_MAX} transactions of this connection"
             raise LinkFault(Condition.RESOURCE_LIMIT_EXCEEDED, text)
         txn_id = secrets.token_bytes(8)
+        self._declared = (self._declared & peer.transactions.keys()) | {txn_id}
         peer.transactions[txn_id] = Transaction(self._session.session)
         return txn_id
 

@@ -7,6 +7,7 @@ from headway.core.consumer import Session, Subscription
 from headway.core.queue import Queue
 from headway.server.amqp1.browsing import BrowsingLink
 from headway.server.amqp1.consuming import ConsumingLink
+from headway.server.amqp1.coordinator import CoordinatorLink
 from headway.server.amqp1.faults import LinkFault
 from headway.server.amqp1.link import Link
 from headway.server.amqp1.ports import ClientSide
@@ -68,7 +69,7 @@ class Links(dict[int, Link]):
         are deleted over the turns to come."""
         own = []
         for link in list(self.values()):
-            if isinstance(link, BrowsingLink):
+            if isinstance(link, BrowsingLink | CoordinatorLink):
                 link.leave()
             elif isinstance(link, ConsumingLink) and link.own is not None:
                 own.append(link.own)

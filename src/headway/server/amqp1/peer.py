@@ -254,10 +254,12 @@ class Amqp1Peer(ClientSide):
     def revoked(self, subscription: Subscription, text: str) -> None:
         self._end_consumer(subscription, Condition.UNAUTHORIZED_ACCESS, text)
 
-    def cancelled(self, subscription: Subscription, *, answered: bool) -> None:
-        """Ends a link whose queue is gone. That of an answered query stays, for its client to close: the end mark says
-        that it is over."""
-        if not answered:
+    def cancelled(self, subscription: Subscription, reason: Reason) -> None:
+        """Ends a link whose queue is gone, or whose lease is over. That of an answered query stays, for its client to
+        close: the end mark says that it is over."""
+        if reason is Reason.LEASE_EXPIRED:
+            self._end_consumer(subscription, Condition.DETACH_FORCED, "its lease is over")
+        elif reason is not Reason.NORMAL:
             self._end_consumer(subscription, Condition.RESOURCE_DELETED, "the queue was deleted")
 
     def _end_consumer(self, subscription: Subscription, condition: Condition, text: str) -> None:

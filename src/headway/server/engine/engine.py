@@ -281,17 +281,19 @@ class Engine:
                 session.outlet.peer_side.paused("")
             case Resume(session) if isinstance(session.outlet, WriterOutlet):
                 session.outlet.resumed()
-            case CloseConsumer(subscription, verdict):
+            case CloseConsumer(subscription, verdict, deletes):
                 about = {"filter": verdict.filter, "reason": verdict.reason, "cause": verdict.cause}
                 log.info("asked to close: %s", verdict.text, extra=_about(subscription.session, **about))
                 if isinstance(subscription.session.outlet, Connection):
                     subscription.session.outlet.peer_side.close_consumer(subscription, verdict.text)
+                if deletes:
+                    self.broker.queues.cancel(subscription, now)
             case CloseChannel(session, channel, _, text) if isinstance(session.outlet, Connection):
                 log.info("closing channel %d of %s: %s", channel.number, session.client, text,
                          extra=_about(session, channel=channel.number))  # fmt: skip
                 session.outlet.peer_side.close_channel(effect)
-            case Cancelled(subscription, answered) if isinstance(subscription.session.outlet, Connection):
-                subscription.session.outlet.peer_side.cancelled(subscription, answered=answered)
+            case Cancelled(subscription, reason) if isinstance(subscription.session.outlet, Connection):
+                subscription.session.outlet.peer_side.cancelled(subscription, reason)
             case Cancelled(subscription, _) if isinstance(subscription.session.outlet, ConnectionlessOutlet):
                 subscription.session.outlet.cancelled()
             case Revoked(subscription, text) if isinstance(subscription.session.outlet, Connection):
@@ -375,6 +377,7 @@ class Engine:
             self._rings.cancel()
         for connection in self.connections:
             connection.close_gracefully(Reason.SHUTDOWN, "the server is shutting down")
+        self.broker.registry.deferred.finish()
         self._carry_out(self.now())
         if self.journal is not None:
             self.journal.close()

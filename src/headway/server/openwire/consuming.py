@@ -69,12 +69,14 @@ in which its queue would have given it a message."""
 
 
 class Consuming(PeerPart[ClientSide]):
-    __slots__ = ("_slots", "_top", "by_id", "by_slot")
+    __slots__ = ("_slots", "_top", "by_id", "by_slot", "closed")
 
     def __init__(self, peer: ClientSide) -> None:
         super().__init__(peer)
         self.by_id: dict[ConsumerId, Consumer] = {}
         self.by_slot: dict[int, Consumer] = {}
+        self.closed: dict[ConsumerId, Consumer] = {}
+        """Consumers that the broker has closed, and the client has not yet, and whose messages went back to queues."""
         self._slots: list[int] = []
         """Numbers that are free again."""
         self._top = 0
@@ -86,6 +88,7 @@ class Consuming(PeerPart[ClientSide]):
             following.pop(consumer, None)
         self.by_id.clear()
         self.by_slot.clear()
+        self.closed.clear()
         super().over()
 
     @property
@@ -99,7 +102,7 @@ class Consuming(PeerPart[ClientSide]):
         peer = self._peer
         if info.consumer in self.by_id:
             raise JmsFault(f"there is a consumer {info.consumer} already", STATE_ERROR)
-        if len(self.by_id) >= CONSUMERS_MAX:
+        if len(self.by_id) + len(self.closed) >= CONSUMERS_MAX:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a connection may have {CONSUMERS_MAX} consumers")
         parts = each_of(info.destination)
         peer.granted.tab.check(_bytes_of(info))
@@ -174,7 +177,7 @@ class Consuming(PeerPart[ClientSide]):
         dialect = OpenWireDialect(consumer.written, peer.wire)
         filters = [filter_of(part.name) for part in parts]
         for filter in filters:
-            request = SubscribeRequest(filter, dialect, send_retained="never")
+            request = SubscribeRequest(filter, dialect, send_retained="never", by_library=True)
             with suppress(Refused):  # then it sends to no temporary destination of others; else nobody was let in
                 consumer.subscriptions.append(peer.engine.broker.subscribe(peer.granted, request, peer.engine.now()))
         peer.budget.begin(self._tell_known(dialect, filters))
@@ -273,11 +276,11 @@ class Consuming(PeerPart[ClientSide]):
     def remove(self, known: ConsumerId | SessionId | None, last_delivered: int) -> None:
         """Ends a consumer, or those of a session, or all. The application has seen their messages up to this one."""
         if isinstance(known, ConsumerId):
-            found = self.by_id.get(known)
-            some = [found] if found is not None else []
+            some = [table[known] for table in (self.by_id, self.closed) if known in table]
         else:
-            some = [one for one in self.by_id.values() if known is None or _is_of(one.id, known)]
-            self._peer.budget.left -= len(self.by_id) // MATCHED_SHARE
+            all_of_them = [*self.by_id.values(), *self.closed.values()]
+            some = [one for one in all_of_them if known is None or _is_of(one.id, known)]
+            self._peer.budget.left -= len(all_of_them) // MATCHED_SHARE
         self._peer.budget.begin(self._end_some(some, last_delivered))
 
     def _end_some(self, some: list[Consumer], last_delivered: int) -> Steps:
@@ -285,6 +288,8 @@ class Consuming(PeerPart[ClientSide]):
             if self.by_id.get(consumer.id) is consumer:
                 _never_seen(consumer, last_delivered)
                 self._end(consumer)
+            elif self.closed.pop(consumer.id, None) is not None:
+                self._peer.granted.tab.add(CONSUMERS, -_bytes_of(consumer.info))
             yield SUBSCRIBE_WORK
 
     def _end(self, consumer: Consumer) -> None:
@@ -315,7 +320,11 @@ class Consuming(PeerPart[ClientSide]):
 
     def close(self, consumer: Consumer) -> None:
         """Ends a consumer, and asks the client to close it."""
+        has_some = bool(consumer.channel.in_flight)
         self._end(consumer)
+        if has_some:
+            self.closed[consumer.id] = consumer
+            self._peer.granted.tab.add(CONSUMERS, _bytes_of(consumer.info))
         self._peer.write(write_close_consumer(consumer.id))
 
     # -- credit -----------------------------------------------------------------------------------------------------

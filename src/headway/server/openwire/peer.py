@@ -249,10 +249,14 @@ class OpenWirePeer(ClientSide):
             self._consuming.close(consumer)
             self.answer_now()
 
-    def cancelled(self, subscription: Subscription, *, answered: bool) -> None:
-        """Closes a consumer whose last queue is gone. An answered query stays open, for its client to close: a library
-        that is asked to close drops what its user has not received."""
-        consumer = None if answered else self._consuming.lost(subscription)
+    def cancelled(self, subscription: Subscription, reason: Reason) -> None:
+        """Closes a consumer whose last queue is gone. An answered query, and a consumer whose lease is over, stay open,
+        for their client to close: a library that is asked to close drops what its user has not received."""
+        if reason is Reason.LEASE_EXPIRED:
+            self.write(write_error(JMS_ERROR, f"the lease of {subscription.filter} is over"))
+            self.answer_now()
+            return
+        consumer = None if reason is Reason.NORMAL else self._consuming.lost(subscription)
         if consumer is not None:
             self.write(write_error(JMS_ERROR, f"{subscription.filter} was deleted"))
             self._consuming.close(consumer)

@@ -111,8 +111,12 @@ class Transactions(PeerPart[ClientSide]):
         """Puts an acknowledgement off, if it settles something. Raises :class:`JmsFault`, :class:`Refused`."""
         assert ack.transaction is not None
         consumer = self._consuming.by_id.get(ack.consumer)
-        if ack.kind in (AckType.DELIVERED, AckType.REDELIVERED, AckType.POISON) or consumer is None:
+        if ack.kind in (AckType.DELIVERED, AckType.REDELIVERED, AckType.POISON):
             self._settling.settle(ack)
+            return
+        if consumer is None:
+            if ack.consumer in self._consuming.closed:
+                self.spoil(ack.transaction, "what it took has gone back to its queue, as its consumer was closed")
             return
         transaction, ids = self._of(ack.transaction), self._settling.ids_of(consumer, ack)
         self._peer.budget.left -= (len(ids) + len(consumer.channel.in_flight)) // LOOK_SHARE

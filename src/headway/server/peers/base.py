@@ -323,7 +323,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         """Finishes the command that is running, although the client has left."""
         running, self.budget.running = self.budget.running, None
         if running is not None:
-            self.engine.broker.registry.deferred.begin(running, self.engine.now(), client=session)
+            self.engine.broker.registry.deferred.begin(running, self.engine.now(), client=session, whole=True)
 
     def connection_lost(self, reason: Reason) -> None:
         self.become(CLOSED)

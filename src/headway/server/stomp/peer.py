@@ -98,7 +98,8 @@ class StompPeer(ClientSide):
         assert type(item) is Frame
         match item.command:
             case "SUBSCRIBE":
-                self.done(headers, kept=self._subscriber.subscribe(headers))
+                kept, told = self._subscriber.subscribe(headers)
+                self.done(headers, kept=kept, told=told)
             case "UNSUBSCRIBE":
                 self.done(headers, kept=self._subscriber.unsubscribe(headers))
             case "ACK":
@@ -115,10 +116,10 @@ class StompPeer(ClientSide):
             case "DISCONNECT":
                 self._disconnect(headers)
 
-    def done(self, headers: Headers, *, kept: bool = False) -> None:
+    def done(self, headers: Headers, *, kept: bool = False, told: Headers | None = None) -> None:
         asked = headers.get("receipt")
         if asked is not None and not self.gone:
-            self.pending_replies.send(receipt(asked, self.version), kept=kept)
+            self.pending_replies.send(receipt(asked, self.version, told), kept=kept)
 
     def _disconnect(self, headers: Headers) -> None:
         """Says goodbye once everything before has its receipts."""
@@ -203,10 +204,10 @@ class StompPeer(ClientSide):
     def revoked(self, subscription: Subscription, text: str) -> None:
         self.end_with_error(text, Reason.NOT_AUTHORIZED)
 
-    def cancelled(self, subscription: Subscription, *, answered: bool) -> None:
+    def cancelled(self, subscription: Subscription, reason: Reason) -> None:
         """Ends the connection, as STOMP has no other way to tell that a queue is gone. An answered query ends nothing:
-        its end mark says that it is over."""
-        if answered:
+        its end mark says that it is over. Neither does a lease that is over: the next SUBSCRIBE is told."""
+        if reason in (Reason.NORMAL, Reason.LEASE_EXPIRED):
             return
         _, name = subscription.request.label.split("/", 1)
         text = f"the queue of subscription {name!r} is gone: it was deleted, or may not be read any more"

@@ -39,8 +39,9 @@ class ClientSide(BasePeer[Item], ABC):
         """Ends the connection with an ERROR frame. ``receipt_id``: the receipt that the frame at fault asked for;
         ``agreed``: on a version."""
     @abstractmethod
-    def done(self, headers: Headers, *, kept: bool = False) -> None:
-        """Sends the receipt that the client asked for; if ``kept``, once the journal has what it is for."""
+    def done(self, headers: Headers, *, kept: bool = False, told: Headers | None = None) -> None:
+        """Sends the receipt that the client asked for; if ``kept``, once the journal has what it is for. ``told``: more
+        headers of the receipt."""
     @abstractmethod
     def transaction(self, headers: Headers) -> Transaction | None:
         """Returns the transaction that a frame belongs to; None: to none. Raises ProtocolError."""

@@ -51,6 +51,8 @@ from headway.wire.stomp.faults import BAD_HEADER, NO_DESTINATION, NO_HEADER, Sto
 from headway.wire.stomp.items import Headers
 from headway.wire.stomp.versions import V1_2
 
+RENEWED = f"{PREFIX}renewed"
+"""The header of a receipt that tells whether a lease was renewed; if not, the subscription is a new one."""
 LOOK_SHARE = 16
 """So many deliveries, or subscriptions, that are looked through are one unit of work."""
 ID_CHARS_MAX = 255
@@ -95,8 +97,9 @@ class Subscriber(PeerPart[ClientSide]):
         self._of.clear()
         super().over()
 
-    def subscribe(self, headers: Headers) -> bool:
-        """Returns whether the journal keeps it. Raises :class:`Refused`, ProtocolError."""
+    def subscribe(self, headers: Headers) -> tuple[bool, Headers]:
+        """Returns whether the journal keeps it, and what the receipt says of it. Raises :class:`Refused`,
+        ProtocolError."""
         peer, text = self._peer, headers.get("destination")
         if not text:
             raise StompFault(NO_DESTINATION, "SUBSCRIBE has no destination")
@@ -114,6 +117,8 @@ class Subscriber(PeerPart[ClientSide]):
         if name in self._held and not self._renews(name, ack, found):
             text = f"A subscription identified by '{name[:100]}' already exists."
             raise StompFault("Duplicated subscription identifier", text)
+        if name in self._held and self._held[name].subscriptions[0].ended:  # its lease is over, or it is answered
+            self._end(name)
         kept, begun = False, Held(ack, [])
         for number, destination in enumerate(found):
             envelope = StompEnvelope(headers.get("id"), peer.version, acks=ack != "auto")
@@ -128,7 +133,9 @@ class Subscriber(PeerPart[ClientSide]):
             kept = kept or subscription.durable
             peer.budget.left -= SUBSCRIBE_WORK
         self._hold(name, begun)
-        return kept
+        first = begun.subscriptions[0]
+        leased = first.request.options.lease_s is not None
+        return kept, {RENEWED: "true" if first.renewals else "false"} if leased else {}
 
     def _hold(self, name: str, begun: Held) -> None:
         self._held[name] = begun

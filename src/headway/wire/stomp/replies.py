@@ -16,8 +16,8 @@ def connected(version: Version, session: str, server: str, heart_beat: tuple[int
     return written("CONNECTED", headers, version=None)
 
 
-def receipt(receipt_id: str, version: Version) -> bytes:
-    return written("RECEIPT", {"receipt-id": receipt_id}, version=version)
+def receipt(receipt_id: str, version: Version, told: Mapping[str, str] | None = None) -> bytes:
+    return written("RECEIPT", {"receipt-id": receipt_id, **(told or {})}, version=version)
 
 
 def error(text: str, version: Version | None, receipt_id: str | None = None, heading: str = "") -> bytes:

@@ -79,10 +79,12 @@ class Ending:
         return END_WORK + chunks
 
     def end_by_itself(self, subscription: Subscription, reason: Reason, now: float) -> None:
-        """Ends a subscription because its time is over or it has no more records. A client with channels is told."""
+        """Ends a subscription because its lease is over, or it is a query that is answered. A client with channels is
+        told."""
         self.end(subscription, reason, now)
         if subscription.has_channel:
-            self._registry.effects.append(Cancelled(subscription, answered=subscription.request.options.query))
+            told = reason if reason is Reason.LEASE_EXPIRED else Reason.NORMAL
+            self._registry.effects.append(Cancelled(subscription, told))
 
     def finish_half_sent(self, session: Session) -> None:
         """Sends the rest of a half-sent record, although its subscription ends. Ends the connection if that fails."""

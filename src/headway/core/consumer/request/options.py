@@ -127,6 +127,8 @@ class SubscribeRequest(msgspec.Struct, frozen=True):
     """The consumer gets a record only when it asks for one, from a queue (AMQP basic.get) or from the archive."""
     alone: bool = False
     """While there is such a consumer, the first of them gets all records of the queue, and the others stand by."""
+    by_library: bool = False
+    """The client's library asked for it, of which the application knows nothing: it is revoked without a word."""
 
     @property
     def key(self) -> object:

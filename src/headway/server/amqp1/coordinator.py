@@ -34,7 +34,7 @@ class CoordinatorLink(Link):
         self._count = attach.initial_delivery_count or 0
 
     def give_credit(self) -> None:
-        self._session.say_flow((self.handle, self._count, CREDIT))
+        self._session.say_flow(self.handle, self._count, CREDIT)
 
     def flow(self, flow: Flow) -> None:
         if flow.echo:

@@ -35,7 +35,7 @@ from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Transfers
 from headway.wire.amqp1.performatives import Attach, Flow, Target, TransactionalState
 from headway.wire.amqp1.properties import SECTIONS, Facts, read_content
-from headway.wire.amqp1.replies import ACCEPTED, RELEASED, in_transaction, rejected
+from headway.wire.amqp1.replies import ACCEPTED, RELEASED, accepted_in, rejected
 from headway.wire.codecs import queue_form
 
 CREDIT = 1000
@@ -63,7 +63,7 @@ class PublishingLink(Link):
         """Tops the credit up; with a reason, takes it back."""
         self._credit = 0 if why else CREDIT
         properties: dict[str, object] | None = {"x-opt-headway-paused": why} if why else None
-        self._session.say_flow((self.handle, self._count, self._credit), properties=properties)
+        self._session.say_flow(self.handle, self._count, self._credit, properties=properties)
 
     def flow(self, flow: Flow) -> None:
         if flow.delivery_count is not None and flow.delivery_count != self._count:
@@ -71,7 +71,7 @@ class PublishingLink(Link):
             if used < 1 << 31:  # the client gave credit up
                 self._took(used)
         if flow.echo:
-            self._session.say_flow((self.handle, self._count, self._credit))
+            self._session.say_flow(self.handle, self._count, self._credit)
 
     def _took(self, count: int) -> None:
         """Counts messages that have come."""
@@ -242,7 +242,7 @@ class PublishingLink(Link):
         steps = publish_all(self._session, run)
         transaction.publish(steps, [run], len(run.data) + len(item.content.lead))
         transaction.check_at_commit(partial(peer.queues.check_publish, run))
-        self._settle(item, 0, len(run), in_transaction(txn_id, ACCEPTED), kept=False)
+        self._settle(item, 0, len(run), accepted_in(txn_id), kept=False)
 
 
 def publish_all(session: SessionSide, run: Run) -> Steps:

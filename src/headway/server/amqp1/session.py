@@ -31,6 +31,8 @@ from headway.wire.amqp1.performatives import (
     Coordinator,
     Detach,
     Disposition,
+    End,
+    Error,
     Flow,
     Modified,
     Received,
@@ -40,16 +42,7 @@ from headway.wire.amqp1.performatives import (
     Target,
     TransactionalState,
 )
-from headway.wire.amqp1.replies import (
-    ACCEPTED,
-    error,
-    write_attach,
-    write_begin,
-    write_detach,
-    write_disposition,
-    write_end,
-    write_flow,
-)
+from headway.wire.amqp1.replies import ACCEPTED, error, write, write_disposition
 
 WINDOW = 0x7FFF_FFFF
 """Frames that the broker takes and sends: reading less is how it slows a client down."""
@@ -78,7 +71,7 @@ class Amqp1Session:
         """Whether it has ended."""
         self._next_incoming = begin.next_outgoing_id
         self._next_outgoing = 0
-        peer.write(write_begin(number, number, 0, WINDOW, WINDOW, HANDLE_MAX))
+        peer.write(write(number, Begin(number, 0, WINDOW, WINDOW, HANDLE_MAX)))
 
     def now(self) -> float:
         return self.peer.engine.now()
@@ -92,12 +85,19 @@ class Amqp1Session:
     def frames_came(self, count: int) -> None:
         self._next_incoming = self._next_incoming + count & _MASK
 
-    def say_flow(self, link: tuple[int, int, int] | None = None, *, available: int | None = None, drain: bool = False,
-                 properties: dict[str, object] | None = None) -> None:  # fmt: skip
-        windows = (self._next_incoming, WINDOW, self._next_outgoing, WINDOW)
-        self.peer.write(write_flow(
-            self.number, windows, link or (), available=available, drain=drain, properties=properties
-        ))  # fmt: skip
+    def say_flow(
+        self, handle: int, count: int, credit: int, *, available: int | None = None, drain: bool = False,
+        properties: dict[str, object] | None = None,
+    ) -> None:  # fmt: skip
+        """Says how a link and the session stand."""
+        flow = self._flow()._replace(
+            handle=handle, delivery_count=count, link_credit=credit, available=available, drain=drain,
+            properties=properties,
+        )  # fmt: skip
+        self.peer.write(write(self.number, flow))
+
+    def _flow(self) -> Flow:
+        return Flow(self._next_incoming, WINDOW, self._next_outgoing, WINDOW)
 
     def on_flow(self, flow: Flow) -> None:
         had = self.core.frames_left
@@ -111,7 +111,7 @@ class Amqp1Session:
             self.peer.budget.left -= len(self.links) // 8
         if flow.handle is None:
             if flow.echo:
-                self.say_flow()
+                self.peer.write(write(self.number, self._flow()))
             return
         link = self._link(flow.handle)
         if link is not None:
@@ -151,11 +151,11 @@ class Amqp1Session:
         """Attaches without a terminus, and detaches with the reason (2.6.3)."""
         answer = answered(attach)._replace(properties=None, unsettled=None)
         answer = answer._replace(source=None) if attach.role else answer._replace(target=None)
-        self.peer.write(write_attach(self.number, answer))
-        self.peer.write(write_detach(self.number, attach.handle, closed=True, failure=self._error(fault)))
+        self.peer.write(write(self.number, answer))
+        self.peer.write(write(self.number, Detach(attach.handle, True, self._error(fault))))
         self.leaving.add(attach.handle)
 
-    def _error(self, fault: LinkFault) -> bytes:
+    def _error(self, fault: LinkFault) -> Error:
         return error(fault.condition, str(fault), self.peer.frame_bytes_max - 128)
 
     def _attach_consumer(self, attach: Attach) -> None:
@@ -168,7 +168,7 @@ class Amqp1Session:
             consumer = link = ConsumingLink(self, attach)
             answer = consumer.begin()
         self.links.keep(link)
-        frame = write_attach(self.number, answered(answer))
+        frame = write(self.number, answered(answer))
         if isinstance(link, ConsumingLink) and link.durable:
             self.peer.pending_attaches.attach(frame, link, self.number)
         else:
@@ -192,8 +192,8 @@ class Amqp1Session:
         else:
             link = PublishingLink(self, attach, place_for(self, target))
         self.links.keep(link)
-        answer = answered(attach)._replace(target=target, max_message_size=self.peer.message_bytes_max)
-        self.peer.write(write_attach(self.number, answer))
+        answer = answered(attach._replace(target=target))._replace(max_message_size=self.peer.message_bytes_max)
+        self.peer.write(write(self.number, answer))
         link.give_credit()
 
     def on_detach(self, detach: Detach) -> None:
@@ -205,7 +205,7 @@ class Amqp1Session:
         if link is not None:
             self.links.forget(link)
             link.end(closed=bool(detach.closed))
-            self.peer.write(write_detach(self.number, handle, closed=bool(detach.closed)))
+            self.peer.write(write(self.number, Detach(handle, bool(detach.closed))))
 
     def end_link(self, handle: int, condition: Condition, text: str) -> None:
         """Ends a link from the broker's side; its durable subscription stays."""
@@ -214,7 +214,7 @@ class Amqp1Session:
         link.end(closed=False)
         self.leaving.add(handle)
         failure = self._error(LinkFault(condition, text))
-        self.peer.write(write_detach(self.number, handle, closed=True, failure=failure))
+        self.peer.write(write(self.number, Detach(handle, True, failure)))
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -343,7 +343,7 @@ class Amqp1Session:
     def end(self, failure: LinkFault | None = None) -> None:
         """Ends the session, and says so. What is unsettled goes back to its queues."""
         self.close()
-        self.peer.write(write_end(self.number) if failure is None else write_end(self.number, self._error(failure)))
+        self.peer.write(write(self.number, End(None if failure is None else self._error(failure))))
 
     def close(self) -> None:
         if self.gone:

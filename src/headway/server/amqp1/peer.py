@@ -250,11 +250,9 @@ class Amqp1Peer(ClientSide):
             self._end_session(session, SessionFault(end_condition(effect.reason), effect.text))
             self.after()
 
-    def close_consumer(self, subscription: Subscription, text: str) -> None:
-        self._end_consumer(subscription, Condition.RESOURCE_LIMIT_EXCEEDED, text)
-
-    def revoked(self, subscription: Subscription, text: str) -> None:
-        self._end_consumer(subscription, Condition.UNAUTHORIZED_ACCESS, text)
+    def close_consumer(self, subscription: Subscription, text: str, *, revoked: bool = False) -> None:
+        condition = Condition.UNAUTHORIZED_ACCESS if revoked else Condition.RESOURCE_LIMIT_EXCEEDED
+        self._end_consumer(subscription, condition, text)
 
     def cancelled(self, subscription: Subscription, *, answered: bool) -> None:
         """Ends a link whose queue is gone. That of an answered query stays, for its client to close: the end mark says

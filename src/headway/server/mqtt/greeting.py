@@ -58,8 +58,6 @@ class Greeting(PeerPart[ClientSide]):
         scram = peer.engine.logins.scram() if packet.auth_method == SCRAM and not certified else None
         if packet.auth_method is not None and scram is None:
             self._deny(ReasonCode.BAD_AUTH_METHOD, f"authentication method {packet.auth_method!r} is not offered here")
-        elif not packet.client_id and packet.version == 4 and not packet.clean_start:
-            self._deny(ReasonCode.CLIENT_ID_NOT_VALID, "a session to be kept needs a client id")
         elif len(packet.client_id.encode()) > CLIENT_ID_BYTES_MAX:
             self._deny(ReasonCode.CLIENT_ID_NOT_VALID, f"a client id may have {CLIENT_ID_BYTES_MAX} bytes")
         elif scram is not None:

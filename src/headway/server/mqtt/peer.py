@@ -186,9 +186,6 @@ class MqttPeer(ClientSide):
         texts: list[str] = []
         told: list[tuple[str, str]] = []
         for entry in packet.entries:
-            if entry.no_local and entry.filter.startswith("$share/"):
-                text = "No Local may not be set on a shared subscription"
-                raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
             try:
                 options = parse_options(list(packet.user))
                 dialect = MqttDialect(version, entry.qos, packet.identifier, entry.retain_as_published, options.offsets)

@@ -19,6 +19,7 @@ from headway.core.consumer import CloseChannel, Session, Subscription
 from headway.server.config import ListenerTable
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
 from headway.server.engine import Engine
+from headway.server.openwire.consumer import Consumer
 from headway.server.openwire.consuming import Consuming
 from headway.server.openwire.faults import JmsFault, class_of, class_of_reason
 from headway.server.openwire.greeting import Greeting
@@ -40,7 +41,14 @@ from headway.wire.openwire.marshalling import (
     ProducerId,
     SessionId,
 )
-from headway.wire.openwire.replies import JMS_ERROR, KEEP_ALIVE, write_error, write_refusal, write_response
+from headway.wire.openwire.replies import (
+    JMS_ERROR,
+    KEEP_ALIVE,
+    SECURITY_ERROR,
+    write_error,
+    write_refusal,
+    write_response,
+)
 
 OBJECTS, HELD = "numbered_objects", "held_messages"
 """Kinds of memory: the objects that a client has numbered, and messages that wait for their turn. These may be a
@@ -230,31 +238,20 @@ class OpenWirePeer(ClientSide):
     # -- requests of the broker ---------------------------------------------------------------------------------------
 
     def close_channel(self, effect: CloseChannel) -> None:
-        consumer = self._consuming.by_slot.get(effect.channel.number)
-        if consumer is not None and consumer.channel is effect.channel:
-            self.write(write_error(class_of_reason(effect.reason), effect.text))
-            self._consuming.close(consumer)
-            self.answer_now()
+        self._close(self._consuming.of(effect.channel), class_of_reason(effect.reason), effect.text)
 
-    def close_consumer(self, subscription: Subscription, text: str) -> None:
-        self._close_consumer(subscription, Reason.NORMAL, text)
-
-    def revoked(self, subscription: Subscription, text: str) -> None:
-        self._close_consumer(subscription, Reason.NOT_AUTHORIZED, text)
-
-    def _close_consumer(self, subscription: Subscription, reason: Reason, text: str) -> None:
-        consumer = self._consuming.of(subscription)
-        if consumer is not None:
-            self.write(write_error(class_of_reason(reason), text))
-            self._consuming.close(consumer)
-            self.answer_now()
+    def close_consumer(self, subscription: Subscription, text: str, *, revoked: bool = False) -> None:
+        self._close(self._consuming.of(subscription.channel), SECURITY_ERROR if revoked else JMS_ERROR, text)
 
     def cancelled(self, subscription: Subscription, *, answered: bool) -> None:
         """Closes a consumer whose last queue is gone. An answered query stays open, for its client to close: a library
         that is asked to close drops what its user has not received."""
         consumer = None if answered else self._consuming.lost(subscription)
+        self._close(consumer, JMS_ERROR, f"{subscription.filter} was deleted")
+
+    def _close(self, consumer: Consumer | None, java_class: str, text: str) -> None:
         if consumer is not None:
-            self.write(write_error(JMS_ERROR, f"{subscription.filter} was deleted"))
+            self.write(write_error(java_class, text))
             self._consuming.close(consumer)
             self.answer_now()
 

@@ -170,8 +170,6 @@ class StompPeer(ClientSide):
         name = _transaction(headers, "BEGIN")
         if name in self._transactions:
             raise ProtocolError(f"transaction {name[:60]!r} has begun already", reason=Reason.PROTOCOL_ERROR)
-        if len(name) > NAME_CHARS_MAX:
-            raise ProtocolError(f"the name of a transaction has {NAME_CHARS_MAX} characters at most")
         if len(self._transactions) >= TRANSACTIONS_MAX:
             raise Refused(Reason.CLIENT_MEMORY, f"a connection may have {TRANSACTIONS_MAX} transactions at a time")
         self._transactions[name] = Transaction(self.granted)
@@ -200,8 +198,9 @@ class StompPeer(ClientSide):
     def close_channel(self, effect: CloseChannel) -> None:
         self.end_with_error(effect.text, effect.reason)
 
-    def revoked(self, subscription: Subscription, text: str) -> None:
-        self.end_with_error(text, Reason.NOT_AUTHORIZED)
+    def close_consumer(self, subscription: Subscription, text: str, *, revoked: bool = False) -> None:
+        if revoked:
+            self.end_with_error(text, Reason.NOT_AUTHORIZED)
 
     def cancelled(self, subscription: Subscription, *, answered: bool) -> None:
         """Ends the connection, as STOMP has no other way to tell that a queue is gone. An answered query ends nothing:

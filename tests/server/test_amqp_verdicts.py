@@ -143,7 +143,7 @@ def test_a_consumer_that_is_to_be_closed_and_has_gone(client: Client) -> None:
     [subscription] = client.house.queues["q"].members.consumers
     client.say(Basic.Cancel("t"))
     client.peer.close_consumer(subscription, "too slow")
-    client.peer.cancelled(subscription)
+    client.peer.cancelled(subscription, answered=False)
     client.house.turn_soon()
     client.run()
     assert client.new() == []
@@ -151,7 +151,7 @@ def test_a_consumer_that_is_to_be_closed_and_has_gone(client: Client) -> None:
     [subscription] = client.house.queues["q"].members.consumers
     client.say(MISTAKE)
     client.peer.close_consumer(subscription, "too slow")
-    client.peer.cancelled(subscription)
+    client.peer.cancelled(subscription, answered=False)
     client.house.turn_soon()
     client.run()
     assert client.new() == []

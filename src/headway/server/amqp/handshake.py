@@ -11,7 +11,7 @@ from pamqp import base, commands
 from headway.core.base import Reason, moved
 from headway.core.permission import Identity
 from headway.server.amqp.faults import connection_fault
-from headway.server.amqp.ports import ClientSide
+from headway.server.amqp.ports import CHANNEL_MAX, FRAME_BYTES_MAX, ClientSide
 from headway.server.amqp.states import HANDSHAKE_MOVES, Expected
 from headway.server.logins import SCRAM, Refusal
 from headway.server.peers import SaslLogin, free_name
@@ -21,8 +21,6 @@ from headway.wire.amqp.login import EXTERNAL, MECHANISMS, Login, read_login
 from headway.wire.amqp.replies import write_close_connection, write_start
 from headway.wire.amqp.versions import OFFERED, Version
 
-CHANNEL_MAX = 2047
-FRAME_BYTES_MAX = 131_072
 HEARTBEAT_S = 60
 NAME_CHARS_MAX = 200
 

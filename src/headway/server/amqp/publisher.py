@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from pamqp import commands
 
 from headway.core.base import ConfigError
+from headway.core.clients import published_to, queue_object
 from headway.core.consumer import Session
 from headway.core.message import (
     JOB_PATIENCE,
@@ -19,7 +22,6 @@ from headway.core.message import (
 )
 from headway.core.routing import COPIES, part_of
 from headway.server.amqp.faults import ChannelFault
-from headway.server.amqp.permissions import REPLY_TO, check_publish
 from headway.server.amqp.ports import ChannelSide
 from headway.server.amqp.states import CONFIRMS, TRANSACTIONS
 from headway.wire.amqp.codes import ReplyCode
@@ -28,6 +30,7 @@ from headway.wire.amqp.properties import Facts, read, with_headers, with_reply_t
 from headway.wire.amqp.replies import write_ack, write_method, write_return
 
 DEFAULT_EXCHANGE = ""
+REPLY_TO = "amq.rabbitmq.reply-to"
 RECEIPT = "x-headway-receipt"
 """The header that asks for a receipt."""
 HIDDEN = "BCC"
@@ -192,6 +195,21 @@ class Publisher:
                 self._channel.number, code, text, address.exchange, address.routing_key, item.properties,
                 run.payload(index), peer.frame_bytes_max,
             ))  # fmt: skip
+
+
+# -- permissions -------------------------------------------------------------------------------------------------------
+
+
+def check_publish(session: Session, run: Run, other_keys: Iterable[str]) -> None:
+    """Checks a publish under its own routing key and others. Whoever knows the name of a direct reply's queue may
+    publish to it: only its requester told it."""
+    rights = session.rights
+    if rights is None:
+        return
+    for topic in (run.topic, *map(topic_of, other_keys)):
+        name = published_to(run.exchange, topic)
+        if not name.startswith(queue_object(f"{REPLY_TO}.")):
+            rights.check_publish(name, len(run.ends))
 
 
 # -- other keys --------------------------------------------------------------------------------------------------------

@@ -56,7 +56,6 @@ class Amqp1Peer(ClientSide):
     __slots__ = ("_beats", "_doing", "_draining", "_greeting", "_leaving", "channel_max", "sessions")
 
     decoder: Amqp1Decoder
-    pending_attaches: PendingAttaches
     publishes = frozenset({Transfers})
     faults = (LinkFault, ProtocolError, Refused)
     heartbeat_word = EMPTY

@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any
 
 from headway.core.base import HeadwayError, ProtocolError, Refused
-from headway.core.consumer import GrantedChannel, Session, Subscription
+from headway.core.consumer import Session
 from headway.server.amqp1.browsing import BrowsingLink, queue_to_browse
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.coordinator import CoordinatorLink
 from headway.server.amqp1.faults import LinkFault, SessionFault, link_fault
 from headway.server.amqp1.link import Link, answered
 from headway.server.amqp1.links import Links
-from headway.server.amqp1.ports import ClientSide
+from headway.server.amqp1.ports import MASK, WINDOW, ClientSide, SessionSide
 from headway.server.amqp1.publishing import PublishingLink, place_for
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import PORTION, Settle, settle, settle_in_steps
@@ -44,64 +44,26 @@ from headway.wire.amqp1.performatives import (
 )
 from headway.wire.amqp1.replies import ACCEPTED, error, write, write_disposition
 
-WINDOW = 0x7FFF_FFFF
-"""Frames that the broker takes and sends: reading less is how it slows a client down."""
 HANDLE_MAX = 4095
 LOOK_SHARE = 32
 """So many deliveries that are looked through are one unit of work."""
-_MASK = 0xFFFF_FFFF
 
 
-class Amqp1Session:
-    __slots__ = (
-        "_next_incoming", "_next_outgoing", "core", "gone", "leaving", "links", "number", "peer", "session",
-    )  # fmt: skip
+class Amqp1Session(SessionSide):
+    __slots__ = ("leaving", "links")
 
     def __init__(self, peer: ClientSide, session: Session, number: int, begin: Begin) -> None:
-        self.peer = peer
-        self.session = session
-        self.number = number
-        self.core = GrantedChannel(number, session.number, session.channel.in_flight_bytes)
-        self.core.whole = session.channel
-        self.core.frames_left = begin.incoming_window
+        super().__init__(peer, session, number, begin)
         self.links = Links(peer, session)
         self.leaving: set[int] = set()
         """Handles of links that the broker has ended, and the client has not yet."""
-        self.gone = False
-        """Whether it has ended."""
-        self._next_incoming = begin.next_outgoing_id
-        self._next_outgoing = 0
         peer.write(write(number, Begin(number, 0, WINDOW, WINDOW, HANDLE_MAX)))
-
-    def now(self) -> float:
-        return self.peer.engine.now()
 
     # -- windows ------------------------------------------------------------------------------------------------------
 
-    def frames_sent(self, count: int) -> None:
-        self._next_outgoing = self._next_outgoing + count & _MASK
-        self.core.frames_left = max(0, self.core.frames_left - count)
-
-    def frames_came(self, count: int) -> None:
-        self._next_incoming = self._next_incoming + count & _MASK
-
-    def say_flow(
-        self, handle: int, count: int, credit: int, *, available: int | None = None, drain: bool = False,
-        properties: dict[str, object] | None = None,
-    ) -> None:  # fmt: skip
-        """Says how a link and the session stand."""
-        flow = self._flow()._replace(
-            handle=handle, delivery_count=count, link_credit=credit, available=available, drain=drain,
-            properties=properties,
-        )  # fmt: skip
-        self.peer.write(write(self.number, flow))
-
-    def _flow(self) -> Flow:
-        return Flow(self._next_incoming, WINDOW, self._next_outgoing, WINDOW)
-
     def on_flow(self, flow: Flow) -> None:
         had = self.core.frames_left
-        room = (flow.next_incoming_id or 0) + flow.incoming_window - self._next_outgoing & _MASK
+        room = (flow.next_incoming_id or 0) + flow.incoming_window - self.next_outgoing & MASK
         self.core.frames_left = room if room < 1 << 31 else 0
         if had <= 0 < self.core.frames_left:
             self.core.exhausted_since_s = None
@@ -111,7 +73,7 @@ class Amqp1Session:
             self.peer.budget.left -= len(self.links) // 8
         if flow.handle is None:
             if flow.echo:
-                self.peer.write(write(self.number, self._flow()))
+                self.peer.write(write(self.number, self.flow_of_session()))
             return
         link = self._link(flow.handle)
         if link is not None:
@@ -249,11 +211,6 @@ class Amqp1Session:
             large = "bytes or more" in item.text or "at most" in item.text
             link.lost(item.delivery_id, Condition.MESSAGE_SIZE_EXCEEDED if large else Condition.DECODE_ERROR, item.text)
 
-    def settle(self, first: int, last: int, state: bytes, *, kept: bool = False) -> None:
-        """Tells the client what became of its messages; if ``kept``, once the journal has them."""
-        frame = write_disposition(self.number, True, first & _MASK, last & _MASK, state)
-        self.peer.pending_replies.send(frame, kept=kept, channel=self.number)
-
     # -- deliveries ---------------------------------------------------------------------------------------------------
 
     def on_disposition(self, said: Disposition) -> None:
@@ -276,7 +233,7 @@ class Amqp1Session:
 
     def _ids(self, first: int, last: int) -> Sequence[int]:
         """Returns the core's numbers of the unsettled deliveries in a range of ids, whichever way is the shorter."""
-        begin, count = self._number(first), (last - first & _MASK) + 1
+        begin, count = self._number(first), (last - first & MASK) + 1
         core = self.core
         unsettled = len(core.in_flight) + len(core.timed_out)
         self.peer.budget.left -= min(count, unsettled) // LOOK_SHARE
@@ -287,7 +244,7 @@ class Amqp1Session:
     def _number(self, delivery_id: int) -> int:
         """Returns the core's number of a delivery id: that which is nearest to the last one."""
         last = self.core.last_id
-        back = (last - 1 - delivery_id) & _MASK
+        back = (last - 1 - delivery_id) & MASK
         return last - back if back < 1 << 31 else last + (1 << 32) - back
 
     def _outcome(self, state: Any, *, settled: bool) -> Settle | None:
@@ -330,13 +287,6 @@ class Amqp1Session:
         ids = [one for one in ids if one not in named]
         answer = b"" if said.settled else write_disposition(self.number, False, said.first, last, ACCEPTED)
         transaction.settle(self._settle(ids, do, answer), self.core, ids)
-
-    def requeue(self, consumer: Subscription) -> None:
-        """Gives a consumer's unsettled deliveries back to its queue."""
-        ids = list(self.core.ids_of(consumer))
-        if ids:
-            refuse = partial(self.peer.engine.broker.queues.refuse, self.core, requeue=True)
-            self.peer.budget.left -= settle(self.peer.engine, ids, refuse)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

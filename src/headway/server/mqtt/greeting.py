@@ -15,7 +15,7 @@ from headway.core.consumer import ConnectRequest, Session, Will
 from headway.core.message import Record
 from headway.server.logins import SCRAM, Refusal, Scram, ScramError
 from headway.server.mqtt.conversation import Conversation, Proof
-from headway.server.mqtt.ports import ClientSide
+from headway.server.mqtt.ports import NO_LIMIT, TOPIC_ALIAS_MAX, ClientSide
 from headway.server.peers import OPEN, WAITING, PeerPart
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import NEVER, Connect
@@ -24,12 +24,8 @@ from headway.wire.mqtt.replies import Replies
 
 CLIENT_ID_BYTES_MAX = 1024
 """Client ids are limited because each stands in every log line, verdict and metric of its client."""
-TOPIC_ALIAS_MAX = 64
 RECEIVE_MAX = 1024
 """Exactly-once publishes that one client may leave unreleased, if its version can be told the limit."""
-NO_LIMIT = 65_535
-"""The limit for clients that cannot be told one: all ids there are. Each takes one bit (packet_ids.py). Not reading the
-client would be no way out, because its releases come behind its publishes."""
 QUOTAS = {Reason.FLAPPING, Reason.TOO_MANY_SUBSCRIPTIONS, Reason.CLIENT_MEMORY, Reason.USER_LIMIT}
 
 

@@ -16,11 +16,10 @@ from headway.core.message import BadTopic, Run
 from headway.server.config import ListenerTable
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
 from headway.server.engine import Engine
-from headway.server.mqtt.greeting import NO_LIMIT, QUOTAS, TOPIC_ALIAS_MAX, Greeting
+from headway.server.mqtt.greeting import QUOTAS, Greeting
 from headway.server.mqtt.ports import ClientSide
 from headway.server.peers import OPEN
 from headway.wire.mqtt.codes import ReasonCode
-from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect, gap_pairs
 from headway.wire.mqtt.packets import (
     NEVER,
@@ -39,8 +38,6 @@ from headway.wire.mqtt.packets import (
 )
 from headway.wire.mqtt.replies import Replies
 
-CONNECT_BYTES_MAX = 96 * 1024
-"""Limit of a client's bytes before its CONNECT is known."""
 SHARED = MqttDialect(5, 2, None, True, False)
 """The dialect of a shared group's lane: nothing is left out."""
 _RETAIN_HANDLING = ("always", "new", "never")
@@ -49,16 +46,11 @@ _RETAIN_HANDLING = ("always", "new", "never")
 class MqttPeer(ClientSide):
     __slots__ = ("_greeting", "final_expiry_s")
 
-    decoder: MqttDecoder
     publishes = frozenset({Run, Publish})
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
-        decoder = MqttDecoder(min(CONNECT_BYTES_MAX, listener.packet_bytes_max), topic_alias_max=TOPIC_ALIAS_MAX)
-        super().__init__(engine, connection, listener, decoder)
-        self.will_due = True
+        super().__init__(engine, connection, listener)
         self.final_expiry_s: float | None = None
-        self.replies = Replies(0)
-        self.incoming_max = NO_LIMIT
         self._greeting = Greeting(self)
 
     # -- the end ------------------------------------------------------------------------------------------------------
@@ -176,9 +168,6 @@ class MqttPeer(ClientSide):
             self.send_pubrel(item.packet_id)
         else:
             self.send_pubrel(item.packet_id, ReasonCode.PACKET_ID_NOT_FOUND if self.replies.version == 5 else 0)
-
-    def send_pubrel(self, delivery_id: int, code: int = 0) -> None:
-        self.pending_replies.send(self.replies.pubrel(delivery_id, code), kept=self.granted.durable)
 
     def _subscribe(self, packet: Subscribe) -> Steps:
         session, version = self.granted, self.replies.version

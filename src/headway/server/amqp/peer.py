@@ -257,4 +257,4 @@ METHODS: dict[type, Any] = {
     commands.Tx.Commit: AmqpChannel.tx_commit,
     commands.Tx.Rollback: AmqpChannel.tx_rollback,
 }
-"""What each method does on its channel."""
+"""Handlers of the methods of channels."""

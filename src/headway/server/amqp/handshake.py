@@ -17,9 +17,10 @@ from headway.server.logins import SCRAM, Refusal
 from headway.server.peers import SaslLogin, free_name
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import FRAME_BYTES_MIN
-from headway.wire.amqp.login import EXTERNAL, MECHANISMS, Login, read_login
+from headway.wire.amqp.login import MECHANISMS, read_login
 from headway.wire.amqp.replies import write_close_connection, write_start
 from headway.wire.amqp.versions import OFFERED, Version
+from headway.wire.sasl import EXTERNAL, Login
 
 HEARTBEAT_S = 60
 NAME_CHARS_MAX = 200

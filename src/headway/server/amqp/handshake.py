@@ -14,7 +14,7 @@ from headway.server.amqp.faults import connection_fault
 from headway.server.amqp.ports import CHANNEL_MAX, FRAME_BYTES_MAX, ClientSide
 from headway.server.amqp.states import HANDSHAKE_MOVES, Expected
 from headway.server.logins import SCRAM, Refusal
-from headway.server.peers import SaslLogin, free_name
+from headway.server.peers import SaslLogin
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import FRAME_BYTES_MIN
 from headway.wire.amqp.login import MECHANISMS, read_login
@@ -179,7 +179,7 @@ class Handshake(SaslLogin[ClientSide]):
     def _name(self) -> str:
         """Returns the name by which operators know the client: its connection's name, numbered if it is taken."""
         wanted = self._client or f"amqp-{self._peer.connection.address}"
-        return free_name(wanted, self._peer.engine.broker.registry.sessions)
+        return self._peer.free_name(wanted)
 
 
 def _raw(response: str | bytes | None) -> bytes:

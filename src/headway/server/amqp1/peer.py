@@ -26,7 +26,7 @@ from headway.server.config import ListenerTable
 from headway.server.connections import Connection
 from headway.server.engine import Engine
 from headway.server.loop import Repeating
-from headway.server.peers import OPEN, NamedQueues, Transaction, free_name
+from headway.server.peers import OPEN, NamedQueues, Transaction
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.decoder import FRAME_BYTES_MIN, Amqp1Decoder
 from headway.wire.amqp1.items import Empty, Frame, Item, Layer, Lost, Opening, SaslFrame, Transfers
@@ -199,7 +199,7 @@ class Amqp1Peer(ClientSide):
         self.heartbeats.pause_s = idle_s / 2
         self.keep_alive_s = IDLE_MS / 1000 * SILENCE
         printable = self.container if self.container.isprintable() else ""
-        name = free_name(printable or f"amqp-{self.connection.address}", self.engine.broker.registry.sessions)
+        name = self.free_name(printable or f"amqp-{self.connection.address}")
         self.connection.client = name
         self._greet()
         try:

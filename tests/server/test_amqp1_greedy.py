@@ -10,17 +10,8 @@ from tests.server.pretended import Socket
 from headway.server.amqp1.links import LINK_BYTES, LINKS_MAX
 from headway.server.amqp1.peer import Amqp1Peer
 from headway.wire.amqp1 import writing
-from headway.wire.amqp1.performatives import Attach, Source, Target
-from headway.wire.amqp1.replies import (
-    ACCEPTED,
-    frame,
-    write_attach,
-    write_detach,
-    write_disposition,
-    write_end,
-    write_flow,
-    write_open,
-)
+from headway.wire.amqp1.performatives import Attach, Begin, Detach, End, Flow, Open, Source, Target
+from headway.wire.amqp1.replies import ACCEPTED, frame, write, write_disposition
 
 
 @pytest.fixture
@@ -29,21 +20,21 @@ def house() -> House:
 
 
 def begin(channel: int) -> bytes:
-    return frame(channel, 0x11, [writing.NULL, *map(writing.uint, (0, 1 << 30, 1 << 30, 4095))])
+    return write(channel, Begin(None, 0, 1 << 30, 1 << 30, 4095))
 
 
 def client(house: House, name: str = "greedy") -> Greedy:
-    return Greedy(house, Amqp1Peer, b"AMQP\0\1\0\0" + write_open(name, 65_536, 255, None, {}), begin(0))
+    return Greedy(house, Amqp1Peer, b"AMQP\0\1\0\0" + write(0, Open(name, None, 65_536, 255)), begin(0))
 
 
 def receiver(handle: int, address: str, channel: int = 0, mode: str | None = None) -> bytes:
     source = Source(address, distribution_mode=mode)
-    return write_attach(channel, Attach(f"r{handle}", handle, True, 0, source=source, target=Target()))
+    return write(channel, Attach(f"r{handle}", handle, True, 0, source=source, target=Target()))
 
 
 def sender(handle: int, address: str, channel: int = 0, **more: object) -> bytes:
     attach = Attach(f"s{handle}", handle, False, source=Source(), target=Target(address), initial_delivery_count=0)
-    return write_attach(channel, attach._replace(**more))
+    return write(channel, attach._replace(**more))
 
 
 def transfer(handle: int, number: int, body: bytes) -> bytes:
@@ -71,7 +62,7 @@ def test_dispositions_of_ranges_in_which_little_is_unsettled(house: House, state
     greedy = client(house)
     greedy.say(receiver(0, "queue://work"))
     if received:
-        greedy.say(write_flow(0, (0, 1 << 30, 0, 1 << 30), (0, 0, 2000)))
+        greedy.say(write(0, Flow(0, 1 << 30, 0, 1 << 30, 0, 0, 2000)))
         assert house.stats("work").unacknowledged == 2000
     far = 2_000_000
     said = write_disposition(0, True, far, far + 1_000_000, state, settled=state == ACCEPTED) * 200
@@ -94,9 +85,9 @@ def test_links_are_counted_and_have_an_end(house: House) -> None:
     assert greedy.connection.open
     assert b"a connection may have 4096 links" in answers or b"may take up" in answers
     assert greedy.tab["links"] <= LINKS_MAX * 2 * LINK_BYTES
-    greedy.say(write_detach(0, 1, closed=True) + b"".join(write_end(channel) for channel in range(1, 4)))
+    greedy.say(write(0, Detach(1, True)) + b"".join(write(channel, End()) for channel in range(1, 4)))
     assert greedy.tab["links"] < 2001 * 2 * LINK_BYTES
-    greedy.say(write_end(0))
+    greedy.say(write(0, End()))
     assert "links" not in greedy.tab
 
 
@@ -108,9 +99,9 @@ def test_what_browsers_have_not_taken_is_counted(house: House) -> None:
         answers += greedy.say(receiver(handle, "queue://work", mode="copy"))
     assert 10_000_000 < greedy.tab["browsed"] < 30_000_000
     assert b"most of it browsed" in answers
-    greedy.say(write_detach(0, 0, closed=True))
+    greedy.say(write(0, Detach(0, True)))
     assert 9_000_000 < greedy.tab["browsed"] < 29_000_000
-    greedy.say(write_end(0))
+    greedy.say(write(0, End()))
     assert "browsed" not in greedy.tab
 
 
@@ -123,14 +114,14 @@ def test_large_performatives_take_the_time_of_several_items(house: House) -> Non
 def test_draining_again_and_again_is_work(house: House) -> None:
     greedy = client(house)
     greedy.say(receiver(0, "queue://work"))
-    drain = write_flow(0, (0, 1 << 30, 0, 1 << 30), (0, 0, 1), drain=True)
+    drain = write(0, Flow(0, 1 << 30, 0, 1 << 30, 0, 0, 1, None, True))
     assert greedy.turns(drain * 1000) >= 1000 * 8 // 1024
 
 
 def test_who_wants_to_hear_something_every_millisecond_is_told_that_this_is_too_often(house: House) -> None:
     sock = Socket()
     house.accept(sock, peer=Amqp1Peer)
-    sock.incoming.append(b"AMQP\0\1\0\0" + write_open("greedy", 65_536, 255, 1, {}))
+    sock.incoming.append(b"AMQP\0\1\0\0" + write(0, Open("greedy", None, 65_536, 255, 1)))
     house.run()
     assert b"idle-time-out 1 ms (at least 250)" in sock.taken
 
@@ -144,11 +135,11 @@ def test_a_session_with_many_dynamic_nodes_ends_a_share_at_a_time(house: House) 
     dynamic = Source(None, dynamic=True)
     for start in range(0, 500, 50):
         greedy.say(b"".join(
-            write_attach(0, Attach(f"r{at}", at, True, 0, source=dynamic, target=Target()))
+            write(0, Attach(f"r{at}", at, True, 0, source=dynamic, target=Target()))
             for at in range(start, start + 50)
         ))  # fmt: skip
     assert len(house.queues) == 500
-    greedy.send(write_end(0))
+    greedy.send(write(0, End()))
     most, before = 0, 500
     while house.pretended.once():
         most, before = max(most, before - len(house.queues)), len(house.queues)

@@ -10,8 +10,8 @@ from tests.server.amqp_stage import House
 from tests.server.test_amqp1_greedy import client, filled, receiver, sender, transfer
 
 from headway.wire.amqp1 import writing
-from headway.wire.amqp1.performatives import Attach, Source, Target, build
-from headway.wire.amqp1.replies import frame, write_attach, write_detach, write_flow
+from headway.wire.amqp1.performatives import Attach, Detach, Flow, Source, Target, build
+from headway.wire.amqp1.replies import frame, write
 from headway.wire.amqp1.values import Described, read, skip
 
 ATTACH = 0x12
@@ -40,7 +40,7 @@ def resumed(role: bool, address: str, unsettled: bytes, *, whole: bool = True) -
     place = Source(address) if role else Target(address)
     attach = Attach("link", 0, role, source=place if role else Source(), target=Target() if role else place,
                     initial_delivery_count=None if role else 0)  # fmt: skip
-    plain = write_attach(0, attach)
+    plain = write(0, attach)
     fields = plain[8:]
     parts = _parts(fields)
     parts += [writing.NULL] * (8 - len(parts))
@@ -90,14 +90,14 @@ def test_what_was_unsettled_comes_again_on_a_link_that_is_resumed(house: House) 
     filled(house, 100)
     first = client(house, "same")
     first.say(receiver(0, "queue://work"))
-    first.say(write_flow(0, (0, 1 << 30, 0, 1 << 30), (0, 0, 10)))
+    first.say(write(0, Flow(0, 1 << 30, 0, 1 << 30, 0, 0, 10)))
     assert house.stats("work").unacknowledged == 10
     first.say(b"")
     assert not first.connection.open
     assert house.stats("work").unacknowledged == 0
     again = client(house, "same")
     again.say(resumed(True, "queue://work", unsettled_map(b"\0\0\0\0", b"\0\0\0\1")))
-    again.say(write_flow(0, (0, 1 << 30, 0, 1 << 30), (0, 0, 10)))
+    again.say(write(0, Flow(0, 1 << 30, 0, 1 << 30, 0, 0, 10)))
     assert (house.stats("work").unacknowledged, house.stats("work").records) == (10, 90)
 
 
@@ -105,10 +105,10 @@ def test_who_has_not_said_all_that_is_unsettled_gets_nothing_new(house: House) -
     filled(house, 100)
     one = client(house)
     one.say(resumed(True, "queue://work", unsettled_map(b"a"), whole=False))
-    one.say(write_flow(0, (0, 1 << 30, 0, 1 << 30), (0, 0, 10)))
+    one.say(write(0, Flow(0, 1 << 30, 0, 1 << 30, 0, 0, 10)))
     assert house.stats("work").unacknowledged == 0
-    one.say(write_detach(0, 0, closed=False) + receiver(0, "queue://work"))
-    one.say(write_flow(0, (0, 1 << 30, 0, 1 << 30), (0, 0, 10)))
+    one.say(write(0, Detach(0, False)) + receiver(0, "queue://work"))
+    one.say(write(0, Flow(0, 1 << 30, 0, 1 << 30, 0, 0, 10)))
     assert house.stats("work").unacknowledged == 10
 
 

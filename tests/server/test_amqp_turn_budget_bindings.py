@@ -19,6 +19,7 @@ from headway.core.clients.queues.queues import UNBIND_WORK
 from headway.core.queue.binding_set import BindingSet
 from headway.core.routing.matching.exchange import Binding, Destination
 from headway.server.amqp.channel import QUEUES_PER_WORK, TAGS_PER_WORK, AmqpChannel
+from headway.server.amqp.peer import AmqpPeer
 from headway.server.connections.turn_budget import BUDGET_WORK, SUBSCRIBE_WORK
 
 LED_TO = Destination("exchange", "amq.fanout")
@@ -131,13 +132,13 @@ def test_to_begin_and_to_end_is_the_work_that_it_is(
 ) -> None:
     client.declare("q")
     per_turn: dict[int, int] = {}
-    real = AmqpChannel.handle
+    real = AmqpPeer._channel_method
 
-    def handle(self: AmqpChannel, command: base.Frame) -> None:
+    def handle(self: AmqpPeer, number: int, command: base.Frame) -> None:
         per_turn[house.turns] = per_turn.get(house.turns, 0) + 1
-        real(self, command)
+        real(self, number, command)
 
-    monkeypatch.setattr(AmqpChannel, "handle", handle)
+    monkeypatch.setattr(AmqpPeer, "_channel_method", handle)
     client.say(*[*both] * 300)
     assert sum(per_turn.values()) == 600
     assert max(per_turn.values()) <= 2 * BUDGET_WORK // work, "it may be read once more before the turn is over"

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from headway.server.peers import free_name
+from headway.server.peers.login_side import free_name
 
 
 class Asked(set[str]):

@@ -17,9 +17,8 @@ from headway.core.log import CHUNK_BYTES
 from headway.server.amqp1.peer import Amqp1Peer
 from headway.server.connections import END_WORK, TURN_WORK
 from headway.server.connections.endings import ENDS_MAX
-from headway.wire.amqp1 import writing
-from headway.wire.amqp1.performatives import Attach, Source, Target
-from headway.wire.amqp1.replies import frame, write_attach, write_open
+from headway.wire.amqp1.performatives import Attach, Begin, Open, Source, Target
+from headway.wire.amqp1.replies import write
 
 CLIENTS = 1000
 
@@ -42,9 +41,9 @@ def of_openwire(house: House, name: str) -> Greedy:
 
 
 def of_amqp1(house: House, name: str) -> Greedy:
-    begin = frame(0, 0x11, [writing.NULL, *map(writing.uint, (0, 1 << 30, 1 << 30, 4095))])
-    link = write_attach(0, Attach("r", 0, True, 0, source=Source("topic://t"), target=Target()))
-    return Greedy(house, Amqp1Peer, b"AMQP\0\1\0\0" + write_open(name, 65_536, 255, None, {}), begin + link)
+    begin = write(0, Begin(None, 0, 1 << 30, 1 << 30, 4095))
+    link = write(0, Attach("r", 0, True, 0, source=Source("topic://t"), target=Target()))
+    return Greedy(house, Amqp1Peer, b"AMQP\0\1\0\0" + write(0, Open(name, None, 65_536, 255)), begin + link)
 
 
 def of_mqtt(house: House, name: str) -> Greedy:

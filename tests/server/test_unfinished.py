@@ -16,8 +16,8 @@ from headway.server.mqtt.peer import MqttPeer
 from headway.server.openwire.peer import OpenWirePeer
 from headway.server.stomp.peer import StompPeer
 from headway.wire.amqp1 import writing
-from headway.wire.amqp1.performatives import Attach, Coordinator, Source, Target
-from headway.wire.amqp1.replies import frame, write_attach, write_open
+from headway.wire.amqp1.performatives import Attach, Begin, Coordinator, Open, Source, Target
+from headway.wire.amqp1.replies import frame, write
 from headway.wire.openwire.codes import Type
 
 CLIENTS = 60
@@ -39,12 +39,12 @@ def openwire(house: House, name: str = "c") -> Greedy:
 
 
 def amqp1(house: House, name: str = "c") -> Greedy:
-    begin = frame(0, 0x11, [writing.NULL, *map(writing.uint, (0, 1 << 30, 1 << 30, 4095))])
+    begin = write(0, Begin(None, 0, 1 << 30, 1 << 30, 4095))
     links = b"".join(
-        write_attach(0, Attach(f"s{at}", at, False, source=Source(), target=Target("queue://w"),
+        write(0, Attach(f"s{at}", at, False, source=Source(), target=Target("queue://w"),
                                initial_delivery_count=0)) for at in range(20)
     )  # fmt: skip
-    return Greedy(house, Amqp1Peer, b"AMQP\0\1\0\0" + write_open(name, 65_536, 255, None, {}), begin + links)
+    return Greedy(house, Amqp1Peer, b"AMQP\0\1\0\0" + write(0, Open(name, None, 65_536, 255)), begin + links)
 
 
 def mqtt(house: House, name: str = "c") -> Greedy:
@@ -225,7 +225,7 @@ def test_transactions_of_amqp1_without_a_discharge_hold_a_share_of_the_memory_an
     answers = b""
     for one in greedy:
         coordinator = Attach("tx", 40, False, source=Source(), target=Coordinator(), initial_delivery_count=0)
-        one.say(write_attach(0, coordinator))
+        one.say(write(0, coordinator))
         one.say(plain(40, 0, declare))
     for piece in range(PIECES):
         for one in greedy:

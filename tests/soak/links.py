@@ -18,9 +18,8 @@ from tests.soak.wires import flood
 from tests.soak.worlds import Setting, beside, is_full
 from tests.wire import openwire_frames
 
-from headway.wire.amqp1 import writing
-from headway.wire.amqp1.performatives import Attach, Source, Target
-from headway.wire.amqp1.replies import frame, write_attach, write_flow, write_open
+from headway.wire.amqp1.performatives import Attach, Begin, Flow, Open, Source, Target
+from headway.wire.amqp1.replies import write
 
 JMS = '[listeners.openwire]\nurl = "openwire://127.0.0.1:0"\n'
 CLIENTS, LINKS = 40, 50
@@ -39,8 +38,8 @@ def client(broker: BrokerProcess, name: str, buffer: int | None = None) -> socke
     if buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     sock.connect(("127.0.0.1", broker.ports["amqp"]))
-    begin = frame(0, 0x11, [writing.NULL, *map(writing.uint, (0, WINDOW, WINDOW, 4095))])
-    sock.sendall(b"AMQP\0\1\0\0" + write_open(name, 65_536, 255, None, {}) + begin)
+    begin = write(0, Begin(None, 0, WINDOW, WINDOW, 4095))
+    sock.sendall(b"AMQP\0\1\0\0" + write(0, Open(name, None, 65_536, 255)) + begin)
     return sock
 
 
@@ -49,9 +48,9 @@ def receivers(sock: socket.socket, addresses: Iterable[str], credit: int) -> Non
     count = 0
     for handle, address in enumerate(addresses):
         source = Source(address)
-        sock.sendall(write_attach(0, Attach(f"r{handle}", handle, True, 0, source=source, target=Target())))
+        sock.sendall(write(0, Attach(f"r{handle}", handle, True, 0, source=source, target=Target())))
         if credit:
-            sock.sendall(write_flow(0, (0, WINDOW, 0, WINDOW), (handle, 0, credit)))
+            sock.sendall(write(0, Flow(0, WINDOW, 0, WINDOW, handle, 0, credit)))
         count += 1
     heard = b""
     while heard.count(ATTACH) < count:
@@ -117,7 +116,7 @@ def _reader(socks: list[socket.socket]) -> Callable[[threading.Event], None]:
                         handle = _handle(data[at + FRAME_HEADER : at + size])
                         if handle is not None:
                             count = counts[key.data, handle] = counts.get((key.data, handle), 0) + 1
-                            out[sock].append(write_flow(0, (0, WINDOW, 0, WINDOW), (handle, count, 1)))
+                            out[sock].append(write(0, Flow(0, WINDOW, 0, WINDOW, handle, count, 1)))
                         at += size
                     rest[sock] = data[at:]
                 for sock, flows in out.items():

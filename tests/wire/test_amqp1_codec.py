@@ -16,8 +16,10 @@ from headway.wire.amqp1.decoder import Amqp1Decoder
 from headway.wire.amqp1.dialect import Amqp1Dialect, parts_of
 from headway.wire.amqp1.envelope import FEW, IDS, Amqp1Envelope
 from headway.wire.amqp1.items import Item, Layer, Lost, Opening, Transfers
+from headway.wire.amqp1.performatives import Source, build
 from headway.wire.amqp1.properties import read_content
 from headway.wire.amqp1.replies import HEADERS
+from headway.wire.amqp1.replies import encoded as written
 from headway.wire.codecs import queue_form
 
 VALUES = [
@@ -53,6 +55,11 @@ def test_types_that_python_lacks(value: Any, expected: Any) -> None:
     data.put_object(value)
     read, _ = values.read(bytes(data.encode()), 0, len(data.encode()))
     assert (read.isoformat() if hasattr(read, "isoformat") else read) == expected
+
+
+def test_a_single_capability_is_written_as_one_word() -> None:
+    raw = written(Source("q", capabilities=values.Symbol("queue")))
+    assert build(values.read(raw, 0, len(raw))[0]) == Source("q", capabilities=["queue"])
 
 
 def test_a_decimal_is_written_as_a_double() -> None:

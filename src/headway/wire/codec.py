@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any, NamedTuple
 
 from headway.core.message import Dialect, Properties
@@ -26,6 +26,8 @@ class QueueForm(NamedTuple):
     """Reads arguments that ``write_table`` wrote."""
     read_headers: Callable[[bytes], dict[str, Any]]
     """Reads the headers that exchanges route by from a record's native properties."""
+    without_headers: Callable[[bytes, Set[str]], bytes]
+    """Returns native properties without some of their headers."""
     write_common: Callable[[CommonProperties], Properties]
     """Makes the properties of a message of another protocol. They say the same in the queue's form and in MQTT's."""
     read_common: Callable[[Properties], CommonProperties]

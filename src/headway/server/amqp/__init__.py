@@ -1,9 +1,5 @@
 """AMQP's side of a connection."""
 
-from headway.server.amqp.peer import AmqpPeer
+from headway.server.amqp.peer import AmqpPeer as PEER
 
-PEER = AmqpPeer
-
-__all__ = [
-    "AmqpPeer", "PEER",
-]
+__all__ = ["PEER"]

@@ -1,7 +1,8 @@
 """One AMQP channel: its methods become commands to the broker, and the broker's answers become methods.
 
-Methods that declare are in declaring.py, methods of consumers in consuming.py. A channel keeps two things that the core
-does not know: the commands that a transaction has put off (transaction.py), and the numbers of confirms (publisher.py).
+Methods that declare are in declaring.py, methods of consumers in consuming.py; the peer finds them. A channel keeps two
+things that the core does not know: the commands that a transaction has put off (transaction.py), and the numbers of
+confirms (publisher.py).
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from headway.core.base import moved
 from headway.core.clients import Queues
 from headway.core.consumer import NO_LIMIT, Channel, Session, Subscription
 from headway.core.message import Run
-from headway.server.amqp import consuming, declaring
-from headway.server.amqp.faults import ChannelFault, connection_fault
+from headway.server.amqp.faults import ChannelFault
 from headway.server.amqp.ports import ClientSide
 from headway.server.amqp.publisher import Publisher
 from headway.server.amqp.states import (
@@ -93,12 +93,6 @@ class AmqpChannel:
 
     def knows(self, queue: str) -> bool:
         return queue in self.peer.engine.broker.registry.router.queues
-
-    def handle(self, command: base.Frame) -> None:
-        do = METHODS.get(type(command))
-        if do is None:
-            raise connection_fault(ReplyCode.COMMAND_INVALID, f"{command.name} is not expected now")
-        do(self, command)
 
     def write(self, frame: bytes) -> None:
         if self.mode is not TRANSACTIONS:
@@ -280,20 +274,3 @@ class AmqpChannel:
 
 def unknown_tag(tag: int) -> ChannelFault:
     return ChannelFault(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
-
-
-def _nothing(channel: AmqpChannel, command: base.Frame) -> None:
-    """Ignores a reply of the client."""
-
-
-METHODS: dict[type, Any] = {
-    **declaring.METHODS,
-    **consuming.METHODS,
-    commands.Channel.Flow: AmqpChannel.flow,
-    commands.Channel.FlowOk: _nothing,
-    commands.Basic.CancelOk: _nothing,
-    commands.Confirm.Select: AmqpChannel.confirm,
-    commands.Tx.Select: AmqpChannel.tx_select,
-    commands.Tx.Commit: AmqpChannel.tx_commit,
-    commands.Tx.Rollback: AmqpChannel.tx_rollback,
-}

@@ -19,10 +19,11 @@ from headway.core.consumer import (
 )
 from headway.core.message import TOPICS
 from headway.core.queue import Queue
+from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.declaring import DIALECT, queue_name
 from headway.server.amqp.faults import ChannelFault, connection_fault
-from headway.server.amqp.permissions import REPLY_TO, check_read
-from headway.server.amqp.ports import ChannelSide
+from headway.server.amqp.permissions import check_read
+from headway.server.amqp.publisher import REPLY_TO
 from headway.server.amqp.topics import KEY, consume_topics
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import log_patience, read_terms
@@ -33,7 +34,7 @@ from headway.wire.amqp.replies import write_get_ok
 # -- consuming ---------------------------------------------------------------------------------------------------------
 
 
-def qos(channel: ChannelSide, command: commands.Basic.Qos) -> None:
+def qos(channel: AmqpChannel, command: commands.Basic.Qos) -> None:
     if command.prefetch_size:
         raise connection_fault(ReplyCode.NOT_IMPLEMENTED, "a prefetch in bytes")
     if command.global_:
@@ -44,7 +45,7 @@ def qos(channel: ChannelSide, command: commands.Basic.Qos) -> None:
     channel.say(commands.Basic.QosOk())
 
 
-def consume(channel: ChannelSide, command: commands.Basic.Consume) -> None:
+def consume(channel: AmqpChannel, command: commands.Basic.Consume) -> None:
     tag = command.consumer_tag or _fresh_tag(channel)
     if command.queue == TOPICS:
         arguments = dict(command.arguments or {})
@@ -59,7 +60,7 @@ def consume(channel: ChannelSide, command: commands.Basic.Consume) -> None:
     channel.answer(command, commands.Basic.ConsumeOk(tag))
 
 
-def _consume_queue(channel: ChannelSide, command: commands.Basic.Consume, tag: str) -> Subscription:
+def _consume_queue(channel: AmqpChannel, command: commands.Basic.Consume, tag: str) -> Subscription:
     known = channel.tags.get(tag)
     if known is not None and channel.session.subscriptions.get(known.request.key) is known:
         raise connection_fault(ReplyCode.NOT_ALLOWED, f"consumer tag '{tag}' is in use on this channel")
@@ -79,7 +80,7 @@ def _consume_queue(channel: ChannelSide, command: commands.Basic.Consume, tag: s
     )
 
 
-def _fresh_tag(channel: ChannelSide) -> str:
+def _fresh_tag(channel: AmqpChannel) -> str:
     """Returns the next free tag of the channel. Tags repeat across clients, so that equal deliveries share bytes."""
     return next(tag for number in channel.tag_numbers if (tag := f"amq.ctag-{number}") not in channel.tags)
 
@@ -96,7 +97,7 @@ def _options(arguments: dict[str, Any] | None, use: Use) -> SubscriptionOptions:
     return parse_options(pairs, use)
 
 
-def _reply_queue(channel: ChannelSide, *, no_ack: bool) -> str:
+def _reply_queue(channel: AmqpChannel, *, no_ack: bool) -> str:
     """Declares the channel's own queue for direct replies, and returns its name."""
     if not no_ack:
         raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "replies cannot be acknowledged: consume them with no_ack")
@@ -108,7 +109,7 @@ def _reply_queue(channel: ChannelSide, *, no_ack: bool) -> str:
     return channel.reply_queue
 
 
-def cancel(channel: ChannelSide, command: commands.Basic.Cancel) -> None:
+def cancel(channel: AmqpChannel, command: commands.Basic.Cancel) -> None:
     tag = command.consumer_tag or ""
     subscription = channel.tags.get(tag)
     if subscription is not None:
@@ -118,14 +119,14 @@ def cancel(channel: ChannelSide, command: commands.Basic.Cancel) -> None:
     channel.answer(command, commands.Basic.CancelOk(tag))
 
 
-def _forget(channel: ChannelSide, tag: str, subscription: Subscription) -> None:
+def _forget(channel: AmqpChannel, tag: str, subscription: Subscription) -> None:
     del channel.tags[tag]
     queue = subscription.reader.queue
     if queue is not None and queue.name == channel.reply_queue:
         channel.reply_queue = ""
 
 
-def cancelled(channel: ChannelSide, subscription: Subscription) -> None:
+def cancelled(channel: AmqpChannel, subscription: Subscription) -> None:
     """Forgets a consumer that the broker has cancelled, and tells the client if it understands that."""
     tag = subscription.request.label.partition("/")[2]
     if channel.tags.get(tag) is subscription:
@@ -137,7 +138,7 @@ def cancelled(channel: ChannelSide, subscription: Subscription) -> None:
 # -- polling -----------------------------------------------------------------------------------------------------------
 
 
-def get(channel: ChannelSide, command: commands.Basic.Get) -> None:
+def get(channel: AmqpChannel, command: commands.Basic.Get) -> None:
     name = queue_name(channel, command.queue)
     queue = channel.queues.queue(channel.session, name)
     check_read(channel, name)
@@ -161,7 +162,7 @@ def get(channel: ChannelSide, command: commands.Basic.Get) -> None:
     ))  # fmt: skip
 
 
-def _get_later(channel: ChannelSide, command: commands.Basic.Get, queue: Queue) -> Steps:
+def _get_later(channel: AmqpChannel, command: commands.Basic.Get, queue: Queue) -> Steps:
     """Gets the next record as soon as its queue has sorted what came and dropped what has expired."""
     while not channel.gone and not queue.ended and queue.is_behind(channel.now()):
         yield 0
@@ -172,24 +173,24 @@ def _get_later(channel: ChannelSide, command: commands.Basic.Get, queue: Queue) 
 # -- settling ----------------------------------------------------------------------------------------------------------
 
 
-def nack(channel: ChannelSide, command: commands.Basic.Nack) -> None:
+def nack(channel: AmqpChannel, command: commands.Basic.Nack) -> None:
     _refuse(channel, command.delivery_tag or 0, multiple=command.multiple, requeue=command.requeue)
 
 
-def reject(channel: ChannelSide, command: commands.Basic.Reject) -> None:
+def reject(channel: AmqpChannel, command: commands.Basic.Reject) -> None:
     _refuse(channel, command.delivery_tag or 0, multiple=False, requeue=command.requeue)
 
 
-def _refuse(channel: ChannelSide, tag: int, *, multiple: bool, requeue: bool) -> None:
+def _refuse(channel: AmqpChannel, tag: int, *, multiple: bool, requeue: bool) -> None:
     channel.settle([tag], multiple=multiple, do=partial(channel.queues.refuse, channel.core, requeue=requeue))
 
 
-def recover(channel: ChannelSide, command: commands.Basic.Recover) -> None:
+def recover(channel: AmqpChannel, command: commands.Basic.Recover) -> None:
     channel.say(commands.Basic.RecoverOk())  # redeliveries follow it
     recover_async(channel, command)
 
 
-def recover_async(channel: ChannelSide, command: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:
+def recover_async(channel: AmqpChannel, command: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:
     steps = channel.queues.recover(channel.core, channel.now(), frozenset(channel.named), requeue=command.requeue)
     channel.peer.budget.begin(steps)
 

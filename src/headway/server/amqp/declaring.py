@@ -14,9 +14,9 @@ from headway.core.consumer import NO_OPTIONS, SubscriptionOptions, parse_options
 from headway.core.message import TOPICS
 from headway.core.queue import Queue
 from headway.core.routing import KINDS, Binding, Destination, Exchange, frozen
+from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.permissions import (
-    REPLY_TO,
     check_bind,
     check_exchange_declaration,
     check_exchange_deletion,
@@ -24,7 +24,7 @@ from headway.server.amqp.permissions import (
     check_queue_deletion,
     check_read,
 )
-from headway.server.amqp.ports import ChannelSide
+from headway.server.amqp.publisher import REPLY_TO
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import MATCHES, read_alternate, read_terms
 from headway.wire.amqp.codes import ReplyCode
@@ -41,7 +41,7 @@ MEMBERS_PER_WORK = 6
 # -- exchanges ---------------------------------------------------------------------------------------------------------
 
 
-def declare_exchange(channel: ChannelSide, command: commands.Exchange.Declare) -> None:
+def declare_exchange(channel: AmqpChannel, command: commands.Exchange.Declare) -> None:
     name, kind = command.exchange, command.exchange_type
     if command.passive:
         channel.queues.exchange(name)
@@ -59,29 +59,29 @@ def declare_exchange(channel: ChannelSide, command: commands.Exchange.Declare) -
     _answer(channel, command, commands.Exchange.DeclareOk(), kept=command.durable and not command.passive)
 
 
-def delete_exchange(channel: ChannelSide, command: commands.Exchange.Delete) -> None:
+def delete_exchange(channel: AmqpChannel, command: commands.Exchange.Delete) -> None:
     check_exchange_deletion(channel, command.exchange)
     channel.peer.budget.begin(_end_exchange(channel, command))
 
 
-def _end_exchange(channel: ChannelSide, command: commands.Exchange.Delete) -> Steps:
+def _end_exchange(channel: AmqpChannel, command: commands.Exchange.Delete) -> Steps:
     durable = channel.queues.is_durable(command.exchange)
     yield from channel.queues.delete_exchange(command.exchange, if_unused=command.if_unused)
     if not channel.gone:
         _answer(channel, command, commands.Exchange.DeleteOk(), kept=durable)
 
 
-def bind_exchange(channel: ChannelSide, command: commands.Exchange.Bind) -> None:
+def bind_exchange(channel: AmqpChannel, command: commands.Exchange.Bind) -> None:
     kept = _bind(channel, _exchange_binding(command))
     _answer(channel, command, commands.Exchange.BindOk(), kept=kept)
 
 
-def unbind_exchange(channel: ChannelSide, command: commands.Exchange.Unbind) -> None:
+def unbind_exchange(channel: AmqpChannel, command: commands.Exchange.Unbind) -> None:
     kept = _unbind(channel, _exchange_binding(command))
     _answer(channel, command, commands.Exchange.UnbindOk(), kept=kept)
 
 
-def _answer(channel: ChannelSide, asked: Any, answer: base.Frame, *, kept: bool) -> None:
+def _answer(channel: AmqpChannel, asked: Any, answer: base.Frame, *, kept: bool) -> None:
     if not asked.nowait:
         channel.send_when_kept(write_method(channel.peer.version, channel.number, answer), kept=kept)
 
@@ -91,7 +91,7 @@ def _exchange_binding(command: commands.Exchange.Bind | commands.Exchange.Unbind
     return Binding(command.source, to, command.routing_key, frozen(command.arguments or {}))
 
 
-def _bind(channel: ChannelSide, binding: Binding, options: SubscriptionOptions = NO_OPTIONS) -> bool:
+def _bind(channel: AmqpChannel, binding: Binding, options: SubscriptionOptions = NO_OPTIONS) -> bool:
     """Binds, and returns whether the binding is durable. Raises :class:`ChannelFault`, :class:`Refused`."""
     check_bind(channel, binding)
     match = dict(binding.arguments).get("x-match", "all")
@@ -102,7 +102,7 @@ def _bind(channel: ChannelSide, binding: Binding, options: SubscriptionOptions =
     return channel.queues.outlives(binding)
 
 
-def _unbind(channel: ChannelSide, binding: Binding) -> bool:
+def _unbind(channel: AmqpChannel, binding: Binding) -> bool:
     """Unbinds, and returns whether the binding was durable."""
     check_bind(channel, binding)
     kept = channel.queues.outlives(binding)
@@ -113,7 +113,7 @@ def _unbind(channel: ChannelSide, binding: Binding) -> bool:
 # -- queues ------------------------------------------------------------------------------------------------------------
 
 
-def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None:
+def declare_queue(channel: AmqpChannel, command: commands.Queue.Declare) -> None:
     queues, now, name = channel.queues, channel.now(), command.queue
     if name == REPLY_TO or (name.startswith(REPLY_TO + ".") and channel.knows(name)):
         if not command.nowait:  # clients ask this way whether the requester is still there
@@ -145,14 +145,14 @@ def declare_queue(channel: ChannelSide, command: commands.Queue.Declare) -> None
         channel.send_when_kept(answer, kept=queue.durable_position.durable and not command.passive)
 
 
-def queue_name(channel: ChannelSide, name: str) -> str:
+def queue_name(channel: AmqpChannel, name: str) -> str:
     """Returns the queue that is meant: without a name, the one declared last on this channel."""
     if not name and not channel.last_queue:
         raise ChannelFault(ReplyCode.NOT_FOUND, "no queue was declared on this channel that could be meant")
     return name or channel.last_queue
 
 
-def bind_queue(channel: ChannelSide, command: commands.Queue.Bind) -> None:
+def bind_queue(channel: AmqpChannel, command: commands.Queue.Bind) -> None:
     arguments = dict(command.arguments or {})
     start = arguments.pop("from", None)
     options = parse_options([("from", str(start))]) if start is not None else NO_OPTIONS
@@ -160,34 +160,34 @@ def bind_queue(channel: ChannelSide, command: commands.Queue.Bind) -> None:
     _answer(channel, command, commands.Queue.BindOk(), kept=kept)
 
 
-def unbind_queue(channel: ChannelSide, command: commands.Queue.Unbind) -> None:
+def unbind_queue(channel: AmqpChannel, command: commands.Queue.Unbind) -> None:
     arguments = {name: value for name, value in (command.arguments or {}).items() if name != "from"}
     kept = _unbind(channel, _queue_binding(channel, command, arguments))
     channel.send_when_kept(write_method(channel.peer.version, channel.number, commands.Queue.UnbindOk()), kept=kept)
 
 
 def _queue_binding(
-    channel: ChannelSide, command: commands.Queue.Bind | commands.Queue.Unbind, arguments: dict[str, Any]
+    channel: AmqpChannel, command: commands.Queue.Bind | commands.Queue.Unbind, arguments: dict[str, Any]
 ) -> Binding:
     name = queue_name(channel, command.queue)
     key = name if not command.queue and not command.routing_key else command.routing_key
     return Binding(command.exchange, Destination("queue", name), key, frozen(arguments))
 
 
-def purge_queue(channel: ChannelSide, command: commands.Queue.Purge) -> None:
+def purge_queue(channel: AmqpChannel, command: commands.Queue.Purge) -> None:
     queue = channel.queues.queue(channel.session, queue_name(channel, command.queue))
     check_read(channel, queue.name)
     channel.peer.budget.begin(_purge(channel, command, queue))
 
 
-def _purge(channel: ChannelSide, command: commands.Queue.Purge, queue: Queue) -> Steps:
+def _purge(channel: AmqpChannel, command: commands.Queue.Purge, queue: Queue) -> Steps:
     kept = queue.durable_position.durable
     purged = yield from queue.purge()
     if not channel.gone:
         _answer(channel, command, commands.Queue.PurgeOk(purged), kept=kept)
 
 
-def delete_queue(channel: ChannelSide, command: commands.Queue.Delete) -> None:
+def delete_queue(channel: AmqpChannel, command: commands.Queue.Delete) -> None:
     name, waiting, kept = queue_name(channel, command.queue), 0, True
     check_queue_deletion(channel, name)
     if channel.knows(name):  # deleting a queue that is gone succeeds

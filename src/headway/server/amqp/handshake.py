@@ -11,18 +11,17 @@ from pamqp import base, commands
 from headway.core.base import Reason, moved
 from headway.core.permission import Identity
 from headway.server.amqp.faults import connection_fault
-from headway.server.amqp.ports import ClientSide
+from headway.server.amqp.ports import CHANNEL_MAX, FRAME_BYTES_MAX, ClientSide
 from headway.server.amqp.states import HANDSHAKE_MOVES, Expected
 from headway.server.logins import SCRAM, Refusal
-from headway.server.peers import SaslLogin, free_name
+from headway.server.peers import SaslLogin
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.decoder import FRAME_BYTES_MIN
-from headway.wire.amqp.login import EXTERNAL, MECHANISMS, Login, read_login
+from headway.wire.amqp.login import MECHANISMS, read_login
 from headway.wire.amqp.replies import write_close_connection, write_start
 from headway.wire.amqp.versions import OFFERED, Version
+from headway.wire.sasl import EXTERNAL, Login
 
-CHANNEL_MAX = 2047
-FRAME_BYTES_MAX = 131_072
 HEARTBEAT_S = 60
 NAME_CHARS_MAX = 200
 
@@ -180,7 +179,7 @@ class Handshake(SaslLogin[ClientSide]):
     def _name(self) -> str:
         """Returns the name by which operators know the client: its connection's name, numbered if it is taken."""
         wanted = self._client or f"amqp-{self._peer.connection.address}"
-        return free_name(wanted, self._peer.engine.broker.registry.sessions)
+        return self._peer.free_name(wanted)
 
 
 def _raw(response: str | bytes | None) -> bytes:

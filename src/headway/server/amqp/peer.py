@@ -10,16 +10,17 @@ Rules:
 
 from __future__ import annotations
 
-from math import inf
+from typing import Any
 
 from pamqp import base, commands
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import Channel, CloseChannel, Session, Subscription
+from headway.server.amqp import consuming, declaring
 from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.consuming import cancelled
 from headway.server.amqp.faults import ChannelFault, code_of, connection_fault, fault_of
-from headway.server.amqp.handshake import CHANNEL_MAX, FRAME_BYTES_MAX, Handshake
+from headway.server.amqp.handshake import Handshake
 from headway.server.amqp.pending_declares import PendingDeclares
 from headway.server.amqp.ports import ClientSide
 from headway.server.config import ListenerTable
@@ -27,7 +28,6 @@ from headway.server.connections import Connection
 from headway.server.engine import Engine
 from headway.server.peers import OPEN
 from headway.wire.amqp.codes import ReplyCode
-from headway.wire.amqp.decoder import AmqpDecoder
 from headway.wire.amqp.items import Access, AckBatch, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
 from headway.wire.amqp.replies import (
     HEARTBEAT,
@@ -35,37 +35,25 @@ from headway.wire.amqp.replies import (
     write_blocked,
     write_close_channel,
     write_close_connection,
-    write_method,
 )
-from headway.wire.amqp.versions import AMQP_0_9_1, Version
 
-HANDSHAKE_BYTES_MAX = 64 * 1024
-"""Limit of a client's bytes before its login is known."""
 PARTS_MAX = 2
 """Limit of partial messages on all channels of a connection together, in messages of the largest size."""
-SILENCE = 2 / 1.5
-"""Factor for the keep-alive: AMQP lets a client miss two heartbeats, and the engine allows one and a half."""
 _INDEXES: dict[type, int] = {PublishedRun: 60 << 16 | 40, Oversize: 60 << 16 | 40, AckBatch: 60 << 16 | 80}
 
 
 class AmqpPeer(ClientSide):
-    __slots__ = ("_closing_channels", "_doing", "_handshake", "channel_max", "channels", "message_bytes_max")
+    __slots__ = ("_closing_channels", "_doing", "_handshake", "channels")
 
-    decoder: AmqpDecoder
     pending_declares: PendingDeclares
     heartbeat_word = HEARTBEAT
     publishes = frozenset({PublishedRun})
     faults = (ChannelFault, ProtocolError, Refused)
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
-        super().__init__(engine, connection, listener, AmqpDecoder(HANDSHAKE_BYTES_MAX))
-        self.version: Version = AMQP_0_9_1
+        super().__init__(engine, connection, listener)
         self.channels: dict[int, AmqpChannel] = {}
         """Channels that are open."""
-        self.channel_max = CHANNEL_MAX
-        self.frame_bytes_max = FRAME_BYTES_MAX
-        self.message_bytes_max = listener.packet_bytes_max
-        self.cancels = self.tells_blocked = False
         self.pending_declares = PendingDeclares(connection, engine.journal)
         self._handshake = Handshake(self)
         self._closing_channels: set[int] = set()
@@ -79,9 +67,6 @@ class AmqpPeer(ClientSide):
         if self.decoder.buffered_bytes > PARTS_MAX * self.decoder.message_bytes_max:
             return connection_fault(ReplyCode.RESOURCE_ERROR, "parts of too many messages on too many channels")
         return self.decoder.error
-
-    def say(self, channel: int, command: base.Frame) -> None:
-        self.connection.out += write_method(self.version, channel, command)
 
     def holds_up(self, item: Item) -> bool:
         return self.pending_declares.waiting and self.pending_declares.hold_up(item)
@@ -153,29 +138,6 @@ class AmqpPeer(ClientSide):
         else:
             raise connection_fault(ReplyCode.COMMAND_INVALID, f"{command.name} is not expected now")
 
-    def tuned(self, channel_max: int, frame_bytes_max: int, heartbeat_s: float) -> None:
-        self.channel_max, self.frame_bytes_max = channel_max, frame_bytes_max
-        self.decoder.frame_bytes_max = frame_bytes_max
-        self.heartbeats.pause_s = heartbeat_s / 2
-        self.keep_alive_s = heartbeat_s * SILENCE or inf
-
-    def opened(self, name: str) -> None:
-        """Begins the session at the end of the handshake. Raises ProtocolError."""
-        self.connection.client = name
-        try:
-            self.session = self.connect(name, f"amqp-{self.version.name}", self.username)
-        except Refused as error:
-            self.engine.refused(self.connection, str(error))
-            if error.reason in (Reason.NOT_AUTHORIZED, Reason.USER_LIMIT):
-                text = f"access to vhost '/' refused: {error}"
-                self.end_with(write_close_connection(self.version, ReplyCode.NOT_ALLOWED, text), error.reason, text)
-                return
-            raise connection_fault(ReplyCode.RESOURCE_ERROR, str(error)) from error
-        self.message_bytes_max = self.decoder.message_bytes_max = self.message_bytes_allowed
-        self.become(OPEN)
-        self.say(0, commands.Connection.OpenOk())
-        self.engine.connected(self.connection)
-
     # -- channels -----------------------------------------------------------------------------------------------------
 
     def _open_channel(self, number: int) -> None:
@@ -202,7 +164,10 @@ class AmqpPeer(ClientSide):
                 channel.close()
             self.say(number, commands.Channel.CloseOk())
         elif channel is not None:
-            channel.handle(command)
+            do = METHODS.get(type(command))
+            if do is None:
+                raise connection_fault(ReplyCode.COMMAND_INVALID, f"{command.name} is not expected now")
+            do(channel, command)
 
     def _close_channel(self, number: int, code: ReplyCode, text: str, method: int) -> None:
         """Closes a channel for a fault of the client, or for a verdict."""
@@ -225,13 +190,7 @@ class AmqpPeer(ClientSide):
             self._close_channel(channel.number, code_of(effect.reason), effect.text, 0)
             self.after()
 
-    def close_consumer(self, subscription: Subscription, text: str) -> None:
-        self._end_consumer(subscription, ReplyCode.RESOURCE_ERROR, text)
-
-    def revoked(self, subscription: Subscription, text: str) -> None:
-        self._end_consumer(subscription, ReplyCode.ACCESS_REFUSED, text)
-
-    def _end_consumer(self, subscription: Subscription, code: ReplyCode, text: str) -> None:
+    def close_consumer(self, subscription: Subscription, text: str, *, revoked: bool = False) -> None:
         """Cancels a consumer. If the client does not understand that, or polls, its channel is closed."""
         channel = self._channel_of(subscription.channel)
         if channel is None or subscription.ended:
@@ -240,6 +199,7 @@ class AmqpPeer(ClientSide):
             self.engine.broker.queues.cancel(subscription, self.engine.now())
             cancelled(channel, subscription)
         else:
+            code = ReplyCode.ACCESS_REFUSED if revoked else ReplyCode.RESOURCE_ERROR
             self._close_channel(channel.number, code, text, 0)
         self.after()
 
@@ -280,3 +240,21 @@ class AmqpPeer(ClientSide):
         self.channels.clear()
         self.finish_without(session)  # so that nothing is left half deleted
         super().leave(session, reason)
+
+
+def _nothing(channel: AmqpChannel, command: base.Frame) -> None:
+    """Ignores a reply of the client."""
+
+
+METHODS: dict[type, Any] = {
+    **declaring.METHODS,
+    **consuming.METHODS,
+    commands.Channel.Flow: AmqpChannel.flow,
+    commands.Channel.FlowOk: _nothing,
+    commands.Basic.CancelOk: _nothing,
+    commands.Confirm.Select: AmqpChannel.confirm,
+    commands.Tx.Select: AmqpChannel.tx_select,
+    commands.Tx.Commit: AmqpChannel.tx_commit,
+    commands.Tx.Rollback: AmqpChannel.tx_rollback,
+}
+"""Handlers of the methods of channels."""

@@ -1,71 +1,92 @@
-"""Ports: the protocols by which the parts of AMQP's side of a connection know each other."""
+"""Ports: what the parts of AMQP's side of a connection know of each other."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence, Set
-from typing import Any, Protocol
+from abc import ABC
+from math import inf
+from typing import Protocol
 
-from pamqp import base
+from pamqp import base, commands
 
-from headway.core.clients import Queues
-from headway.core.consumer import Channel, Session, Subscription
+from headway.core.base import Reason, Refused
+from headway.server.amqp.faults import connection_fault
 from headway.server.amqp.states import PublishMode
-from headway.server.connections import PendingReplies
-from headway.server.peers import BasePeer, Settle
+from headway.server.config import ListenerTable
+from headway.server.connections import Connection, PendingReplies
+from headway.server.engine import Engine
+from headway.server.peers import OPEN, BasePeer
+from headway.wire.amqp.codes import ReplyCode
+from headway.wire.amqp.decoder import AmqpDecoder
 from headway.wire.amqp.items import Item
-from headway.wire.amqp.versions import Version
+from headway.wire.amqp.replies import write_close_connection, write_method
+from headway.wire.amqp.versions import AMQP_0_9_1, Version
+
+HANDSHAKE_BYTES_MAX = 64 * 1024
+"""Limit of a client's bytes before its login is known."""
+CHANNEL_MAX = 2047
+FRAME_BYTES_MAX = 131_072
+SILENCE = 2 / 1.5
+"""Factor for the keep-alive: AMQP lets a client miss two heartbeats, and the engine allows one and a half."""
 
 
 class ClientSide(BasePeer[Item], ABC):
     """The peer, as its handshake and its channels know it. ``pending_replies`` has confirms, and every reply of a
     transactional channel."""
 
-    __slots__ = ("cancels", "frame_bytes_max", "pending_declares", "tells_blocked", "version")
+    __slots__ = (
+        "cancels", "channel_max", "frame_bytes_max", "message_bytes_max", "pending_declares", "tells_blocked",
+        "version",
+    )  # fmt: skip
 
-    version: Version
-    frame_bytes_max: int
-    cancels: bool
-    """The client understands basic.cancel from the server."""
-    tells_blocked: bool
-    """The client understands connection.blocked."""
+    decoder: AmqpDecoder
     pending_declares: PendingReplies
     """Replies to declarations."""
 
-    @abstractmethod
-    def say(self, channel: int, command: base.Frame) -> None: ...
-    @abstractmethod
-    def tuned(self, channel_max: int, frame_bytes_max: int, heartbeat_s: float) -> None: ...
-    @abstractmethod
-    def opened(self, name: str) -> None: ...
+    def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
+        super().__init__(engine, connection, listener, AmqpDecoder(HANDSHAKE_BYTES_MAX))
+        self.version: Version = AMQP_0_9_1
+        self.channel_max = CHANNEL_MAX
+        self.frame_bytes_max = FRAME_BYTES_MAX
+        self.message_bytes_max = listener.packet_bytes_max
+        self.cancels = False
+        """The client understands basic.cancel from the server."""
+        self.tells_blocked = False
+        """The client understands connection.blocked."""
+
+    def say(self, channel: int, command: base.Frame) -> None:
+        self.connection.out += write_method(self.version, channel, command)
+
+    def tuned(self, channel_max: int, frame_bytes_max: int, heartbeat_s: float) -> None:
+        self.channel_max, self.frame_bytes_max = channel_max, frame_bytes_max
+        self.decoder.frame_bytes_max = frame_bytes_max
+        self.heartbeats.pause_s = heartbeat_s / 2
+        self.keep_alive_s = heartbeat_s * SILENCE or inf
+
+    def opened(self, name: str) -> None:
+        """Begins the session at the end of the handshake. Raises ProtocolError."""
+        self.connection.client = name
+        try:
+            self.session = self.connect(name, f"amqp-{self.version.name}", self.username)
+        except Refused as error:
+            self.engine.refused(self.connection, str(error))
+            if error.reason in (Reason.NOT_AUTHORIZED, Reason.USER_LIMIT):
+                text = f"access to vhost '/' refused: {error}"
+                self.end_with(write_close_connection(self.version, ReplyCode.NOT_ALLOWED, text), error.reason, text)
+                return
+            raise connection_fault(ReplyCode.RESOURCE_ERROR, str(error)) from error
+        self.message_bytes_max = self.decoder.message_bytes_max = self.message_bytes_allowed
+        self.become(OPEN)
+        self.say(0, commands.Connection.OpenOk())
+        self.engine.connected(self.connection)
 
 
 class ChannelSide(Protocol):
-    """A channel, as its commands know it."""
+    """A channel, as its publisher knows it."""
 
     peer: ClientSide
-    session: Session
     number: int
-    queues: Queues
-    core: Channel
     mode: PublishMode
-    prefetch: int
-    last_queue: str
     reply_queue: str
-    tags: dict[str, Subscription]
-    tag_numbers: Iterator[int]
 
     @property
     def gone(self) -> bool: ...
-    @property
-    def flows(self) -> bool: ...
-    @property
-    def named(self) -> Set[int]: ...
-    def now(self) -> float: ...
-    def knows(self, queue: str) -> bool: ...
-    def write(self, frame: bytes) -> None: ...
-    def say(self, command: base.Frame) -> None: ...
-    def answer(self, asked: Any, command: base.Frame) -> None: ...
-    def send_when_kept(self, frame: bytes, *, kept: bool) -> None: ...
-    def wake(self) -> None: ...
-    def settle(self, tags: Sequence[int], *, multiple: bool, do: Settle) -> None: ...

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterable
+
 from pamqp import commands
 
-from headway.core.base import ConfigError
+from headway.core.clients import published_to, queue_object
 from headway.core.consumer import Session
 from headway.core.message import (
     JOB_PATIENCE,
     MERGE,
     TOPICS,
     Run,
-    parse_patience,
     receipt_request,
     says_merge,
     topic_of,
 )
 from headway.core.routing import COPIES, part_of
 from headway.server.amqp.faults import ChannelFault
-from headway.server.amqp.permissions import REPLY_TO, check_publish
 from headway.server.amqp.ports import ChannelSide
 from headway.server.amqp.states import CONFIRMS, TRANSACTIONS
+from headway.server.peers import NO_PATCHES, check_patience, check_topic, merges, take_merge_away
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import PublishedRun
-from headway.wire.amqp.properties import Facts, read, with_headers, with_reply_to
+from headway.wire.amqp.properties import Facts, read, with_reply_to, without_headers
 from headway.wire.amqp.replies import write_ack, write_method, write_return
 
 DEFAULT_EXCHANGE = ""
+REPLY_TO = "amq.rabbitmq.reply-to"
 RECEIPT = "x-headway-receipt"
 """The header that asks for a receipt."""
 HIDDEN = "BCC"
@@ -58,7 +59,8 @@ class Publisher:
         del self._channel
 
     def checked(self, item: PublishedRun) -> Run:
-        """Completes a run from its properties. Raises :class:`ChannelFault` if it may not be published."""
+        """Completes a run from its properties. Raises :class:`ChannelFault`, :class:`Refused` if it may not be
+        published."""
         run, address, peer = item.run, item.address, self._channel.peer
         exchange = peer.engine.broker.registry.router.exchanges.by_name.get(address.exchange)
         if exchange is None:
@@ -66,16 +68,16 @@ class Publisher:
         if exchange.internal:
             text = f"exchange '{exchange.name}' is internal: bind another one to it"
             raise ChannelFault(ReplyCode.ACCESS_REFUSED, text)
-        if address.exchange == TOPICS and address.routing_key.startswith("$"):
-            raise ChannelFault(ReplyCode.ACCESS_REFUSED, "topics that start with $ are the broker's own")
+        if address.exchange == TOPICS:
+            check_topic(address.routing_key)
         facts = self._read(item.properties)
         if facts.reply_to == REPLY_TO:
             facts = self._with_own_reply_to(without_hidden(item.properties))
         copies = (*keys_of(facts, COPIES), *self._hidden(item))
         check_publish(self._session, run, copies)
-        for key in copies:
-            if address.exchange == TOPICS and key.startswith("$"):
-                raise ChannelFault(ReplyCode.ACCESS_REFUSED, "topics that start with $ are the broker's own")
+        if address.exchange == TOPICS:
+            for key in copies:
+                check_topic(key)
         if facts.user_id is not None and facts.user_id != peer.username:
             text = f"user_id is '{facts.user_id}', and the connection is that of '{peer.username}'"
             raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
@@ -84,8 +86,10 @@ class Publisher:
             run.expires_s = peer.engine.now() + facts.expiration_ms / 1000
         if JOB_PATIENCE in facts.headers:
             check_patience(facts.headers[JOB_PATIENCE])
-        if says_merge(facts.properties):
-            self._check_patch(run)
+        if says_merge(facts.properties) and merges(peer.engine, run):
+            if self._channel.mode is TRANSACTIONS:
+                raise ChannelFault(ReplyCode.PRECONDITION_FAILED, f"the header {MERGE}: {NO_PATCHES}")
+            take_merge_away(run)
         if RECEIPT in facts.headers:
             reply_to = topic_of(facts.reply_to) if facts.reply_to else ""
             correlation = facts.properties.correlation_data
@@ -93,20 +97,6 @@ class Publisher:
                 facts.headers[RECEIPT], reply_to=reply_to, exchange=DEFAULT_EXCHANGE, correlation=correlation
             )
         return run
-
-    def _check_patch(self, run: Run) -> None:
-        """Takes the header ``merge`` away from a patch for a keyed topic, because its consumers get a merged record.
-        Raises :class:`ChannelFault`."""
-        router = self._channel.peer.engine.broker.registry.router
-        if router.route_from(run.exchange, run.topic, run.headers).merges is None:
-            return
-        if self._channel.mode is TRANSACTIONS:
-            text = f"the header {MERGE}: not in a transaction, whose commit could not refuse a single patch"
-            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
-        assert run.properties.native is not None
-        headers = {name: value for name, value in (run.headers or {}).items() if name != MERGE}
-        native = with_headers(run.properties.native, headers)
-        run.properties, run.headers = msgspec.structs.replace(run.properties, native=native), headers or None
 
     def check_again(self, item: PublishedRun, run: Run) -> None:
         """Raises :class:`Refused` if a run that was checked may not be published any more."""
@@ -194,17 +184,22 @@ class Publisher:
             ))  # fmt: skip
 
 
+# -- permissions -------------------------------------------------------------------------------------------------------
+
+
+def check_publish(session: Session, run: Run, other_keys: Iterable[str]) -> None:
+    """Checks a publish under its own routing key and others. Whoever knows the name of a direct reply's queue may
+    publish to it: only its requester told it."""
+    rights = session.rights
+    if rights is None:
+        return
+    for topic in (run.topic, *map(topic_of, other_keys)):
+        name = published_to(run.exchange, topic)
+        if not name.startswith(queue_object(f"{REPLY_TO}.")):
+            rights.check_publish(name, len(run.ends))
+
+
 # -- other keys --------------------------------------------------------------------------------------------------------
-
-
-def check_patience(value: object) -> None:
-    """Raises :class:`ChannelFault` if a message asks for patience in a way that cannot be understood."""
-    try:
-        if not isinstance(value, str):
-            raise ConfigError(f"it is a text such as 20m, not of the type {type(value).__name__}")
-        parse_patience(value)
-    except ConfigError as error:
-        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, f"the header {JOB_PATIENCE}: {error}") from None
 
 
 def keys_of(facts: Facts, header: str) -> list[str]:
@@ -222,7 +217,7 @@ def without_hidden(raw: bytes) -> bytes:
     """Returns encoded properties without the BCC header."""
     if HIDDEN_MARK not in raw:
         return raw
-    return with_headers(raw, {name: value for name, value in read(raw).headers.items() if name != HIDDEN})
+    return without_headers(raw, {HIDDEN})
 
 
 def under(run: Run, key: str) -> Run:
@@ -230,8 +225,7 @@ def under(run: Run, key: str) -> Run:
     restart."""
     properties, headers = run.properties, run.headers
     if headers and COPIES in headers and properties.native is not None:
-        left = {name: value for name, value in headers.items() if name != COPIES}
-        facts = read(with_headers(properties.native, left))
+        facts = read(without_headers(properties.native, {COPIES}))
         properties, headers = facts.properties, facts.headers or None
     return Run(
         topic_of(key), run.data, run.ends, run.bodies, run.form, run.qos, run.retain, properties, run.expires_s,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
 
 
 class Expected(StrEnum):
@@ -34,10 +33,7 @@ class ChannelState(StrEnum):
     CLOSED = "closed"
 
 
-OPEN: Final = ChannelState.OPEN
-PAUSED: Final = ChannelState.PAUSED
-COMMITTING: Final = ChannelState.COMMITTING
-CLOSED: Final = ChannelState.CLOSED
+OPEN, PAUSED, COMMITTING, CLOSED = ChannelState
 CHANNEL_MOVES = {
     OPEN: {PAUSED, COMMITTING, CLOSED},
     PAUSED: {OPEN, COMMITTING, CLOSED},
@@ -54,9 +50,7 @@ class PublishMode(StrEnum):
     TRANSACTIONS = "transactions"
 
 
-PLAIN: Final = PublishMode.PLAIN
-CONFIRMS: Final = PublishMode.CONFIRMS
-TRANSACTIONS: Final = PublishMode.TRANSACTIONS
+PLAIN, CONFIRMS, TRANSACTIONS = PublishMode
 MODE_MOVES = {
     PLAIN: {CONFIRMS, TRANSACTIONS},
     CONFIRMS: {CONFIRMS},

@@ -13,8 +13,8 @@ from pamqp import commands
 from headway.core.base import Reason, Refused
 from headway.core.consumer import PREFIX, SubscribeRequest, Subscription, SubscriptionOptions
 from headway.core.message import topic_of
+from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.faults import ChannelFault
-from headway.server.amqp.ports import ChannelSide
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.envelope import AmqpEnvelope
@@ -40,7 +40,7 @@ def filter_of(key: object) -> str:
 
 
 def consume_topics(
-    channel: ChannelSide, command: commands.Basic.Consume, tag: str, key: object, options: SubscriptionOptions
+    channel: AmqpChannel, command: commands.Basic.Consume, tag: str, key: object, options: SubscriptionOptions
 ) -> Subscription:
     """Begins or renews a consumer of topics. Raises :class:`ChannelFault`, :class:`Refused`."""
     if not command.no_ack:

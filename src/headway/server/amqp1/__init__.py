@@ -1,7 +1,5 @@
 """AMQP 1.0's side of a connection."""
 
-from headway.server.amqp1.peer import Amqp1Peer
-
-PEER = Amqp1Peer
+from headway.server.amqp1.peer import Amqp1Peer as PEER
 
 __all__ = ["PEER"]

@@ -59,10 +59,10 @@ class BrowsingLink(Link):
             self.let_on()
             if flow.drain:
                 self._sent, self._credit = self._sent + self._credit, 0
-                self._session.say_flow((self.handle, self._sent & 0xFFFF_FFFF, 0), available=0, drain=True)
+                self._session.say_flow(self.handle, self._sent & 0xFFFF_FFFF, 0, available=0, drain=True)
         if flow.echo:
-            place = (self.handle, self._sent & 0xFFFF_FFFF, self._credit)
-            self._session.say_flow(place, available=len(self._waiting))
+            left = len(self._waiting)
+            self._session.say_flow(self.handle, self._sent & 0xFFFF_FFFF, self._credit, available=left)
 
     def let_on(self) -> None:
         """Sends as many messages as the client permits."""

@@ -211,8 +211,8 @@ class ConsumingLink(Link):
 
     def tell(self) -> None:
         lag = 0 if self.consumer.ended else min(self.consumer.lag_records, 0xFFFF_FFFF)
-        self._session.say_flow((self.handle, self._grant.spent & 0xFFFF_FFFF, max(0, self._grant.credit)),
-                               available=lag)  # fmt: skip
+        spent, credit = self._grant.spent & 0xFFFF_FFFF, max(0, self._grant.credit)
+        self._session.say_flow(self.handle, spent, credit, available=lag)
 
     def drain(self) -> bool:
         """Sends what there is, and then uses up the credit. Returns False while the client has to read first."""
@@ -231,7 +231,7 @@ class ConsumingLink(Link):
                 return False
         self.draining = False
         grant.use_up()
-        self._session.say_flow((self.handle, grant.spent & 0xFFFF_FFFF, 0), available=0, drain=True)
+        self._session.say_flow(self.handle, grant.spent & 0xFFFF_FFFF, 0, available=0, drain=True)
         return True
 
     def _has_more(self, queue: Queue | None, now: float) -> bool:

@@ -36,7 +36,7 @@ class CoordinatorLink(Link):
         """The transactions that it has declared; some may be discharged."""
 
     def give_credit(self) -> None:
-        self._session.say_flow((self.handle, self._count, CREDIT))
+        self._session.say_flow(self.handle, self._count, CREDIT)
 
     def flow(self, flow: Flow) -> None:
         if flow.echo:

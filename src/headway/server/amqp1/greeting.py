@@ -15,9 +15,10 @@ from headway.server.logins import SCRAM
 from headway.server.peers import GUEST, SaslLogin
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Layer
-from headway.wire.amqp1.login import ANONYMOUS, EXTERNAL, PLAIN, read_plain
 from headway.wire.amqp1.performatives import SaslInit, SaslResponse
 from headway.wire.amqp1.replies import HEADERS, sasl_challenge, sasl_mechanisms, sasl_outcome
+from headway.wire.amqp1.values import malformed
+from headway.wire.sasl import ANONYMOUS, EXTERNAL, PLAIN, read_plain
 
 REFUSED = 1
 
@@ -86,7 +87,7 @@ class Greeting(SaslLogin[ClientSide]):
             assert scram is not None
             self._converse(scram, response)
             return
-        login = read_plain(response) if mechanism == PLAIN else GUEST
+        login = read_plain(response, malformed) if mechanism == PLAIN else GUEST
         peer.username = peer.connection.username = certified or ("" if mechanism == ANONYMOUS else login[0])
         self._log_in(login, names_user=mechanism == PLAIN)
 

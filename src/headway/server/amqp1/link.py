@@ -43,11 +43,12 @@ def answered(attach: Attach) -> Attach:
     settled; the answer is that the broker knows none of them (2.6.13). What a client had received has gone back to its
     queue, and what it had sent was published or not: it may send that anew."""
     source, target = attach.source, attach.target
-    return attach._replace(
-        role=not attach.role, snd_settle_mode=attach.snd_settle_mode, rcv_settle_mode=attach.rcv_settle_mode,
-        source=source if isinstance(source, Source) else None,
-        target=target if isinstance(target, Target | Coordinator) else None,
-        unsettled=None if attach.unsettled is None else {}, max_message_size=None,
-        initial_delivery_count=None if not attach.role else attach.initial_delivery_count,
+    if isinstance(target, Target):
+        target = target._replace(dynamic_node_properties=None)
+    return Attach(
+        attach.name, attach.handle, not attach.role, attach.snd_settle_mode, attach.rcv_settle_mode,
+        source._replace(dynamic_node_properties=None, default_outcome=None) if isinstance(source, Source) else None,
+        target if isinstance(target, Target | Coordinator) else None, None if attach.unsettled is None else {},
+        initial_delivery_count=attach.initial_delivery_count if attach.role else None,
         properties=attach.properties if attach.role else None,
     )  # fmt: skip

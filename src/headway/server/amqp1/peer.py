@@ -26,12 +26,12 @@ from headway.server.config import ListenerTable
 from headway.server.connections import Connection
 from headway.server.engine import Engine
 from headway.server.loop import Repeating
-from headway.server.peers import OPEN, NamedQueues, Transaction, free_name
+from headway.server.peers import OPEN, NamedQueues, Transaction
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.decoder import FRAME_BYTES_MIN, Amqp1Decoder
-from headway.wire.amqp1.items import Empty, Frame, Item, Lost, Opening, SaslFrame, Transfers
+from headway.wire.amqp1.items import Empty, Frame, Item, Layer, Lost, Opening, SaslFrame, Transfers
 from headway.wire.amqp1.performatives import Attach, Begin, Close, Detach, Disposition, End, Flow, Open
-from headway.wire.amqp1.replies import EMPTY, error, write_close, write_open
+from headway.wire.amqp1.replies import EMPTY, error, write
 
 CHANNEL_MAX = 255
 FRAME_BYTES_MAX = 131_072
@@ -49,14 +49,13 @@ NAME_CHARS_MAX = 200
 FAST_S = 6.0
 """Idle time-outs that are shorter have a timer of their own, for supervision looks once a second."""
 BEAT_S = 0.05
-CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS")
+CAPABILITIES = ["ANONYMOUS-RELAY", "SHARED-SUBS"]
 
 
 class Amqp1Peer(ClientSide):
     __slots__ = ("_beats", "_doing", "_draining", "_greeting", "_leaving", "channel_max", "sessions")
 
     decoder: Amqp1Decoder
-    pending_attaches: PendingAttaches
     publishes = frozenset({Transfers})
     faults = (LinkFault, ProtocolError, Refused)
     heartbeat_word = EMPTY
@@ -147,7 +146,7 @@ class Amqp1Peer(ClientSide):
                 self._open(performative)
             case Close(failure):
                 said = f": {failure.condition} {failure.description or ''}".rstrip() if failure else ""
-                self.end_with(write_close(), Reason.NORMAL, f"the client said goodbye{said}")
+                self.end_with(write(0, Close()), Reason.NORMAL, f"the client said goodbye{said}")
             case Begin():
                 self._begin(channel, performative)
             case _:
@@ -200,7 +199,7 @@ class Amqp1Peer(ClientSide):
         self.heartbeats.pause_s = idle_s / 2
         self.keep_alive_s = IDLE_MS / 1000 * SILENCE
         printable = self.container if self.container.isprintable() else ""
-        name = free_name(printable or f"amqp-{self.connection.address}", self.engine.broker.registry.sessions)
+        name = self.free_name(printable or f"amqp-{self.connection.address}")
         self.connection.client = name
         self._greet()
         try:
@@ -208,7 +207,7 @@ class Amqp1Peer(ClientSide):
         except Refused as refused:
             self.engine.refused(self.connection, str(refused))
             fault = link_fault(refused)
-            self.end_with(write_close(error(fault.condition, str(fault))), refused.reason, str(refused))
+            self.end_with(write(0, Close(error(fault.condition, str(fault)))), refused.reason, str(refused))
             return
         self.message_bytes_max = self.decoder.message_bytes_max = self.message_bytes_allowed
         self.decoder.frame_bytes_max = FRAME_BYTES_MAX
@@ -222,9 +221,11 @@ class Amqp1Peer(ClientSide):
 
     def _greet(self) -> None:
         """Answers an open. Clients for JMS put the prefixes before the names of their queues and topics."""
-        properties = {"product": "Headway", "queue-prefix": "queue://", "topic-prefix": "topic://"}
-        container = f"headway-{self.engine.life}"
-        self.write(write_open(container, FRAME_BYTES_MAX, CHANNEL_MAX, IDLE_MS, properties, CAPABILITIES))
+        self.write(write(0, Open(
+            f"headway-{self.engine.life}", None, FRAME_BYTES_MAX, CHANNEL_MAX, IDLE_MS,
+            offered_capabilities=CAPABILITIES,
+            properties={"product": "Headway", "queue-prefix": "queue://", "topic-prefix": "topic://"},
+        )))  # fmt: skip
 
     def _begin(self, channel: int, said: Begin) -> None:
         if self.session is None:
@@ -248,11 +249,9 @@ class Amqp1Peer(ClientSide):
             self._end_session(session, SessionFault(end_condition(effect.reason), effect.text))
             self.after()
 
-    def close_consumer(self, subscription: Subscription, text: str) -> None:
-        self._end_consumer(subscription, Condition.RESOURCE_LIMIT_EXCEEDED, text)
-
-    def revoked(self, subscription: Subscription, text: str) -> None:
-        self._end_consumer(subscription, Condition.UNAUTHORIZED_ACCESS, text)
+    def close_consumer(self, subscription: Subscription, text: str, *, revoked: bool = False) -> None:
+        condition = Condition.UNAUTHORIZED_ACCESS if revoked else Condition.RESOURCE_LIMIT_EXCEEDED
+        self._end_consumer(subscription, condition, text)
 
     def cancelled(self, subscription: Subscription, reason: Reason) -> None:
         """Ends a link whose queue is gone, or whose lease is over. That of an answered query stays, for its client to
@@ -302,24 +301,23 @@ class Amqp1Peer(ClientSide):
     def break_off(self, fault: ProtocolError) -> None:
         self.engine.protocol_error(self.connection, fault)
         condition = Condition(fault.code) if fault.code else Condition.DECODE_ERROR
-        if self.state is not OPEN and self.decoder.layer is not None and self.session is None and self._may_greet:
+        if self.state is not OPEN and self.session is None and self._may_close:
             self._greet()  # a close stands behind an open
-        word = write_close(error(condition, str(fault), self.frame_bytes_max - 128)) if self._may_close else b""
+        word = self._close_for(condition, str(fault)) if self._may_close else b""
         self.end_with(word, fault.reason, str(fault))
-
-    @property
-    def _may_greet(self) -> bool:
-        return self._may_close
 
     @property
     def _may_close(self) -> bool:
         """Whether the layer of AMQP has begun, in which there is a close."""
-        return self.decoder.layer is not None and self.decoder.layer.value == 0
+        return self.decoder.layer is Layer.AMQP
 
     def last_word(self, reason: Reason, text: str) -> bytes:
         if self.state is not OPEN:
             return self._final
-        return write_close(error(end_condition(reason), text, self.frame_bytes_max - 128))
+        return self._close_for(end_condition(reason), text)
+
+    def _close_for(self, condition: Condition, text: str) -> bytes:
+        return write(0, Close(error(condition, text, self.frame_bytes_max - 128)))
 
     def _beat_now(self) -> None:
         super().heartbeat(self.engine.now())

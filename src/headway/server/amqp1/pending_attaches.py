@@ -3,9 +3,19 @@ for a client knows no link before it is attached."""
 
 from __future__ import annotations
 
-from headway.server.amqp1.ports import Beginning
+from typing import Protocol
+
+from headway.core.consumer import Subscription
 from headway.server.connections import Connection, PendingReplies
 from headway.server.journal import JournalWriter
+
+
+class Beginning(Protocol):
+    """A link whose attach is not sent yet."""
+
+    consumer: Subscription
+
+    def let_on(self) -> None: ...
 
 
 class PendingAttaches(PendingReplies):

@@ -1,20 +1,20 @@
-"""Ports: the protocols by which the parts of AMQP 1.0's side of a connection know each other."""
+"""Ports: what the parts of AMQP 1.0's side of a connection know of each other."""
 
 from __future__ import annotations
 
 from abc import ABC
-from typing import Protocol
+from functools import partial
 
 from headway.core.consumer import GrantedChannel, Session, Subscription
-from headway.server.peers import BasePeer, NamedQueues, Transaction
+from headway.server.amqp1.pending_attaches import PendingAttaches
+from headway.server.peers import BasePeer, NamedQueues, Transaction, settle
 from headway.wire.amqp1.items import Item
+from headway.wire.amqp1.performatives import Begin, Flow
+from headway.wire.amqp1.replies import write, write_disposition
 
-
-class AttachReplies(Protocol):
-    """Attaches that wait for the journal."""
-
-    def attach(self, frame: bytes, link: Beginning, channel: int) -> None: ...
-    def drop_channel(self, channel: int) -> None: ...
+MASK = 0xFFFF_FFFF
+WINDOW = 0x7FFF_FFFF
+"""Frames that the broker takes and sends: reading less is how it slows a client down."""
 
 
 class ClientSide(BasePeer[Item], ABC):
@@ -34,29 +34,62 @@ class ClientSide(BasePeer[Item], ABC):
     message_bytes_max: int
     queues: NamedQueues
     transactions: dict[bytes, Transaction]
-    pending_attaches: AttachReplies
+    pending_attaches: PendingAttaches
 
 
-class Beginning(Protocol):
-    """A link whose attach is not sent yet."""
-
-    consumer: Subscription
-
-    def let_on(self) -> None: ...
-
-
-class SessionSide(Protocol):
+class SessionSide:
     """A session, as its links know it."""
 
-    peer: ClientSide
-    session: Session
-    number: int
-    core: GrantedChannel
-    gone: bool
+    __slots__ = ("_next_incoming", "core", "gone", "next_outgoing", "number", "peer", "session")
 
-    def frames_sent(self, count: int) -> None: ...
-    def now(self) -> float: ...
-    def say_flow(self, link: tuple[int, int, int] | None = None, *, available: int | None = None, drain: bool = False,
-                 properties: dict[str, object] | None = None) -> None: ...  # fmt: skip
-    def settle(self, first: int, last: int, state: bytes, *, kept: bool = False) -> None: ...
-    def requeue(self, consumer: Subscription) -> None: ...
+    def __init__(self, peer: ClientSide, session: Session, number: int, begin: Begin) -> None:
+        self.peer = peer
+        self.session = session
+        self.number = number
+        self.core = GrantedChannel(number, session.number, session.channel.in_flight_bytes)
+        self.core.whole = session.channel
+        self.core.frames_left = begin.incoming_window
+        self.gone = False
+        """Whether it has ended."""
+        self._next_incoming = begin.next_outgoing_id
+        self.next_outgoing = 0
+
+    def now(self) -> float:
+        return self.peer.engine.now()
+
+    # -- windows ------------------------------------------------------------------------------------------------------
+
+    def frames_sent(self, count: int) -> None:
+        self.next_outgoing = self.next_outgoing + count & MASK
+        self.core.frames_left = max(0, self.core.frames_left - count)
+
+    def frames_came(self, count: int) -> None:
+        self._next_incoming = self._next_incoming + count & MASK
+
+    def say_flow(
+        self, handle: int, count: int, credit: int, *, available: int | None = None, drain: bool = False,
+        properties: dict[str, object] | None = None,
+    ) -> None:  # fmt: skip
+        """Says how a link and the session stand."""
+        flow = self.flow_of_session()._replace(
+            handle=handle, delivery_count=count, link_credit=credit, available=available, drain=drain,
+            properties=properties,
+        )  # fmt: skip
+        self.peer.write(write(self.number, flow))
+
+    def flow_of_session(self) -> Flow:
+        return Flow(self._next_incoming, WINDOW, self.next_outgoing, WINDOW)
+
+    # -- settling -----------------------------------------------------------------------------------------------------
+
+    def settle(self, first: int, last: int, state: bytes, *, kept: bool = False) -> None:
+        """Tells the client what became of its messages; if ``kept``, once the journal has them."""
+        frame = write_disposition(self.number, True, first & MASK, last & MASK, state)
+        self.peer.pending_replies.send(frame, kept=kept, channel=self.number)
+
+    def requeue(self, consumer: Subscription) -> None:
+        """Gives a consumer's unsettled deliveries back to its queue."""
+        ids = list(self.core.ids_of(consumer))
+        if ids:
+            refuse = partial(self.peer.engine.broker.queues.refuse, self.core, requeue=True)
+            self.peer.budget.left -= settle(self.peer.engine, ids, refuse)

@@ -12,15 +12,12 @@ from __future__ import annotations
 
 from functools import partial
 
-import msgspec
-
-from headway.core.base import ConfigError, HeadwayError, ProtocolError, Reason, Refused
+from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.message import (
     JOB_PATIENCE,
     MERGE,
     TOPICS,
     Run,
-    parse_patience,
     receipt_request,
     says_merge,
     topic_of,
@@ -31,11 +28,12 @@ from headway.server.amqp1.link import Link
 from headway.server.amqp1.ports import SessionSide
 from headway.server.amqp1.terminus import Node, Place, place_of, topic_in
 from headway.server.connections import Steps
+from headway.server.peers import NO_PATCHES, check_patience, check_topic, merges, take_merge_away
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Transfers
 from headway.wire.amqp1.performatives import Attach, Flow, Target, TransactionalState
 from headway.wire.amqp1.properties import SECTIONS, Facts, read_content
-from headway.wire.amqp1.replies import ACCEPTED, RELEASED, in_transaction, rejected
+from headway.wire.amqp1.replies import ACCEPTED, RELEASED, accepted_in, rejected
 from headway.wire.codecs import queue_form
 
 CREDIT = 1000
@@ -63,7 +61,7 @@ class PublishingLink(Link):
         """Tops the credit up; with a reason, takes it back."""
         self._credit = 0 if why else CREDIT
         properties: dict[str, object] | None = {"x-opt-headway-paused": why} if why else None
-        self._session.say_flow((self.handle, self._count, self._credit), properties=properties)
+        self._session.say_flow(self.handle, self._count, self._credit, properties=properties)
 
     def flow(self, flow: Flow) -> None:
         if flow.delivery_count is not None and flow.delivery_count != self._count:
@@ -71,7 +69,7 @@ class PublishingLink(Link):
             if used < 1 << 31:  # the client gave credit up
                 self._took(used)
         if flow.echo:
-            self._session.say_flow((self.handle, self._count, self._credit))
+            self._session.say_flow(self.handle, self._count, self._credit)
 
     def _took(self, count: int) -> None:
         """Counts messages that have come."""
@@ -109,8 +107,8 @@ class PublishingLink(Link):
                 run.topic, run.exchange = topic_of(key), place.name
         if run.exchange == TOPICS and not run.topic:
             raise LinkFault(Condition.PRECONDITION_FAILED, "the message has no subject, which is to be its topic")
-        if run.exchange == TOPICS and run.topic[0] == "$":
-            raise LinkFault(Condition.UNAUTHORIZED_ACCESS, "topics that start with $ are the broker's own")
+        if run.exchange == TOPICS:
+            check_topic(run.topic)
         run.properties, run.headers, run.qos = facts.properties, facts.headers or None, int(facts.persistent)
         if facts.ttl_ms is not None:
             run.expires_s = self._session.now() + facts.ttl_ms / 1000
@@ -133,12 +131,9 @@ class PublishingLink(Link):
             raise LinkFault(Condition.UNAUTHORIZED_ACCESS, text)
         headers = facts.headers
         if JOB_PATIENCE in headers:
-            try:
-                parse_patience(str(headers[JOB_PATIENCE]))
-            except ConfigError as error:
-                raise LinkFault(Condition.PRECONDITION_FAILED, f"{JOB_PATIENCE}: {error}") from None
-        if says_merge(facts.properties):
-            _check_patch(run, peer.engine.broker.registry.router)
+            check_patience(str(headers[JOB_PATIENCE]), JOB_PATIENCE)
+        if says_merge(facts.properties) and merges(peer.engine, run):
+            take_merge_away(run, SECTIONS)
         if RECEIPT in headers:
             common = queue_form().read_common(facts.properties)
             reply = common.reply_to
@@ -236,13 +231,12 @@ class PublishingLink(Link):
         if transaction is None:
             raise LinkFault(Condition.UNKNOWN_ID, "there is no such transaction")
         if says_merge(run.properties):
-            text = f"{MERGE}: not in a transaction, whose commit could not refuse a single patch"
-            raise LinkFault(Condition.PRECONDITION_FAILED, text)
+            raise LinkFault(Condition.PRECONDITION_FAILED, f"{MERGE}: {NO_PATCHES}")
         run.confirmed = True
         steps = publish_all(self._session, run)
         transaction.publish(steps, [run], len(run.data) + len(item.content.lead))
         transaction.check_at_commit(partial(peer.queues.check_publish, run))
-        self._settle(item, 0, len(run), in_transaction(txn_id, ACCEPTED), kept=False)
+        self._settle(item, 0, len(run), accepted_in(txn_id), kept=False)
 
 
 def publish_all(session: SessionSide, run: Run) -> Steps:
@@ -253,20 +247,6 @@ def publish_all(session: SessionSide, run: Run) -> Steps:
         if accepted < len(part):  # others have filled the queue since the commit began
             raise Refused(Reason.QUEUE_LENGTH, "the queue is full, and refuses more")
         yield max(1, work)
-
-
-def _check_patch(run: Run, router: object) -> None:
-    """Takes ``merge`` away from a patch for a keyed topic, because its consumers get a merged record."""
-    route = router.route_from(run.exchange, run.topic, run.headers)  # type: ignore[attr-defined]
-    if route.merges is None:
-        return
-    form = queue_form()
-    common = form.read_common(run.properties)
-    headers = {name: value for name, value in common.headers.items() if name not in (MERGE, SECTIONS)}
-    written = form.write_common(msgspec.structs.replace(common, headers=headers))
-    native = written.native
-    run.properties = msgspec.structs.replace(run.properties, native=native)
-    run.headers = {name: value for name, value in (run.headers or {}).items() if name != MERGE} or None
 
 
 def _make_queue(session: SessionSide, place: Place) -> None:

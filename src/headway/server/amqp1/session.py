@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any
 
 from headway.core.base import HeadwayError, ProtocolError, Refused
-from headway.core.consumer import GrantedChannel, Session, Subscription
+from headway.core.consumer import Session
 from headway.server.amqp1.browsing import BrowsingLink, queue_to_browse
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.coordinator import CoordinatorLink
 from headway.server.amqp1.faults import LinkFault, SessionFault, link_fault
 from headway.server.amqp1.link import Link, answered
 from headway.server.amqp1.links import Links
-from headway.server.amqp1.ports import ClientSide
+from headway.server.amqp1.ports import MASK, WINDOW, ClientSide, SessionSide
 from headway.server.amqp1.publishing import PublishingLink, place_for
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import PORTION, Settle, settle, settle_in_steps
@@ -31,6 +31,8 @@ from headway.wire.amqp1.performatives import (
     Coordinator,
     Detach,
     Disposition,
+    End,
+    Error,
     Flow,
     Modified,
     Received,
@@ -40,68 +42,28 @@ from headway.wire.amqp1.performatives import (
     Target,
     TransactionalState,
 )
-from headway.wire.amqp1.replies import (
-    ACCEPTED,
-    error,
-    write_attach,
-    write_begin,
-    write_detach,
-    write_disposition,
-    write_end,
-    write_flow,
-)
+from headway.wire.amqp1.replies import ACCEPTED, error, write, write_disposition
 
-WINDOW = 0x7FFF_FFFF
-"""Frames that the broker takes and sends: reading less is how it slows a client down."""
 HANDLE_MAX = 4095
 LOOK_SHARE = 32
 """So many deliveries that are looked through are one unit of work."""
-_MASK = 0xFFFF_FFFF
 
 
-class Amqp1Session:
-    __slots__ = (
-        "_next_incoming", "_next_outgoing", "core", "gone", "leaving", "links", "number", "peer", "session",
-    )  # fmt: skip
+class Amqp1Session(SessionSide):
+    __slots__ = ("leaving", "links")
 
     def __init__(self, peer: ClientSide, session: Session, number: int, begin: Begin) -> None:
-        self.peer = peer
-        self.session = session
-        self.number = number
-        self.core = GrantedChannel(number, session.number, session.channel.in_flight_bytes)
-        self.core.whole = session.channel
-        self.core.frames_left = begin.incoming_window
+        super().__init__(peer, session, number, begin)
         self.links = Links(peer, session)
         self.leaving: set[int] = set()
         """Handles of links that the broker has ended, and the client has not yet."""
-        self.gone = False
-        """Whether it has ended."""
-        self._next_incoming = begin.next_outgoing_id
-        self._next_outgoing = 0
-        peer.write(write_begin(number, number, 0, WINDOW, WINDOW, HANDLE_MAX))
-
-    def now(self) -> float:
-        return self.peer.engine.now()
+        peer.write(write(number, Begin(number, 0, WINDOW, WINDOW, HANDLE_MAX)))
 
     # -- windows ------------------------------------------------------------------------------------------------------
 
-    def frames_sent(self, count: int) -> None:
-        self._next_outgoing = self._next_outgoing + count & _MASK
-        self.core.frames_left = max(0, self.core.frames_left - count)
-
-    def frames_came(self, count: int) -> None:
-        self._next_incoming = self._next_incoming + count & _MASK
-
-    def say_flow(self, link: tuple[int, int, int] | None = None, *, available: int | None = None, drain: bool = False,
-                 properties: dict[str, object] | None = None) -> None:  # fmt: skip
-        windows = (self._next_incoming, WINDOW, self._next_outgoing, WINDOW)
-        self.peer.write(write_flow(
-            self.number, windows, link or (), available=available, drain=drain, properties=properties
-        ))  # fmt: skip
-
     def on_flow(self, flow: Flow) -> None:
         had = self.core.frames_left
-        room = (flow.next_incoming_id or 0) + flow.incoming_window - self._next_outgoing & _MASK
+        room = (flow.next_incoming_id or 0) + flow.incoming_window - self.next_outgoing & MASK
         self.core.frames_left = room if room < 1 << 31 else 0
         if had <= 0 < self.core.frames_left:
             self.core.exhausted_since_s = None
@@ -111,7 +73,7 @@ class Amqp1Session:
             self.peer.budget.left -= len(self.links) // 8
         if flow.handle is None:
             if flow.echo:
-                self.say_flow()
+                self.peer.write(write(self.number, self.flow_of_session()))
             return
         link = self._link(flow.handle)
         if link is not None:
@@ -151,11 +113,11 @@ class Amqp1Session:
         """Attaches without a terminus, and detaches with the reason (2.6.3)."""
         answer = answered(attach)._replace(properties=None, unsettled=None)
         answer = answer._replace(source=None) if attach.role else answer._replace(target=None)
-        self.peer.write(write_attach(self.number, answer))
-        self.peer.write(write_detach(self.number, attach.handle, closed=True, failure=self._error(fault)))
+        self.peer.write(write(self.number, answer))
+        self.peer.write(write(self.number, Detach(attach.handle, True, self._error(fault))))
         self.leaving.add(attach.handle)
 
-    def _error(self, fault: LinkFault) -> bytes:
+    def _error(self, fault: LinkFault) -> Error:
         return error(fault.condition, str(fault), self.peer.frame_bytes_max - 128)
 
     def _attach_consumer(self, attach: Attach) -> None:
@@ -168,7 +130,7 @@ class Amqp1Session:
             consumer = link = ConsumingLink(self, attach)
             answer = consumer.begin()
         self.links.keep(link)
-        frame = write_attach(self.number, answered(answer))
+        frame = write(self.number, answered(answer))
         if isinstance(link, ConsumingLink) and link.durable:
             self.peer.pending_attaches.attach(frame, link, self.number)
         else:
@@ -192,8 +154,8 @@ class Amqp1Session:
         else:
             link = PublishingLink(self, attach, place_for(self, target))
         self.links.keep(link)
-        answer = answered(attach)._replace(target=target, max_message_size=self.peer.message_bytes_max)
-        self.peer.write(write_attach(self.number, answer))
+        answer = answered(attach._replace(target=target))._replace(max_message_size=self.peer.message_bytes_max)
+        self.peer.write(write(self.number, answer))
         link.give_credit()
 
     def on_detach(self, detach: Detach) -> None:
@@ -205,7 +167,7 @@ class Amqp1Session:
         if link is not None:
             self.links.forget(link)
             link.end(closed=bool(detach.closed))
-            self.peer.write(write_detach(self.number, handle, closed=bool(detach.closed)))
+            self.peer.write(write(self.number, Detach(handle, bool(detach.closed))))
 
     def end_link(self, handle: int, condition: Condition, text: str) -> None:
         """Ends a link from the broker's side; its durable subscription stays."""
@@ -214,7 +176,7 @@ class Amqp1Session:
         link.end(closed=False)
         self.leaving.add(handle)
         failure = self._error(LinkFault(condition, text))
-        self.peer.write(write_detach(self.number, handle, closed=True, failure=failure))
+        self.peer.write(write(self.number, Detach(handle, True, failure)))
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -249,11 +211,6 @@ class Amqp1Session:
             large = "bytes or more" in item.text or "at most" in item.text
             link.lost(item.delivery_id, Condition.MESSAGE_SIZE_EXCEEDED if large else Condition.DECODE_ERROR, item.text)
 
-    def settle(self, first: int, last: int, state: bytes, *, kept: bool = False) -> None:
-        """Tells the client what became of its messages; if ``kept``, once the journal has them."""
-        frame = write_disposition(self.number, True, first & _MASK, last & _MASK, state)
-        self.peer.pending_replies.send(frame, kept=kept, channel=self.number)
-
     # -- deliveries ---------------------------------------------------------------------------------------------------
 
     def on_disposition(self, said: Disposition) -> None:
@@ -276,7 +233,7 @@ class Amqp1Session:
 
     def _ids(self, first: int, last: int) -> Sequence[int]:
         """Returns the core's numbers of the unsettled deliveries in a range of ids, whichever way is the shorter."""
-        begin, count = self._number(first), (last - first & _MASK) + 1
+        begin, count = self._number(first), (last - first & MASK) + 1
         core = self.core
         unsettled = len(core.in_flight) + len(core.timed_out)
         self.peer.budget.left -= min(count, unsettled) // LOOK_SHARE
@@ -287,7 +244,7 @@ class Amqp1Session:
     def _number(self, delivery_id: int) -> int:
         """Returns the core's number of a delivery id: that which is nearest to the last one."""
         last = self.core.last_id
-        back = (last - 1 - delivery_id) & _MASK
+        back = (last - 1 - delivery_id) & MASK
         return last - back if back < 1 << 31 else last + (1 << 32) - back
 
     def _outcome(self, state: Any, *, settled: bool) -> Settle | None:
@@ -331,19 +288,12 @@ class Amqp1Session:
         answer = b"" if said.settled else write_disposition(self.number, False, said.first, last, ACCEPTED)
         transaction.settle(self._settle(ids, do, answer), self.core, ids)
 
-    def requeue(self, consumer: Subscription) -> None:
-        """Gives a consumer's unsettled deliveries back to its queue."""
-        ids = list(self.core.ids_of(consumer))
-        if ids:
-            refuse = partial(self.peer.engine.broker.queues.refuse, self.core, requeue=True)
-            self.peer.budget.left -= settle(self.peer.engine, ids, refuse)
-
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def end(self, failure: LinkFault | None = None) -> None:
         """Ends the session, and says so. What is unsettled goes back to its queues."""
         self.close()
-        self.peer.write(write_end(self.number) if failure is None else write_end(self.number, self._error(failure)))
+        self.peer.write(write(self.number, End(None if failure is None else self._error(failure))))
 
     def close(self) -> None:
         if self.gone:

@@ -20,15 +20,7 @@ from pathlib import Path
 from urllib.request import Request
 
 import jwt
-from jwt.exceptions import (
-    ExpiredSignatureError,
-    ImmatureSignatureError,
-    InvalidAudienceError,
-    InvalidIssuerError,
-    InvalidSignatureError,
-    MissingRequiredClaimError,
-    PyJWTError,
-)
+from jwt import InvalidSignatureError, PyJWTError
 
 from headway.core.base import ConfigError
 from headway.core.permission import Identity
@@ -50,12 +42,12 @@ TRIED_MAX = 10
 """Keys that are tried for a token that does not say by which it was signed."""
 AWAY = Refusal("the keys by which tokens are verified cannot be had: try again later", away=True)
 _WORDS: dict[type[PyJWTError], str] = {
-    ExpiredSignatureError: "the token has expired",
-    ImmatureSignatureError: "the token is not valid yet",
-    InvalidAudienceError: "the token is for another audience",
-    InvalidIssuerError: "the token is by another issuer",
+    jwt.ExpiredSignatureError: "the token has expired",
+    jwt.ImmatureSignatureError: "the token is not valid yet",
+    jwt.InvalidAudienceError: "the token is for another audience",
+    jwt.InvalidIssuerError: "the token is by another issuer",
     InvalidSignatureError: "the token's signature is wrong",
-    MissingRequiredClaimError: "the token lacks a claim",
+    jwt.MissingRequiredClaimError: "the token lacks a claim",
 }
 
 

@@ -1,9 +1,5 @@
 """MQTT's side of a connection."""
 
-from headway.server.mqtt.peer import MqttPeer
+from headway.server.mqtt.peer import MqttPeer as PEER
 
-PEER = MqttPeer
-
-__all__ = [
-    "MqttPeer", "PEER",
-]
+__all__ = ["PEER"]

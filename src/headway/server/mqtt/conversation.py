@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
-from typing import Final
 
 from headway.core.base import ProtocolError, Reason, moved
 from headway.core.permission import Identity
@@ -31,10 +30,7 @@ class AuthState(StrEnum):
     """A client that is let in may begin again."""
 
 
-NOT_AGREED: Final = AuthState.NOT_AGREED
-ASKED: Final = AuthState.ASKED
-CHECKING: Final = AuthState.CHECKING
-IDLE: Final = AuthState.IDLE
+NOT_AGREED, ASKED, CHECKING, IDLE = AuthState
 AUTH_MOVES = {
     NOT_AGREED: {ASKED},
     ASKED: {CHECKING},

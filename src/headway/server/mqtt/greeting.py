@@ -15,7 +15,7 @@ from headway.core.consumer import ConnectRequest, Session, Will
 from headway.core.message import Record
 from headway.server.logins import SCRAM, Refusal, Scram, ScramError
 from headway.server.mqtt.conversation import Conversation, Proof
-from headway.server.mqtt.ports import ClientSide
+from headway.server.mqtt.ports import NO_LIMIT, TOPIC_ALIAS_MAX, ClientSide
 from headway.server.peers import OPEN, WAITING, PeerPart
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import NEVER, Connect
@@ -24,12 +24,8 @@ from headway.wire.mqtt.replies import Replies
 
 CLIENT_ID_BYTES_MAX = 1024
 """Client ids are limited because each stands in every log line, verdict and metric of its client."""
-TOPIC_ALIAS_MAX = 64
 RECEIVE_MAX = 1024
 """Exactly-once publishes that one client may leave unreleased, if its version can be told the limit."""
-NO_LIMIT = 65_535
-"""The limit for clients that cannot be told one: all ids there are. Each takes one bit (packet_ids.py). Not reading the
-client would be no way out, because its releases come behind its publishes."""
 QUOTAS = {Reason.FLAPPING, Reason.TOO_MANY_SUBSCRIPTIONS, Reason.CLIENT_MEMORY, Reason.USER_LIMIT}
 
 
@@ -58,8 +54,6 @@ class Greeting(PeerPart[ClientSide]):
         scram = peer.engine.logins.scram() if packet.auth_method == SCRAM and not certified else None
         if packet.auth_method is not None and scram is None:
             self._deny(ReasonCode.BAD_AUTH_METHOD, f"authentication method {packet.auth_method!r} is not offered here")
-        elif not packet.client_id and packet.version == 4 and not packet.clean_start:
-            self._deny(ReasonCode.CLIENT_ID_NOT_VALID, "a session to be kept needs a client id")
         elif len(packet.client_id.encode()) > CLIENT_ID_BYTES_MAX:
             self._deny(ReasonCode.CLIENT_ID_NOT_VALID, f"a client id may have {CLIENT_ID_BYTES_MAX} bytes")
         elif scram is not None:

@@ -16,31 +16,15 @@ from headway.core.message import BadTopic, Run
 from headway.server.config import ListenerTable
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
 from headway.server.engine import Engine
-from headway.server.mqtt.greeting import NO_LIMIT, QUOTAS, TOPIC_ALIAS_MAX, Greeting
+from headway.server.mqtt.greeting import QUOTAS, Greeting
 from headway.server.mqtt.ports import ClientSide
 from headway.server.peers import OPEN
+from headway.wire.mqtt import packets
 from headway.wire.mqtt.codes import ReasonCode
-from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect, gap_pairs
-from headway.wire.mqtt.packets import (
-    NEVER,
-    Auth,
-    Connect,
-    DisconnectPacket,
-    Item,
-    PingReq,
-    PubAck,
-    PubComp,
-    Publish,
-    PubRec,
-    PubRel,
-    Subscribe,
-    Unsubscribe,
-)
+from headway.wire.mqtt.packets import NEVER, Item, PubAck, Publish
 from headway.wire.mqtt.replies import Replies
 
-CONNECT_BYTES_MAX = 96 * 1024
-"""Limit of a client's bytes before its CONNECT is known."""
 SHARED = MqttDialect(5, 2, None, True, False)
 """The dialect of a shared group's lane: nothing is left out."""
 _RETAIN_HANDLING = ("always", "new", "never")
@@ -49,16 +33,11 @@ _RETAIN_HANDLING = ("always", "new", "never")
 class MqttPeer(ClientSide):
     __slots__ = ("_greeting", "final_expiry_s")
 
-    decoder: MqttDecoder
     publishes = frozenset({Run, Publish})
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
-        decoder = MqttDecoder(min(CONNECT_BYTES_MAX, listener.packet_bytes_max), topic_alias_max=TOPIC_ALIAS_MAX)
-        super().__init__(engine, connection, listener, decoder)
-        self.will_due = True
+        super().__init__(engine, connection, listener)
         self.final_expiry_s: float | None = None
-        self.replies = Replies(0)
-        self.incoming_max = NO_LIMIT
         self._greeting = Greeting(self)
 
     # -- the end ------------------------------------------------------------------------------------------------------
@@ -92,28 +71,28 @@ class MqttPeer(ClientSide):
             self.engine.broker.acknowledge(self.granted, item.packet_id, self.engine.now())
             return
         match item:
-            case PubRec():
+            case packets.PubRec():
                 self._on_pubrec(item)
-            case PubRel():
+            case packets.PubRel():
                 self._on_pubrel(item)
-            case PubComp():
+            case packets.PubComp():
                 self.engine.broker.on_pubcomp(self.granted, item.packet_id, self.engine.now())
-            case Subscribe():
+            case packets.Subscribe():
                 self.budget.begin(self._subscribe(item))
-            case Unsubscribe():
+            case packets.Unsubscribe():
                 self.budget.begin(self._unsubscribe(item))
-            case PingReq() if self.session is not None:
+            case packets.PingReq() if self.session is not None:
                 self.write(self.replies.pingresp())
-            case DisconnectPacket():
+            case packets.DisconnectPacket():
                 self._on_disconnect(item)
-            case Connect():
+            case packets.Connect():
                 self._greeting.begin(item)
-            case Auth():
+            case packets.Auth():
                 self._greeting.conversation.on_auth(item)
             case _:
                 raise ProtocolError(f"{type(item).__name__} is not for a client to send", reason=Reason.PROTOCOL_ERROR)
 
-    def _on_disconnect(self, packet: DisconnectPacket) -> None:
+    def _on_disconnect(self, packet: packets.DisconnectPacket) -> None:
         if packet.session_expiry_s is not None:
             if packet.session_expiry_s and not self.granted.expiry_s:
                 text = "DISCONNECT may not give a session an expiry that CONNECT did not"
@@ -157,7 +136,7 @@ class MqttPeer(ClientSide):
             kept = session.durable or run.journaled or run.retain
             self.pending_replies.send(self.replies.pubrec(item.packet_id, code, text), kept=kept)
 
-    def _on_pubrel(self, item: PubRel) -> None:
+    def _on_pubrel(self, item: packets.PubRel) -> None:
         session = self.granted
         unknown = self.replies.version == 5 and item.packet_id not in session.incoming
         self.engine.broker.free_packet_id(session, item.packet_id)
@@ -167,7 +146,7 @@ class MqttPeer(ClientSide):
 
     # -- deliveries ---------------------------------------------------------------------------------------------------
 
-    def _on_pubrec(self, item: PubRec) -> None:
+    def _on_pubrec(self, item: packets.PubRec) -> None:
         broker, session = self.engine.broker, self.granted
         if item.code >= 0x80:
             broker.acknowledge(session, item.packet_id, self.engine.now())
@@ -177,18 +156,12 @@ class MqttPeer(ClientSide):
         else:
             self.send_pubrel(item.packet_id, ReasonCode.PACKET_ID_NOT_FOUND if self.replies.version == 5 else 0)
 
-    def send_pubrel(self, delivery_id: int, code: int = 0) -> None:
-        self.pending_replies.send(self.replies.pubrel(delivery_id, code), kept=self.granted.durable)
-
-    def _subscribe(self, packet: Subscribe) -> Steps:
+    def _subscribe(self, packet: packets.Subscribe) -> Steps:
         session, version = self.granted, self.replies.version
         codes: list[int] = []
         texts: list[str] = []
         told: list[tuple[str, str]] = []
         for entry in packet.entries:
-            if entry.no_local and entry.filter.startswith("$share/"):
-                text = "No Local may not be set on a shared subscription"
-                raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
             try:
                 options = parse_options(list(packet.user))
                 dialect = MqttDialect(version, entry.qos, packet.identifier, entry.retain_as_published, options.offsets)
@@ -213,7 +186,7 @@ class MqttPeer(ClientSide):
         answer = self.replies.suback(packet.packet_id, codes, "; ".join(texts), tuple(told))
         self.pending_replies.send(answer, kept=session.durable)
 
-    def _unsubscribe(self, packet: Unsubscribe) -> Steps:
+    def _unsubscribe(self, packet: packets.Unsubscribe) -> Steps:
         session, codes = self.granted, []
         for filter in packet.filters:
             ended = self.engine.broker.unsubscribe(session, filter, self.engine.now())

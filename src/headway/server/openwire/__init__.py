@@ -1,7 +1,5 @@
 """OpenWire's side of a connection: clients of JMS."""
 
-from headway.server.openwire.peer import OpenWirePeer
+from headway.server.openwire.peer import OpenWirePeer as PEER
 
-PEER = OpenWirePeer
-
-__all__ = ["PEER", "OpenWirePeer"]
+__all__ = ["PEER"]

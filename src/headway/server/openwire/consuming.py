@@ -17,6 +17,7 @@ from headway.core.base import Reason, Refused
 from headway.core.clients import Queues
 from headway.core.consumer import (
     NO_LIMIT,
+    Channel,
     CountedWindow,
     SubscribeRequest,
     Subscription,
@@ -307,16 +308,16 @@ class Consuming(PeerPart[ClientSide]):
 
     def lost(self, subscription: Subscription) -> Consumer | None:
         """Forgets a subscription that the broker has ended; returns its consumer if that has no other."""
-        consumer = self.of(subscription)
+        consumer = self.of(subscription.channel)
         if consumer is not None and subscription in consumer.subscriptions:
             consumer.subscriptions.remove(subscription)
             if not consumer.subscriptions and consumer not in wildcards_of(self._peer.engine).consumers:
                 return consumer
         return None
 
-    def of(self, subscription: Subscription) -> Consumer | None:
-        consumer = self.by_slot.get(subscription.channel.number)
-        return consumer if consumer is not None and consumer.channel is subscription.channel else None
+    def of(self, channel: Channel) -> Consumer | None:
+        consumer = self.by_slot.get(channel.number)
+        return consumer if consumer is not None and consumer.channel is channel else None
 
     def close(self, consumer: Consumer) -> None:
         """Ends a consumer, and asks the client to close it."""

@@ -14,7 +14,7 @@ from headway.core.base import ProtocolError, Reason, Refused
 from headway.server.logins import Refusal
 from headway.server.openwire.faults import class_of
 from headway.server.openwire.ports import ClientSide
-from headway.server.peers import OPEN, PeerPart, free_name
+from headway.server.peers import OPEN, PeerPart
 from headway.wire.openwire.commands import ConnectionInfo
 from headway.wire.openwire.decoder import Request, WireFormat
 from headway.wire.openwire.replies import (
@@ -82,7 +82,7 @@ class Greeting(PeerPart[ClientSide]):
             text = f"a client with the id {client!r} is connected already"
             self._deny(request, CLIENT_ID_ERROR, text, Reason.NOT_ALLOWED)
             return
-        name = client if is_own else free_name(client, engine.broker.registry.sessions)  # no session of others ends
+        name = client if is_own else peer.free_name(client)  # no session of others ends
         peer.connection.client, peer.client_id = name, client
         try:
             session = peer.connect(name, f"{PROTOCOL}-{peer.wire.version}", info.username)

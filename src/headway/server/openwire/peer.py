@@ -11,14 +11,14 @@ Rules:
 
 from __future__ import annotations
 
-from math import inf
 from weakref import WeakKeyDictionary
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import CloseChannel, Session, Subscription
 from headway.server.config import ListenerTable
-from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
+from headway.server.connections import Connection, Steps
 from headway.server.engine import Engine
+from headway.server.openwire.consumer import Consumer
 from headway.server.openwire.consuming import Consuming
 from headway.server.openwire.faults import JmsFault, class_of, class_of_reason
 from headway.server.openwire.greeting import Greeting
@@ -27,52 +27,51 @@ from headway.server.openwire.publishing import Publishing
 from headway.server.openwire.settling import Settling
 from headway.server.openwire.temporaries import Temporaries
 from headway.server.openwire.transactions import Transactions
-from headway.server.peers import CLOSING, OPEN, NamedQueues
+from headway.server.peers import OPEN, NamedQueues
 from headway.wire.openwire import commands
 from headway.wire.openwire.alike import Acks, Series
-from headway.wire.openwire.codes import Form, Type
-from headway.wire.openwire.decoder import Item, OpenWireDecoder, Request, Sent, WireFormat
+from headway.wire.openwire.decoder import Item, Request, Sent, WireFormat
 from headway.wire.openwire.marshalling import (
     ConnectionId,
     ConsumerId,
-    Destination,
     LocalTransactionId,
     ProducerId,
     SessionId,
 )
-from headway.wire.openwire.replies import JMS_ERROR, KEEP_ALIVE, write_error, write_refusal, write_response
+from headway.wire.openwire.replies import (
+    JMS_ERROR,
+    KEEP_ALIVE,
+    SECURITY_ERROR,
+    write_error,
+    write_refusal,
+    write_response,
+)
 
 OBJECTS, HELD = "numbered_objects", "held_messages"
 """Kinds of memory: the objects that a client has numbered, and messages that wait for their turn. These may be a
 thousand times as large as what came, if the client has compressed them."""
 INFLATING_MAX = 4
 """Connections of a broker whose large compressed bodies are inflated at once; the others wait for their turns."""
-SILENCE = 1 / 1.5
-"""Factor for the keep-alive: the client's own limit is the one that counts, and the engine allows one and a half."""
 
 
 class OpenWirePeer(ClientSide):
     __slots__ = (
-        "_cache_bytes", "_consuming", "_doing", "_greeting", "_held_bytes", "_publishing", "_settling", "_temporaries",
-        "_transactions",
+        "_cache_bytes", "_consuming", "_doing", "_greeting", "_held_bytes", "_publishing", "_settling", "_transactions",
     )  # fmt: skip
 
-    decoder: OpenWireDecoder
+    temporaries: Temporaries
     publishes = frozenset({Sent, Series})
     faults = (ProtocolError, Refused, JmsFault)
     heartbeat_word = KEEP_ALIVE
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
-        super().__init__(engine, connection, listener, OpenWireDecoder(listener.packet_bytes_max))
-        self.wire = Form()
-        self.connection_id = self.client_id = ""
-        self.queues: NamedQueues
+        super().__init__(engine, connection, listener)
         self._greeting = Greeting(self)
         self._publishing = Publishing(self)
         self._consuming = Consuming(self)
         self._settling = Settling(self, self._consuming)
         self._transactions = Transactions(self, self._publishing, self._consuming, self._settling)
-        self._temporaries = Temporaries(self)
+        self.temporaries = Temporaries(self)
         self._doing: Item | None = None
         self._cache_bytes = self._held_bytes = 0
 
@@ -162,7 +161,7 @@ class OpenWirePeer(ClientSide):
             case commands.RemoveInfo():
                 self._remove(command)
             case commands.DestinationInfo():
-                self._temporaries.carry_out(command)
+                self.temporaries.carry_out(command)
             case commands.RemoveSubscriptionInfo():
                 self._consuming.remove_subscription(command.subscription)
             case commands.ConsumerControl():
@@ -188,18 +187,6 @@ class OpenWirePeer(ClientSide):
             self._consuming.remove(known, info.last_delivered)
         elif isinstance(known, ConnectionId):
             self._consuming.remove(None, info.last_delivered)
-
-    def make_queue(self, destination: Destination) -> None:
-        if destination.kind is Type.TEMP_QUEUE:
-            self._temporaries.check_there(destination)
-        else:
-            if not self.queues.knows(destination.name):
-                self.budget.left -= SUBSCRIBE_WORK
-            self.queues.named(destination.name)
-
-    @property
-    def temporaries(self) -> Temporaries:
-        return self._temporaries
 
     def opened(self, session: Session) -> None:
         self.session = session
@@ -230,24 +217,10 @@ class OpenWirePeer(ClientSide):
     # -- requests of the broker ---------------------------------------------------------------------------------------
 
     def close_channel(self, effect: CloseChannel) -> None:
-        consumer = self._consuming.by_slot.get(effect.channel.number)
-        if consumer is not None and consumer.channel is effect.channel:
-            self.write(write_error(class_of_reason(effect.reason), effect.text))
-            self._consuming.close(consumer)
-            self.answer_now()
+        self._close(self._consuming.of(effect.channel), class_of_reason(effect.reason), effect.text)
 
-    def close_consumer(self, subscription: Subscription, text: str) -> None:
-        self._close_consumer(subscription, Reason.NORMAL, text)
-
-    def revoked(self, subscription: Subscription, text: str) -> None:
-        self._close_consumer(subscription, Reason.NOT_AUTHORIZED, text)
-
-    def _close_consumer(self, subscription: Subscription, reason: Reason, text: str) -> None:
-        consumer = self._consuming.of(subscription)
-        if consumer is not None:
-            self.write(write_error(class_of_reason(reason), text))
-            self._consuming.close(consumer)
-            self.answer_now()
+    def close_consumer(self, subscription: Subscription, text: str, *, revoked: bool = False) -> None:
+        self._close(self._consuming.of(subscription.channel), SECURITY_ERROR if revoked else JMS_ERROR, text)
 
     def cancelled(self, subscription: Subscription, reason: Reason) -> None:
         """Closes a consumer whose last queue is gone. An answered query, and a consumer whose lease is over, stay open,
@@ -257,20 +230,15 @@ class OpenWirePeer(ClientSide):
             self.answer_now()
             return
         consumer = None if reason is Reason.NORMAL else self._consuming.lost(subscription)
+        self._close(consumer, JMS_ERROR, f"{subscription.filter} was deleted")
+
+    def _close(self, consumer: Consumer | None, java_class: str, text: str) -> None:
         if consumer is not None:
-            self.write(write_error(JMS_ERROR, f"{subscription.filter} was deleted"))
+            self.write(write_error(java_class, text))
             self._consuming.close(consumer)
             self.answer_now()
 
-    def set_idle(self, idle_s: float) -> None:
-        self.heartbeats.pause_s = idle_s / 3
-        self.keep_alive_s = idle_s * SILENCE or inf
-
     # -- the end ------------------------------------------------------------------------------------------------------
-
-    @property
-    def gone(self) -> bool:
-        return self.session is None or not self.connection.open or self.state is CLOSING
 
     def last_word(self, reason: Reason, text: str) -> bytes:
         if self.state is not OPEN:
@@ -280,7 +248,7 @@ class OpenWirePeer(ClientSide):
     def over(self) -> None:
         inflating_of(self.engine).discard(self)
         self._greeting.over()
-        self._temporaries.over()
+        self.temporaries.over()
         self._consuming.over()
         if self.budget.running is None:
             self._parts_over()

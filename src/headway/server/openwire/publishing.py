@@ -16,7 +16,7 @@ from headway.core.routing import part_of
 from headway.server.connections import Steps
 from headway.server.openwire.destinations import each_of
 from headway.server.openwire.ports import ClientSide
-from headway.server.peers import PeerPart, topic_named
+from headway.server.peers import PeerPart, check_topic, topic_named
 from headway.wire.codecs import queue_form
 from headway.wire.common import Address, run_to
 from headway.wire.openwire.alike import Series
@@ -173,8 +173,8 @@ class Publishing(PeerPart[ClientSide]):
         """Makes the queue of a destination that is not composite, if there is none. Raises :class:`Refused`."""
         if not destination.is_topic:
             self._peer.make_queue(destination)
-        elif topic_named(destination.name).startswith("$"):
-            raise Refused(Reason.NOT_AUTHORIZED, "topics that start with $ are the broker's own")
+        else:
+            check_topic(topic_named(destination.name))
 
     def steps(self, runs: list[Run]) -> Steps:
         """Publishes the runs of a transaction's message, one in each step, and waits while the client has to."""

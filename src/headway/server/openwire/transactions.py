@@ -28,7 +28,7 @@ TRANSACTIONS_MAX = 4096
 
 
 class Transactions(PeerPart[ClientSide]):
-    __slots__ = ("_committing", "_consuming", "_open", "_publishing", "_settling", "_spoilt")
+    __slots__ = ("_committing", "_consuming", "_open", "_publishing", "_settling")
 
     def __init__(self, peer: ClientSide, publishing: Publishing, consuming: Consuming, settling: Settling) -> None:
         super().__init__(peer)
@@ -36,8 +36,6 @@ class Transactions(PeerPart[ClientSide]):
         self._consuming = consuming
         self._settling = settling
         self._open: dict[LocalTransactionId, Transaction] = {}
-        self._spoilt: dict[LocalTransactionId, str] = {}
-        """Open transactions of which something was refused, and why."""
         self._committing: Transaction | None = None
 
     def over(self) -> None:
@@ -45,7 +43,6 @@ class Transactions(PeerPart[ClientSide]):
         for transaction in self._open.values():
             transaction.forget()
         self._open.clear()
-        self._spoilt.clear()
         if self._committing is not None:
             self._committing.forget()
         del self._publishing, self._consuming, self._settling
@@ -87,15 +84,14 @@ class Transactions(PeerPart[ClientSide]):
         return transaction
 
     def _forget(self, known: LocalTransactionId) -> None:
-        self._spoilt.pop(known, None)
         transaction = self._open.pop(known, None)
         if transaction is not None:
             transaction.forget()
 
     def spoil(self, known: LocalTransactionId | None, why: str) -> None:
         """Notes that something in a transaction was refused."""
-        if known in self._open and known is not None:
-            self._spoilt.setdefault(known, why)
+        if known is not None and known in self._open:
+            self._open[known].spoil(Refused(Reason.PRECONDITION_FAILED, why))
 
     def send(self, message: Message) -> None:
         """Puts a message off. Raises :class:`JmsFault`, :class:`Refused`."""
@@ -124,15 +120,11 @@ class Transactions(PeerPart[ClientSide]):
 
     def _commit(self, number: int, known: LocalTransactionId, *, wants_response: bool) -> None:
         transaction = self._of(known)
-        spoilt = self._spoilt.get(known)
+        del self._open[known]
         try:
             transaction.check(self._peer.engine.broker.intake, self._peer.engine.now())
         except Refused as error:
-            spoilt = spoilt or str(error)
-        if spoilt is not None:
-            self._forget(known)
-            raise JmsFault(f"the transaction is rolled back: {spoilt}", ROLLED_BACK)
-        del self._open[known]
+            raise JmsFault(f"the transaction is rolled back: {error}", ROLLED_BACK) from error
         self._committing = transaction
         self._peer.budget.begin(self._done(number, transaction, wants_response=wants_response))
 

@@ -9,10 +9,10 @@ from headway.server.peers.destinations import (
     topic_named,
     virtual_topic_of,
 )
-from headway.server.peers.free_names import free_name
 from headway.server.peers.named_queues import DURABLE, NamedQueues, check_alone, is_temporary
 from headway.server.peers.part import PeerPart
 from headway.server.peers.patience import log_patience
+from headway.server.peers.publishing import NO_PATCHES, check_patience, check_topic, merges, take_merge_away
 from headway.server.peers.queue_arguments import MATCHES, read_alternate, read_terms
 from headway.server.peers.sasl_login import GUEST, SaslLogin
 from headway.server.peers.settlement import PORTION, Settle, settle, settle_in_steps
@@ -21,8 +21,9 @@ from headway.server.peers.transaction import NO_TRANSACTION, NoTransaction, Tran
 from headway.server.peers.undecided import Choice, Undecided
 
 __all__ = [
-    "BasePeer", "binding_key_of", "check_alone", "Choice", "ClientState", "CLOSING", "DURABLE", "filter_of",
-    "free_name", "GUEST", "is_temporary", "log_patience", "MATCHES", "name_of_topic", "NamedQueues", "NO_TRANSACTION",
-    "NoTransaction", "OPEN", "parts_of", "PeerPart", "PORTION", "read_alternate", "read_terms", "SaslLogin", "Settle",
-    "settle", "settle_in_steps", "topic_named", "Transaction", "Undecided", "virtual_topic_of", "WAITING",
+    "BasePeer", "binding_key_of", "check_alone", "check_patience", "check_topic", "Choice", "ClientState", "CLOSING",
+    "DURABLE", "filter_of", "GUEST", "is_temporary", "log_patience", "MATCHES", "merges", "name_of_topic",
+    "NamedQueues", "NO_PATCHES", "NO_TRANSACTION", "NoTransaction", "OPEN", "parts_of", "PeerPart", "PORTION",
+    "read_alternate", "read_terms", "SaslLogin", "settle", "Settle", "settle_in_steps", "take_merge_away",
+    "topic_named", "Transaction", "Undecided", "virtual_topic_of", "WAITING",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from typing import Any, TypeVar
 
 from headway.core.consumer import ConnectRequest, Session
@@ -127,3 +127,26 @@ class LoginSide(ABC):
             allowance=engine.allowances.of(identity),
         )  # fmt: skip
         return engine.broker.connect(request, self.connection, engine.now())
+
+    def free_name(self, wanted: str) -> str:
+        """Returns a name for the session of a client that may be called like others, whose connection is its session:
+        this one, numbered if it is taken."""
+        return free_name(wanted, self.engine.broker.registry.sessions)
+
+
+def free_name(wanted: str, taken: Container[str]) -> str:
+    """Returns a name that is not taken: this one, or with a number. Few are tried, though very many clients have the
+    same: numbers are doubled until one is free, and halfway between a taken and a free one until these are neighbours.
+    """
+    if wanted not in taken:
+        return wanted
+    low, free = 1, 2
+    while f"{wanted}#{free}" in taken:
+        low, free = free, 2 * free
+    while free - low > 1:
+        middle = (low + free) // 2
+        if f"{wanted}#{middle}" in taken:
+            low = middle
+        else:
+            free = middle
+    return f"{wanted}#{free}"

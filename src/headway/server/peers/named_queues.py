@@ -50,7 +50,7 @@ def with_selector(terms: QueueTerms, selector: str | None) -> QueueTerms:
 
 def _is_another(there: QueueTerms, wanted: QueueTerms) -> bool:
     """Tells whether a named subscription is another one than that which is there. Whose records are left out does not
-    count: that is the name that its client had when it was made (free_names.py)."""
+    count: that is the name that its client had when it was made (login_side.py)."""
     return there.selector != wanted.selector or (there.leaves_out is None) != (wanted.leaves_out is None)
 
 

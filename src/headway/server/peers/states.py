@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
 
 
 class ClientState(StrEnum):
@@ -19,11 +18,7 @@ class ClientState(StrEnum):
     CLOSED = "closed"
 
 
-GREETING: Final = ClientState.GREETING
-WAITING: Final = ClientState.WAITING
-OPEN: Final = ClientState.OPEN
-CLOSING: Final = ClientState.CLOSING
-CLOSED: Final = ClientState.CLOSED
+GREETING, WAITING, OPEN, CLOSING, CLOSED = ClientState
 MOVES = {
     GREETING: {WAITING, OPEN, CLOSING, CLOSED},
     WAITING: {GREETING, OPEN, CLOSING, CLOSED},

@@ -1,9 +1,5 @@
 """STOMP's side of a connection."""
 
-from headway.server.stomp.peer import StompPeer
+from headway.server.stomp.peer import StompPeer as PEER
 
-PEER = StompPeer
-
-__all__ = [
-    "PEER", "StompPeer",
-]
+__all__ = ["PEER"]

@@ -12,7 +12,7 @@ from math import inf
 from headway import __version__
 from headway.core.base import Reason, Refused
 from headway.server.logins import Refusal
-from headway.server.peers import OPEN, PeerPart, free_name
+from headway.server.peers import OPEN, PeerPart
 from headway.server.stomp.ports import ClientSide
 from headway.wire.stomp.items import Connect, Headers
 from headway.wire.stomp.replies import connected
@@ -56,8 +56,7 @@ class Greeting(PeerPart[ClientSide]):
     def _admit(self, headers: Headers) -> None:
         peer = self._peer
         engine, connection = peer.engine, peer.connection
-        wanted = peer.client_id or f"stomp-{connection.address}"
-        name = connection.client = free_name(wanted, engine.broker.registry.sessions)
+        name = connection.client = peer.free_name(peer.client_id or f"stomp-{connection.address}")
         try:
             session = peer.connect(name, f"stomp-{peer.version}", peer.username)
         except Refused as error:

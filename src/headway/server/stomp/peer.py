@@ -25,11 +25,9 @@ from headway.server.stomp.ports import ClientSide
 from headway.server.stomp.publisher import Publisher
 from headway.server.stomp.subscribing import LOOK_SHARE, Subscriber
 from headway.server.stomp.temporaries import Temporaries
-from headway.wire.stomp.decoder import StompDecoder
 from headway.wire.stomp.faults import StompFault
 from headway.wire.stomp.items import Acks, Connect, Frame, Headers, Item, Sent
-from headway.wire.stomp.replies import HEARTBEAT, error, receipt
-from headway.wire.stomp.versions import V1_0, Version
+from headway.wire.stomp.replies import HEARTBEAT, error
 
 TRANSACTIONS_MAX = 100
 NAME_CHARS_MAX = 255
@@ -40,24 +38,17 @@ _QUIET = frozenset({Reason.NORMAL, Reason.CLIENT_GONE})
 
 
 class StompPeer(ClientSide):
-    __slots__ = ("_committing", "_doing", "_greeting", "_publisher", "_subscriber", "_transactions")
+    __slots__ = ("_committing", "_doing", "_greeting", "_publisher", "_subscriber")
 
-    decoder: StompDecoder
     publishes = frozenset({Sent})
     faults = (ProtocolError, Refused)
     heartbeat_word = HEARTBEAT
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
-        super().__init__(engine, connection, listener, StompDecoder(listener.packet_bytes_max))
-        self.version: Version = V1_0
-        self.client_id = ""
-        self.named: NamedQueues
-        self.channel: Channel
-        self.temporaries: Temporaries
+        super().__init__(engine, connection, listener)
         self._subscriber: Subscriber
         self._publisher: Publisher
         self._greeting = Greeting(self)
-        self._transactions: dict[str, Transaction] = {}
         self._committing: Transaction | None = None
         """The transaction whose commit has begun and is not done."""
         self._doing: Headers = {}
@@ -75,10 +66,6 @@ class StompPeer(ClientSide):
         self.decoder.packet_bytes_max = self.message_bytes_allowed
 
     # -- frames -------------------------------------------------------------------------------------------------------
-
-    @property
-    def gone(self) -> bool:
-        return self.session is None
 
     def one(self, item: Item) -> None:
         if type(item) is Connect:
@@ -116,11 +103,6 @@ class StompPeer(ClientSide):
             case "DISCONNECT":
                 self._disconnect(headers)
 
-    def done(self, headers: Headers, *, kept: bool = False, told: Headers | None = None) -> None:
-        asked = headers.get("receipt")
-        if asked is not None and not self.gone:
-            self.pending_replies.send(receipt(asked, self.version, told), kept=kept)
-
     def _disconnect(self, headers: Headers) -> None:
         """Says goodbye once everything before has its receipts."""
         self.done(headers)
@@ -141,7 +123,7 @@ class StompPeer(ClientSide):
         refuses = command == "NACK"
         requeue = headers.get("requeue", "true").lower() != "false"
         if transaction is not None:
-            others = self._transactions.values()
+            others = self.transactions.values()
             ids = [one for one in ids if not any(one in other.named(self.channel) for other in others)]
             self.budget.left -= len(ids) * len(others) // LOOK_SHARE
             transaction.settle(self._settled(ids, refuses=refuses, requeue=requeue), self.channel, ids)
@@ -157,31 +139,19 @@ class StompPeer(ClientSide):
         if headers is not None:
             self.done(headers, kept=True)
 
-    def transaction(self, headers: Headers) -> Transaction | None:
-        name = headers.get("transaction")
-        return None if name is None else self._known(name)
-
-    def _known(self, name: str) -> Transaction:
-        found = self._transactions.get(name)
-        if found is None:
-            raise ProtocolError(f"there is no transaction {name[:60]!r}", reason=Reason.PROTOCOL_ERROR)
-        return found
-
     def _begin(self, headers: Headers) -> None:
         name = _transaction(headers, "BEGIN")
-        if name in self._transactions:
+        if name in self.transactions:
             raise ProtocolError(f"transaction {name[:60]!r} has begun already", reason=Reason.PROTOCOL_ERROR)
-        if len(name) > NAME_CHARS_MAX:
-            raise ProtocolError(f"the name of a transaction has {NAME_CHARS_MAX} characters at most")
-        if len(self._transactions) >= TRANSACTIONS_MAX:
+        if len(self.transactions) >= TRANSACTIONS_MAX:
             raise Refused(Reason.CLIENT_MEMORY, f"a connection may have {TRANSACTIONS_MAX} transactions at a time")
-        self._transactions[name] = Transaction(self.granted)
+        self.transactions[name] = Transaction(self.granted)
         self.done(headers)
 
     def _take(self, headers: Headers, command: str) -> Transaction:
         name = _transaction(headers, command)
-        transaction = self._known(name)
-        del self._transactions[name]
+        transaction = self.transaction_named(name)
+        del self.transactions[name]
         return transaction
 
     def _commit(self, headers: Headers) -> None:
@@ -201,8 +171,9 @@ class StompPeer(ClientSide):
     def close_channel(self, effect: CloseChannel) -> None:
         self.end_with_error(effect.text, effect.reason)
 
-    def revoked(self, subscription: Subscription, text: str) -> None:
-        self.end_with_error(text, Reason.NOT_AUTHORIZED)
+    def close_consumer(self, subscription: Subscription, text: str, *, revoked: bool = False) -> None:
+        if revoked:
+            self.end_with_error(text, Reason.NOT_AUTHORIZED)
 
     def cancelled(self, subscription: Subscription, reason: Reason) -> None:
         """Ends the connection, as STOMP has no other way to tell that a queue is gone. An answered query ends nothing:
@@ -230,12 +201,6 @@ class StompPeer(ClientSide):
         heading = error.heading if isinstance(error, StompFault) else ""
         self.end_with_error(str(error), error.reason, heading, receipt_id)
 
-    def end_with_error(
-        self, text: str, reason: Reason, heading: str = "", receipt_id: str | None = None, *, agreed: bool = True
-    ) -> None:
-        if self.connection.open and self.state is not CLOSING:
-            self.end_with(error(text, self.version if agreed else None, receipt_id, heading), reason, text)
-
     def last_word(self, reason: Reason, text: str) -> bytes:
         if self.state is CLOSING or reason in _QUIET:
             return self._final
@@ -246,9 +211,9 @@ class StompPeer(ClientSide):
         self._doing = {}
 
     def leave(self, session: Session, reason: Reason) -> None:
-        for transaction in self._transactions.values():
+        for transaction in self.transactions.values():
             transaction.forget()
-        self._transactions.clear()
+        self.transactions.clear()
         if self.budget.running is not None and self._committing is not None:  # it is done without the client
             self._committing.forget()
             self.finish_without(session)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from headway.core.base import ConfigError, Reason, Refused
+from headway.core.base import Reason, Refused
 from headway.core.consumer import Session
 from headway.core.message import (
     JOB_PATIENCE,
@@ -17,14 +17,21 @@ from headway.core.message import (
     TOPICS,
     Properties,
     Run,
-    parse_patience,
     receipt_request,
     says_merge,
     topic_of,
 )
 from headway.core.routing import part_of
 from headway.server.connections import Steps
-from headway.server.peers import PeerPart, topic_named
+from headway.server.peers import (
+    NO_PATCHES,
+    PeerPart,
+    check_patience,
+    check_topic,
+    merges,
+    take_merge_away,
+    topic_named,
+)
 from headway.server.stomp.ports import ClientSide
 from headway.server.stomp.subscribing import Subscriber, terms_of
 from headway.wire.codecs import queue_form
@@ -68,7 +75,7 @@ class Publisher(PeerPart[ClientSide]):
         transaction = peer.transaction(headers)
         if transaction is not None:
             if any(says_merge(run.properties) for run in runs):
-                raise _bad("not in a transaction, whose commit could not refuse a single patch", MERGE)
+                raise Refused(Reason.PRECONDITION_FAILED, f"the header {MERGE}: {NO_PATCHES}")
             size = sum(len(run.data) + run.properties.size for run in runs)
             transaction.publish(self._publish(runs, headers), runs, size)
             transaction.check_at_commit(partial(self._check, runs))
@@ -120,8 +127,8 @@ class Publisher(PeerPart[ClientSide]):
             if lifetime_ms is not None:
                 run.expires_s = self._peer.engine.now() + lifetime_ms / 1000
             self._peer.named.check_publish(run)
-            if says_merge(run.properties):
-                self._check_patch(run, headers)
+            if says_merge(run.properties) and merges(self._peer.engine, run):
+                take_merge_away(run)
             if RECEIPT in headers:
                 self._ask(run, headers)
             runs.append(run)
@@ -138,10 +145,10 @@ class Publisher(PeerPart[ClientSide]):
             if exchange.internal:
                 raise Refused(Reason.NOT_AUTHORIZED, f"exchange '{name}' is internal: bind another one to it")
             if name == TOPICS:
-                _check_topic(topic_of(key))
+                check_topic(topic_of(key))
             return Run(topic_of(key), data, ends, bodies, exchange=name)
         if kind in (Kind.TOPIC, Kind.REPLY_TOPIC):
-            return run_to(Address(_check_topic(topic_named(name)), is_topic=True), data, ends, bodies)
+            return run_to(Address(check_topic(topic_named(name)), is_topic=True), data, ends, bodies)
         if kind is Kind.QUEUE and not peer.named.knows(name):
             peer.named.named(name, terms_of(headers))
         return run_to(Address(name), data, ends, bodies)
@@ -163,10 +170,7 @@ class Publisher(PeerPart[ClientSide]):
             text = f"user-id is '{user[:100]}', and the connection is that of '{self._peer.username}'"
             raise Refused(Reason.PRECONDITION_FAILED, text)
         if JOB_PATIENCE in headers:
-            try:
-                parse_patience(headers[JOB_PATIENCE])
-            except ConfigError as error:
-                raise _bad(str(error), JOB_PATIENCE) from None
+            check_patience(headers[JOB_PATIENCE])
         wall_ms = int((self._peer.engine.now() + self._peer.engine.broker.registry.wall_offset_s) * 1000)
         common = common_of(headers, self._reply_to(headers.get("reply-to")), wall_ms)
         properties = queue_form().write_common(common)
@@ -187,18 +191,6 @@ class Publisher(PeerPart[ClientSide]):
             return Address(topic_of(destination.name), is_topic=True)
         return Address(destination.name)
 
-    def _check_patch(self, run: Run, headers: Headers) -> None:
-        """Takes the header ``merge`` away from a patch for a keyed topic, because its consumers get a merged record."""
-        router = self._peer.engine.broker.registry.router
-        if router.route_from(run.exchange, run.topic, run.headers).merges is None:
-            return
-        without = {name: value for name, value in headers.items() if name != MERGE}
-        plain, run.headers, _, _ = self._about(without)
-        run.properties = Properties(
-            run.properties.payload_format, run.properties.content_type, run.properties.response_topic,
-            run.properties.correlation_data, run.properties.user, plain.native,
-        )  # fmt: skip
-
     def _ask(self, run: Run, headers: Headers) -> None:
         """Asks for a receipt of the record: what became of it."""
         reply_to = self._reply_to(headers.get("reply-to"))
@@ -209,13 +201,3 @@ class Publisher(PeerPart[ClientSide]):
             headers[RECEIPT], reply_to=topic, exchange="" if is_queue else None,
             correlation=None if correlation is None else correlation.encode(),
         )  # fmt: skip
-
-
-def _check_topic(topic: str) -> str:
-    if topic.startswith("$"):
-        raise Refused(Reason.NOT_AUTHORIZED, "topics that start with $ are the broker's own")
-    return topic
-
-
-def _bad(text: str, header: str) -> Refused:
-    return Refused(Reason.PRECONDITION_FAILED, f"the header {header}: {text}")

@@ -6,7 +6,7 @@ from headway.wire.amqp.dialect import AmqpDialect, address_in, lead_bytes, nativ
 from headway.wire.amqp.kept.common import find_bytes, read_common, write_common
 from headway.wire.amqp.kept.numbering import numbering_of
 from headway.wire.amqp.primitives import read_bare_table, write_table
-from headway.wire.amqp.properties import read
+from headway.wire.amqp.properties import read, without_headers
 from headway.wire.amqp.versions import OFFERED
 from headway.wire.codec import Codec, QueueForm
 from headway.wire.opening import begins
@@ -16,8 +16,8 @@ OLDER = b"AMQP\x01"
 
 QUEUES = QueueForm(
     AmqpDialect(), lambda offsets: AmqpDialect(topics=True, offsets=offsets), lead_bytes, write_table,
-    lambda table: read_bare_table(table[4:], "arguments"), lambda raw: read(raw).headers, write_common, read_common,
-    find_bytes, address_in, native_at, numbering_of,
+    lambda table: read_bare_table(table[4:], "arguments"), lambda raw: read(raw).headers, without_headers, write_common,
+    read_common, find_bytes, address_in, native_at, numbering_of,
 )
 CODEC = Codec(
     port=5672, tls_port=5671, packet_bytes_max=16_000_000, in_flight_max=65_535,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headway.core.message import TOLD, EncodedRun, Gap, OwnProperties, Properties, Record, Run, routing_key_of, topic_of
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
-from headway.wire.amqp.properties import read, with_headers, write
+from headway.wire.amqp.properties import read, with_headers, without_headers, write
 from headway.wire.amqp.scan import CONTENT
 from headway.wire.columns import equal_pieces
 from headway.wire.dialect import BareDialect, encode_by_size, gap_facts
@@ -167,8 +167,7 @@ class AmqpDialect(BareDialect, frozen=True):
         """Returns the record with all properties of its publisher except its lifetime."""
         message = read_message(frame)
         if self.offsets:
-            headers = {name: value for name, value in read(message.properties).headers.items() if name != OFFSET}
-            message = message._replace(properties=with_headers(message.properties, headers))
+            message = message._replace(properties=without_headers(message.properties, {OFFSET}))
         return message.record()
 
     def with_gap(self, frame: bytes, gap: Gap) -> bytes:

@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -238,6 +238,10 @@ def with_headers(raw: bytes, headers: Mapping[str, object]) -> bytes:
             entries[name] = write_value(value)
     values["headers"] = write_entries(entries)
     return joined(values)
+
+
+def without_headers(raw: bytes, names: Set[str]) -> bytes:
+    return with_headers(raw, {name: value for name, value in read(raw).headers.items() if name not in names})
 
 
 def with_reply_to(raw: bytes, text: str) -> bytes:

@@ -20,7 +20,6 @@ from typing import NamedTuple
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
-
 class Kind(Enum):
     QUEUE = "queue"
     TOPIC = "topic"
@@ -43,29 +42,24 @@ def _decoded(text: str) -> str:
     return raw.decode(errors="replace")
 
 
-def _pair(rest: str, *, encoded: bool) -> Named:
-    name, _, key = rest.partition("/")
-    return Named(Kind.EXCHANGE, _decoded(name), _decoded(key)) if encoded else Named(Kind.EXCHANGE, name, key)
+_PREFIXES = {
+    "queue://": (Kind.QUEUE, False), "topic://": (Kind.TOPIC, False),
+    "/queues/": (Kind.QUEUE, True), "/topics/": (Kind.TOPIC, True), "/exchanges/": (Kind.EXCHANGE, True),
+    "/queue/": (Kind.QUEUE, False), "/topic/": (Kind.TOPIC, False), "/exchange/": (Kind.EXCHANGE, False),
+    "/amq/queue/": (Kind.QUEUE, False),
+}  # fmt: skip
+"""Kinds by prefixes, and whether what follows is percent-encoded."""
 
 
 def read_address(text: str) -> Named:
-    for scheme, kind in (("queue://", Kind.QUEUE), ("topic://", Kind.TOPIC)):
-        if text.startswith(scheme):
-            return Named(kind, text[len(scheme) :])
-    if text.startswith("/queues/"):
-        return Named(Kind.QUEUE, _decoded(text[8:]))
-    if text.startswith("/topics/"):
-        return Named(Kind.TOPIC, _decoded(text[8:]))
-    if text.startswith("/exchanges/"):
-        return _pair(text[11:], encoded=True)
-    if text.startswith("/queue/"):
-        return Named(Kind.QUEUE, text[7:])
-    if text.startswith("/topic/"):
-        return Named(Kind.TOPIC, text[7:])
-    if text.startswith("/exchange/"):
-        return _pair(text[10:], encoded=False)
-    if text.startswith("/amq/queue/"):
-        return Named(Kind.QUEUE, text[11:])
+    for prefix, (kind, encoded) in _PREFIXES.items():
+        if text.startswith(prefix):
+            return _named(kind, text[len(prefix) :], encoded=encoded)
     if text.startswith("amq.") and "/" in text:
-        return _pair(text, encoded=False)
+        return _named(Kind.EXCHANGE, text)
     return Named(Kind.PLAIN, text)
+
+
+def _named(kind: Kind, rest: str, *, encoded: bool = False) -> Named:
+    name, _, key = rest.partition("/") if kind is Kind.EXCHANGE else (rest, "", "")
+    return Named(kind, _decoded(name), _decoded(key)) if encoded else Named(kind, name, key)

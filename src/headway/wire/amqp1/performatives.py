@@ -1,7 +1,8 @@
 """The performatives of AMQP 1.0 (2.7), of SASL (5.3.3), and the types that stand in their fields.
 
-Each is a tuple of its fields, in the order of the specification. ``read_performative`` checks that a field is of its
-type, that it is there where it has to be, and that there are not more of them.
+Each is a tuple of its fields, in the order of the specification. ``build`` checks that a field is of its type, that it
+is there where it has to be, and that there are not more of them. ``encoded`` (replies.py) writes them by the same
+types.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from typing import Any, NamedTuple
 from headway.wire.amqp1.values import Described, Symbol, malformed
 
 Annotations = dict[Any, Any]
+Fields = dict[str, Any]
+"""A map whose keys are symbols."""
+Words = Any
+"""A symbol, or an array of them."""
 String = str
 Name = str
 """A symbol."""
@@ -30,9 +35,9 @@ class Open(NamedTuple):
     idle_time_out: Uint | None = None
     outgoing_locales: Any = None
     incoming_locales: Any = None
-    offered_capabilities: Any = None
-    desired_capabilities: Any = None
-    properties: Annotations | None = None
+    offered_capabilities: Words = None
+    desired_capabilities: Words = None
+    properties: Fields | None = None
 
 
 class Begin(NamedTuple):
@@ -41,9 +46,9 @@ class Begin(NamedTuple):
     incoming_window: Uint
     outgoing_window: Uint
     handle_max: Uint | None = None
-    offered_capabilities: Any = None
-    desired_capabilities: Any = None
-    properties: Annotations | None = None
+    offered_capabilities: Words = None
+    desired_capabilities: Words = None
+    properties: Fields | None = None
 
 
 class Attach(NamedTuple):
@@ -59,9 +64,9 @@ class Attach(NamedTuple):
     incomplete_unsettled: bool | None = None
     initial_delivery_count: Uint | None = None
     max_message_size: Ulong | None = None
-    offered_capabilities: Any = None
-    desired_capabilities: Any = None
-    properties: Annotations | None = None
+    offered_capabilities: Words = None
+    desired_capabilities: Words = None
+    properties: Fields | None = None
 
 
 class Flow(NamedTuple):
@@ -75,7 +80,7 @@ class Flow(NamedTuple):
     available: Uint | None = None
     drain: bool | None = None
     echo: bool | None = None
-    properties: Annotations | None = None
+    properties: Fields | None = None
 
 
 class Transfer(NamedTuple):
@@ -135,8 +140,8 @@ class Source(NamedTuple):
     distribution_mode: Name | None = None
     filter: Annotations | None = None
     default_outcome: Any = None
-    outcomes: Any = None
-    capabilities: Any = None
+    outcomes: Words = None
+    capabilities: Words = None
 
 
 class Target(NamedTuple):
@@ -146,11 +151,11 @@ class Target(NamedTuple):
     timeout: Uint | None = None
     dynamic: bool | None = None
     dynamic_node_properties: Annotations | None = None
-    capabilities: Any = None
+    capabilities: Words = None
 
 
 class Coordinator(NamedTuple):
-    capabilities: Any = None
+    capabilities: Words = None
 
 
 class Error(NamedTuple):
@@ -207,9 +212,10 @@ _TESTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Ulong": ("a ulong", lambda it: type(it) is int and it >= 0),
     "bool": ("a boolean", lambda it: isinstance(it, bool)),
     "Annotations": ("a map", lambda it: isinstance(it, dict)),
+    "Fields": ("a map", lambda it: isinstance(it, dict)),
 }
-"""Tests of the types of fields, as the classes name them; Any has none."""
-_KINDS: dict[int, type[Any]] = {
+"""Tests of the types of fields, as the classes name them; Any and Words have none."""
+KINDS: dict[int, type[Any]] = {
     0x10: Open, 0x11: Begin, 0x12: Attach, 0x13: Flow, TRANSFER: Transfer, 0x15: Disposition, 0x16: Detach, 0x17: End,
     0x18: Close, 0x1D: Error, 0x23: Received, 0x24: Accepted, 0x25: Rejected, 0x26: Released, 0x27: Modified,
     0x28: Source, 0x29: Target, 0x30: Coordinator, 0x31: Declare, 0x32: Discharge, 0x34: TransactionalState,
@@ -226,14 +232,19 @@ class _Form(NamedTuple):
     """The type of each field, and before it whether it may be null."""
 
 
+def types_of(kind: type[Any]) -> list[str]:
+    """Returns the type of each field, as the class names it."""
+    return [said.__forward_arg__.removesuffix(" | None") for said in kind.__annotations__.values()]
+
+
 def _form(kind: type[Any]) -> _Form:
-    written = [said.__forward_arg__ for said in kind.__annotations__.values()]
-    types = [(said.endswith(" | None"), said.removesuffix(" | None")) for said in written]
+    optional = [said.__forward_arg__.endswith(" | None") for said in kind.__annotations__.values()]
+    types = list(zip(optional, types_of(kind), strict=True))
     return _Form(kind, len(types) - len(kind._field_defaults), types)
 
 
-_FORMS = {number: _form(kind) for number, kind in _KINDS.items()}
-_NAMES = {re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower() + ":list": number for number, kind in _KINDS.items()}
+_FORMS = {number: _form(kind) for number, kind in KINDS.items()}
+_NAMES = {re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower() + ":list": number for number, kind in KINDS.items()}
 """The descriptors in words, behind ``amqp:``."""
 FRAMES = {*range(0x10, 0x19)}
 """The descriptors of performatives."""
@@ -267,7 +278,7 @@ def _checked(known: _Form, given: object) -> Any:
         if value is None:
             if number < needed and not optional:
                 raise malformed(f"has a {name} without its {kind._fields[number]}")
-        elif wanted == "Any":
+        elif wanted not in _TESTS:
             value = build(value)
         else:
             what, fits = _TESTS[wanted]

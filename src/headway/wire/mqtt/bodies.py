@@ -8,38 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headway.wire.mqtt.codes import (
-    CLIENT_AUTH_CODES,
-    CLIENT_DISCONNECT_CODES,
-    CONNACK_CODES,
-    PUBACK_CODES,
-    PUBREL_CODES,
-    SERVER_AUTH_CODES,
-    SERVER_DISCONNECT_CODES,
-    SUBACK_CODES,
-    UNSUBACK_CODES,
-    ReasonCode,
-)
-from headway.wire.mqtt.packets import (
-    NEVER,
-    Auth,
-    ConnAck,
-    Connect,
-    DisconnectPacket,
-    Packet,
-    PingReq,
-    PingResp,
-    PubAck,
-    PubComp,
-    PubRec,
-    PubRel,
-    SubAck,
-    Subscribe,
-    TopicRequest,
-    UnsubAck,
-    Unsubscribe,
-    WillMessage,
-)
+from headway.wire.mqtt import codes, packets
+from headway.wire.mqtt.codes import ReasonCode
+from headway.wire.mqtt.packets import NEVER, Packet
 from headway.wire.mqtt.primitives import MqttReader, malformed, read_topic, violation
 from headway.wire.mqtt.properties import Fields, read_properties
 
@@ -64,7 +35,7 @@ def check_level(name: bytes, level: int) -> int:
     raise violation(f"names the protocol {name[:16]!r} instead of b'MQTT'", ReasonCode.UNSUPPORTED_VERSION)
 
 
-def read_connect(reader: MqttReader, version: int) -> Connect:
+def read_connect(reader: MqttReader, version: int) -> packets.Connect:
     """Reads a CONNECT from the end of the protocol level on."""
     flags = reader.u8("connect flags")
     _check_connect_flags(flags, version)
@@ -84,7 +55,7 @@ def read_connect(reader: MqttReader, version: int) -> Connect:
         expiry = 0 if clean else NEVER
     else:
         expiry = fields.session_expiry or 0
-    return Connect(
+    return packets.Connect(
         version=version,
         client_id=client_id,
         clean_start=clean,
@@ -115,11 +86,11 @@ def _check_connect_flags(flags: int, version: int) -> None:
         raise malformed("has a password without a user name")
 
 
-def _read_will(reader: MqttReader, version: int, flags: int) -> WillMessage:
+def _read_will(reader: MqttReader, version: int, flags: int) -> packets.WillMessage:
     fields = read_properties(reader, "WILL") if version == 5 else Fields()
     topic = read_topic(reader.binary("will topic"), "will topic")
     payload = reader.binary("will payload")
-    return WillMessage(
+    return packets.WillMessage(
         topic, payload, flags >> 3 & 3, bool(flags & 0x20), fields.will_delay or 0, fields.message_expiry,
         fields.message(),
     )
@@ -138,9 +109,15 @@ def _check_code(code: int, allowed: frozenset[int]) -> int:
     return code
 
 
-def _ack(
-    kind: type[PubAck] | type[PubRec] | type[PubRel] | type[PubComp], packet: str, allowed: frozenset[int]
-) -> Body:
+def _codes(reader: MqttReader, allowed: frozenset[int]) -> tuple[int, ...]:
+    """Reads one code per filter, to the end of the packet."""
+    found = tuple(_check_code(code, allowed) for code in reader.rest())
+    if not found:
+        raise malformed("has no reason code")
+    return found
+
+
+def _ack(kind: type[packets.Ack], packet: str, allowed: frozenset[int]) -> Body:
     """Returns the reader of an acknowledgement, which may have only these codes."""
 
     def read(reader: MqttReader, version: int) -> Packet:
@@ -180,7 +157,7 @@ def _filter(reader: MqttReader, version: int) -> str:
 def _subscribe(reader: MqttReader, version: int) -> Packet:
     packet_id = _packet_id(reader)
     fields = read_properties(reader, "SUBSCRIBE") if version == 5 else Fields()
-    entries: list[TopicRequest] = []
+    entries: list[packets.TopicRequest] = []
     while reader.more():
         filter_ = _filter(reader, version)
         options = reader.u8("subscription options")
@@ -193,10 +170,12 @@ def _subscribe(reader: MqttReader, version: int) -> Packet:
         no_local = bool(options & 0x04)
         if no_local and filter_.startswith("$share/"):
             raise violation("asks for a shared subscription without its own messages (no local)")
-        entries.append(TopicRequest(filter_, options & 0x03, no_local, bool(options & 0x08), options >> 4 & 0x03))
+        retain_as_published, retain_handling = bool(options & 0x08), options >> 4 & 0x03
+        entries.append(packets.TopicRequest(filter_, options & 0x03, no_local, retain_as_published, retain_handling))
     if not entries:
         raise violation("names no topic filter")
-    return Subscribe(packet_id, tuple(entries), fields.identifiers[0] if fields.identifiers else None, fields.user)
+    identifier = fields.identifiers[0] if fields.identifiers else None
+    return packets.Subscribe(packet_id, tuple(entries), identifier, fields.user)
 
 
 def _unsubscribe(reader: MqttReader, version: int) -> Packet:
@@ -207,7 +186,7 @@ def _unsubscribe(reader: MqttReader, version: int) -> Packet:
         filters.append(_filter(reader, version))
     if not filters:
         raise violation("names no topic filter")
-    return Unsubscribe(packet_id, tuple(filters), fields.user)
+    return packets.Unsubscribe(packet_id, tuple(filters), fields.user)
 
 
 def _disconnect(allowed: frozenset[int]) -> Body:
@@ -218,7 +197,7 @@ def _disconnect(allowed: frozenset[int]) -> Body:
             if reader.more():
                 fields = read_properties(reader, "DISCONNECT")
         reader.finish()
-        return DisconnectPacket(
+        return packets.DisconnectPacket(
             code, fields.session_expiry, fields.reason_string, fields.server_reference, fields.user
         )
 
@@ -236,7 +215,7 @@ def _auth(allowed: frozenset[int]) -> Body:
         _check_code(code, allowed)
         if fields.auth_method is None and code:
             raise violation("has no authentication method")
-        return Auth(code, fields.auth_method, fields.auth_data, fields.reason_string, fields.user)
+        return packets.Auth(code, fields.auth_method, fields.auth_data, fields.reason_string, fields.user)
 
     return read
 
@@ -245,46 +224,40 @@ def _connack(reader: MqttReader, version: int) -> Packet:
     flags = reader.u8("connack flags")
     if flags > 1:
         raise malformed("sets reserved connack flags")
-    code = _check_code(reader.u8("reason code"), CONNACK_CODES if version == 5 else frozenset(range(6)))
+    code = _check_code(reader.u8("reason code"), codes.CONNACK_CODES if version == 5 else frozenset(range(6)))
     fields = read_properties(reader, "CONNACK") if version == 5 else Fields()
     reader.finish()
     if flags and code:
         raise violation("speaks of a session that is present, and refuses")
-    return ConnAck(code, bool(flags), fields)
+    return packets.ConnAck(code, bool(flags), fields)
 
 
 def _suback(reader: MqttReader, version: int) -> Packet:
     packet_id = _packet_id(reader)
     fields = read_properties(reader, "SUBACK") if version == 5 else Fields()
-    allowed = SUBACK_CODES if version == 5 else frozenset({0, 1, 2, 0x80})
-    codes = tuple(_check_code(code, allowed) for code in reader.rest())
-    if not codes:
-        raise malformed("has no reason code")
-    return SubAck(packet_id, codes, fields.reason_string, fields.user)
+    allowed = codes.SUBACK_CODES if version == 5 else frozenset({0, 1, 2, 0x80})
+    return packets.SubAck(packet_id, _codes(reader, allowed), fields.reason_string, fields.user)
 
 
 def _unsuback(reader: MqttReader, version: int) -> Packet:
     packet_id = _packet_id(reader)
     if version == 4:
         reader.finish()
-        return UnsubAck(packet_id)
+        return packets.UnsubAck(packet_id)
     fields = read_properties(reader, "UNSUBACK")
-    codes = tuple(_check_code(code, UNSUBACK_CODES) for code in reader.rest())
-    if not codes:
-        raise malformed("has no reason code")
-    return UnsubAck(packet_id, codes, fields.reason_string, fields.user)
+    return packets.UnsubAck(packet_id, _codes(reader, codes.UNSUBACK_CODES), fields.reason_string, fields.user)
 
 
 _ACKS: dict[int, Body] = {
-    4: _ack(PubAck, "PUBACK", PUBACK_CODES), 5: _ack(PubRec, "PUBREC", PUBACK_CODES),
-    6: _ack(PubRel, "PUBREL", PUBREL_CODES), 7: _ack(PubComp, "PUBCOMP", PUBREL_CODES),
+    4: _ack(packets.PubAck, "PUBACK", codes.PUBACK_CODES), 5: _ack(packets.PubRec, "PUBREC", codes.PUBACK_CODES),
+    6: _ack(packets.PubRel, "PUBREL", codes.PUBREL_CODES), 7: _ack(packets.PubComp, "PUBCOMP", codes.PUBREL_CODES),
 }  # fmt: skip
 FROM_CLIENT: dict[int, Body] = _ACKS | {
-    8: _subscribe, 10: _unsubscribe, 12: _empty(PingReq()), 14: _disconnect(CLIENT_DISCONNECT_CODES),
-    15: _auth(CLIENT_AUTH_CODES),
+    8: _subscribe, 10: _unsubscribe, 12: _empty(packets.PingReq()), 14: _disconnect(codes.CLIENT_DISCONNECT_CODES),
+    15: _auth(codes.CLIENT_AUTH_CODES),
 }
 FROM_SERVER: dict[int, Body] = _ACKS | {
-    2: _connack, 9: _suback, 11: _unsuback, 13: _empty(PingResp()), 14: _disconnect(SERVER_DISCONNECT_CODES),
-    15: _auth(SERVER_AUTH_CODES),
+    2: _connack, 9: _suback, 11: _unsuback, 13: _empty(packets.PingResp()),
+    14: _disconnect(codes.SERVER_DISCONNECT_CODES), 15: _auth(codes.SERVER_AUTH_CODES),
 }
 """Readers by packet type. The decoder reads CONNECT and PUBLISH itself."""

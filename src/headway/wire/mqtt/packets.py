@@ -69,24 +69,15 @@ class Publish(msgspec.Struct, frozen=True):
     """Subscription identifiers; only a server sends them."""
 
 
-class PubAck(msgspec.Struct, frozen=True, gc=False):
+class Ack(msgspec.Struct, frozen=True, gc=False):
     packet_id: int
     code: int = 0
 
 
-class PubRec(msgspec.Struct, frozen=True, gc=False):
-    packet_id: int
-    code: int = 0
-
-
-class PubRel(msgspec.Struct, frozen=True, gc=False):
-    packet_id: int
-    code: int = 0
-
-
-class PubComp(msgspec.Struct, frozen=True, gc=False):
-    packet_id: int
-    code: int = 0
+class PubAck(Ack, frozen=True, gc=False): ...
+class PubRec(Ack, frozen=True, gc=False): ...
+class PubRel(Ack, frozen=True, gc=False): ...
+class PubComp(Ack, frozen=True, gc=False): ...
 
 
 class TopicRequest(msgspec.Struct, frozen=True, gc=False):
@@ -162,7 +153,7 @@ class PingResp(msgspec.Struct, frozen=True, gc=False):
 
 
 Packet = (
-    Connect | Publish | PubAck | PubRec | PubRel | PubComp | Subscribe | Unsubscribe | PingReq | DisconnectPacket | Auth
-    | ConnAck | SubAck | UnsubAck | PingResp
+    Connect | Publish | Ack | Subscribe | Unsubscribe | PingReq | DisconnectPacket | Auth | ConnAck | SubAck | UnsubAck
+    | PingResp
 )
 Item = Run | Packet

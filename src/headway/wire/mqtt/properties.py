@@ -1,11 +1,10 @@
-"""The properties of MQTT 5: a table has the number and type of each property, and the packets that may carry it.
-
-:class:`Fields` has the properties of one packet. Reading and writing use the same table.
+"""The properties of MQTT 5: :class:`Fields` has those of one packet, and says the number and type of each, and the
+packets that may carry it. Reading and writing use the table that is made of this.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -25,36 +24,50 @@ from headway.wire.mqtt.primitives import (
 UserProperties = tuple[tuple[str, str], ...]
 
 
-class Fields(msgspec.Struct):
-    """The properties of one packet; None: absent."""
+class _Says(NamedTuple):
+    """The number and type of a property, and the packets that may carry it."""
 
-    payload_format: int | None = None
-    message_expiry: int | None = None
-    content_type: str | None = None
-    response_topic: str | None = None
-    correlation_data: bytes | None = None
-    identifiers: tuple[int, ...] = ()
-    session_expiry: int | None = None
-    assigned_client_id: str | None = None
-    server_keep_alive: int | None = None
-    auth_method: str | None = None
-    auth_data: bytes | None = None
-    request_problem_info: int | None = None
-    will_delay: int | None = None
-    request_response_info: int | None = None
-    response_info: str | None = None
-    server_reference: str | None = None
-    reason_string: str | None = None
-    receive_max: int | None = None
-    topic_alias_max: int | None = None
-    topic_alias: int | None = None
-    max_qos: int | None = None
-    retain_available: int | None = None
-    user: UserProperties = ()
-    max_packet_bytes: int | None = None
-    wildcards_available: int | None = None
-    identifiers_available: int | None = None
-    shared_available: int | None = None
+    number: int
+    kind: str
+    packets: str
+
+
+_ANSWERS = "CONNACK PUBACK PUBREC PUBREL PUBCOMP SUBACK UNSUBACK DISCONNECT AUTH"
+_EVERY = f"{_ANSWERS} CONNECT PUBLISH WILL SUBSCRIBE UNSUBSCRIBE"
+
+
+class Fields(msgspec.Struct):
+    """The properties of one packet; None: absent.
+
+    Kinds: flag is a byte of 0 or 1; u16+, u32+ and varint+ may not be 0."""
+
+    payload_format: Annotated[int | None, _Says(1, "flag", "PUBLISH WILL")] = None
+    message_expiry: Annotated[int | None, _Says(2, "u32", "PUBLISH WILL")] = None
+    content_type: Annotated[str | None, _Says(3, "text", "PUBLISH WILL")] = None
+    response_topic: Annotated[str | None, _Says(8, "topic", "PUBLISH WILL")] = None
+    correlation_data: Annotated[bytes | None, _Says(9, "binary", "PUBLISH WILL")] = None
+    identifiers: Annotated[tuple[int, ...], _Says(11, "varint+", "PUBLISH SUBSCRIBE")] = ()
+    session_expiry: Annotated[int | None, _Says(17, "u32", "CONNECT CONNACK DISCONNECT")] = None
+    assigned_client_id: Annotated[str | None, _Says(18, "text", "CONNACK")] = None
+    server_keep_alive: Annotated[int | None, _Says(19, "u16", "CONNACK")] = None
+    auth_method: Annotated[str | None, _Says(21, "text", "CONNECT CONNACK AUTH")] = None
+    auth_data: Annotated[bytes | None, _Says(22, "binary", "CONNECT CONNACK AUTH")] = None
+    request_problem_info: Annotated[int | None, _Says(23, "flag", "CONNECT")] = None
+    will_delay: Annotated[int | None, _Says(24, "u32", "WILL")] = None
+    request_response_info: Annotated[int | None, _Says(25, "flag", "CONNECT")] = None
+    response_info: Annotated[str | None, _Says(26, "text", "CONNACK")] = None
+    server_reference: Annotated[str | None, _Says(28, "text", "CONNACK DISCONNECT")] = None
+    reason_string: Annotated[str | None, _Says(31, "text", _ANSWERS)] = None
+    receive_max: Annotated[int | None, _Says(33, "u16+", "CONNECT CONNACK")] = None
+    topic_alias_max: Annotated[int | None, _Says(34, "u16", "CONNECT CONNACK")] = None
+    topic_alias: Annotated[int | None, _Says(35, "alias", "PUBLISH")] = None
+    max_qos: Annotated[int | None, _Says(36, "flag", "CONNACK")] = None
+    retain_available: Annotated[int | None, _Says(37, "flag", "CONNACK")] = None
+    user: Annotated[UserProperties, _Says(38, "pair", _EVERY)] = ()
+    max_packet_bytes: Annotated[int | None, _Says(39, "u32+", "CONNECT CONNACK")] = None
+    wildcards_available: Annotated[int | None, _Says(40, "flag", "CONNACK")] = None
+    identifiers_available: Annotated[int | None, _Says(41, "flag", "CONNACK")] = None
+    shared_available: Annotated[int | None, _Says(42, "flag", "CONNACK")] = None
 
     def message(self) -> Properties:
         """Returns the properties that belong to the message, and go to its consumers; without its lifetime."""
@@ -75,43 +88,10 @@ class _Row(NamedTuple):
     packets: frozenset[str]
 
 
-def _row(number: int, name: str, kind: str, packets: str) -> _Row:
-    return _Row(number, name, kind, frozenset(packets.split()))
-
-
-_ANSWERS = "CONNACK PUBACK PUBREC PUBREL PUBCOMP SUBACK UNSUBACK DISCONNECT AUTH"
-_EVERY = f"{_ANSWERS} CONNECT PUBLISH WILL SUBSCRIBE UNSUBSCRIBE"
-
-# Kinds: flag is a byte of 0 or 1; u16+, u32+ and varint+ may not be 0.
-PROPERTY_TABLE = (
-    _row(1, "payload_format", "flag", "PUBLISH WILL"),
-    _row(2, "message_expiry", "u32", "PUBLISH WILL"),
-    _row(3, "content_type", "text", "PUBLISH WILL"),
-    _row(8, "response_topic", "topic", "PUBLISH WILL"),
-    _row(9, "correlation_data", "binary", "PUBLISH WILL"),
-    _row(11, "identifiers", "varint+", "PUBLISH SUBSCRIBE"),
-    _row(17, "session_expiry", "u32", "CONNECT CONNACK DISCONNECT"),
-    _row(18, "assigned_client_id", "text", "CONNACK"),
-    _row(19, "server_keep_alive", "u16", "CONNACK"),
-    _row(21, "auth_method", "text", "CONNECT CONNACK AUTH"),
-    _row(22, "auth_data", "binary", "CONNECT CONNACK AUTH"),
-    _row(23, "request_problem_info", "flag", "CONNECT"),
-    _row(24, "will_delay", "u32", "WILL"),
-    _row(25, "request_response_info", "flag", "CONNECT"),
-    _row(26, "response_info", "text", "CONNACK"),
-    _row(28, "server_reference", "text", "CONNACK DISCONNECT"),
-    _row(31, "reason_string", "text", _ANSWERS),
-    _row(33, "receive_max", "u16+", "CONNECT CONNACK"),
-    _row(34, "topic_alias_max", "u16", "CONNECT CONNACK"),
-    _row(35, "topic_alias", "alias", "PUBLISH"),
-    _row(36, "max_qos", "flag", "CONNACK"),
-    _row(37, "retain_available", "flag", "CONNACK"),
-    _row(38, "user", "pair", _EVERY),
-    _row(39, "max_packet_bytes", "u32+", "CONNECT CONNACK"),
-    _row(40, "wildcards_available", "flag", "CONNACK"),
-    _row(41, "identifiers_available", "flag", "CONNACK"),
-    _row(42, "shared_available", "flag", "CONNACK"),
-)
+PROPERTY_TABLE = tuple(
+    _Row(said.number, name, said.kind, frozenset(said.packets.split()))
+    for name, hint in get_type_hints(Fields, include_extras=True).items() for said in hint.__metadata__
+)  # fmt: skip
 _BY_NUMBER = {row.number: row for row in PROPERTY_TABLE}
 _USER = 38
 

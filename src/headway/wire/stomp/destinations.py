@@ -15,6 +15,7 @@ is of the kind of the first. ``queue://`` and ``topic://`` may stand for ``/queu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -28,7 +29,7 @@ PARTS_MAX = 100
 NAME_BYTES_MAX = 255
 """As in AMQP: the limit of all names but those of topics."""
 REMEMBERED_CHARS_MAX = 200
-_HEX = set("0123456789abcdefABCDEF")
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 class Kind(StrEnum):
@@ -113,15 +114,7 @@ def _bad(text: str, kind: Kind | None, name: str) -> StompFault:
 def _unquoted(text: str, whole: str) -> str:
     if "%" not in text:
         return text
-    raw, at = bytearray(), 0
-    data = text.encode()
-    while at < len(data):
-        if data[at] == 0x25 and len(data) >= at + 3 and set(map(chr, data[at + 1 : at + 3])) <= _HEX:
-            raw.append(int(data[at + 1 : at + 3], 16))
-            at += 3
-        else:
-            raw.append(data[at])
-            at += 1
+    raw = _PERCENT.sub(lambda found: bytes((int(found[1], 16),)), text.encode())
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -1,0 +1,43 @@
+"""Publishing: checks and changes of records that are the same for all protocols with queues."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.core.base import ConfigError, Reason, Refused
+from headway.core.message import JOB_PATIENCE, MERGE, Run, parse_patience
+from headway.server.engine import Engine
+from headway.server.protocols import QUEUES
+
+NO_PATCHES = "not in a transaction, whose commit could not refuse a single patch"
+
+
+def check_topic(topic: str) -> str:
+    """Returns a topic that clients may publish to. Raises :class:`Refused`."""
+    if topic.startswith("$"):
+        raise Refused(Reason.NOT_AUTHORIZED, "topics that start with $ are the broker's own")
+    return topic
+
+
+def check_patience(value: object, name: str = f"the header {JOB_PATIENCE}") -> None:
+    """Raises :class:`Refused` if a message asks for patience in a way that cannot be understood."""
+    try:
+        if not isinstance(value, str):
+            raise ConfigError(f"it is a text such as 20m, not of the type {type(value).__name__}")
+        parse_patience(value)
+    except ConfigError as error:
+        raise Refused(Reason.PRECONDITION_FAILED, f"{name}: {error}") from None
+
+
+def merges(engine: Engine, run: Run) -> bool:
+    """Tells whether patches are merged where this run goes."""
+    return engine.broker.registry.router.route_from(run.exchange, run.topic, run.headers).merges is not None
+
+
+def take_merge_away(run: Run, *others: str) -> None:
+    """Takes the header ``merge``, and others, away from a patch for a keyed topic, because its consumers get a merged
+    record."""
+    assert run.properties.native is not None
+    native = QUEUES.without_headers(run.properties.native, {MERGE, *others})
+    run.properties = msgspec.structs.replace(run.properties, native=native)
+    run.headers = {name: value for name, value in (run.headers or {}).items() if name != MERGE} or None

@@ -80,18 +80,19 @@ def tell(console: Console, answer: dict[str, Any], last: int) -> None:
         _tell_denied(console, request)
 
 
-def _tell_denied(console: Console, request: dict[str, Any]) -> None:
-    wall_s = float(request.get("wall_s", 0))
+def _when(told: dict[str, Any], before: str = "") -> Text:
+    """Begins a line with its time."""
+    wall_s = float(told.get("wall_s", 0))
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_s))
-    line = Text(f"{when} ({figures.ago(wall_s)} ago)  ", style="dim")
-    console.print(line.append(printable(request.get("text", "")), style="not dim"), soft_wrap=True)
+    return Text(f"{before}{when} ({figures.ago(wall_s)} ago)  ", style="dim")
+
+
+def _tell_denied(console: Console, request: dict[str, Any]) -> None:
+    console.print(_when(request).append(printable(request.get("text", "")), style="not dim"), soft_wrap=True)
 
 
 def _tell_one(console: Console, verdict: dict[str, Any]) -> None:
-    wall_s = float(verdict.get("wall_s", 0))
-    policy = f"policy {verdict['policy']!r}, rule {verdict.get('rule')}" if verdict.get("policy") else "no policy"
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_s))
-    head = Text(f"\n{when} ({figures.ago(wall_s)} ago)  ", style="dim")
+    head = _when(verdict, "\n")
     head.append(figures.deed(verdict), style="not dim bold")
     if verdict.get("filter"):
         head.append(printable(f"  {verdict['filter']}"), style="not dim")
@@ -99,19 +100,18 @@ def _tell_one(console: Console, verdict: dict[str, Any]) -> None:
     console.print(Text("  " + printable(verdict.get("text", ""))), soft_wrap=not console.is_terminal)
     facts = [f"reason {verdict.get('reason', '?')}"]
     facts += [f"cause {verdict['cause']}"] if verdict.get("cause") else []
-    facts += [policy] if verdict.get("policy") else ["decided by the broker itself"]
+    policy = verdict.get("policy")
+    facts.append(f"policy {policy!r}, rule {verdict.get('rule')}" if policy else "decided by the broker itself")
     console.print(Text("  " + printable(" · ".join(facts)), style="dim"), soft_wrap=True)
     for reading in verdict.get("readings") or []:
         console.print(Text("    " + figures.reading_line(reading)), soft_wrap=True)
 
 
 def _tell_end(console: Console, end: dict[str, Any]) -> None:
-    wall_s = float(end.get("wall_s", 0))
     done = f"ended after {format_duration(end.get('lasted_s', 0))}" if end.get("admitted") else "was not admitted"
     where = f"{end.get('listener', '?')}, {end.get('address', '?')}"
     where += f", user {end['username']}" if end.get("username") else ""
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_s))
-    line = Text(f"{when} ({figures.ago(wall_s)} ago)  ", style="dim")
+    line = _when(end)
     line.append(printable(f"{done}, {end.get('reason', '?')}"), style="not dim bold")
     text = f": {end['text']}" if end.get("text") else ""
     console.print(line.append(printable(f"{text} ({where})"), style="not dim"), soft_wrap=True)

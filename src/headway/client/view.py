@@ -61,10 +61,10 @@ class View(Picture):
     def __init__(self, url: str, filter: str, **terms: Any) -> None:
         self._request = make_request(url, filter, **terms)
         self._readers: WeakSet[ChangeReader] = WeakSet()
-        self._follower: Follower | None = None
+        self._follower = Follower(self._request, self._told, self._room)
+        self._first = asyncio.Event()
+        """Set once there is an image, or the broker has refused the view."""
         self._task: asyncio.Task[None] | None = None
-        self._first: asyncio.Event | None = None
-        self._none = Image(self._request.stale_after_s)
 
     @staticmethod
     def open(url: str, filter: str, **terms: Any) -> ThreadView:
@@ -81,7 +81,7 @@ class View(Picture):
 
     @property
     def _image(self) -> Image:
-        return self._none if self._follower is None else self._follower.image
+        return self._follower.image
 
     # -- opening ----------------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class View(Picture):
         """Connects, and waits for the first snapshot. Raises ViewError if the broker refuses the view, or if there is
         no image after ``OPEN_S``."""
         self._first = asyncio.Event()
-        follower = self._follower = Follower(self._request, self._told, self._room)
+        follower = self._follower = Follower(self._request, self._told, self._room)  # a view may be opened again
         self._task = asyncio.create_task(follower.run(), name=f"headway view of {self._request.filter}")
         try:
             async with asyncio.timeout(OPEN_S):
@@ -116,8 +116,7 @@ class View(Picture):
             return
         task.cancel()
         await asyncio.wait([task])
-        if self._follower is not None:
-            self._told(self._follower.image.cut("the view is closed"))
+        self._told(self._follower.image.cut("the view is closed"))
         for reader in self._readers:
             reader.close()
 
@@ -140,16 +139,13 @@ class View(Picture):
         return reader
 
     def _told(self, changes: Changes) -> None:
-        assert self._first is not None
         for reader in self._readers:
             reader.add(changes)
-        follower = self._follower
-        if follower is not None and (follower.image.true_s is not None or follower.refusal is not None):
+        if self._image.true_s is not None or self._follower.refusal is not None:
             self._first.set()
 
     def _room(self) -> int:
         return min((room for reader in self._readers if (room := reader.room) is not None), default=NO_LIMIT)
 
     def _make_room(self) -> None:
-        if self._follower is not None:
-            self._follower.make_room()
+        self._follower.make_room()

@@ -11,9 +11,9 @@ This is for a worker thread.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
-from operator import sub
+from operator import attrgetter, sub
 from pathlib import Path
 from typing import IO, Any
 
@@ -164,17 +164,25 @@ def batches_of(stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
 
 def write_parquet(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
     """Raises OSError, and what ``batches`` raises."""
+    with pq.ParquetWriter(str(path), SCHEMA, compression="zstd") as writer:
+        for some in gathered(batches, ROW_GROUP_BYTES):
+            writer.write_table(pa.Table.from_batches(some, SCHEMA))
+
+
+def gathered(
+    batches: Iterable[pa.RecordBatch], enough: int, size_of: Callable[[pa.RecordBatch], int] = attrgetter("nbytes")
+) -> Iterator[list[pa.RecordBatch]]:
+    """Yields batches together, as soon as their sizes add up to ``enough``; the rest at the end."""
     waiting: list[pa.RecordBatch] = []
     size = 0
-    with pq.ParquetWriter(str(path), SCHEMA, compression="zstd") as writer:
-        for batch in batches:
-            waiting.append(batch)
-            size += batch.nbytes
-            if size >= ROW_GROUP_BYTES:
-                writer.write_table(pa.Table.from_batches(waiting, SCHEMA))
-                waiting, size = [], 0
-        if waiting:
-            writer.write_table(pa.Table.from_batches(waiting, SCHEMA))
+    for batch in batches:
+        waiting.append(batch)
+        size += size_of(batch)
+        if size >= enough:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 # -- arrays -----------------------------------------------------------------------------------------------------------

@@ -77,24 +77,20 @@ def _rest(pieces: Sequence[Buffer], written: int) -> list[Buffer]:
 class SpilledChunk:
     """One chunk in a spill file, which counts it. ``fd`` and ``offset`` are for ``sendfile``."""
 
-    __slots__ = ("_file", "_offset", "disk_bytes", "size")
+    __slots__ = ("_file", "disk_bytes", "offset", "size")
 
     def __init__(self, file: SpillFile, offset: int, size: int) -> None:
         self._file = file
-        self._offset = offset
+        self.offset = offset
         self.size = self.disk_bytes = size
 
     @property
     def fd(self) -> int:
         return self._file.fd
 
-    @property
-    def offset(self) -> int:
-        return self._offset
-
     def read(self, start: int, stop: int) -> bytes:
         """Returns bytes ``start`` to ``stop`` of the chunk. Raises OSError."""
-        return read_whole(self.fd, self._offset + start, stop - start)
+        return read_whole(self.fd, self.offset + start, stop - start)
 
     def release(self) -> None:
         self._file.release()

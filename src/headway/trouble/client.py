@@ -53,7 +53,8 @@ class Client:
         self.seen = 0
         """The records that it had seen by then."""
         self.line: Line | None = None
-        self.dialogue: Dialogue | None = None
+        self.dialogue = stage.dialogue(self.name)
+        """That of the connection, or of the last one."""
         self._since_s = 0.0
         self._ended_s: float | None = None
         self.unacknowledged = self.unacknowledged_most = 0
@@ -102,7 +103,6 @@ class Client:
 
     def took(self, data: bytes) -> None:
         """Handles bytes. Raises Gone."""
-        assert self.dialogue is not None
         deliveries = self.dialogue.take(data)
         now_ns = time.monotonic_ns()
         for one in deliveries:
@@ -145,7 +145,7 @@ class Client:
         tags = []
         while self._held and self._held[0][0] <= now:
             tags.append(self._held.popleft()[1])
-        if tags and self.dialogue is not None:
+        if tags:
             self.dialogue.acknowledge(tags)
             self.unacknowledged -= len(tags)
             self.flush()
@@ -173,12 +173,12 @@ class Client:
     # -- writing, and the end -----------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        if self.line is not None and self.dialogue is not None and self.dialogue.out:
+        if self.line is not None and self.dialogue.out:
             self.line.write(self.dialogue.out)
             self.dialogue.out.clear()
 
     def ping(self) -> None:
-        if self.pings and self.connected and self.dialogue is not None:
+        if self.pings and self.connected:
             self.dialogue.ping()
             self.flush()
 
@@ -208,7 +208,7 @@ class Client:
     def close(self) -> None:
         if self.line is None:
             return
-        if self.dialogue is not None and self.dialogue.greeted and not self.dialogue.over:
+        if self.dialogue.greeted and not self.dialogue.over:
             self.dialogue.goodbye()
             self.flush()
         self.line.close()

@@ -46,9 +46,8 @@ def _publisher(publisher: Publisher, rate: float) -> dict[str, Any]:
     dialogue = publisher.client.dialogue
     return {
         "asked_rate": rate, "before": _span(publisher.before), "beside": _span(publisher.beside),
-        "sent": sum(publisher.sent), "refused": dialogue.refused if dialogue else 0,
-        "refusal": dialogue.refusal if dialogue else "", "unconfirmed": dialogue.unconfirmed if dialogue else 0,
-        "window": dialogue.window if dialogue else 0,
+        "sent": sum(publisher.sent), "refused": dialogue.refused, "refusal": dialogue.refusal,
+        "unconfirmed": dialogue.unconfirmed, "window": dialogue.window,
         "held_by": sorted(publisher.held_by), "ends": [one.words for one in publisher.client.ends],
     }  # fmt: skip
 
@@ -60,8 +59,7 @@ def _span(span: Span) -> dict[str, float]:
 
 def _controls(outcome: Outcome) -> dict[str, Any]:
     controls = outcome.controls
-    dialogue = None if outcome.publisher is None else outcome.publisher.client.dialogue
-    refused = 0 if dialogue is None else dialogue.refused
+    refused = 0 if outcome.publisher is None else outcome.publisher.client.dialogue.refused
     before, beside = Delays(), Delays()
     for client in controls:
         before.add_all(client.tally.before)

@@ -78,9 +78,8 @@ class Publisher:
 
     def _send(self, records: int) -> int:
         """Returns how many there was room for."""
-        client = self.client
-        dialogue, line = client.dialogue, client.line
-        if dialogue is None or line is None or line.full:
+        client, dialogue = self.client, self.client.dialogue
+        if client.line is None or client.line.full:
             return 0
         if dialogue.held:
             self.held_by.add(dialogue.held)
@@ -100,7 +99,7 @@ class Publisher:
         """Waits for confirms that are still due, so long at most."""
         deadline = time.monotonic() + seconds
         client = self.client
-        while client.line is not None and client.dialogue is not None and client.dialogue.unconfirmed:
+        while client.line is not None and client.dialogue.unconfirmed:
             if time.monotonic() > deadline:
                 return
             client.took(client.line.take())

@@ -74,11 +74,10 @@ class Run:
             interrupted = self._stop.is_set()
             await self._end()
         finally:
-            everyone = [*self.controls, *self.troubled, *([self.publisher.client] if self.publisher else [])]
             for task in [*helpers, *self._tasks]:
                 task.cancel()
             ended = await asyncio.gather(*helpers, *self._tasks, return_exceptions=True)
-            for client in everyone:
+            for client in self._everyone():
                 client.close()
         for fault in ended:
             if isinstance(fault, Exception):
@@ -97,13 +96,8 @@ class Run:
         if own:
             sender = Client(self.stage, "publisher", 1)
             await self._admitted(sender, publishes=True)
-            self.publisher = Publisher(sender, plan.traffic)
-            publisher = self.publisher
-
-            async def publish(_: Client) -> None:
-                await publisher.run()
-
-            self._start(sender, publish)
+            publisher = self.publisher = Publisher(sender, plan.traffic)
+            self._start(sender, lambda _: publisher.run())
 
     async def _probe(self) -> None:
         """Finds out which version of the protocol the broker speaks, and what it calls itself."""
@@ -119,8 +113,7 @@ class Run:
             except Gone as second:
                 older = "" if str(second) == str(first) else f"; in MQTT 3.1.1: {second}"
                 raise ConfigError(f"{self.stage.place}: {first}{older}") from None
-        if probe.dialogue is not None:
-            self.stage.product = probe.dialogue.product
+        self.stage.product = probe.dialogue.product
         probe.close()
 
     async def _admitted(self, client: Client, *, publishes: bool = False) -> None:
@@ -188,10 +181,13 @@ class Run:
         for client in self.controls:
             client.tally.close(sent)
 
+    def _everyone(self) -> list[Client]:
+        return [*self.controls, *self.troubled, *([self.publisher.client] if self.publisher else [])]
+
     async def _pulse(self) -> None:
         while True:
             await asyncio.sleep(KEEP_ALIVE_S / 3)
-            for client in [*self.controls, *self.troubled, *([self.publisher.client] if self.publisher else [])]:
+            for client in self._everyone():
                 client.ping()
 
 

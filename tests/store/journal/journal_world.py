@@ -209,7 +209,7 @@ class World:
             report = verify(FOLDER / name, self.files)
             assert report.good, f"seed {self.seed}: {report.losses}"
             assert not report.notes, f"seed {self.seed}: {report.notes}"
-            numbers = [decoded.header.number for decoded in stream._catalogue.scan(None)]
+            numbers = [decoded.header.number for decoded in stream._scan(None)]
             assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
             self.look(name)
 
@@ -236,15 +236,15 @@ class World:
         stream, rng = self.journal.stream(name), random.Random(self.seed)
         hook, room = self.files.hook, self.files.room
         self.heal()
-        all_of_it = [decoded.header for decoded in stream._catalogue.scan(None)]
+        all_of_it = [decoded.header for decoded in stream._scan(None)]
         headers = [header for header in all_of_it if header.first_sequence]
         assert sum(segment.batches for segment in stream.segments) == len(all_of_it)
         for _ in range(20):
             sequence, time_us = rng.randint(0, stream.last_sequence + 1), rng.randint(0, max(0, self.time_us) + 1)
-            found = stream._catalogue.batch_with(sequence)
+            found = stream._batch_with(sequence)
             wanted = next((header for header in headers if header.last_sequence >= sequence), None)
             assert (found and found.header) == wanted, f"seed {self.seed}: {name} at {sequence}"
             first = next((h.first_sequence for h in headers if h.time_us >= time_us), stream.last_sequence + 1)
             assert stream.sequence_at(time_us) == first, f"seed {self.seed}: {name} at the time {time_us}"
-        self.counts["thinned entries"] += sum(s.batches > len(s) for s in stream._catalogue._segments)
+        self.counts["thinned entries"] += sum(s.batches > len(s) for s in stream._segments)
         self.files.hook, self.files.room = hook, room

@@ -11,7 +11,7 @@ import pytest
 from tests.store.journal.fake_files import FakeFiles
 from tests.store.journal.thin import FOLDER, entries, filled, found_at, opened, path, readers
 
-from headway.store.journal.reading.catalogue import WALKED_MAX
+from headway.store.journal.reading.readable_stream import WALKED_MAX
 from headway.store.journal.reading.stream_reader import indexed
 from headway.store.journal.recovery.recovery_scan import recovery_scan
 from headway.store.journal.segments import index
@@ -49,7 +49,7 @@ def test_the_right_batch_is_found_at_every_sequence_and_time(seed: int, thin_byt
     last = own[-1].last_sequence
     order = random.Random(seed).sample(range(last + 3), last + 3)
     for stream in readers(files, writer):
-        segments = stream._catalogue._segments
+        segments = stream._segments
         assert len(segments) > 3
         assert any(len(s) < s.batches for s in segments[:-1]) == (thin_bytes > 1)
         assert len(segments[-1]) == segments[-1].batches, "the current one is as it was"
@@ -62,7 +62,7 @@ def test_the_right_batch_is_found_at_every_sequence_and_time(seed: int, thin_byt
         for first in range(1, last, 7):
             read = [time_us for time_us, _ in stream.read(first, first + 40)]
             assert read == [h.time_us for h in own if h.last_sequence >= first and h.first_sequence <= first + 40]
-        assert [decoded.header for decoded in stream._catalogue.scan(None)] == headers
+        assert [decoded.header for decoded in stream._scan(None)] == headers
         assert (stream.first_sequence, stream.last_sequence, stream.freed_upto) == (own[0].first_sequence, last, 0)
         assert sum(segment.batches for segment in stream.segments) == len(headers)
         assert stream.segments == writer.segments
@@ -113,14 +113,14 @@ def test_a_closed_segment_takes_few_entries_however_small_its_batches_are(size: 
     stream.sync()
     for each in readers(files, stream):
         assert len(entries(each)) == 3
-        for segment in each._catalogue._segments[:-1]:
+        for segment in each._segments[:-1]:
             places = [segment.entry(at) for at in range(len(segment))]
             assert all(place.size <= index.THIN_BYTES or place.batches == 1 for place in places)
         for count, end in entries(each):
             assert count <= 2 * (end // index.THIN_BYTES + 1)
             if size <= 100:
                 assert count <= end // (index.THIN_BYTES - 1000) + 1
-    assert len(stream._catalogue._walked) == 0
+    assert len(stream._walked) == 0
 
 
 def test_at_a_start_no_more_than_one_segment_is_known_batch_by_batch() -> None:
@@ -151,7 +151,7 @@ def test_what_was_walked_through_is_not_kept_for_ever(monkeypatch: pytest.Monkey
     monkeypatch.setattr(index, "THIN_BYTES", 400)
     stream = filled(FakeFiles(), range(1, 201))
     assert len(list(stream.read(1, 200))) == 200
-    assert len(stream._catalogue._walked) == WALKED_MAX
+    assert len(stream._walked) == WALKED_MAX
 
 
 def test_what_was_decoded_when_the_segment_was_the_current_one_is_no_stretch() -> None:
@@ -267,5 +267,5 @@ def test_the_tail_that_a_mend_leaves_is_thinned_and_what_was_not_confirmed_is_re
     assert [entry.sequence for _, found in stream.read(1, 99) for entry in found] == list(range(1, 41))
     files.hook = None
     stream.mend()
-    assert [(len(s), s.batches) for s in stream._catalogue._segments] == [(1, 20), (20, 20)]
+    assert [(len(s), s.batches) for s in stream._segments] == [(1, 20), (20, 20)]
     assert [entry.sequence for _, found in stream.read(1, 99) for entry in found] == list(range(1, 41))

@@ -32,8 +32,8 @@ def test_a_damaged_batch_is_never_passed_over(at: int) -> None:
     for bits in (0x01, 0x80, 0xFF):
         bad = SEGMENT_HEADER_BYTES + 8 * SIZE  # 50 to 54
         files.flip(path(1), bad + at, bits)
-        stream._catalogue._walked.clear()
-        stream._catalogue._decoded.clear()
+        stream._walked.clear()
+        stream._decoded.clear()
         for sequence in range(116):
             wanted = next((first for first in range(10, 110, 10) if first + 4 >= sequence), 200)
             try:

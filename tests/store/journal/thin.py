@@ -47,10 +47,10 @@ def readers(files: FakeFiles, writer: Stream) -> Iterator[Stream]:
 
 
 def found_at(stream: Stream, sequence: int) -> BatchHeader | None:
-    found = stream._catalogue.batch_with(sequence)
+    found = stream._batch_with(sequence)
     return found and found.header
 
 
 def entries(stream: Stream) -> list[tuple[int, int]]:
     """Of each segment but the current one: entries of its index, and its bytes."""
-    return [(len(segment), segment.end) for segment in stream._catalogue._segments[:-1]]
+    return [(len(segment), segment.end) for segment in stream._segments[:-1]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,12 +47,12 @@ def backup(
       headway journal backup /backup/headway --journal /var/lib/headway       its broker is not running
     """
     from headway.server.offline import exclusive, settings_for
-    from headway.store.backup import BadBackup, contents_at_rest, make_backup
+    from headway.store.backup import contents_at_rest, make_backup
 
     place = place.absolute()
     if place.exists():
         raise ConfigError(f"{place}: exists already")
-    try:
+    with _or_else("no backup was made"):
         if folder is not None or config is not None:
             path = settings_for(folder, config).journal.folder
             with exclusive(path):
@@ -60,11 +62,6 @@ def backup(
             with Hold(AdminClient(admin, HELD_S, ca)) as hold:
                 contents = hold.contents
                 make_backup(contents, place, hold.check)
-    except BadBackup as error:
-        raise ConfigError(f"no backup was made: {error}") from None
-    except OSError as error:
-        what = f"{error.filename}: " if error.filename else ""
-        raise ConfigError(f"no backup was made: {what}{(error.strerror or str(error)).lower()}") from None
     typer.echo(f"{printable(place)}: {_about(contents)}")
 
 
@@ -81,16 +78,25 @@ def restore(
     Examples:
       headway journal restore /backup/headway-2026-01-31 /var/lib/headway
     """
-    from headway.store.backup import BadBackup, restore_backup
+    from headway.store.backup import restore_backup
+
+    with _or_else("nothing was restored"):
+        contents = restore_backup(place, folder.absolute())
+    typer.echo(f"{printable(folder)}: {_about(contents)}")
+
+
+@contextmanager
+def _or_else(said: str) -> Iterator[None]:
+    """Wraps the work: what ends it is told in plain words, after what became of it. Raises ConfigError."""
+    from headway.store.backup import BadBackup
 
     try:
-        contents = restore_backup(place, folder.absolute())
+        yield
     except BadBackup as error:
-        raise ConfigError(f"nothing was restored: {error}") from None
+        raise ConfigError(f"{said}: {error}") from None
     except OSError as error:
         what = f"{error.filename}: " if error.filename else ""
-        raise ConfigError(f"nothing was restored: {what}{(error.strerror or str(error)).lower()}") from None
-    typer.echo(f"{printable(folder)}: {_about(contents)}")
+        raise ConfigError(f"{said}: {what}{(error.strerror or str(error)).lower()}") from None
 
 
 def _about(contents: Contents) -> str:

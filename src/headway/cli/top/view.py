@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -98,39 +98,29 @@ class View:
             self._move(key)
 
     def _list_key(self, key: str) -> None:
-        act = self._actions().get(key)
-        if act is not None:
-            act()
-        elif key in LETTERS:
-            self.sort, self.reverse = LETTERS[key], self.reverse and self.sort == LETTERS[key]
-        else:
-            self._move(key)
-
-    def _actions(self) -> dict[str, Callable[[], None]]:
-        return {
-            "q": self._quit, "/": self._begin_filter, "f4": self._begin_filter, "esc": self._clear_filter,
-            ">": lambda: self._next_sort(1), "<": lambda: self._next_sort(-1), "f6": lambda: self._next_sort(1),
-            "r": self._turn, "I": self._turn, "p": self._pause, " ": self._pause, "Z": self._pause,
-            "enter": self._open, "?": self._help, "h": self._help, "f1": self._help,
-        }  # fmt: skip
-
-    def _quit(self) -> None:
-        self.over = True
-
-    def _begin_filter(self) -> None:
-        self.typing = True
-
-    def _clear_filter(self) -> None:
-        self.filter = ""
-
-    def _turn(self) -> None:
-        self.reverse = not self.reverse
-
-    def _pause(self) -> None:
-        self.paused = not self.paused
-
-    def _help(self) -> None:
-        self.page, self.scroll = Page.HELP, 0
+        match key:
+            case "q":
+                self.over = True
+            case "/" | "f4":
+                self.typing = True
+            case "esc":
+                self.filter = ""
+            case ">" | "f6":
+                self._next_sort(1)
+            case "<":
+                self._next_sort(-1)
+            case "r" | "I":
+                self.reverse = not self.reverse
+            case "p" | " " | "Z":
+                self.paused = not self.paused
+            case "enter":
+                self._open()
+            case "?" | "h" | "f1":
+                self.page, self.scroll = Page.HELP, 0
+            case _ if key in LETTERS:
+                self.sort, self.reverse = LETTERS[key], self.reverse and self.sort == LETTERS[key]
+            case _:
+                self._move(key)
 
     def _open(self) -> None:
         if self.row is not None:
@@ -158,7 +148,7 @@ class View:
         elif key in ("?", "h", "f1"):
             self.page = Page.LIST if self.page is Page.HELP else Page.HELP
         elif key in ("p", " ", "Z"):
-            self._pause()
+            self.paused = not self.paused
         else:
             steps = {"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -self.page_rows, "pgdn": self.page_rows,
                      "home": -self.scroll}  # fmt: skip

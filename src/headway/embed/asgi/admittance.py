@@ -11,7 +11,7 @@ The broker's listeners decide by where they listen; here only the web server kno
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,6 +20,10 @@ from headway.server.engine import Engine
 from headway.server.http import DATA, PUBLIC
 from headway.server.protocols import SUBPROTOCOLS
 from headway.server.websocket import Refusal, Request, Rules, check_page, is_loopback, is_no_name, subprotocol
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 
 class Closed(Refusal):
@@ -32,7 +36,7 @@ class Closed(Refusal):
 class Came:
     """A request, as the web server tells of it (its *scope*)."""
 
-    def __init__(self, scope: MutableMapping[str, Any]) -> None:
+    def __init__(self, scope: Message) -> None:
         root, path = scope.get("root_path", "").rstrip("/"), scope["path"]
         self.path: str = path.removeprefix(root) or "/" if f"{path}/".startswith(f"{root}/") else path
         """The path below that which the application is mounted at."""

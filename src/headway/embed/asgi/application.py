@@ -13,19 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from headway.core.base import HeadwayError
-from headway.embed.asgi.admittance import Admittance, Came, Closed
+from headway.embed.asgi.admittance import Admittance, Came, Closed, Message, Receive, Send
 from headway.embed.asgi.requests import pass_on
 from headway.embed.asgi.sockets import carry
 from headway.server.running import Running
 from headway.server.websocket import Refusal
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 POLICY_VIOLATION = 1008
 
 

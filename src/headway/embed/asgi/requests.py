@@ -13,12 +13,11 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 from urllib.parse import quote
 
-from headway.embed.asgi.admittance import Came
+from headway.embed.asgi.admittance import Came, Message, Receive, Send
 from headway.server.http import VOUCHED
 
 HIGH_BYTES = 64 * 1024
@@ -30,10 +29,6 @@ _SIZE = b"content-length"
 _OF_THE_SERVER = (b"date", b"server")
 """Headers that the web server sets itself."""
 _WITHOUT_BODY = (204, 304)
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 async def pass_on(protocol: asyncio.BaseProtocol, came: Came, receive: Receive, send: Send) -> None:

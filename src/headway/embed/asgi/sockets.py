@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
-from typing import Any
 
-from headway.embed.asgi.admittance import Admitted
+from headway.embed.asgi.admittance import Admitted, Receive, Send
 from headway.server.config import ASGI_LISTENER
 from headway.server.connections import Connection
 from headway.server.engine import Engine
@@ -28,10 +26,6 @@ from headway.server.transport import PlainStream
 PIECE_BYTES = 32 * 1024
 SEND_BUFFER_BYTES = 64 * 1024
 NORMAL, UNSUPPORTED = 1000, 1003
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 async def carry(engine: Engine, admitted: Admitted, receive: Receive, send: Send) -> None:

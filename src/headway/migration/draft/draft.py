@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,13 +20,14 @@ from headway.migration.draft.listeners import ListenerDraft, is_address
 from headway.migration.draft.option import Option, Outcome, Result
 from headway.migration.draft.policies import PolicyDraft, ordered
 from headway.migration.draft.tables import Keyed, comment, said, table_text
-from headway.migration.draft.units import Unreadable
+from headway.migration.draft.units import SoAnyway, Unreadable
 from headway.migration.formats import ITEM, Kind, Node
 from headway.server.config import default_text, host_limits, parse_settings
 from headway.server.protocols import SCHEMES
 
 TABLES = ("server", "auth", "pool", "retained", "journal")
 POLICIES_MAX, LISTENERS_MAX = 1000, 1000
+JOURNAL = "/var/lib/headway"
 UNKNOWN = "nothing is known of it here"
 _SECRET = re.compile(r"pass(word|wd|phrase)?$|pass\b|secret|token|credential", re.IGNORECASE)
 """Names of settings whose values are not repeated anywhere, nor those that say who may come in."""
@@ -48,22 +49,28 @@ class Draft:
 
     # -- what became of a setting -------------------------------------------------------------------------------------
 
-    def carried(self, *nodes: Node) -> None:
-        for node in nodes:
+    # Settings that are None are not in the file, and nothing is said of them.
+
+    def carried(self, *nodes: Node | None) -> None:
+        for node in filter(None, nodes):
             self._say(node, Result.CARRIED, "")
 
-    def same(self, *nodes: Node, why: str = "") -> None:
+    def same(self, *nodes: Node | None, why: str = "") -> None:
         """Notes that a setting needs no line here: it is so anyway."""
-        for node in nodes:
+        for node in filter(None, nodes):
             option = self.option(node)
             self._say(node, Result.SAME, (why or (option.here if option else "")).replace("`", ""))
 
-    def lost(self, *nodes: Node, why: str = "") -> None:
+    def lost(self, *nodes: Node | None, why: str = "") -> None:
         """Notes that a setting has no counterpart. ``why``: left out, the reason of its option."""
-        for node in nodes:
+        for node in filter(None, nodes):
             option = self.option(node)
             reason = why or (option.differs if option else "") or UNKNOWN
             self._say(node, Result.LOST, reason.replace("`", ""))
+
+    def lost_with_all(self, group: Node, why: str) -> None:
+        """Notes that nothing in a group of settings has a counterpart."""
+        self.lost(*(node for node in group.walk() if node.text or not node.children), why=why)
 
     def _say(self, node: Node, result: Result, why: str) -> None:
         if not node.said:
@@ -72,10 +79,12 @@ class Draft:
             self.outcomes.append(Outcome(node.where, node.label, "" if secret else node.text, result, why))
 
     @contextmanager
-    def reading(self, *nodes: Node) -> Iterator[None]:
+    def reading(self, *nodes: Node | None) -> Iterator[None]:
         """Wraps the reading of settings: one with a value that cannot be read has no counterpart."""
         try:
             yield
+        except SoAnyway as error:
+            self.same(*nodes, why=str(error))
         except Unreadable as error:
             self.lost(*nodes, why=str(error))
 
@@ -118,6 +127,33 @@ class Draft:
             return
         keys[key] = Keyed(value, said(node, note))
         self.carried(node)
+
+    def put_read(self, keys: dict[str, Keyed], key: str, read: Callable[[Node], Any], *nodes: Node | None) -> None:
+        """Sets a key to what ``read`` makes of a setting. It raises Unreadable or SoAnyway."""
+        for node in filter(None, nodes):
+            with self.reading(node):
+                self.put_in(keys, key, read(node), node)
+
+    def put_everywhere(self, key: str, read: Callable[[Node], Any], *nodes: Node) -> None:
+        """Sets a key of every listener, likewise."""
+        for node in nodes:
+            with self.reading(node):
+                value = read(node)
+                for one in self.all_listeners():
+                    one.put(key, value, said(node))
+                self.carried(node)
+
+    def put_journal(self, node: Node, note: str = "in a folder of its own") -> None:
+        """Has a journal, for the folder or the switch that the other system has for one."""
+        self.put("journal", "path", JOURNAL, node, note)
+
+    def put_admin(self, node: Node) -> None:
+        """Sets the address of the admin API: the port of the other system's, on loopback."""
+        port = node.text.rpartition(":")[2]
+        if port.isdecimal() and 0 < int(port[:6]) < 65_536:
+            self.put("server", "admin", f"http://127.0.0.1:{int(port)}", node, "on loopback")
+        else:
+            self.lost(node, why="it has no port")
 
     def topic(self, filter: str) -> dict[str, Keyed]:
         """Returns the keys of a ``[[topic]]``, which is made if there is none yet."""

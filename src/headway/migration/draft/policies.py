@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from headway.core.message import covers
@@ -20,18 +21,16 @@ TELL: Mapping[str, Any] = {"when": {"blocked_time": "30s"}, "then": "notify"}
 """The rule for consumers about which the other system says nothing."""
 
 
+@dataclass(eq=False)
 class PolicyDraft:
     """A policy with its rules. ``subscriptions``: ``transient``, ``durable`` or ``all``."""
 
-    def __init__(
-        self, name: str, topics: tuple[str, ...], subscriptions: str, listeners: tuple[str, ...], source: str
-    ) -> None:
-        self.name = name
-        self.topics = topics
-        self.subscriptions = subscriptions
-        self.listeners = listeners
-        self.source = source
-        self.rules: list[Keyed] = []
+    name: str
+    topics: tuple[str, ...]
+    subscriptions: str
+    listeners: tuple[str, ...]
+    source: str
+    rules: list[Keyed] = field(default_factory=list)
 
     @property
     def place(self) -> tuple[tuple[str, ...], str, tuple[str, ...]]:

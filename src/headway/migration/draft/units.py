@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from headway.migration.formats import Node
 
 KIB = 1024
+POOL_BYTES_MIN = 1_000_000
 BINARY: Mapping[str, int] = {
     "": 1, "b": 1, "k": KIB, "kb": KIB, "m": KIB**2, "mb": KIB**2, "g": KIB**3, "gb": KIB**3, "t": KIB**4,
     "tb": KIB**4, "kib": KIB, "mib": KIB**2, "gib": KIB**3, "tib": KIB**4, "ki": KIB, "mi": KIB**2, "gi": KIB**3,
@@ -23,8 +24,14 @@ class Unreadable(ValueError):
     """A value that is not of its kind: a placeholder, say, or a word where a number should be."""
 
 
-def number(node: Node) -> int:
-    """Returns a whole number, which may be negative. Raises Unreadable."""
+class SoAnyway(ValueError):
+    """A value that needs no line here, because it is so anyway; empty: the option's own words say why."""
+
+
+def number(node: Node | None, default: int = 0) -> int:
+    """Returns a whole number, which may be negative; ``default``: there is no such setting. Raises Unreadable."""
+    if node is None:
+        return default
     text = node.text.strip().replace("_", "")
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
         raise Unreadable(_not(node, "a whole number"))
@@ -44,8 +51,32 @@ def size(node: Node, units: Mapping[str, int] = BINARY) -> int:
     return round(float(match[1].replace("_", "")) * units[match[2].lower()])
 
 
-def milliseconds(node: Node, unit: str = "ms") -> int:
-    """Returns milliseconds, from a number in ``unit`` or a text such as ``30s``. Raises Unreadable."""
+def within(value: int, low: int, high: int, node: Node, words: str = "") -> int:
+    """Returns a value that is in a range. ``words``: the range for people. Raises Unreadable."""
+    if not low <= value <= high:
+        raise Unreadable(f"{node.text}: from {words or f'{low:,} to {high:,}'}")
+    return value
+
+
+def set_or(value: int, default: str) -> int:
+    """Returns a value that is set. Raises SoAnyway if it is 0 or less, which stands for ``default``."""
+    if value < 1:
+        raise SoAnyway(default)
+    return value
+
+
+def pool_memory(size_bytes: int, node: Node) -> str:
+    """Writes the memory of a pool. Raises Unreadable."""
+    if size_bytes < POOL_BYTES_MIN:
+        raise Unreadable(f"{node.text}: a pool has 1 MB at least")
+    return toml_size(size_bytes)
+
+
+def milliseconds(node: Node | None, unit: str = "ms", default_ms: int = 0) -> int:
+    """Returns milliseconds, from a number in ``unit`` or a text such as ``30s``; ``default_ms``: there is no such
+    setting. Raises Unreadable."""
+    if node is None:
+        return default_ms
     text = node.text.strip()
     if re.fullmatch(r"[+-]?[0-9]{1,15}", text):
         return int(text) * _TIMES[unit]
@@ -70,6 +101,25 @@ def true(node: Node) -> bool:
     if word in ("false", "no", "off", "0", "disabled"):
         return False
     raise Unreadable(_not(node, "true or false"))
+
+
+def required(node: Node) -> str:
+    """Returns whether clients have to show certificates, as the key ``verify`` says it. Raises Unreadable."""
+    return "required" if true(node) else "none"
+
+
+def as_written(node: Node) -> str:
+    return node.text
+
+
+def same_size(node: Node, units: Mapping[str, int] = BINARY) -> str:
+    """Writes the size that a setting has. Raises Unreadable."""
+    return toml_size(size(node, units))
+
+
+def same_time(node: Node, unit: str = "ms") -> str:
+    """Writes the time that a setting has. Raises Unreadable."""
+    return toml_duration(milliseconds(node, unit))
 
 
 def toml_size(size_bytes: int) -> str:

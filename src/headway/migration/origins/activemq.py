@@ -14,24 +14,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from headway.migration.draft import (
-    TELL,
-    Draft,
-    Unreadable,
-    discard,
-    from_dotted,
-    milliseconds,
-    number,
-    queue_filter,
-    rule,
-    said,
-    size,
-    toml_duration,
-    toml_size,
-    true,
-)
+from headway.migration.draft import TELL, Draft, Unreadable, discard, from_dotted, queue_filter, rule, said, units
 from headway.migration.formats import Node, read_xml
-from headway.migration.origins.activemq_broker import JOURNAL, read_broker, read_store, read_transport, read_usage
+from headway.migration.origins.activemq_broker import read_broker, read_store, read_transport, read_usage
 from headway.migration.origins.origin import Origin
 
 SLOW_MS = 30_000
@@ -85,9 +70,7 @@ def _entry(entry: Node, draft: Draft) -> None:
             form = from_dotted if topic is not None else _queue
             filters = tuple(dict.fromkeys(form(part) for part in parts)) or filters
         except Unreadable as error:
-            for node in entry.walk():
-                if node.text or not node.children:
-                    draft.lost(node, why=str(error))
+            draft.lost_with_all(entry, str(error))
             return
     rules = _limits(entry, draft, filters, is_queue=queue is not None)
     rules += _strategies(list(entry.walk()), draft, filters)
@@ -144,28 +127,27 @@ def _limits(entry: Node, draft: Draft, filters: tuple[str, ...], *, is_queue: bo
             rules += _pending(entry, limit, draft, filters)
     names = ("memoryLimit", "producerFlowControl", "cursorMemoryHighWaterMark")
     memory, flow, mark = (entry.child(name) for name in names)
-    with draft.reading(*(node for node in (memory, flow, mark) if node is not None)):
-        blocks = flow is None or true(flow)
-        percent = number(mark) if mark is not None else HIGH_WATER_MARK
+    with draft.reading(memory, flow, mark):
+        blocks = flow is None or units.true(flow)
+        percent = units.number(mark, HIGH_WATER_MARK)
         if memory is None:
-            if flow is not None:
-                draft.same(flow, why="publishers wait when the pool is full" if blocks else "records go to disk first")
+            draft.same(flow, why="publishers wait when the pool is full" if blocks else "records go to disk first")
             return rules
-        most = size(memory)
+        most = units.size(memory)
         if not 0 < percent < 100 or most < 1:
             raise Unreadable(f"{most} bytes, {percent} %: is no limit")
-        until = {"lag_bytes": f"<= {toml_size(most * percent // 100)}"}
-        when = {"lag_bytes": toml_size(most)}
+        until = {"lag_bytes": f"<= {units.toml_size(most * percent // 100)}"}
+        when = {"lag_bytes": units.toml_size(most)}
         then = "block_publishers" if blocks else "offline"
         rules.append(_Rule(rule(then, when, name="memory limit", until=until), said(memory)))
-        draft.carried(*(node for node in (memory, flow, mark) if node is not None))
+        draft.carried(memory, flow, mark)
     return rules
 
 
 def _pending(entry: Node, limit: Node, draft: Draft, filters: tuple[str, ...]) -> list[_Rule]:
     which = _eviction(entry, draft, filters)
     if limit.name == "limit":
-        records = number(limit)
+        records = units.number(limit)
         if records < 0:
             draft.same(limit, why="every record is kept")
             return []
@@ -215,41 +197,37 @@ def _strategies(nodes: Sequence[Node], draft: Draft, filters: tuple[str, ...]) -
 
 def _abort(strategy: Node, draft: Draft) -> list[_Rule]:
     by_ack = strategy.name == "abortSlowAckConsumerStrategy"
-    duration, count, cut, ack = (
+    given = duration, count, cut, ack = [
         strategy.child(name) for name in ("maxSlowDuration", "maxSlowCount", "abortConnection", "maxTimeSinceLastAck")
-    )
-    given = [node for node in (duration, count, cut, ack) if node is not None]
+    ]
     rules: list[_Rule] = []
     with draft.reading(*given):
-        then = "disconnect" if cut is not None and true(cut) else "close_consumer"
+        then = "disconnect" if cut is not None and units.true(cut) else "close_consumer"
         if by_ack:
-            time = milliseconds(ack) if ack is not None else SLOW_MS
-            when: dict[str, Any] = {"ack_age": toml_duration(time)}
+            time = units.milliseconds(ack, default_ms=SLOW_MS)
+            when: dict[str, Any] = {"ack_age": units.toml_duration(time)}
             if time > 0:
                 rules.append(_Rule(rule(then, when, name="acknowledges too late"), said(ack or strategy)))
-        time = milliseconds(duration) if duration is not None else SLOW_MS
+        time = units.milliseconds(duration, default_ms=SLOW_MS)
         if time > 0:
             rules.append(_Rule(rule(then, _slow(time), name="slow for too long"), said(duration or strategy)))
-        times = number(count) if count is not None else -1
+        times = units.number(count, -1)
         if times > TIMES_MAX:
             raise Unreadable(f"{times} times: at most {TIMES_MAX} are counted")
         if times > 0:
             rules.append(_Rule(rule(then, _slow(1000), name="slow too often", times=times), said(count or strategy)))
         draft.carried(strategy, *given)
     period, idle = strategy.child("checkPeriod"), strategy.child("ignoreIdleConsumers")
-    if period is not None:
-        draft.same(period)
-    if idle is not None:
-        with draft.reading(idle):
-            if true(idle):
-                draft.same(idle)
-            else:
-                draft.lost(idle, why="who has nothing to acknowledge is never slow")
+    draft.same(period)
+    with draft.reading(idle):
+        if idle is not None and not units.true(idle):
+            raise Unreadable("who has nothing to acknowledge is never slow")
+        draft.same(idle)
     return rules
 
 
 def _slow(time_ms: int) -> dict[str, Any]:
-    time = toml_duration(time_ms)
+    time = units.toml_duration(time_ms)
     return {"any": [{"credit_exhausted_time": time}, {"blocked_time": time}]}
 
 
@@ -260,16 +238,15 @@ def _recovery(entry: Node, draft: Draft, filters: tuple[str, ...], *, is_queue: 
             for filter in filters:
                 draft.topic(filter)
             draft.carried(node)
-        for name, write in (("recoverDuration", _time), ("maximumSize", _size)):
+        for name, write in (("recoverDuration", _time), ("maximumSize", units.same_size)):
             kept = node.child(name) if node.name.endswith("SubscriptionRecoveryPolicy") else None
             if kept is None or is_queue or draft.option(kept) is None:
                 continue
             with draft.reading(kept):
                 for filter in filters:
                     draft.put_in(draft.topic(filter), "keep", write(kept), kept, "a subscriber asks: option from")
-                draft.put("journal", "path", JOURNAL, kept, "recorded topics are kept there")
-    for node in entry.find("noSubscriptionRecoveryPolicy", "retainedMessageSubscriptionRecoveryPolicy"):
-        draft.same(node)
+                draft.put_journal(kept, "recorded topics are kept there")
+    draft.same(*entry.find("noSubscriptionRecoveryPolicy", "retainedMessageSubscriptionRecoveryPolicy"))
     for node in entry.walk():
         option = draft.option(node)
         if option is not None and option.here.startswith("always so"):
@@ -277,11 +254,7 @@ def _recovery(entry: Node, draft: Draft, filters: tuple[str, ...], *, is_queue: 
 
 
 def _time(node: Node) -> str:
-    return toml_duration(max(1000, milliseconds(node)))
-
-
-def _size(node: Node) -> str:
-    return toml_size(size(node))
+    return units.toml_duration(max(1000, units.milliseconds(node)))
 
 
 ACTIVEMQ = Origin(

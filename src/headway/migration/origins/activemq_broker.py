@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import re
 
-from headway.migration.draft import (
-    Draft,
-    ListenerDraft,
-    Unreadable,
-    milliseconds,
-    number,
-    size,
-    toml_duration,
-    toml_size,
-    true,
-)
+from headway.migration.draft import Draft, ListenerDraft, SoAnyway, units
 from headway.migration.formats import Kind, Node
 
 PORTS = ("tcp", "nio", "ssl", "vm")
 """Transports that carry ActiveMQ's own protocol."""
-JOURNAL = "/var/lib/headway"
 _URI = re.compile(r"([a-z0-9+.]+)://(\[[^\]]*\]|[^:/?#]*)(?::([0-9]{1,5}))?[^?]*(?:\?(.*))?", re.DOTALL)
 
 
@@ -29,31 +18,31 @@ def read_broker(broker: Node, draft: Draft) -> None:
         draft.put("server", "name", name.text.strip()[:100], name)
     if persistent is not None:
         with draft.reading(persistent):
-            if true(persistent):
-                draft.put("journal", "path", JOURNAL, persistent)
-            else:
-                draft.same(persistent, why="there is no [journal]")
+            if not units.true(persistent):
+                raise SoAnyway("there is no [journal]")
+            draft.put_journal(persistent, "")
 
 
 def read_usage(root: Node, draft: Draft) -> None:
-    for usage, key in (("memoryUsage", "memory"), ("tempUsage", "disk")):
-        for node in root.find(usage):
-            limit = node.child("limit")
-            if limit is None:
-                continue
-            with draft.reading(limit):
-                if key == "memory" and size(limit) < 1_000_000:
-                    raise Unreadable(f"{limit.text}: a pool has 1 MB at least")
-                draft.put("pool", key, toml_size(size(limit)), limit)
+    pool = draft.tables["pool"]
+    draft.put_read(pool, "memory", _memory, *(node.child("limit") for node in root.find("memoryUsage")))
+    draft.put_read(pool, "disk", units.same_size, *(node.child("limit") for node in root.find("tempUsage")))
+
+
+def _memory(node: Node) -> str:
+    return units.pool_memory(units.size(node), node)
+
+
+def _segment(node: Node) -> str:
+    return units.toml_size(units.within(units.size(node), 100_000, 1 << 32, node, "100 kB to 4 GiB"))
 
 
 def read_store(root: Node, draft: Draft) -> None:
-    for node in root.find("memoryPersistenceAdapter"):
-        draft.same(node)
+    draft.same(*root.find("memoryPersistenceAdapter"))
     for node in root.find("kahaDB", "amqPersistenceAdapter", "levelDB", "mKahaDB"):
         folder = node.child("directory")
         if folder is not None:
-            draft.put("journal", "path", JOURNAL, folder, "in a folder of its own")
+            draft.put_journal(folder)
         segment, strategy, interval, syncs = (
             node.child(name)
             for name in (
@@ -62,13 +51,8 @@ def read_store(root: Node, draft: Draft) -> None:
         )  # fmt: skip
         if folder is None or node.name != "kahaDB":
             continue
-        if segment is not None:
-            with draft.reading(segment):
-                bytes_ = size(segment)
-                if not 100_000 <= bytes_ <= 1 << 32:
-                    raise Unreadable(f"{segment.text}: from 100 kB to 4 GiB")
-                draft.put("journal", "segment", toml_size(bytes_), segment)
-        with draft.reading(*(one for one in (strategy, interval, syncs) if one is not None)):
+        draft.put_read(draft.tables["journal"], "segment", _segment, segment)
+        with draft.reading(strategy, interval, syncs):
             _syncs(strategy, interval, syncs, draft)
 
 
@@ -78,13 +62,13 @@ def _syncs(strategy: Node | None, interval: Node | None, syncs: Node | None, dra
     if said_by is None:
         return
     if word == "periodic":
-        time = min(1000, milliseconds(interval)) if interval is not None else 1000
-        draft.put("journal", "fsync", toml_duration(max(1, time)), said_by)
-    elif word == "never" or (syncs is not None and not word and not true(syncs)):
+        time = min(1000, units.milliseconds(interval, default_ms=1000))
+        draft.put("journal", "fsync", units.toml_duration(max(1, time)), said_by)
+    elif word == "never" or (syncs is not None and not word and not units.true(syncs)):
         draft.put("journal", "fsync", "off", said_by)
     else:
         draft.put("journal", "fsync", "always", said_by)
-    draft.carried(*(one for one in (strategy, interval, syncs) if one is not None))
+    draft.carried(strategy, interval, syncs)
 
 
 def read_transport(connector: Node, draft: Draft) -> None:
@@ -101,9 +85,9 @@ def read_transport(connector: Node, draft: Draft) -> None:
         listener = draft.listener(title, scheme, match[2] or "", int(match[3]), uri)
         if listener is not None:
             _query(match[4] or "", uri, listener, draft)
-    if name is not None and listener is not None:
+    if listener is not None:
         draft.carried(name)
-    elif name is not None:
+    else:
         draft.lost(name, why="as its uri")
 
 
@@ -122,16 +106,12 @@ def _query(query: str, uri: Node, listener: ListenerDraft, draft: Draft) -> None
         node = Node(key.strip(), uri.where, text.strip(), uri, Kind.ATTRIBUTE)
         with draft.reading(node):
             if key == "maximumConnections":
-                if not 1 <= number(node) <= 1_000_000:
-                    raise Unreadable(f"{text}: from 1 to 1,000,000 connections")
-                draft.put_in(listener.keys, "connections_max", number(node), node)
+                connections = units.within(units.number(node), 1, 1_000_000, node, "1 to 1,000,000 connections")
+                draft.put_in(listener.keys, "connections_max", connections, node)
             elif key == "wireFormat.maxFrameSize":
-                if not 1000 <= number(node) <= 268_435_460:
-                    raise Unreadable(f"{text}: from 1 kB to 256 MiB")
-                draft.put_in(listener.keys, "packet_max", toml_size(number(node)), node)
+                packet_bytes = units.within(units.number(node), 1000, 268_435_460, node, "1 kB to 256 MiB")
+                draft.put_in(listener.keys, "packet_max", units.toml_size(packet_bytes), node)
             elif key in ("needClientAuth", "transport.needClientAuth", "wantClientAuth", "transport.wantClientAuth"):
-                if true(node):
-                    word = "required" if "need" in key else "optional"
-                    draft.put_in(listener.tls, "verify", word, node)
-                else:
-                    draft.same(node, why="no certificate of a client is asked for")
+                if not units.true(node):
+                    raise SoAnyway("no certificate of a client is asked for")
+                draft.put_in(listener.tls, "verify", "required" if "need" in key else "optional", node)

@@ -14,21 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from headway.core.base import ConfigError, parse_share
 from headway.core.message import BadKey, BadTopic, compile_key, validate_filter
-from headway.migration.draft import (
-    Draft,
-    Keyed,
-    ListenerDraft,
-    Unreadable,
-    milliseconds,
-    number,
-    port_of,
-    rule,
-    said,
-    size,
-    toml_duration,
-    toml_size,
-    true,
-)
+from headway.migration.draft import Draft, Keyed, ListenerDraft, Unreadable, rule, said, units
 from headway.migration.formats import Node, read_xml
 from headway.migration.origins.origin import Origin
 from headway.server.protocols import PROTOCOLS
@@ -40,7 +26,6 @@ UNITS: Mapping[str, int] = {
 SECURE = ("tcps", "amps-replication-secure")
 CONFLATED = ("ConflatedTopic", "TopicReplica")
 INTERVAL_MS = 5000
-JOURNAL = "/var/lib/headway"
 
 
 def read(roots: Sequence[Node], draft: Draft) -> None:
@@ -65,34 +50,24 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
         for topic in root.find(*CONFLATED):
             _conflated(topic, draft)
         for node in root.find("JournalDirectory"):
-            draft.put("journal", "path", JOURNAL, node, "in a folder of its own")
+            draft.put_journal(node)
         draft.leftovers(root)
 
 
 def _limits(around: Node, pool: dict[str, Keyed], listeners: Sequence[str], draft: Draft) -> None:
     """Reads the limits of the instance, or of one transport."""
-    for name, key in (("MessageMemoryLimit", "memory"), ("MessageDiskLimit", "disk")):
-        for node in around.all(name):
-            with draft.reading(node):
-                if key == "memory" and node.text.endswith("%"):
-                    draft.put_in(pool, key, _share(node), node)
-                    continue
-                bytes_ = size(node, UNITS)
-                if key == "memory" and bytes_ < 1_000_000:
-                    raise Unreadable(f"{node.text}: a pool has 1 MB at least")
-                draft.put_in(pool, key, toml_size(bytes_), node)
+    draft.put_read(pool, "memory", _memory, *around.all("MessageMemoryLimit"))
+    draft.put_read(pool, "disk", _size, *around.all("MessageDiskLimit"))
     for node in around.all("MessageDiskPath", "ClientOfflineDirectory"):
         if "$" in node.text or not node.text:
             draft.lost(node, why="the folder is not told by the file")
         else:
             draft.put_in(pool, "disk_path", node.text, node)
-    for node in around.all("ClientMaxCapacity"):
-        with draft.reading(node):
-            draft.put_in(pool, "max_client_share", _share(node), node)
+    draft.put_read(pool, "max_client_share", _share, *around.all("ClientMaxCapacity"))
     for node in around.all("ClientMessageAgeLimit"):
         with draft.reading(node):
-            _rule(draft, listeners, node, rule("disconnect", {"lag_age": toml_duration(milliseconds(node, "s"))},
-                                               name="age limit"))  # fmt: skip
+            made = rule("disconnect", {"lag_age": units.same_time(node, "s")}, name="age limit")
+            _rule(draft, listeners, node, made)
     _older(around, listeners, draft)
 
 
@@ -102,31 +77,38 @@ def _older(around: Node, listeners: Sequence[str], draft: Draft) -> None:
         ("ClientOffline", "ClientOfflineThreshold", _offline), ("SlowClientDisconnect", "ClientBufferThreshold", _cut),
     ):  # fmt: skip
         on, most = around.child(switch), around.child(limit)
-        nodes = [node for node in (on, most) if node is not None]
-        with draft.reading(*nodes):
-            wanted = on is None or true(on)
+        with draft.reading(on, most):
+            wanted = on is None or units.true(on)
             if most is not None and wanted:
                 _rule(draft, listeners, most, write(most))
             elif most is not None:
                 draft.same(most, why=f"{switch} is off")
-            if on is not None and most is not None and wanted:
+            if most is not None and wanted:
                 draft.carried(on)
-            elif on is not None:
+            else:
                 draft.same(on)
 
 
 def _offline(node: Node) -> dict[str, object]:
-    return rule("offline", {"lag_records": f"> {number(node)}"}, name="offline")
+    return rule("offline", {"lag_records": f"> {units.number(node)}"}, name="offline")
 
 
 def _cut(node: Node) -> dict[str, object]:
-    return rule("disconnect", {"lag_bytes": toml_size(size(node, UNITS))}, name="buffer")
+    return rule("disconnect", {"lag_bytes": _size(node)}, name="buffer")
 
 
 def _rule(draft: Draft, listeners: Sequence[str], node: Node, made: Mapping[str, object]) -> None:
     name = f"clients of {', '.join(listeners)}" if listeners else "clients"
     draft.policy(name, ("#",), "", listeners=listeners).add(made, said(node))
     draft.carried(node)
+
+
+def _memory(node: Node) -> str:
+    return _share(node) if node.text.endswith("%") else units.pool_memory(units.size(node, UNITS), node)
+
+
+def _size(node: Node) -> str:
+    return units.same_size(node, UNITS)
 
 
 def _share(node: Node) -> str:
@@ -142,9 +124,7 @@ def _share(node: Node) -> str:
 def _transport(transport: Node, draft: Draft) -> ListenerDraft | None:
     address, kind = transport.child("InetAddr"), transport.value("Type")
     if address is None or "replication" in kind or "unix" in kind:
-        for node in transport.walk():
-            if node.text or not node.children:
-                draft.lost(node, why="only transports over TCP for clients become listeners")
+        draft.lost_with_all(transport, "only transports over TCP for clients become listeners")
         return None
     host, _, port = address.text.rpartition(":")
     plain, tls = next(iter(PROTOCOLS)), kind in SECURE or transport.child("Certificate") is not None
@@ -152,23 +132,20 @@ def _transport(transport: Node, draft: Draft) -> ListenerDraft | None:
     if tls:
         scheme += "s"
     name = transport.value("Name") or f"transport-{port}"
-    listener = draft.listener(name, scheme, host, port_of(port), address)
+    listener = draft.listener(name, scheme, host, units.port_of(port), address)
     if listener is None:
         for node in transport.walk():
             if node.text:
                 draft.lost(node, why="its listener has no counterpart")
         return None
     draft.carried(*transport.all("Name", "Type", "Protocol"))
-    for node in transport.all("Certificate", "PrivateKey", "CAFile"):
-        key = {"Certificate": "certificate", "PrivateKey": "key", "CAFile": "ca"}[node.name]
-        draft.put_in(listener.tls, key, node.text, node)
-    for node in transport.all("VerifyClient"):
-        with draft.reading(node):
-            draft.put_in(listener.tls, "verify", "required" if true(node) else "none", node)
+    for name, key in (("Certificate", "certificate"), ("PrivateKey", "key"), ("CAFile", "ca")):
+        draft.put_read(listener.tls, key, units.as_written, *transport.all(name))
+    draft.put_read(listener.tls, "verify", units.required, *transport.all("VerifyClient"))
     for node in transport.all("PerMessageDeflate"):
         with draft.reading(node):
             if scheme.startswith("ws"):
-                draft.put_in(listener.keys, "compression", true(node), node)
+                draft.put_in(listener.keys, "compression", units.true(node), node)
             else:
                 draft.lost(node, why="compression is for WebSockets")
     return listener
@@ -177,11 +154,7 @@ def _transport(transport: Node, draft: Draft) -> ListenerDraft | None:
 def _admin(root: Node, draft: Draft) -> None:
     for admin in root.find("Admin"):
         for node in admin.all("InetAddr"):
-            port = node.text.rpartition(":")[2]
-            if port.isdecimal() and 0 < int(port[:6]) < 65_536:
-                draft.put("server", "admin", f"http://127.0.0.1:{int(port)}", node, "on loopback")
-            else:
-                draft.lost(node, why="it has no port")
+            draft.put_admin(node)
 
 
 def _filter(node: Node) -> str:
@@ -216,23 +189,22 @@ def _topic(topic: Node, draft: Draft) -> None:
                 if expiration.text.lower() in ("enabled", "disabled"):
                     draft.same(expiration, why="a publisher's expiry of a record counts; no time is set for all")
                 else:
-                    time = max(1000, milliseconds(expiration, "s"))
-                    draft.put_in(table, "expire", toml_duration(time), expiration)
+                    time = max(1000, units.milliseconds(expiration, "s"))
+                    draft.put_in(table, "expire", units.toml_duration(time), expiration)
 
 
 def _conflated(topic: Node, draft: Draft) -> None:
     name, underlying, interval = topic.child("Name", "Topic"), topic.child("UnderlyingTopic"), topic.child("Interval")
     if underlying is None:
         return
-    nodes = [node for node in (underlying, interval, name) if node is not None]
-    with draft.reading(*nodes):
+    with draft.reading(underlying, interval, name):
         table = draft.topic(_filter(underlying))
-        time = toml_duration(milliseconds(interval, "s") if interval is not None else INTERVAL_MS)
+        time = units.toml_duration(units.milliseconds(interval, "s", INTERVAL_MS))
         was = f"was {name.text}" if name is not None else ""
         if table.get("conflate", Keyed(time, "")).value != time:
             raise Unreadable(f"{underlying.text} is conflated by another; a subscriber asks: conflate = {time}")
         draft.put_in(table, "conflate", time, interval or underlying, was)
-        draft.carried(*nodes)
+        draft.carried(underlying, interval, name)
 
 
 AMPS = Origin("amps", "AMPS", (), read_xml, read, xml=True,

@@ -12,25 +12,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from headway.migration.draft import (
-    Draft,
-    ListenerDraft,
-    Unreadable,
-    discard,
-    number,
-    origin,
-    port_of,
-    rule,
-    said,
-    toml_duration,
-    toml_size,
-    true,
-)
-from headway.migration.formats import File, Node, read_lines
+from headway.migration.draft import Draft, ListenerDraft, SoAnyway, Unreadable, discard, rule, said, units
+from headway.migration.formats import Node, read_lines
 from headway.migration.origins.origin import Origin
 from headway.server.protocols import SCHEMES
 
-JOURNAL = "/var/lib/headway"
 QUEUED = 1000
 DAY_MS = 86_400_000
 _PACKET_MAX = 268_435_460
@@ -46,7 +32,7 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
     for node in allowed:
         if not node.said:
             with draft.reading(node):
-                draft.open = draft.open or true(node)
+                draft.open = draft.open or units.true(node)
                 draft.carried(node)
     _sessions(nodes, draft)
     _queued(nodes, draft)
@@ -93,13 +79,11 @@ def _listeners(nodes: Sequence[Node], draft: Draft) -> None:
         address = words[1] if len(words) > 1 else given.text if given is not None else ""
         named = {node.name: node for node in settings}
         scheme = _scheme(named)
-        taken = port_of(words[0] if words else "")
+        taken = units.port_of(words[0] if words else "")
         listener = draft.listener(f"{scheme}-{taken}", scheme, address, taken, opening)
-        if listener is None:
-            continue
-        if given is not None:
+        if listener is not None:
             draft.carried(given)
-        _listener(named, listener, draft)
+            _listener(named, listener, draft)
 
 
 def _scheme(named: dict[str, Node]) -> str:
@@ -110,11 +94,10 @@ def _scheme(named: dict[str, Node]) -> str:
 
 
 def _listener(named: dict[str, Node], listener: ListenerDraft, draft: Draft) -> None:
-    if "protocol" in named:
-        draft.carried(named["protocol"])
+    draft.carried(named.get("protocol"))
     for name, key in (("certfile", "certificate"), ("keyfile", "key"), ("cafile", "ca")):
-        if name in named and (SCHEMES[listener.scheme].tls or name == "certfile"):
-            draft.put_in(listener.tls, key, named[name].text, named[name])
+        if SCHEMES[listener.scheme].tls or name == "certfile":
+            draft.put_read(listener.tls, key, units.as_written, named.get(name))
     for name in ("max_connections", "require_certificate", "use_identity_as_username", "allow_anonymous",
                  "listener_allow_anonymous", "websockets_origin"):  # fmt: skip
         node = named.get(name)
@@ -122,21 +105,18 @@ def _listener(named: dict[str, Node], listener: ListenerDraft, draft: Draft) -> 
             continue
         with draft.reading(node):
             if name == "max_connections":
-                if number(node) < 1:
-                    draft.same(node, why="the default is 10,000")
-                else:
-                    draft.put_in(listener.keys, "connections_max", min(number(node), 1_000_000), node)
+                draft.put_in(listener.keys, "connections_max", _connections(node), node)
             elif name.endswith("allow_anonymous"):
-                listener.open = true(node)
+                listener.open = units.true(node)
                 draft.carried(node)
             elif name == "websockets_origin" and listener.scheme.startswith("ws"):
-                draft.put_in(listener.keys, "origins", [origin(node.text)], node)
+                draft.put_in(listener.keys, "origins", [units.origin(node.text)], node)
             elif "certfile" not in named:
                 draft.lost(node, why="the listener has no certificate")
             elif name == "require_certificate":
-                draft.put_in(listener.tls, "verify", "required" if true(node) else "none", node)
+                draft.put_in(listener.tls, "verify", units.required(node), node)
             elif name == "use_identity_as_username" and "cafile" in named:
-                draft.put_in(listener.tls, "user", "common_name" if true(node) else "none", node)
+                draft.put_in(listener.tls, "user", "common_name" if units.true(node) else "none", node)
 
 
 def _sessions(nodes: Sequence[Node], draft: Draft) -> None:
@@ -145,41 +125,34 @@ def _sessions(nodes: Sequence[Node], draft: Draft) -> None:
         with draft.reading(node):
             match node.name:
                 case "persistence":
-                    if true(node):
-                        draft.put("journal", "path", JOURNAL, node, "in a folder of its own")
-                    else:
-                        draft.same(node, why="there is no [journal]")
+                    if not units.true(node):
+                        raise SoAnyway("there is no [journal]")
+                    draft.put_journal(node)
                 case "persistence_location":
-                    if any(one.name == "persistence" and one.text == "true" for one in nodes):
-                        draft.put("journal", "path", JOURNAL, node, "in a folder of its own")
-                    else:
-                        draft.same(node, why="persistence is off")
+                    if not any(one.name == "persistence" and one.text == "true" for one in nodes):
+                        raise SoAnyway("persistence is off")
+                    draft.put_journal(node)
                 case "autosave_interval" | "autosave_on_changes" | "persistence_file":
                     draft.same(node)
                 case "set_tcp_nodelay" | "retain_available" | "queue_qos0_messages" | "allow_duplicate_messages":
-                    if true(node) != (node.name == "queue_qos0_messages"):
-                        draft.same(node)
-                    else:
-                        draft.lost(node)
+                    (draft.same if units.true(node) != (node.name == "queue_qos0_messages") else draft.lost)(node)
                 case "max_inflight_messages" | "max_packet_size" | "message_size_limit" | "max_keepalive":
                     _of_each(node, draft)
                 case "persistent_client_expiration":
                     count, days = node.text[:-1], _EXPIRY_DAYS.get(node.text[-1:], 1 / 24)
                     if not re.fullmatch(r"[0-9]{1,4}[hdwmy]", node.text):
                         raise Unreadable(f"{node.text[:40]!r} is not a time such as 14d")
-                    _all(draft, "session_expiry_max", toml_duration(round(int(count) * days * DAY_MS)), node)
+                    _all(draft, "session_expiry_max", units.toml_duration(round(int(count) * days * DAY_MS)), node)
                 case "memory_limit":
-                    if number(node) and number(node) < 1_000_000:
-                        raise Unreadable(f"{node.text}: a pool has 1 MB at least")
-                    if number(node):
-                        draft.put("pool", "memory", toml_size(number(node)), node)
-                    else:
-                        draft.same(node, why="10 % of the machine's memory is the default")
+                    if not units.number(node):
+                        raise SoAnyway("10 % of the machine's memory is the default")
+                    draft.put("pool", "memory", units.pool_memory(units.number(node), node), node)
                 case "global_max_clients":
-                    if number(node) > 0:
-                        _all(draft, "connections_max", min(number(node), 1_000_000), node)
-                    else:
-                        draft.same(node, why="the default is 10,000")
+                    _all(draft, "connections_max", _connections(node), node)
+
+
+def _connections(node: Node) -> int:
+    return min(units.set_or(units.number(node), "the default is 10,000"), 1_000_000)
 
 
 def _of_each(node: Node, draft: Draft) -> None:
@@ -187,13 +160,12 @@ def _of_each(node: Node, draft: Draft) -> None:
         "max_inflight_messages": ("in_flight_max", 1, 65_535), "max_packet_size": ("packet_max", 1000, _PACKET_MAX),
         "message_size_limit": ("packet_max", 1000, _PACKET_MAX), "max_keepalive": ("keep_alive_max", 1, 65_535),
     }[node.name]  # fmt: skip
-    value = number(node)
+    value = units.number(node)
     if value == 0 or (key == "packet_max" and value > high):
-        draft.same(node, why="the default of the listener")
-        return
+        raise SoAnyway("the default of the listener")
     if not low <= value <= high:
         raise Unreadable(f"{value} is out of range, {low} to {high:,}")
-    text = toml_size(value) if key == "packet_max" else f"{value}s" if key == "keep_alive_max" else value
+    text = units.toml_size(value) if key == "packet_max" else f"{value}s" if key == "keep_alive_max" else value
     _all(draft, key, text, node)
 
 
@@ -209,25 +181,18 @@ def _queued(nodes: Sequence[Node], draft: Draft) -> None:
     records = next((node for node in nodes if node.name == "max_queued_messages"), None)
     bytes_ = next((node for node in nodes if node.name == "max_queued_bytes"), None)
     policy = draft.policy("waiting", ("#",), "")
-    with draft.reading(*(node for node in (records, bytes_) if node is not None)):
-        most = number(records) if records is not None else QUEUED
+    with draft.reading(records, bytes_):
+        most = units.number(records, QUEUED)
         if most > 0:
             source = said(records) if records is not None else f"max_queued_messages {QUEUED}, mosquitto's default"
             made = rule(discard("newest", keep_records=most), {"lag_records": f"> {most}"}, name="queued messages")
             policy.add(made, source)
-        if bytes_ is not None and number(bytes_) > 0:
-            limit = toml_size(number(bytes_))
+        if bytes_ is not None and units.number(bytes_) > 0:
+            limit = units.toml_size(units.number(bytes_))
             made = rule(discard("newest", keep_bytes=limit), {"lag_bytes": limit}, name="queued bytes")
             policy.add(made, said(bytes_))
-        for node in (records, bytes_):
-            if node is not None and number(node) > 0:
-                draft.carried(node)
-            elif node is not None:
-                draft.same(node, why="there is no limit")
+        draft.carried(*(node for node in (records, bytes_) if units.number(node) > 0))
+        draft.same(records, bytes_, why="there is no limit")
 
 
-def parse(file: File) -> Node:
-    return read_lines(file)
-
-
-MOSQUITTO = Origin("mosquitto", "mosquitto", (), parse, read)
+MOSQUITTO = Origin("mosquitto", "mosquitto", (), read_lines, read)

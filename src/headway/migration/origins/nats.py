@@ -4,25 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headway.migration.draft import (
-    Draft,
-    ListenerDraft,
-    Unreadable,
-    milliseconds,
-    number,
-    origin,
-    port_of,
-    rule,
-    said,
-    size,
-    toml_duration,
-    toml_size,
-    true,
-)
+from headway.migration.draft import Draft, SoAnyway, rule, said, units
 from headway.migration.formats import Node, read_braces
 from headway.migration.origins.origin import Origin
 
-JOURNAL = "/var/lib/headway"
+DEFAULT = "the default of the listeners"
 PENDING, DEADLINE = "64MiB", "10s"
 """NATS' defaults of ``max_pending`` and ``write_deadline``."""
 
@@ -35,24 +21,17 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
         if name is not None and name.text and name.text.isprintable():
             draft.put("server", "name", name.text[:100], name)
         for node in root.all("http", "http_port", "monitor_port"):
-            port = node.text.rpartition(":")[2]
-            if port.isdecimal() and 0 < int(port[:6]) < 65_536:
-                draft.put("server", "admin", f"http://127.0.0.1:{int(port)}", node, "on loopback")
-            else:
-                draft.lost(node, why="it has no port")
+            draft.put_admin(node)
         for block in root.all("mqtt", "websocket"):
             _listener(block, draft)
     for root in roots:
         _clients(root, draft)
         for folder in (*root.all("store_dir"), *(one for block in root.all("jetstream") for one in block.children)):
             if folder.name in ("store_dir", "storedir"):
-                draft.put("journal", "path", JOURNAL, folder, "in a folder of its own")
+                draft.put_journal(folder)
         for node in root.all("no_fast_producer_stall"):
             with draft.reading(node):
-                if true(node):
-                    draft.same(node)
-                else:
-                    draft.lost(node)
+                (draft.same if units.true(node) else draft.lost)(node)
     _slow(roots, draft)
     for root in roots:
         draft.leftovers(root)
@@ -67,7 +46,7 @@ def _slow(roots: Sequence[Node], draft: Draft) -> None:
             policy.add(rule("disconnect", {meter: default}, name=name), f"{name} {default}, NATS' default")
         for node in nodes:
             with draft.reading(node):
-                limit = toml_size(size(node)) if meter == "lag_bytes" else toml_duration(milliseconds(node, "s"))
+                limit = units.same_size(node) if meter == "lag_bytes" else units.same_time(node, "s")
                 policy.add(rule("disconnect", {meter: limit}, name=name), said(node))
                 draft.carried(node)
 
@@ -83,76 +62,51 @@ def _listener(block: Node, draft: Draft) -> None:
     tls = block.child("tls")
     scheme = "ws" if block.name == "websocket" else block.name
     scheme = f"{scheme}s" if tls is not None else scheme
-    made = draft.listener(block.name, scheme, host, port_of(port), address)
+    made = draft.listener(block.name, scheme, host, units.port_of(port), address)
     if made is None:
         return
-    if given is not None:
-        draft.carried(given)
-    for name, key, write in (
-        ("max_ack_pending", "in_flight_max", _window), ("compression", "compression", true),
-        ("allowed_origins", "origins", _origins), ("same_origin", "origins", _same_origin),
-    ):  # fmt: skip
-        node = block.child(name)
-        if node is None:
-            continue
-        with draft.reading(node):
-            value = write(node)
-            if value is None:
-                draft.same(node)
-            else:
-                draft.put_in(made.keys, key, value, node)
-                for item in node.children:
-                    draft.carried(item)
-    no_tls = block.child("no_tls")
-    if no_tls is not None:
-        draft.carried(no_tls)
+    draft.carried(given)
+    draft.put_read(made.keys, "in_flight_max", _window, block.child("max_ack_pending"))
+    draft.put_read(made.keys, "compression", units.true, block.child("compression"))
+    allowed = block.child("allowed_origins")
+    draft.put_read(made.keys, "origins", _origins, allowed)
+    if allowed is not None and "origins" in made.keys:
+        draft.carried(*allowed.children)
+    draft.put_read(made.keys, "origins", _same_origin, block.child("same_origin"))
+    draft.carried(block.child("no_tls"))
     if tls is not None:
-        _tls(tls, made, draft)
+        for name, key in (("cert_file", "certificate"), ("key_file", "key"), ("ca_file", "ca")):
+            draft.put_read(made.tls, key, units.as_written, tls.child(name))
+        draft.put_read(made.tls, "verify", units.required, tls.child("verify"))
 
 
 def _window(node: Node) -> int:
-    if not 1 <= number(node) <= 65_535:
-        raise Unreadable(f"{node.text}: from 1 to 65,535")
-    return number(node)
+    return units.within(units.number(node), 1, 65_535, node)
 
 
 def _origins(node: Node) -> list[str]:
-    return [origin(item.text) for item in node.children] or [origin(node.text)]
+    return [units.origin(item.text) for item in node.children] or [units.origin(node.text)]
 
 
-def _same_origin(node: Node) -> list[str] | None:
-    return None if true(node) else ["*"]
-
-
-def _tls(tls: Node, made: ListenerDraft, draft: Draft) -> None:
-    for name, key in (("cert_file", "certificate"), ("key_file", "key"), ("ca_file", "ca")):
-        node = tls.child(name)
-        if node is not None:
-            draft.put_in(made.tls, key, node.text, node)
-    node = tls.child("verify")
-    if node is not None:
-        with draft.reading(node):
-            draft.put_in(made.tls, "verify", "required" if true(node) else "none", node)
+def _same_origin(node: Node) -> list[str]:
+    if units.true(node):
+        raise SoAnyway
+    return ["*"]
 
 
 def _clients(root: Node, draft: Draft) -> None:
     """Reads limits of all clients."""
-    for names, key, low, high in (
-        (("max_payload",), "packet_max", 1000, 268_435_460),
-        (("max_connections", "max_conn"), "connections_max", 1, 10**6),
-        (("max_subscriptions", "max_subs"), "subscriptions_max", 1, 10**6),
-    ):  # fmt: skip
-        for node in root.all(*names):
-            with draft.reading(node):
-                value = size(node) if key == "packet_max" else size(node, {"": 1, "k": 1000, "m": 10**6})
-                if value < 1:
-                    draft.same(node, why="the default of the listeners")
-                    continue
-                if not low <= value <= high:
-                    raise Unreadable(f"{node.text}: from {low:,} to {high:,}")
-                for one in draft.all_listeners():
-                    one.put(key, toml_size(value) if key == "packet_max" else value, said(node))
-                draft.carried(node)
+    draft.put_everywhere("packet_max", _payload, *root.all("max_payload"))
+    draft.put_everywhere("connections_max", _count, *root.all("max_connections", "max_conn"))
+    draft.put_everywhere("subscriptions_max", _count, *root.all("max_subscriptions", "max_subs"))
+
+
+def _payload(node: Node) -> str:
+    return units.toml_size(units.within(units.set_or(units.size(node), DEFAULT), 1000, 268_435_460, node))
+
+
+def _count(node: Node) -> int:
+    return units.within(units.set_or(units.size(node, {"": 1, "k": 1000, "m": 10**6}), DEFAULT), 1, 10**6, node)
 
 
 NATS = Origin("nats", "NATS", (), read_braces, read, blocks=True)

@@ -9,37 +9,27 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headway.migration.draft import (
-    Draft,
-    Unreadable,
-    from_words,
-    milliseconds,
-    number,
-    queue_filter,
-    rule,
-    said,
-    size,
-    toml_duration,
-    toml_size,
-    true,
-)
+from headway.migration.draft import Draft, Unreadable, from_words, queue_filter, rule, said, units
 from headway.migration.formats import Node, read_xml
 from headway.migration.origins.origin import Origin
 
 CONSUMERS = ("consumer", "slow-consumer", "slow-consumer-detection")
-AGES = ("messageAge", "maessageAge")
-"""The second one is how the design of the slow consumer policy spells it."""
+_LIMITS: Mapping[str, tuple[str, Callable[[Node], Any]]] = {
+    "depth": ("lag_bytes", units.number), "messageCount": ("lag_records", units.number),
+    "messageAge": ("lag_age", units.same_time),
+    "maessageAge": ("lag_age", units.same_time),  # so the design of the slow consumer policy spells it
+}  # fmt: skip
+"""The meter of each limit of a consumer, and what reads the limit."""
 
 
 def read(roots: Sequence[Node], draft: Draft) -> None:
     draft.open = False  # a connection has to log in unless a security plug-in says otherwise
     for root in roots:
-        for node in root.find("consumer", "slow-consumer", "slow-consumer-detection"):
-            for period in node.all("delay", "timeunit"):
-                draft.same(period)
+        for node in root.find(*CONSUMERS):
+            draft.same(*node.all("delay", "timeunit"))
             _consumer(node, draft)
         for node in list(root.walk()):
             if node.child("maximumQueueDepth", "maximumMessageCount", "maximumMessageAge", "capacity") is not None:
@@ -84,15 +74,11 @@ def _name_beside(node: Node) -> Node | None:
 
 def _consumer(consumer: Node, draft: Draft) -> None:
     limits: list[tuple[Node, str, Any]] = []
-    given = [node for node in consumer.children if node.name in ("depth", *AGES, "messageCount")]
+    given = consumer.all(*_LIMITS)
     with draft.reading(*given):
         for node in given:
-            if node.name == "depth":
-                limits.append((node, "lag_bytes", number(node)))
-            elif node.name in AGES:
-                limits.append((node, "lag_age", toml_duration(milliseconds(node))))
-            else:
-                limits.append((node, "lag_records", number(node)))
+            meter, read = _LIMITS[node.name]
+            limits.append((node, meter, read(node)))
         if not limits:
             return
         then = _action(consumer, draft)
@@ -101,8 +87,7 @@ def _consumer(consumer: Node, draft: Draft) -> None:
         source = "; ".join(said(node) for node, _, _ in limits)
         policy = draft.policy(name, (filter,), said(named) if named is not None else "")
         policy.add(rule(then, {"any": when} if len(when) > 1 else when[0], name="slow consumer"), source)
-        draft.carried(*given, *([named] if named is not None else []))
-        draft.carried(consumer)
+        draft.carried(*given, named, consumer)
 
 
 def _action(consumer: Node, draft: Draft) -> dict[str, Any]:
@@ -113,18 +98,16 @@ def _action(consumer: Node, draft: Draft) -> dict[str, Any]:
         word = named.text.lower() if named is not None else "delete"
         if word not in ("delete", "topicdelete"):
             raise Unreadable(f"the policy {word[:40]!r} is not known")
-        if named is not None:
-            draft.carried(named)
-        draft.carried(policy)
+        draft.carried(named, policy)
     for option in consumer.find("option"):
         named, text = option.child("name"), option.child("value")
         if named is None or named.text != "delete-persistent":
             continue
-        wanted = text is None or true(text)
+        wanted = text is None or units.true(text)
         then |= {"durable": True} if wanted else {}
-        draft.carried(*(node for node in (named, text) if node is not None))
+        draft.carried(named, text)
     for node in consumer.find("delete-persistent"):
-        if not node.text or true(node):
+        if not node.text or units.true(node):
             then["durable"] = True
         draft.carried(node)
     return then
@@ -132,45 +115,44 @@ def _action(consumer: Node, draft: Draft) -> dict[str, Any]:
 
 def _alerts(around: Node, draft: Draft) -> None:
     """Reads alerts and the flow control of a queue, or of all queues of a virtual host."""
-    depth, count, age, capacity, resume = (
+    given = depth, count, age, capacity, resume = [
         around.child(name)
         for name in ("maximumQueueDepth", "maximumMessageCount", "maximumMessageAge", "capacity", "flowResumeCapacity")
-    )
-    given = [node for node in (depth, count, age, capacity, resume) if node is not None]
+    ]
     with draft.reading(*given):
         name, filter, named = _place(next(iter(around.children)))
         if filter == "#":
             name, filter = "all queues", "$queue/+"
         when: list[dict[str, Any]] = []
-        if depth is not None and size(depth):
-            when.append({"lag_bytes": toml_size(size(depth))})
-        if count is not None and number(count):
-            when.append({"lag_records": number(count)})
-        if age is not None and milliseconds(age):
-            when.append({"lag_age": toml_duration(milliseconds(age))})
+        if depth is not None and units.size(depth):
+            when.append({"lag_bytes": units.same_size(depth)})
+        if count is not None and units.number(count):
+            when.append({"lag_records": units.number(count)})
+        if age is not None and units.milliseconds(age):
+            when.append({"lag_age": units.same_time(age)})
         policy = draft.policy(name, (filter,), said(named) if named is not None else "")
         if when:
             source = "; ".join(said(node) for node in (depth, count, age) if node is not None)
             policy.add(rule("notify", {"any": when} if len(when) > 1 else when[0], name="alert"), source)
-        if capacity is not None and size(capacity):
-            until = {"until": {"lag_bytes": f"<= {toml_size(size(resume))}"}} if resume is not None else {}
-            policy.add(rule("block_publishers", {"lag_bytes": toml_size(size(capacity))}, name="flow control", **until),
-                       said(capacity))  # fmt: skip
-        draft.carried(*given, *([named] if named is not None else []))
+        if capacity is not None and units.size(capacity):
+            until = {"until": {"lag_bytes": f"<= {units.same_size(resume)}"}} if resume is not None else {}
+            flow = rule("block_publishers", {"lag_bytes": units.same_size(capacity)}, name="flow control", **until)
+            policy.add(flow, said(capacity))
+        draft.carried(*given, named)
 
 
 def _connector(connector: Node, draft: Draft) -> None:
     port, bind, buffer = (connector.child(name) for name in ("port", "bind", "socketSendBuffer"))
     if port is not None:
         with draft.reading(port):
-            listener = draft.listener("qpid", "amqp", bind.text if bind is not None else "", number(port), port)
-            if bind is not None and listener is not None:
+            listener = draft.listener("qpid", "amqp", bind.text if bind is not None else "", units.number(port), port)
+            if listener is not None:
                 draft.carried(bind)
-    if buffer is not None:
-        with draft.reading(buffer):
-            if not 4000 <= size(buffer) <= 64_000_000:
-                raise Unreadable(f"{buffer.text}: from 4 kB to 64 MB")
-            draft.put("server", "send_buffer", toml_size(size(buffer)), buffer)
+    draft.put_read(draft.tables["server"], "send_buffer", _buffer, buffer)
+
+
+def _buffer(node: Node) -> str:
+    return units.toml_size(units.within(units.size(node), 4000, 64_000_000, node, "4 kB to 64 MB"))
 
 
 QPID = Origin("qpid", "Qpid", ("qpid-java",), read_xml, read, xml=True,

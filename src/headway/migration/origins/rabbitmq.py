@@ -14,22 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from headway.migration.draft import (
-    Draft,
-    ListenerDraft,
-    Unreadable,
-    discard,
-    milliseconds,
-    number,
-    port_of,
-    queue_filter,
-    rule,
-    said,
-    size,
-    toml_duration,
-    toml_size,
-    true,
-)
+from headway.migration.draft import Draft, ListenerDraft, Unreadable, discard, queue_filter, rule, said, units
 from headway.migration.formats import ITEM, File, Kind, Node, read_json, read_lines
 from headway.migration.origins.origin import Origin
 from headway.server.protocols import SCHEMES
@@ -81,7 +66,7 @@ def _listener(node: Node, settings: Mapping[str, Node], draft: Draft) -> None:
     elif node.name in ("web_mqtt.tcp.port", "web_mqtt.tcp.listener"):
         protocol, tls, place = "ws", False, "tcp"
     elif node.name in ("management.tcp.port", "management.listener.port"):
-        port = number(node) if node.text.isdecimal() else 0
+        port = units.number(node) if node.text.isdecimal() else 0
         if 0 < port < 65_536:
             draft.put("server", "admin", f"http://127.0.0.1:{port}", node, "on loopback")
         return
@@ -94,41 +79,35 @@ def _listener(node: Node, settings: Mapping[str, Node], draft: Draft) -> None:
     ip = settings.get("web_mqtt.tcp.ip") if protocol == "ws" else None
     scheme = f"{protocol}s" if tls else protocol
     address = host or (ip.text if ip is not None else "")
-    made = draft.listener(f"{protocol}-{place}", scheme, address, port_of(port_text), node)
-    if made is None:
-        return
-    if ip is not None:
+    made = draft.listener(f"{protocol}-{place}", scheme, address, units.port_of(port_text), node)
+    if made is not None:
         draft.carried(ip)
-    if tls:
-        _tls(settings, made, draft)
+        if tls:
+            _tls(settings, made, draft)
 
 
 def _tls(settings: Mapping[str, Node], made: ListenerDraft, draft: Draft) -> None:
     for name, key in (("certfile", "certificate"), ("keyfile", "key"), ("cacertfile", "ca")):
-        node = settings.get(f"ssl_options.{name}")
-        if node is not None:
-            draft.put_in(made.tls, key, node.text, node)
+        draft.put_read(made.tls, key, units.as_written, settings.get(f"ssl_options.{name}"))
     verify, needed = settings.get("ssl_options.verify"), settings.get("ssl_options.fail_if_no_peer_cert")
     if verify is not None and verify.text == "verify_peer":
         required = needed is not None and needed.text == "true"
         draft.put_in(made.tls, "verify", "required" if required else "optional", verify)
-    draft.carried(*(node for node in (verify, needed) if node is not None))
+    draft.carried(verify, needed)
 
 
 def _limits(settings: Mapping[str, Node], draft: Draft) -> None:
     for name, memory in (("relative", _share), ("absolute", _memory)):
-        node = settings.get(f"vm_memory_high_watermark.{name}")
-        if node is not None:
-            with draft.reading(node):
-                draft.put("pool", "memory", memory(node), node)
+        draft.put_read(draft.tables["pool"], "memory", memory, settings.get(f"vm_memory_high_watermark.{name}"))
     queues = [one for one in draft.listeners if one.scheme in SCHEMES]
     mqtt = [one for one in queues if one.name.startswith(("mqtt-", "ws-"))]
     table: list[tuple[str, str, Callable[[Node], Any], list[ListenerDraft]]] = [
         ("max_message_size", "packet_max", _packet, queues), ("connection_max", "connections_max", _count, queues),
         ("handshake_timeout", "connect_timeout", _handshake, queues),
-        ("proxy_protocol", "proxy_protocol", true, queues),
+        ("proxy_protocol", "proxy_protocol", units.true, queues),
         ("mqtt.max_session_expiry_interval_seconds", "session_expiry_max", _expiry, mqtt),
-        ("mqtt.prefetch", "in_flight_max", _window, mqtt), ("mqtt.allow_anonymous", "allow_anonymous", true, mqtt),
+        ("mqtt.prefetch", "in_flight_max", _window, mqtt),
+        ("mqtt.allow_anonymous", "allow_anonymous", units.true, mqtt),
     ]  # fmt: skip
     for name, key, write, some in table:
         node = settings.get(name)
@@ -160,13 +139,13 @@ def _timeout(node: Node | None, draft: Draft) -> tuple[dict[str, Any], str] | No
     else:
         time, source = 0, said(node)
         with draft.reading(node):
-            time = milliseconds(node)
+            time = units.milliseconds(node)
             draft.carried(node)
     return (_late(time), source) if time else None
 
 
 def _late(time_ms: int) -> dict[str, Any]:
-    return rule("close_consumer", {"ack_age": toml_duration(time_ms)}, name="consumer timeout")
+    return rule("close_consumer", {"ack_age": units.toml_duration(time_ms)}, name="consumer timeout")
 
 
 # -- definitions ------------------------------------------------------------------------------------------------------
@@ -183,7 +162,7 @@ def _policy(policy: Node, timeout: tuple[dict[str, Any], str] | None, draft: Dra
     assert pattern is not None
     _spread(definition)
     settings = [node for node in definition.children if node is not pattern and definition is not policy]
-    about = [node for node in (name, pattern, *policy.all("apply-to", "priority", "vhost")) if node is not None]
+    about = [name, pattern, *policy.all("apply-to", "priority", "vhost")]
     try:
         filter = _filter(pattern)
         if policy.value("apply-to") == "exchanges":
@@ -232,10 +211,10 @@ def _rules(definition: Node, draft: Draft) -> list[tuple[dict[str, Any], str]]:
     refuses = overflow is not None and overflow.text.startswith("reject")
     for node in definition.all("max-length", "max-length-bytes"):
         with draft.reading(node):
-            most = number(node)
+            most = units.number(node)
             meter, keep = ("lag_records", "keep_records") if node.name == "max-length" else ("lag_bytes", "keep_bytes")
-            when = {meter: f"> {most}"} if meter == "lag_records" else {meter: toml_size(most)}
-            value: Any = most if meter == "lag_records" else toml_size(most)
+            when = {meter: f"> {most}"} if meter == "lag_records" else {meter: units.toml_size(most)}
+            value: Any = most if meter == "lag_records" else units.toml_size(most)
             then: Any = "block_publishers" if refuses else discard("oldest", **{keep: value})
             rules.append((rule(then, when, name=node.name), said(node)))
             draft.carried(node)
@@ -243,10 +222,9 @@ def _rules(definition: Node, draft: Draft) -> list[tuple[dict[str, Any], str]]:
         draft.carried(overflow)
     for node in definition.all("consumer-timeout"):
         with draft.reading(node):
-            rules.append((_late(milliseconds(node)), said(node)))
+            rules.append((_late(units.milliseconds(node)), said(node)))
             draft.carried(node)
-    for node in definition.all("queue-mode"):
-        draft.same(node)
+    draft.same(*definition.all("queue-mode"))
     return rules
 
 
@@ -260,29 +238,27 @@ def _share(node: Node) -> str:
 
 
 def _memory(node: Node) -> str:
-    if size(node, UNITS) < 1_000_000:
-        raise Unreadable(f"{node.text}: a pool has 1 MB at least")
-    return toml_size(size(node, UNITS))
+    return units.pool_memory(units.size(node, UNITS), node)
 
 
 def _packet(node: Node) -> str:
-    return toml_size(_within(size(node, UNITS), 1000, 268_435_460))
+    return units.toml_size(_within(units.size(node, UNITS), 1000, 268_435_460))
 
 
 def _count(node: Node) -> int:
-    return _within(number(node), 1, 1_000_000)
+    return _within(units.number(node), 1, 1_000_000)
 
 
 def _window(node: Node) -> int:
-    return _within(number(node), 1, 65_535)
+    return _within(units.number(node), 1, 65_535)
 
 
 def _handshake(node: Node) -> str:
-    return toml_duration(_within(milliseconds(node), 10, 3_600_000))
+    return units.toml_duration(_within(units.milliseconds(node), 10, 3_600_000))
 
 
 def _expiry(node: Node) -> str:
-    return f"{_within(number(node), 0, 4_294_967_294)}s"
+    return f"{_within(units.number(node), 0, 4_294_967_294)}s"
 
 
 def _within(value: int, low: int, high: int) -> int:

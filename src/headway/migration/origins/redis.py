@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headway.migration.draft import Draft, Unreadable, number, rule, said, size, toml_size
-from headway.migration.formats import File, Node, Where, read_lines
+from headway.migration.draft import Draft, SoAnyway, Unreadable, rule, said, units
+from headway.migration.formats import Node, Where, read_lines
 from headway.migration.origins.origin import Origin
 
 LIMITS = "client-output-buffer-limit"
@@ -24,13 +24,7 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
         for made in _rules(default):
             draft.policy("subscribers", ("#",), "").add(made, f"{LIMITS} {DEFAULT}, Redis' default")
     for root in roots:
-        for node in root.all("maxclients"):
-            with draft.reading(node):
-                if not 1 <= number(node) <= 1_000_000:
-                    raise Unreadable(f"{node.text}: from 1 to 1,000,000")
-                for one in draft.all_listeners():
-                    one.put("connections_max", number(node), said(node))
-                draft.carried(node)
+        draft.put_everywhere("connections_max", _clients, *root.all("maxclients"))
         for node in root.all("maxmemory-clients"):
             with draft.reading(node):
                 _memory(node, draft)
@@ -48,38 +42,32 @@ def _limit(node: Node, draft: Draft) -> None:
     made = list(_rules(node))
     for one in made:
         draft.policy("subscribers", ("#",), "").add(one, said(node))
-    if made:
-        draft.carried(node)
-    else:
-        draft.same(node, why="there is no limit")
+    if not made:
+        raise SoAnyway("there is no limit")
+    draft.carried(node)
 
 
 def _rules(node: Node) -> Iterator[dict[str, object]]:
     words = node.text.split()
     at = words.index("pubsub")
-    hard, soft = (size(Node(node.name, node.where, word), UNITS) for word in words[at + 1 : at + 3])
-    seconds = number(Node(node.name, node.where, words[at + 3]))
+    hard, soft = (units.size(Node(node.name, node.where, word), UNITS) for word in words[at + 1 : at + 3])
+    seconds = units.number(Node(node.name, node.where, words[at + 3]))
     if hard:
-        yield rule("disconnect", {"lag_bytes": toml_size(hard)}, name="hard limit")
+        yield rule("disconnect", {"lag_bytes": units.toml_size(hard)}, name="hard limit")
     if soft and (not hard or soft < hard):
-        yield rule("disconnect", {"lag_bytes": toml_size(soft)}, name="soft limit", for_=f"{seconds}s")
+        yield rule("disconnect", {"lag_bytes": units.toml_size(soft)}, name="soft limit", for_=f"{seconds}s")
+
+
+def _clients(node: Node) -> int:
+    return units.within(units.number(node), 1, 1_000_000, node)
 
 
 def _memory(node: Node, draft: Draft) -> None:
     if node.text.endswith("%") and node.text[:-1].isdecimal() and 0 < int(node.text[:-1]) <= 100:
         draft.put("pool", "memory", node.text, node, "of the machine's memory, not of maxmemory")
-        return
-    bytes_ = size(node, UNITS)
-    if not bytes_:
-        draft.same(node, why="10 % of the machine's memory is the default")
-        return
-    if bytes_ < 1_000_000:
-        raise Unreadable(f"{node.text}: a pool has 1 MB at least")
-    draft.put("pool", "memory", toml_size(bytes_), node)
+    else:
+        size_bytes = units.set_or(units.size(node, UNITS), "10 % of the machine's memory is the default")
+        draft.put("pool", "memory", units.pool_memory(size_bytes, node), node)
 
 
-def parse(file: File) -> Node:
-    return read_lines(file)
-
-
-REDIS = Origin("redis", "Redis", ("valkey",), parse, read)
+REDIS = Origin("redis", "Redis", ("valkey",), read_lines, read)

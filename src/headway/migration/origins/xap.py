@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from headway.migration.draft import Draft, milliseconds, number, rule, said, toml_duration, true
+from headway.migration.draft import Draft, rule, said, units
 from headway.migration.formats import File, Node, Where, read_embedded
 from headway.migration.origins.origin import Origin
 
@@ -62,14 +62,13 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
 
 def _slow(first: dict[str, Node], draft: Draft) -> None:
     enabled = first.get("enabled")
-    rate = number(first["throughput"]) if "throughput" in first else THROUGHPUT
-    time = milliseconds(first["latency"]) if "latency" in first else LATENCY_MS
-    tests = number(first["retries"]) if "retries" in first else RETRIES
-    more: dict[str, object] = {"for_": toml_duration(max(1, time))}
+    rate, tests = units.number(first.get("throughput"), THROUGHPUT), units.number(first.get("retries"), RETRIES)
+    time = units.milliseconds(first.get("latency"), default_ms=LATENCY_MS)
+    more: dict[str, object] = {"for_": units.toml_duration(max(1, time))}
     if tests > 0:
         more["retries"] = min(tests, 1000)
     made = rule("disconnect", {"drain_rate": f"<{rate}B/s"}, name="slow consumer", **more)
-    if enabled is None or not true(enabled):
+    if enabled is None or not units.true(enabled):
         made["enforce"] = False
     source = "; ".join(said(node) for node in first.values())
     draft.policy("slow consumers", ("#",), "").add(made, source)

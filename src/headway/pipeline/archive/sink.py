@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 from pyspark.sql.types import StructType
 
 from headway.pipeline.archive.folder import Folder, file_name
-from headway.store.records import SCHEMA
+from headway.store.records import SCHEMA, gathered
 
 FORMAT = "headway_archive"
 ROW_GROUP_ROWS = 100_000
@@ -92,8 +92,9 @@ def write_parts(folder: Folder, query: str, batches: Iterator[pa.RecordBatch]) -
     with ExitStack() as failing:
         failing.callback(lambda: folder.throw_away(day.path.name for day in days.values()))
         try:
-            for waiting in _gathered(batches):
-                for date, rows in _by_day(waiting):
+            recorded = (_as_recorded(batch) for batch in batches if len(batch))
+            for some in gathered(recorded, ROW_GROUP_ROWS, len):
+                for date, rows in _by_day(pa.Table.from_batches(some).combine_chunks().to_batches()[0]):
                     if date not in days:
                         days[date] = _Day(folder.part())
                     days[date].add(rows)
@@ -103,21 +104,6 @@ def write_parts(folder: Folder, query: str, batches: Iterator[pa.RecordBatch]) -
         failing.pop_all()
     parts = {day.path.name: file_name(date, day.first, day.last) for date, day in days.items()}
     return Written(query, parts, max((day.last for day in days.values()), default=0) + 1)
-
-
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Gathers as many rows at a time as a row group is to have."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        if len(batch):
-            waiting.append(_as_recorded(batch))
-            rows += len(batch)
-        if rows >= ROW_GROUP_ROWS:
-            yield pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
-            waiting, rows = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
 
 
 def _as_recorded(batch: pa.RecordBatch) -> pa.RecordBatch:

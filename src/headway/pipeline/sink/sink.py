@@ -25,6 +25,7 @@ from headway.pipeline.broker.errors import in_one_line
 from headway.pipeline.sink.options import SinkOptions
 from headway.pipeline.sink.rows import rows_of
 from headway.pipeline.sink.writer_client import WriterClient
+from headway.store.records import gathered
 from headway.store.rows import ROWS
 
 PART_BYTES = 4 * 1024 * 1024
@@ -84,18 +85,10 @@ def hand_over(batches: Iterator[pa.RecordBatch], options: SinkOptions, writer: s
     """Hands all batches over, as parts. Raises SourceError; then the broker has none of them."""
     broker = WriterClient(options.admin, options.timeout_s)
     parts: list[str] = []
-    waiting: list[pa.RecordBatch] = []
-    size = 0
+    pieces = (piece for batch in batches for piece in _pieces(rows_of(batch, options)))
     try:
-        for batch in batches:
-            for piece in _pieces(rows_of(batch, options)):
-                waiting.append(piece)
-                size += piece.nbytes
-                if size >= PART_BYTES:
-                    parts.append(broker.stage(writer, _stream(waiting)))
-                    waiting, size = [], 0
-        if waiting:
-            parts.append(broker.stage(writer, _stream(waiting)))
+        for some in gathered(pieces, PART_BYTES):
+            parts.append(broker.stage(writer, _stream(some)))
     except BaseException:
         for part in parts:
             broker.take_back(writer, part)

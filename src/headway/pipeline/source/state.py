@@ -22,7 +22,7 @@ from headway.pipeline.broker.broker_client import BrokerClient, StateHead
 from headway.pipeline.broker.errors import SourceError, in_one_line
 from headway.pipeline.source.loss import miss
 from headway.pipeline.source.options import Options
-from headway.store.records import SCHEMA
+from headway.store.records import SCHEMA, gathered
 
 STATE = SCHEMA.append(pa.field("as_of", pa.int64(), nullable=False))
 STATE_BYTES_MAX = 128_000_000
@@ -65,31 +65,22 @@ def read_state(options: Options, bytes_max: int = STATE_BYTES_MAX) -> list[State
 
 def _parts(broker: BrokerClient, options: Options, bytes_max: int) -> Iterator[StatePart]:
     """Raises what ``read_state`` raises, and Away."""
-    waiting: list[pa.RecordBatch] = []
-    size = total = count = as_of = 0
-
-    def part() -> StatePart:
-        nonlocal waiting, size, total, count
-        made = _part(waiting, as_of)
-        waiting, size, total, count = [], 0, total + len(made.data), count + 1
+    answer = broker.state(options.topic, options.state_query)
+    head = next(answer)
+    assert isinstance(head, StateHead)
+    _check(options, head)
+    total = 0
+    for some in gathered(answer, PART_BYTES):
+        made = _part(some, head.as_of)
+        total += len(made.data)
         if total > bytes_max:
             raise SourceError(
                 f"the state of {options.topic} takes up more than {format_size(bytes_max)}, even compressed: read less "
                 "of it (options where, top), or a narrower topic"
             )
-        return made
-
-    for found in broker.state(options.topic, options.state_query):
-        if isinstance(found, StateHead):
-            as_of = found.as_of
-            _check(options, found)
-            continue
-        waiting.append(found)
-        size += found.nbytes
-        if size >= PART_BYTES:
-            yield part()
-    if waiting or not count:
-        yield part()
+        yield made
+    if not total:
+        yield _part([], head.as_of)
 
 
 def _check(options: Options, head: StateHead) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from headway.core.base import ConfigError
 from headway.pipeline.broker.broker_client import BrokerClient
 from headway.pipeline.error_text import error_text
-from headway.pipeline.views.tables import DELETED, OF_RECORD
+from headway.pipeline.views.tables import DELETED, OF_RECORD, types_of
 
 LATEST_RECORDS = 1_000
 """The number of records that a schema is inferred from."""
@@ -114,14 +114,10 @@ def type_of(values: Iterable[Any]) -> DataType:
 
 def differences(kept: StructType, now: StructType) -> list[str]:
     """Tells the differences in words, field by field."""
-    before, after = ({field.name: _shown(field.dataType) for field in one.fields} for one in (kept, now))
+    before, after = types_of(kept), types_of(now)
     changed = [name for name, kind in before.items() if after.get(name, kind) != kind]
     return [
         *(f"{name} was {before[name]} and is {after[name]} now" for name in changed),
         *(f"{name} {kind} is gone" for name, kind in before.items() if name not in after),
         *(f"{name} {kind} is new" for name, kind in after.items() if name not in before),
     ]
-
-
-def _shown(kind: DataType) -> str:
-    return kind.simpleString().upper()

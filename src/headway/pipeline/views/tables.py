@@ -17,7 +17,7 @@ import json
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from headway.core.base import ConfigError
 from headway.core.message import DELETE, EVENT
@@ -64,7 +64,7 @@ def read_table(
     found = rows.select(*(value.getField(column).alias(column) for column in schema.names), *of_record, *time)
     if table.watermark_s is None:
         return found
-    kinds = {field.name.lower(): field.dataType.simpleString().upper() for field in found.schema.fields}
+    kinds = {name.lower(): kind for name, kind in types_of(found.schema).items()}
     kind = kinds.get(table.time.lower(), "not there")
     if not kind.startswith("TIMESTAMP"):
         raise ConfigError(
@@ -83,7 +83,7 @@ def _why(schema: StructType) -> Column:
     fields, for Spark plans each batch anew."""
     payload = F.col("payload").cast("string")
     said, read = F.from_json(payload, _TEXTS), F.from_json(F.to_json(_of_value()), _TEXTS)
-    types = F.from_json(F.lit(json.dumps(_types(schema))), _TEXTS)
+    types = F.from_json(F.lit(json.dumps(types_of(schema))), _TEXTS)
     unread = F.filter(F.map_keys(types), lambda name: said[name].isNotNull() & read[name].isNull())
     nested = F.filter(F.map_keys(types), lambda name: said[name].isNotNull() & types[name].contains("<"))
     field = F.coalesce(F.get(unread, 0), F.get(nested, 0))
@@ -98,9 +98,14 @@ def _is_misfit() -> Column:
     return _of_value().isNull() | F.col(_VALUE).getField(_BAD).isNotNull()
 
 
-def _types(schema: StructType) -> dict[str, str]:
-    """Returns the types by field, as people write them."""
-    return {field.name: field.dataType.simpleString().upper() for field in schema.fields}
+def type_name(kind: DataType) -> str:
+    """Returns a type as people write it."""
+    return kind.simpleString().upper()
+
+
+def types_of(schema: StructType) -> dict[str, str]:
+    """Returns the types by field, likewise."""
+    return {field.name: type_name(field.dataType) for field in schema.fields}
 
 
 def _shortened(text: Column) -> Column:

@@ -31,7 +31,7 @@ from headway.pipeline.views.manifest import (
     write_manifest,
 )
 from headway.pipeline.views.publish import limit_bytes, published
-from headway.pipeline.views.tables import DELETED
+from headway.pipeline.views.tables import DELETED, type_name
 from headway.server.config import ViewTable
 
 _NO_KEYS = (StructType, ArrayType, MapType, BinaryType, VariantType)
@@ -68,7 +68,7 @@ def check_result(view: ViewTable, result: DataFrame, tables: dict[str, TableShap
         raise ConfigError(f"its key {view.key} is no column of its result: {', '.join(names)}")
     kind = result.schema[view.key].dataType
     if isinstance(kind, _NO_KEYS):
-        raise ConfigError(f"its key {view.key} is {_shown(kind)}; a key is a text, a number or a time")
+        raise ConfigError(f"its key {view.key} is {type_name(kind)}; a key is a text, a number or a time")
     if DELETED in names:
         _check_deletes(view, kind, result.schema[DELETED].dataType)
 
@@ -76,16 +76,12 @@ def check_result(view: ViewTable, result: DataFrame, tables: dict[str, TableShap
 def _check_deletes(view: ViewTable, kind: DataType, said: DataType) -> None:
     """Raises ConfigError where a result cannot say which rows are deletes, or of which keys."""
     if not isinstance(said, BooleanType):
-        raise ConfigError(f"{DELETED} says which rows are deletes, true or false, and it is {_shown(said)}: CAST it")
+        raise ConfigError(f"{DELETED} says which rows are deletes, true or false, and it is {type_name(said)}: CAST it")
     if isinstance(kind, FractionalType) and view.mode != "complete":
         raise ConfigError(
-            f"its key {view.key} is {_shown(kind)}, and deletes need a key of which there is one spelling: CAST it AS "
-            f"STRING, or leave {DELETED} out of the result"
+            f"its key {view.key} is {type_name(kind)}, and deletes need a key of which there is one spelling: CAST it "
+            f"AS STRING, or leave {DELETED} out of the result"
         )
-
-
-def _shown(kind: DataType) -> str:
-    return kind.simpleString().upper()
 
 
 def _started(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from headway.store.journal.disk import Files, read_all, write_all
+from headway.store.journal.disk import Files, opened, read_all, write_all
 from headway.store.journal.segments import FREED, LOSSES, Entry
 from headway.store.journal.stream import SEGMENT_BYTES, Stream
 
@@ -151,12 +151,8 @@ class Journal:
             write_all(self._files, self._lock_fd, [f"{os.getpid()}\n".encode()], 0)
 
     def _owner(self, path: Path) -> int | None:
-        with suppress(OSError, ValueError):
-            fd = self._files.open(path, read_only=True)
-            try:
-                return int(read_all(self._files, fd, 32, 0))
-            finally:
-                self._files.close(fd)
+        with suppress(OSError, ValueError), opened(self._files, path, read_only=True) as fd:
+            return int(read_all(self._files, fd, 32, 0))
         return None
 
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from headway.store.journal.disk import Buffer, Files, write_all
+from headway.store.journal.disk import Buffer, Files, opened, write_all
 from headway.store.journal.reading import ReadableStream
 from headway.store.journal.recovery import recovery_scan, repair_stream
 from headway.store.journal.segments import (
@@ -73,7 +73,7 @@ class Stream(ReadableStream):
         self._next_ordinal = found.next_ordinal
         self._synced = found.next_number - 1
         for segment in found.segments:
-            self._catalogue.add_segment(segment)
+            self._add_segment(segment)
         if found.segments:
             self._current = found.segments[-1]
             self._fd = self._files.open(self._current.path)
@@ -86,8 +86,8 @@ class Stream(ReadableStream):
 
     def check(self) -> None:
         """Asserts the stream's invariants. Goes through all segments."""
-        self._catalogue.check()
-        kept = [packed.header.number for packed in self._catalogue.kept]
+        super().check()
+        kept = [packed.header.number for packed in self._kept]
         assert kept == list(range(self._synced + 1, self._next_number)), "what is not on disk is kept"
 
     # -- writing ----------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class Stream(ReadableStream):
     @property
     def unsynced_bytes(self) -> int:
         """Bytes of batches that are not known to be on disk; they are in memory too."""
-        return self._catalogue.kept_bytes
+        return self._kept_bytes
 
     def packed(self, entries: Iterable[Entry], time_us: int) -> list[Packed]:
         """Packs entries into the next batches. Raises ValueError for entries that cannot be written (batch.pack)."""
@@ -152,7 +152,7 @@ class Stream(ReadableStream):
         """Adds batches to the index of the current segment. In a broken stream a fresh segment will have them."""
         for packed in batches:
             assert self._current is not None
-            self._catalogue.add(packed, self._current.end)
+            self._add(packed, self._current.end)
 
     def roll(self) -> None:
         """Makes the next batch begin a new segment."""
@@ -169,7 +169,7 @@ class Stream(ReadableStream):
         except OSError as error:
             self._break(error)
             raise
-        self._synced = self._catalogue.all_on_disk()
+        self._synced = self._all_on_disk()
 
     def mend(self) -> None:
         """Repairs a broken stream: writes everything that is not known to be on disk into a fresh segment, and syncs
@@ -181,7 +181,7 @@ class Stream(ReadableStream):
         except OSError as error:
             self.broken = error
             raise
-        old = self._catalogue.supersede(fresh)
+        old = self._supersede(fresh)
         self._synced = self._next_number - 1
         self._roll = False
         self.broken = None
@@ -195,7 +195,7 @@ class Stream(ReadableStream):
         last_sequence = self._current.last_sequence_before(first) if self._current else 0
         fresh, fd = self._create(first, last_sequence)
         try:
-            kept = self._catalogue.kept
+            kept = list(self._kept)
             write_all(self._files, fd, [buffer for packed in kept for buffer in packed.buffers], fresh.end)
             self._files.sync(fd)
         except OSError:
@@ -208,30 +208,27 @@ class Stream(ReadableStream):
     def _cut_superseded(self, old: SegmentIndex) -> None:
         """Frees the disk space of a superseded tail. Raises OSError; then the tail stays, and a start skips it."""
         if len(old) or self._holds:
-            fd = self._files.open(old.path)
-            try:
+            with opened(self._files, old.path) as fd:
                 self._files.truncate(fd, old.end)
-            finally:
-                self._files.close(fd)
             return
         with suppress(FileNotFoundError):  # the file may never have been made
             self._files.remove(old.path)
             self._folder_dirty = True
-        self._catalogue.drop(old)
+        self._drop(old)
 
     def _break(self, error: OSError) -> None:
         self.broken = error
         if self._current is None:  # there is no file yet, but the batches in memory need an index
             path = self.folder / file_name(0)
             self._current = SegmentIndex(path, self._header(0, self._synced + 1, 0))
-            self._catalogue.add_segment(self._current)
+            self._add_segment(self._current)
 
     # -- segments ---------------------------------------------------------------------------------------------------
 
     def _begin(self, first_number: int) -> tuple[SegmentIndex, int]:
         """Begins the next segment, for batches from this number on; all before it are on disk. Raises OSError."""
         segment, fd = self._create(first_number, self.last_sequence)
-        self._catalogue.add_segment(segment)
+        self._add_segment(segment)
         self._make_current(segment, fd)
         self._roll = False
         return segment, fd
@@ -287,7 +284,7 @@ class Stream(ReadableStream):
         """Removes no file until ``release``. Returns the segments, and how far each goes by now; all of that is on disk
         if nothing is unsynced."""
         self._holds += 1
-        return [(segment.path, segment.end) for segment in self._catalogue.all]
+        return [(segment.path, segment.end) for segment in self._segments]
 
     def release(self) -> None:
         self._holds -= 1
@@ -311,7 +308,7 @@ class Stream(ReadableStream):
 
     def _free(self, may_go: Callable[[SegmentIndex], bool]) -> int:
         freed = 0
-        while not self._holds and len(self._catalogue) > 1 and may_go(oldest := self._catalogue.oldest):
+        while not self._holds and len(self._segments) > 1 and may_go(oldest := self._segments[0]):
             self._remove_left_over()
             self._sync_folder()
             freed += self._remove(oldest)
@@ -320,14 +317,14 @@ class Stream(ReadableStream):
 
     def _remove(self, segment: SegmentIndex) -> int:
         """Returns the freed bytes. Raises OSError."""
-        at = self._catalogue.drop(segment)  # first: a reader that does not find the file looks again
+        at = self._drop(segment)  # first: a reader that does not find the file looks again
         try:
             with suppress(FileNotFoundError):
                 self._files.remove(segment.path)
         except OSError:
-            self._catalogue.put_back(segment, at)
+            self._put_back(segment, at)
             raise
-        self._catalogue.forget(segment)
+        self._forget(segment)
         self._folder_dirty = True
         return segment.end
 
@@ -335,7 +332,7 @@ class Stream(ReadableStream):
         """Removes segments between others that stay; never the oldest, nor the current one. A segment that begins with
         a sequence of ``snapshots`` repeats everything that is known at that point. One that also begins with a sequence
         of ``unwanted`` has no needed record before the next snapshot. Returns the freed bytes. Raises OSError."""
-        segments = self._catalogue.all[1:]
+        segments = self._segments[1:]
         superseded = [
             (segment, (segment.header.first_number, following.header.first_number - 1))
             for segment, following in pairwise(segments)
@@ -347,7 +344,7 @@ class Stream(ReadableStream):
         self._remove_left_over()
         self._sync_folder()  # no segment before the oldest one can come back
         known = read_losses(self._files, self.folder, FREED)
-        oldest = self._catalogue.oldest.header.first_number
+        oldest = self._segments[0].header.first_number
         numbers = [pair for pair in known if pair[1] > oldest] + [numbers for _, numbers in superseded]
         write_losses(self._files, self.folder, joined(numbers), FREED)  # first, so that no start misses them
         freed = sum(self._remove(segment) for segment, _ in superseded)

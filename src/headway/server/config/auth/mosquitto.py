@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import binascii
 import hashlib
 import hmac
 import re
@@ -44,8 +43,7 @@ def read_pbkdf2(hashed: str) -> tuple[int, bytes, bytes]:
     iterations = int(match[1])
     if not 1 <= iterations <= ITERATIONS_MAX:
         raise ConfigError(f"is a $7$ hash with iterations out of range: from 1 to {ITERATIONS_MAX}")
-    salt, digest = _parts(match[2], match[3])
-    return iterations, salt, digest
+    return iterations, *_parts(match[2], match[3])
 
 
 def read_sha512(hashed: str) -> tuple[bytes, bytes]:
@@ -57,10 +55,7 @@ def read_sha512(hashed: str) -> tuple[bytes, bytes]:
 
 
 def _parts(salt: str, digest: str) -> tuple[bytes, bytes]:
-    try:
-        parts = decode(salt), decode(digest)
-    except binascii.Error:
-        raise ConfigError(f"is a hash of mosquitto with damaged base64: {_AGAIN}") from None
-    if len(parts[1]) != HASH_BYTES:
+    raw_salt, raw_digest = decode("a hash of mosquitto", _AGAIN, salt, digest)
+    if len(raw_digest) != HASH_BYTES:
         raise ConfigError(f"is a hash of mosquitto that was cut short: {_AGAIN}")
-    return parts
+    return raw_salt, raw_digest

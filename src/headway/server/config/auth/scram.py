@@ -3,7 +3,6 @@ PostgreSQL writes it. Who has this can check a login, and cannot log in."""
 
 from __future__ import annotations
 
-import binascii
 import hashlib
 import hmac
 import re
@@ -71,10 +70,7 @@ def keys_of(hashed: str) -> ScramKeys:
         raise ConfigError(
             f"is a SCRAM-SHA-256 hash with iterations out of range: from {ITERATIONS_MIN} to {ITERATIONS_MAX}"
         )
-    try:
-        salt, stored_key, server_key = (decode(match[number]) for number in (2, 3, 4))
-    except binascii.Error:
-        raise ConfigError(f"is a SCRAM-SHA-256 hash with damaged base64: {_AGAIN}") from None
+    salt, stored_key, server_key = decode("a SCRAM-SHA-256 hash", _AGAIN, match[2], match[3], match[4])
     if len(stored_key) != KEY_BYTES or len(server_key) != KEY_BYTES or len(salt) < 8:
         raise ConfigError(f"is a SCRAM-SHA-256 hash that was cut short: {_AGAIN}")
     return ScramKeys(iterations, salt, stored_key, server_key)

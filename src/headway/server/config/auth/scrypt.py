@@ -3,7 +3,6 @@ padding). A check costs some 50 ms and 32 MB on purpose."""
 
 from __future__ import annotations
 
-import binascii
 import hashlib
 import hmac
 import re
@@ -18,6 +17,7 @@ SALT_BYTES = 16
 HASH_BYTES = 32
 WORK_MAX = 512 * 1024 * 1024
 """Bytes that a check may process: sixteen times as many as for hashes made here, about a second."""
+_AGAIN = "make a new one with `headway passwd`"
 _PHC = re.compile(r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,3}),p=(\d{1,2})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)", re.ASCII)
 
 
@@ -46,12 +46,9 @@ def read(hashed: str) -> tuple[int, int, int, bytes, bytes]:
         raise ConfigError("is a scrypt hash with costs that scrypt does not have: with r=1, ln is less than 16")
     if (128 * block * parallel) << log_n > WORK_MAX:
         raise ConfigError("is a scrypt hash that takes too long to check: make a cheaper one with `headway passwd`")
-    try:
-        salt, digest = decode(match[4]), decode(match[5])
-    except binascii.Error:
-        raise ConfigError("is a scrypt hash with damaged base64: make a new one with `headway passwd`") from None
+    salt, digest = decode("a scrypt hash", _AGAIN, match[4], match[5])
     if len(salt) < 8 or not 16 <= len(digest) <= 64:
-        raise ConfigError("is a scrypt hash that was cut short: make a new one with `headway passwd`")
+        raise ConfigError(f"is a scrypt hash that was cut short: {_AGAIN}")
     return log_n, block, parallel, salt, digest
 
 

@@ -54,17 +54,9 @@ class Lines:
         from 1. None: the file has them in another form."""
         return self._first((kind, policy, rule, key), (kind, policy, rule, ""), (kind, policy, 0, ""))
 
-    def topic(self, topic: int, key: str = "") -> int | None:
-        return self._first(("topic", topic, 0, key), ("topic", topic, 0, ""))
-
-    def permission(self, permission: int, key: str = "") -> int | None:
-        return self._first(("permission", permission, 0, key), ("permission", permission, 0, ""))
-
-    def limit(self, limit: int, key: str = "") -> int | None:
-        return self._first(("limit", limit, 0, key), ("limit", limit, 0, ""))
-
-    def key(self, table: str, key: str = "") -> int | None:
-        return self._first((table, 0, 0, key), (table, 0, 0, ""))
+    def key(self, table: str, key: str = "", number: int = 0) -> int | None:
+        """Returns the line of a key, or of its table; ``number``: of a table in double brackets, from 1."""
+        return self._first((table, number, 0, key), (table, number, 0, ""))
 
     def _first(self, *places: tuple[str, int, int, str]) -> int | None:
         return next((self._found[place] for place in places if place in self._found), None)

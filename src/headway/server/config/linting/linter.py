@@ -139,10 +139,10 @@ def _permissions(settings: Settings, lines: Lines) -> Iterator[Finding]:
                 yield Finding(f"auth.groups.{name}", text, lines.key("auth.groups", name))
     for number, rule in enumerate(settings.permissions, 1):
         for key, text in _permission_faults(settings, rule, known):
-            yield Finding(f"permission[{number}]{key and '.' + key}", text, lines.permission(number, key))
+            yield Finding(f"permission[{number}]{key and '.' + key}", text, lines.key("permission", key, number))
     if settings.permissions and settings.server.admin is not None and not _somebody_administers(settings):
         text = 'nobody may use the admin API (top, why, metrics): add a [[permission]] with admin = ["read"]'
-        yield Finding("permission", text, lines.permission(1))
+        yield Finding("permission", text, lines.key("permission", number=1))
 
 
 def _limits(settings: Settings, lines: Lines) -> Iterator[Finding]:
@@ -150,18 +150,18 @@ def _limits(settings: Settings, lines: Lines) -> Iterator[Finding]:
     for number, one in enumerate(settings.limits, 1):
         if one.user is not None and one.user not in known and not users_are_elsewhere(settings):
             text = f'"{one.user}" is neither in [auth.users] nor in [auth.tokens], so it limits nobody'
-            yield Finding(f"{one.name}.user", text, lines.limit(number, "user"))
+            yield Finding(f"{one.name}.user", text, lines.key("limit", "user", number))
         if one.group is not None and one.group not in settings.auth.groups and not settings.auth.vouched:
             text = f'there is no group "{one.group}" in [auth.groups], so it limits nobody'
-            yield Finding(f"{one.name}.group", text, lines.limit(number, "group"))
+            yield Finding(f"{one.name}.group", text, lines.key("limit", "group", number))
         if for_all:
             text = f"it limits nobody, because limit[{for_all}] comes first and is for every user: put that last"
-            yield Finding(one.name, text, lines.limit(number))
+            yield Finding(one.name, text, lines.key("limit", number=number))
         elif one.user is None and one.group is None:
             for_all = number
     if settings.limits and not known and not users_are_elsewhere(settings):
         text = "there are no users whose names are checked, so nobody has limits: add [auth.users]"
-        yield Finding("limit", text, lines.limit(1))
+        yield Finding("limit", text, lines.key("limit", number=1))
 
 
 def _permission_faults(settings: Settings, rule: Permission, known: list[str]) -> Iterator[tuple[str, str]]:
@@ -221,13 +221,13 @@ def _filters(settings: Settings, lines: Lines) -> Iterator[Finding]:
     views = {view.topic for view in settings.views.values()}
     for number, topic in enumerate((one for one in settings.topics if one.filter not in views), 1):
         if text := meant(topic.filter):
-            yield Finding(f"topic[{number}].filter", f'"{topic.filter}": {text}', lines.topic(number, "filter"))
+            yield Finding(f"topic[{number}].filter", f'"{topic.filter}": {text}', lines.key("topic", "filter", number))
         if topic.conflate_s is not None and "key" not in topic.model_fields_set:
             text = (
                 "there is no key, so subscribers get the latest record of each topic; say so with key = \"topic\", or "
                 "name the key of the records, such as key = \"/id\""
             )
-            yield Finding(f"topic[{number}].conflate", text, lines.topic(number, "conflate"))
+            yield Finding(f"topic[{number}].conflate", text, lines.key("topic", "conflate", number))
     for name, table in settings.tables.items():
         if table.topic is not None and (text := meant(table.topic)):
             yield Finding(f"tables.{name}.topic", f'"{table.topic}": {text}', lines.key(f"tables.{name}", "topic"))

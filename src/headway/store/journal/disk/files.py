@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -120,6 +120,16 @@ REAL: Files = RealFiles()
 
 IOV_MAX = 1024
 """Buffers that the kernel takes in one call."""
+
+
+@contextmanager
+def opened(files: Files, path: Path, *, read_only: bool = False) -> Iterator[int]:
+    """Yields the descriptor of a file, which is closed at the end of the block. Raises OSError."""
+    fd = files.open(path, read_only=read_only)
+    try:
+        yield fd
+    finally:
+        files.close(fd)
 
 
 def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> None:

@@ -1,77 +1,336 @@
-"""The reading side of a stream, for any thread, whether or not this process writes the stream."""
+"""The reading side of a stream, for any thread, whether or not this process writes the stream.
+
+Rules:
+- The lock is held for lookups and changes, never while a file is read or written.
+- Batches that are not known to be on disk are read from memory, because the file may not have them.
+- A segment may be freed between the lookup and the read. Then the reader looks again.
+- The indexes of all segments but the last are thinned (index.py). A reader walks once through the batches of an entry.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
-from headway.store.journal.disk import Files
-from headway.store.journal.reading.catalogue import Catalogue
-from headway.store.journal.segments import SegmentStats, StoredEntry
+from headway.store.journal.disk import FileCache, Files, read_all
+from headway.store.journal.reading.walk import walk
+from headway.store.journal.segments import (
+    BadBatch,
+    Corrupt,
+    IndexEntry,
+    Packed,
+    Scan,
+    SegmentIndex,
+    SegmentReader,
+    SegmentStats,
+    StoredEntry,
+    batch,
+)
+
+DECODED_MAX = 4
+DECODED_BYTES_MAX = 1024 * 1024
+"""A larger batch is not kept decoded."""
+WALKED_MAX = 16
+"""Thinned entries whose batches stay indexed, for so many readers at different places. 13 KB each for small batches."""
+
+
+class Decoded(NamedTuple):
+    header: batch.BatchHeader
+    entries: list[StoredEntry]
 
 
 class ReadableStream:
     def __init__(self, files: Files, folder: Path) -> None:
         self.folder = folder
         self._files = files
-        self._catalogue = Catalogue(files)
+        self._lock = threading.Lock()
+        self._segments: list[SegmentIndex] = []
+        """The oldest first."""
+        self._kept: deque[Packed] = deque()
+        """The batches that are not known to be on disk."""
+        self._kept_from = 1
+        self._file_cache = FileCache(files)
+        self._decoded: OrderedDict[int, Decoded] = OrderedDict()
+        self._walked: OrderedDict[int, SegmentIndex] = OrderedDict()
+        """The indexes of walked entries, by the number of the first batch."""
+        self._kept_bytes = 0
 
     def close(self) -> None:
         """Closes the files that were read."""
-        self._catalogue.close()
+        self._file_cache.close()
+
+    # -- for who writes it, or has found what is written ------------------------------------------------------------
+
+    def _add_segment(self, segment: SegmentIndex) -> None:
+        """Adds a segment. All batches before it are on disk."""
+        with self._lock:
+            if self._segments:
+                self._segments[-1].thin()
+            self._segments.append(segment)
+
+    def _add(self, packed: Packed, offset: int) -> None:
+        """Adds a batch that is, or will be, at ``offset`` of the last segment. Its bytes are kept."""
+        number, first = packed.header.number, packed.header.first_sequence
+        with self._lock:
+            if not self._kept:
+                self._kept_from = number
+            assert number == self._kept_from + len(self._kept), "a batch's number follows the one before"
+            assert not first or first > self._segments[-1].last_sequence, "sequences only grow"
+            self._segments[-1].add(offset, packed.header)
+            self._kept.append(packed)
+            self._kept_bytes += packed.size
+
+    def _all_on_disk(self) -> int:
+        """Drops all kept batches: they are on disk. Returns the number of the last one."""
+        with self._lock:
+            number = self._kept[-1].header.number
+            self._kept.clear()
+            self._kept_bytes = 0
+        return number
+
+    def _supersede(self, segment: SegmentIndex) -> SegmentIndex | None:
+        """Adds a segment that has all kept batches on disk. Returns the former last segment, without these batches."""
+        with self._lock:
+            old = self._segments[-1] if self._segments else None
+            if old is not None:
+                old.cut(segment.header.first_number)
+                old.thin()
+            self._segments.append(segment)
+            self._kept.clear()
+            self._kept_bytes = 0
+        return old
+
+    def _drop(self, segment: SegmentIndex) -> int:
+        """Takes the segment from the index. Returns its position."""
+        with self._lock:
+            at = self._segments.index(segment)
+            del self._segments[at]
+            return at
+
+    def _put_back(self, segment: SegmentIndex, at: int) -> None:
+        """Puts back a segment that could not be removed."""
+        with self._lock:
+            self._segments.insert(at, segment)
+
+    def _forget(self, segment: SegmentIndex) -> None:
+        """Closes the file of a removed segment."""
+        self._file_cache.forget(segment.path)
+
+    def check(self) -> None:
+        """Asserts the invariants. Goes through all entries of all segments."""
+        with self._lock:
+            for segment in self._segments:
+                segment.check()
+            for one, following in pairwise(segment.header for segment in self._segments):
+                assert one.ordinal < following.ordinal, "segments are in order"
+                assert one.first_number <= following.first_number
+            for segment, behind in pairwise(self._segments):
+                assert segment.last_sequence <= behind.header.last_sequence, "sequences only grow"
+            numbers = [packed.header.number for packed in self._kept]
+            assert not numbers or numbers == list(range(self._kept_from, self._kept_from + len(numbers)))
+            assert self._kept_bytes == sum(packed.size for packed in self._kept)
+
+    # -- looking up -------------------------------------------------------------------------------------------------
 
     @property
     def first_sequence(self) -> int:
         """The first sequence in the stream; ``last_sequence + 1`` if there is none."""
-        return self._catalogue.first_sequence
+        with self._lock:
+            first = next((segment.own_first for segment in self._segments if segment.own_first), 0)
+            return first or self._last_sequence() + 1
 
     @property
     def last_sequence(self) -> int:
         """The last sequence that was appended, even if its segment is freed by now; 0 if there never was one."""
-        return self._catalogue.last_sequence
+        with self._lock:
+            return self._last_sequence()
+
+    def _last_sequence(self) -> int:
+        return self._segments[-1].last_sequence if self._segments else 0
 
     @property
     def freed_upto(self) -> int:
         """The last sequence that was freed; 0 if none was."""
-        return self._catalogue.freed_upto
+        with self._lock:
+            return self._segments[0].header.last_sequence if self._segments else 0
 
     @property
     def bytes(self) -> int:
-        return self._catalogue.bytes
+        with self._lock:
+            return sum(segment.end for segment in self._segments)
 
     @property
     def segments(self) -> list[SegmentStats]:
         """The figures of each segment, the oldest first."""
-        return self._catalogue.stats()
+        with self._lock:
+            return [segment.stats(segment.end) for segment in self._segments]
+
+    def sequence_at(self, time_us: int) -> int:
+        """Returns the first sequence of the first batch at or after that time; ``last_sequence + 1`` if there is none.
+        Where the file cannot be read it is the entry's first sequence: reading from there reports the damage."""
+        while True:
+            with self._lock:
+                each = ((segment, segment.find_time(time_us)) for segment in self._segments)
+                found = next(((segment, place) for segment, place in each if place is not None), None)
+                if found is None:
+                    return self._last_sequence() + 1
+            segment, place = found
+            if place.batches == 1:
+                return place.first_sequence
+            try:
+                with self._file_cache.reading(segment.path) as fd:
+                    return (self._walk(fd, segment, place).find_time(time_us) or place).first_sequence
+            except OSError:
+                with self._lock:
+                    if segment in self._segments:  # not freed meanwhile
+                        return place.first_sequence
+
+    def behind(self, sequence: int) -> tuple[int, int | None]:
+        """Returns how many bytes there are from this sequence on, to the precision of an entry, and when the first
+        was written."""
+        size, time_us = 0, None
+        with self._lock:
+            for segment in reversed(self._segments):
+                if segment.last_sequence < sequence:
+                    break
+                more, written_us = segment.behind(sequence)
+                size, time_us = size + more, written_us if written_us is not None else time_us
+        return size, time_us
+
+    def _find(self, sequence: int) -> tuple[SegmentIndex, IndexEntry] | None:
+        low, high = 0, len(self._segments)
+        while low < high:  # the first segment behind which the stream's last sequence is this one or a later one
+            middle = (low + high) // 2
+            if self._segments[middle].last_sequence < sequence:
+                low = middle + 1
+            else:
+                high = middle
+        for segment in self._segments[low:]:
+            if (place := segment.find(sequence)) is not None:
+                if place.batches > 1 and (walked := self._walked.get(place.number)) is not None:
+                    self._walked.move_to_end(place.number)
+                    place = _found(walked, sequence)
+                return segment, place
+        return None
+
+    # -- reading ----------------------------------------------------------------------------------------------------
 
     def batch_with(self, sequence: int) -> list[StoredEntry] | None:
         """Returns the batch that covers this sequence, or the next one after it; None at the end. Raises Corrupt,
         OSError."""
-        found = self._catalogue.batch_with(sequence)
+        found = self._batch_with(sequence)
         return None if found is None else found.entries
 
     def read(self, first: int, last: int) -> Iterator[tuple[int, list[StoredEntry]]]:
         """Yields the batches that overlap these sequences, in order, each with its time. Skips batches without
         sequences, and those that are freed meanwhile. Raises Corrupt, OSError."""
         while first <= last:
-            found = self._catalogue.batch_with(first)
+            found = self._batch_with(first)
             if found is None or found.header.first_sequence > last:
                 return
             yield found.header.time_us, found.entries
             first = found.header.last_sequence + 1
 
-    def behind(self, sequence: int) -> tuple[int, int | None]:
-        """Returns how many bytes there are from this sequence on, to the precision of an entry, and when the first
-        was written."""
-        return self._catalogue.behind(sequence)
-
-    def sequence_at(self, time_us: int) -> int:
-        """Returns the first sequence of the first batch at or after that time; ``last_sequence + 1`` if there is
-        none."""
-        return self._catalogue.sequence_at(time_us)
-
     def scan(self, kinds: Collection[int] | None = None) -> Iterator[tuple[int, list[StoredEntry]]]:
         """Yields every batch in order, each with its time and its entries of these kinds, which may be none. For
         start-up: nothing may be written or freed meanwhile. Raises Corrupt, OSError."""
-        for found in self._catalogue.scan(kinds):
+        for found in self._scan(kinds):
             yield found.header.time_us, found.entries
+
+    def _batch_with(self, sequence: int) -> Decoded | None:
+        while True:
+            with self._lock:
+                found = self._find(sequence)
+                if found is None:
+                    return None
+                segment, place = found
+                decoded = self._decoded.get(place.number) if place.batches == 1 else None
+                if decoded is not None:
+                    self._decoded.move_to_end(place.number)
+                    return decoded
+                packed = self._kept_at(place.number)
+            try:
+                decoded = _unpacked(packed) if packed else self._read(segment, place, sequence)
+            except FileNotFoundError:
+                with self._lock:
+                    if segment in self._segments:
+                        raise
+                continue  # freed meanwhile
+            if decoded.header.length <= DECODED_BYTES_MAX:
+                with self._lock:
+                    self._decoded[decoded.header.number] = decoded
+                    if len(self._decoded) > DECODED_MAX:
+                        self._decoded.popitem(last=False)
+            return decoded
+
+    def _walk(self, fd: int, segment: SegmentIndex, entry: IndexEntry) -> SegmentIndex:
+        """Indexes each batch of a thinned entry. Raises OSError."""
+        walked = walk(self._files, fd, segment, entry)
+        with self._lock:
+            self._walked[entry.number] = walked
+            if len(self._walked) > WALKED_MAX:
+                self._walked.popitem(last=False)
+        return walked
+
+    def _kept_at(self, number: int) -> Packed | None:
+        at = number - self._kept_from
+        return self._kept[at] if 0 <= at < len(self._kept) else None
+
+    def _read(self, segment: SegmentIndex, place: IndexEntry, sequence: int) -> Decoded:
+        with self._file_cache.reading(segment.path) as fd:
+            if place.batches > 1:
+                place = _found(self._walk(fd, segment, place), sequence)
+            data = memoryview(read_all(self._files, fd, place.size, place.offset))
+        try:
+            header = batch.header_of(data, segment.header.token)
+            if header.number != place.number:
+                raise BadBatch(f"batch {header.number} where {place.number} is due")
+            return Decoded(header, batch.entries_of(header, batch.body_of(data, header)))
+        except BadBatch as error:
+            raise Corrupt(segment.path, place.offset, str(error)) from None
+
+    def _scan(self, kinds: Collection[int] | None) -> Iterator[Decoded]:
+        with self._lock:
+            segments = [(segment, len(segment)) for segment in self._segments]
+        for segment, count in segments:
+            yield from self._scan_segment(segment, count, kinds)
+
+    def _scan_segment(self, segment: SegmentIndex, count: int, kinds: Collection[int] | None) -> Iterator[Decoded]:
+        reader: SegmentReader | None = None  # a segment without a batch on disk may have no file
+        try:
+            for at in range(count):
+                with self._lock:
+                    place = segment.entry(at)
+                    packed = self._kept_at(place.number)
+                if packed is not None:
+                    yield _unpacked(packed, kinds)
+                    continue
+                reader = reader or SegmentReader(self._files, segment.path)
+                scan = Scan(reader, place.offset, segment.header.token, place.number, place.number + place.batches)
+                for found in scan:
+                    try:
+                        entries = batch.entries_of(found.header, found.body, kinds)
+                    except BadBatch as error:
+                        raise Corrupt(segment.path, found.offset, str(error)) from None
+                    yield Decoded(found.header, entries)
+                if scan.number < place.number + place.batches:
+                    raise Corrupt(segment.path, scan.end, scan.why or "the file ends here")
+        finally:
+            if reader is not None:
+                reader.close()
+
+
+def _found(walked: SegmentIndex, sequence: int) -> IndexEntry:
+    place = walked.find(sequence)
+    assert place is not None, "the batches have what their entry says"
+    return place
+
+
+def _unpacked(packed: Packed, kinds: Collection[int] | None = None) -> Decoded:
+    """Decodes a batch that is in memory."""
+    body = memoryview(b"".join(packed.buffers[1:]))
+    return Decoded(packed.header, batch.entries_of(packed.header, body, kinds))

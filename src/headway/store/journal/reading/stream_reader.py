@@ -48,7 +48,7 @@ class StreamReader(ReadableStream):
                 if not tries_left:
                     raise
         for segment in segments:
-            self._catalogue.add_segment(segment)
+            self._add_segment(segment)
         return said
 
 

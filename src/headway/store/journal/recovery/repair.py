@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headway.store.journal.disk import Files, read_all, write_all
+from headway.store.journal.disk import Files, opened, read_all, write_all
 from headway.store.journal.recovery.recovery_scan import RecoveryScan
 from headway.store.journal.segments import READ_BYTES, Corrupt, SegmentIndex, pack_header, write_losses
 
@@ -43,12 +43,9 @@ def _accept(files: Files, folder: Path, found: RecoveryScan) -> None:
         files.rename(path, path.with_name(path.name + UNREADABLE))
     for segment in found.segments:
         if segment.path in found.headless:
-            fd = files.open(segment.path)
-            try:
+            with opened(files, segment.path) as fd:
                 write_all(files, fd, [pack_header(segment.header)], 0)
                 files.sync(fd)
-            finally:
-                files.close(fd)
     numbers = [loss.numbers for loss in found.losses if loss.numbers]
     if numbers:
         write_losses(files, folder, found.accepted + numbers)
@@ -59,8 +56,7 @@ def _finish_tail(files: Files, last: SegmentIndex, found: RecoveryScan) -> None:
     start = last.entry(at).offset if at < len(last) else last.end
     if at == 0:
         start = 0  # not even the header is known to be on disk
-    fd = files.open(last.path)
-    try:
+    with opened(files, last.path) as fd:
         if found.torn:
             files.truncate(fd, last.end)
         while start < last.end:
@@ -68,5 +64,3 @@ def _finish_tail(files: Files, last: SegmentIndex, found: RecoveryScan) -> None:
             write_all(files, fd, [data], start)
             start += len(data)
         files.sync(fd)
-    finally:
-        files.close(fd)

@@ -48,7 +48,7 @@ class SegmentStats(NamedTuple):
 
 
 class SegmentIndex:
-    """The batches of one segment, in order. Not thread-safe: the catalogue has the lock.
+    """The batches of one segment, in order. Not thread-safe: the stream has the lock.
 
     ``_last`` has the stream's last sequence behind each entry, so that it can be searched, although batches of metadata
     have no sequences.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headway.store.journal.disk import Files, read_all, write_file
+from headway.store.journal.disk import Files, opened, read_all, write_file
 
 LOSSES, FREED = "losses", "freed"
 
@@ -23,16 +23,11 @@ Numbers = tuple[int, int]
 def read_losses(files: Files, folder: Path, name: str = LOSSES) -> list[Numbers]:
     """Returns the ranges in a file; none if there is no file. Raises OSError."""
     try:
-        fd = files.open(folder / name, read_only=True)
-    except FileNotFoundError:
-        return []
-    try:
-        text = read_all(files, fd, files.size(folder / name), 0)
+        with opened(files, folder / name, read_only=True) as fd:
+            text = read_all(files, fd, files.size(folder / name), 0)
         return [(int(first), int(last)) for first, last in json.loads(text)]
-    except (ValueError, TypeError):
+    except (FileNotFoundError, ValueError, TypeError):
         return []
-    finally:
-        files.close(fd)
 
 
 def write_losses(files: Files, folder: Path, losses: list[Numbers], name: str = LOSSES) -> None:

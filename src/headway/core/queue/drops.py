@@ -69,7 +69,7 @@ class Drops:
     def drop(self, records: int, reason: Reason) -> int:
         """Drops the records that would be handed out next. Returns how many it dropped."""
         backlog, done = self._backlog, 0
-        while done < records and backlog.next_requeued is not None:
+        while done < records and backlog.has_some_apart:
             self.drop_out_of_order(backlog.pop(), reason)
             done += 1
         if reason is not Reason.PURGED and self._terms.dead_letter_exchange is None:
@@ -199,7 +199,7 @@ class Drops:
         """Drops some of the waiting records, ``most`` at most. Returns how many it dropped, and the work of that."""
         backlog = self._backlog
         records, work = PURGED_AT_ONCE, PURGED_AT_ONCE * DROPPED_WORK
-        if backlog.next_requeued is None and backlog.has_fresh():
+        if not backlog.has_some_apart and backlog.has_fresh():
             _, chunk, first = backlog.fresh()
             records, work = len(chunk) - first, CHUNK_WORK
         return self.drop(min(records, most), Reason.PURGED), work
@@ -214,10 +214,10 @@ class Drops:
         instead. ``promises`` says that promised records stay. Returns whether this turn had work left for all."""
         backlog = self._backlog
         chunk = backlog.oldest_wanted(chunk)
-        while backlog.next_requeued is not None and backlog.wants(chunk) and not (promises and backlog.head_is_held):
+        while backlog.has_some_apart and backlog.wants(chunk) and not (promises and backlog.head_is_held):
             if not self._drop_some(1, reason):
                 return False
-        if backlog.next_requeued is not None:
+        if backlog.has_some_apart:
             return True
         while backlog.has_fresh() and backlog.cursor.chunk is chunk and backlog.cursor.position != chunk.stop:
             number, stop = backlog.cursor.number, chunk.first_number + len(chunk)

@@ -120,7 +120,7 @@ class Queue:
                 self.durable_position.cursors.append(self.backlog.cursors[-1])
             self._registry.count_durable_reader(feed, 1)
             self._registry.count_durable_reader(old, -1)
-        if self.terms.limited and not self.terms.refuses:
+        if self.terms.drops_oldest:
             feed.limited[self] = None
         self._registry.moved(len(self.members), self.members.slow, old, feed)
         if feed is not old:
@@ -211,7 +211,7 @@ class Queue:
         session = member.session
         if self.members.remove(member):
             session.queues.pop(self, None)
-        if not self.picking and not (self.terms.limited and not self.terms.refuses):
+        if not self.picking and not self.terms.drops_oldest:
             self.feed.limited.pop(self, None)
         if self.members.exclusive is member:
             self.members.exclusive = None
@@ -258,7 +258,7 @@ class Queue:
         are freed over the turns to come (deferred.py)."""
         backlog, cursor = self.backlog, self.backlog.cursor
         self.drops.lose_standing(member, reason)
-        if backlog.next_requeued is not None:
+        if backlog.requeued:
             deferred = self._registry.deferred
             deferred.begin(self.drops.lose_requeued(member, reason), deferred.now, client=member.session)
         if cursor.position != cursor.end_position:

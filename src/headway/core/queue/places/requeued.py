@@ -99,17 +99,9 @@ class Requeued:
         self.size += record.size
         self._by_chunk[record.chunk] = self._by_chunk.get(record.chunk, 0) + 1
 
-    def pop(self) -> RequeuedRecord:
-        _, order, number = self._heap[0]
-        found = self.take((order, number))
-        assert found is not None
-        return found
-
-    def take(self, key: Key) -> RequeuedRecord | None:
-        """Removes one. Returns None if it is not here."""
-        record = self.by_key.pop(key, None)
-        if record is None:
-            return None
+    def take(self, key: Key) -> RequeuedRecord:
+        """Removes one, which must be here."""
+        record = self.by_key.pop(key)
         self.size -= record.size
         left = self._by_chunk[record.chunk] = self._by_chunk[record.chunk] - 1
         assert left >= 0 <= self.size

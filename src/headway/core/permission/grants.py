@@ -63,6 +63,8 @@ def _spellings(name: str) -> tuple[str, ...]:
 
 
 NOTHING = FilterSet(())
+ANYTHING = "\0"
+"""Stands for all names, also those that begin with "$". No permission can have it."""
 
 
 class Grants:
@@ -108,3 +110,16 @@ class Grants:
             filled = [fill(filter, CLIENT, client) for filter in templates]
             own[operation] = FilterSet(filter for filter in filled if filter is not None)
         return own
+
+
+class AllGrants(Grants):
+    """Those of everybody while there are no permissions: they allow everything."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__("", ())
+        self._filters = dict.fromkeys(Operation, frozenset({ANYTHING}))
+
+    def less_than(self, before: Grants) -> frozenset[Operation]:
+        return frozenset()

@@ -19,6 +19,8 @@ Key = tuple[int, int]
 """The order of a record's cursor, and its number in the lane."""
 Place = tuple[int, int, int]
 """A record's rank, and its key: places are handed out in this order."""
+BEFORE_ALL: Key = (0, 0)
+BEHIND_ALL: Key = (2**62, 0)
 
 
 class RequeuedRecord(NamedTuple):

@@ -287,7 +287,7 @@ class Dispatch:
             return 0
         size = chunk.ends[first + sent.records - 1] - chunk.record_start(first)
         if sent.reason is not None:
-            self._drops.lose(member, chunk, first, sent.reason)
+            self._drops.lose(member, chunk, first, first + 1, sent.reason)
         else:
             member.counters.handed_bytes += size
         self._handed_over(member, cursor, chunk, first, sent.records, size, sent.deliveries, requeued, now)

@@ -197,11 +197,11 @@ class Queue:
         subscription.cursor.close()
         del subscription.feed.subscriptions[subscription]  # the queue knows it
         subscription.cursor = backlog.reads.present
-        picker = None if self.ends_with_members else self.picking.join(subscription, self.members)  # a group's lane has
-        reader = QueueMember(self, picker)  # only what its selector accepts
-        subscription.reader = reader
+        # A group's lane has only what its selector accepts.
+        waiting = backlog if self.ends_with_members else self.picking.join(subscription, self.members)
+        subscription.reader = QueueMember(self, waiting)
         subscription.skips = self.skips
-        subscription.counters.start_at(reader.waiting.handed_records, reader.waiting.handed_bytes)
+        subscription.counters.start_at(waiting.handed_records, waiting.handed_bytes)
         self.members.add(subscription)
         subscription.session.queues[self] = None
         self._registry.ready_queues[self] = None
@@ -213,8 +213,6 @@ class Queue:
             session.queues.pop(self, None)
         if not self.picking and not self.terms.drops_oldest:
             self.feed.limited.pop(self, None)
-        if self.members.exclusive is member:
-            self.members.exclusive = None
         if self.ended:
             return
         if member.window.used and not session.ended and not self.ends_with_members:
@@ -306,7 +304,7 @@ class Queue:
     def write_off(self, member: Subscription, reason: Reason, late_s: float) -> None:
         """Requeues the member's records. If no member takes records, drops the waiting ones that were not promised."""
         self.unsettled.requeue_all(member, reason, all_of_it=not member.promised)
-        if self.promises or self.members.anybody_moves(late_s, self.used_s):
+        if self.promises or self.members.anybody_moves(late_s, self.used_s, self.members.eligible):
             return
         if self.backlog.wants(self.feed.lane.first):
             self._give_up(member, reason)
@@ -335,15 +333,15 @@ class Queue:
 
     def has_some_for(self, member: Subscription, now: float) -> bool:
         """Tells whether a record is on its way to a member that has credit, or may be."""
-        picker = self.picking.of(member)
-        if self.is_behind(now) or picker is None:
-            return self.is_behind(now) or (self.backlog.has_more and bool(self.members.ready(now, 1)))
-        return member.has_more or self.picking.may_find(member)
+        if self.is_behind(now):
+            return True
+        if self.picking.looks_for(member):
+            return member.has_more or self.picking.may_find(member)
+        return self.backlog.has_more and bool(self.members.ready(now, 1))
 
     def looks_on(self, member: Subscription) -> bool:
         """Tells whether nothing was found for a member with a selector, and not everything was looked at."""
-        picker = self.picking.of(member)
-        return picker is not None and not member.has_more and self.picking.may_find(member)
+        return self.picking.looks_for(member) and not member.has_more and self.picking.may_find(member)
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no

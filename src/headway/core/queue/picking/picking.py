@@ -69,12 +69,11 @@ class Picking:
             text = f"the consumers of the queue have {SELECTORS_MAX} distinct selectors already, and may have no more"
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
 
-    def join(self, member: Subscription, others: Mapping[Subscription, None]) -> Waiting | None:
-        """Takes a new member in. Returns what waits for it; None: all that waits. ``others``: those that came before.
-        """
+    def join(self, member: Subscription, others: Mapping[Subscription, None]) -> Waiting:
+        """Takes a new member in. Returns what waits for it. ``others``: those that came before."""
         condition = member.request.options.selector
         if condition is None and not self.pickers:
-            return None
+            return self._backlog
         if not self.pickers:
             self._begin(others)
         selector = None if condition is None else compile_selector(condition)
@@ -85,7 +84,7 @@ class Picking:
         picker.members += 1
         if self.grouped:
             return Share(member, picker, self.groups)
-        return None if selector is None else picker
+        return picker if picker.looks else self._backlog
 
     def _picker(self, selector: Selector | None) -> Picker:
         return Picker(selector, self._backlog, self._finds.note, grouped=self.grouped)
@@ -152,10 +151,9 @@ class Picking:
         """Looks which of the records that were found wait no more, because many were dropped at once."""
         self._finds.forget_gone()
 
-    def of(self, member: Subscription) -> Picker | None:
-        """Returns the picker of a member, if that looks at records."""
-        picker = self._of.get(member)
-        return picker if picker is not None and picker.looks else None
+    def looks_for(self, member: Subscription) -> bool:
+        """Tells whether a picker looks at records for a member."""
+        return member in self._of and self._of[member].looks
 
     def may_find(self, member: Subscription) -> bool:
         """Tells whether there are records that nobody looked at for a member that has a picker."""

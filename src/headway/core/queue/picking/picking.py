@@ -243,8 +243,10 @@ class Picking:
     def _find_for_others(self, one: StandingRecord, work: Overdue) -> None:
         """Has those pickers find a record that passed it over before."""
         record = self._finds.by_key.get(one.key)
-        for picker in self.pickers.values() if record is not None else ():
-            if record is not None and picker not in record.finders and one.key < picker.looked_upto:
+        if record is None:
+            return
+        for picker in self.pickers.values():
+            if picker not in record.finders and one.key < picker.looked_upto:
                 picker.look_at(one, work)
 
     def next_for(self, member: Subscription) -> Offer | None:

@@ -97,7 +97,8 @@ class Dispatch:
         while backlog.has_more:
             backlog.reads.step()
             waiting = backlog.lag_records
-            ready = self._members.ready(now, max(1, min(waiting, ROUND_MEMBERS)))  # each of them may get a record
+            most = max(1, min(waiting, ROUND_MEMBERS))  # each of them may get a record
+            ready = self._members.ready(now, most, self._members.ring)
             if not ready:
                 if not self._members:
                     self._queue.miss(now)

@@ -127,14 +127,14 @@ class Members(dict[Subscription, None]):
         """Tells whether there is a member that records are pushed to."""
         return any(not member.request.polling and not member.gone for member in self)
 
-    def ready(self, now: float, most: int, ring: Mapping[Subscription, None] | None = None) -> list[Subscription]:
-        """Returns the eligible consumers that have room and credit, those that come next: ``most`` at most, which is
-        at least one; of a ``ring`` if one is given. Those before them that wait for their clients are set aside."""
+    def ready(self, now: float, most: int, ring: Mapping[Subscription, None]) -> list[Subscription]:
+        """Returns the eligible consumers of a ring that have room and credit, those that come next: ``most`` at most,
+        which is at least one. Those before them that wait for their clients are set aside."""
         if self.single:
             return [member for member in self.eligible if not member.request.polling and has_room(member, now)
-                    and (ring is None or member in ring)]  # fmt: skip
+                    and member in ring]  # fmt: skip
         ready, stuck = [], []
-        for member in self.ring if ring is None else ring:
+        for member in ring:
             if has_room(member, now):
                 ready.append(member)
                 if len(ready) == most:

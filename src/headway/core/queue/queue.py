@@ -329,7 +329,7 @@ class Queue:
     def takes_at_once(self, now: float) -> bool:
         """Returns whether one more record would be handed out at once."""
         self.dispatch(now)
-        return not self.backlog.has_more and bool(self.members.ready(now, 1))
+        return not self.backlog.has_more and bool(self.members.ready(now, 1, self.members.ring))
 
     def has_some_for(self, member: Subscription, now: float) -> bool:
         """Tells whether a record is on its way to a member that has credit, or may be."""
@@ -337,7 +337,7 @@ class Queue:
             return True
         if self.picking.looks_for(member):
             return member.has_more or self.picking.may_find(member)
-        return self.backlog.has_more and bool(self.members.ready(now, 1))
+        return self.backlog.has_more and bool(self.members.ready(now, 1, self.members.ring))
 
     def looks_on(self, member: Subscription) -> bool:
         """Tells whether nothing was found for a member with a selector, and not everything was looked at."""

@@ -115,12 +115,12 @@ class Picker:
         return bool(self.free)
 
     def oldest_time(self) -> float | None:
-        first = self.free.first()
-        return None if first is None else self.time_of(first)
+        return self.oldest_of(self.free)
 
-    def time_of(self, record: FoundRecord) -> float | None:
-        """Returns the time when a record was published that still waits."""
-        found = self._backlog.find(*record.key)
+    def oldest_of(self, heap: FoundHeap) -> float | None:
+        """Returns the time when the first of some found records was published, if it still waits."""
+        first = heap.first()
+        found = None if first is None else self._backlog.find(*first.key)
         if found is None:
             return None
         chunk, at = place_in_chunk(found)

@@ -12,7 +12,7 @@ from tests.core.queues_stage import QueueStage
 from tests.core.stage import SHARED, STUCK, Client, Stage
 from tests.core.test_idle import steps
 
-from headway.core.allowance import Allowances, UserLimits
+from headway.core.allowance import UNLIMITED, Allowances, UserLimits
 from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.effects import Disconnect
 from headway.core.consumer.request.connect_request import ConnectRequest, Will
@@ -92,7 +92,7 @@ def limited(subscriptions: int) -> list[int]:
     allowances = stage.broker.registry.allowances
     allowances.take((UserLimits("limit[1]", connections=100_000),), {})
     ann = allowances.of(Identity("ann"))
-    assert ann is not None
+    assert ann is not UNLIMITED
     found = lines(stage, lambda: stage.broker.set_allowances(lambda _: ann, stage.now))
     assert ann.connections == len(clients) + 1, "the monitor's, too"
     return found

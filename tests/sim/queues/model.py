@@ -199,7 +199,7 @@ class QueueModel:
 
     def _reasons(self, now: float, allowed: frozenset[Reason]) -> None:
         told = self.queue.drops.by_reason
-        limited = self.terms.limited and not self.terms.refuses
+        limited = self.terms.drops_oldest
         mortal = sum(entry.expires_s <= now for entry in self.entries.values()) if told[Reason.EXPIRED] else 0
         assert told[Reason.EXPIRED] <= mortal, f"{self}: {told[Reason.EXPIRED]} expired, {mortal} could have"
         assert limited or not told[Reason.QUEUE_LENGTH], f"{self} has no limit, and {told}"

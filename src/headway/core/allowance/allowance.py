@@ -86,16 +86,16 @@ class Allowance:
     def check_connection(self, *, leaving: int) -> None:
         """Raises :class:`Refused` if there is no room for one more connection; ``leaving`` give way to it."""
         most, here = self.limits.connections, self.connections - leaving
-        if most is not None and here >= most:
+        if here >= most:
             raise self._refusal(CONNECTIONS, here, most, "close one")
 
     def check_subscription(self) -> None:
         """Raises :class:`Refused` if there is no room for one more subscription."""
         most = self.limits.subscriptions
-        if most is not None and self.subscriptions >= most:
+        if self.subscriptions >= most:
             raise self._refusal(SUBSCRIPTIONS, self.subscriptions, most, "end one")
 
-    def _refusal(self, what: str, here: int, most: int, advice: str) -> Refused:
+    def _refusal(self, what: str, here: int, most: float, advice: str) -> Refused:
         self._counts[what] += 1
         text = (f"user {self.user} has {format_count(here)} {what}, and {self.limits.name}.{what} permits "
                 f"{format_count(most)}: {advice}, or have that limit raised")  # fmt: skip
@@ -106,11 +106,7 @@ class Allowance:
     def spend(self, records: int, size: int, now: float) -> None:
         """Counts what was published."""
         limits = self.limits
-        cost_s = 0.0
-        if limits.publish_rate is not None:
-            cost_s = records / limits.publish_rate
-        if limits.publish_bytes is not None:
-            cost_s = max(cost_s, size / limits.publish_bytes)
+        cost_s = max(records / limits.publish_rate, size / limits.publish_bytes)
         self._paid_s = max(self._paid_s, now - BURST_S) + cost_s
 
     def wait_s(self, now: float) -> float:
@@ -125,9 +121,9 @@ class Allowance:
     def wait_reason(self) -> str:
         """Why publishers wait, in words."""
         limits, rates = self.limits, []
-        if limits.publish_rate is not None:
+        if limits.publish_rate < inf:
             rates.append(f"{format_count(limits.publish_rate)} records")
-        if limits.publish_bytes is not None:
+        if limits.publish_bytes < inf:
             rates.append(format_size(limits.publish_bytes))
         return f"user {self.user} may publish {' and '.join(rates)} a second ({limits.name})"
 
@@ -147,8 +143,7 @@ class Allowance:
     @property
     def room(self) -> float:
         """The bytes in flight for which there is room yet."""
-        most = self.limits.in_flight_bytes
-        return inf if most is None else most - self.in_flight_bytes
+        return self.limits.in_flight_bytes - self.in_flight_bytes
 
     def fly(self, size: int) -> None:
         """Changes the bytes in flight."""
@@ -182,7 +177,7 @@ class Allowance:
     @property
     def flight_reason(self) -> str:
         """Why sessions wait, in words."""
-        in_flight, most = format_size(self.in_flight_bytes), format_size(self.limits.in_flight_bytes or 0)
+        in_flight, most = format_size(self.in_flight_bytes), format_size(self.limits.in_flight_bytes)
         return (f"user {self.user} has {in_flight} in flight, and {self.limits.name}.{IN_FLIGHT_BYTES} permits "
                 f"{most}")  # fmt: skip
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from math import inf
 
 from headway.core.allowance.allowance import UNLIMITED, Allowance
 
@@ -35,7 +36,7 @@ class InFlightBytes:
 
     def charge(self, allowance: Allowance) -> None:
         """Counts the bytes for another user, or for none."""
-        self.counts = allowance.limits.in_flight_bytes is not None
+        self.counts = allowance.limits.in_flight_bytes < inf
         if not self.counts:
             allowance = UNLIMITED
         if allowance is self.allowance:

@@ -158,9 +158,9 @@ class QueueMember(Reader):
     queue: SharedReader
     counts_apart = True
 
-    def __init__(self, queue: SharedReader, waiting: Waiting | None = None) -> None:
+    def __init__(self, queue: SharedReader, waiting: Waiting) -> None:
         self.queue = queue
-        self.waiting: Waiting = waiting or queue.backlog
+        self.waiting = waiting
         """The records that wait for the member: all of the queue, or those that were found for its selector."""
 
     @property

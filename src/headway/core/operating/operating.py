@@ -40,9 +40,7 @@ class Operating:
         self._check_own_position(subscription)
         if subscription.conflating:
             raise _not_possible("it is conflated, and gets the latest records already")
-        sample = peek(self._registry, subscription, now, {})
-        if not sample.lag_records:
-            raise _not_possible("nothing waits for it")
+        sample = self._waiting_sample(subscription, now)
         discard(subscription, SKIP, self._registry, now)
         self._governor.watchlist.add(subscription)  # the next look tells it of the gap
         return self._record(subscription, SKIP, f"skipped to the end by {who}; {waiting(sample)} left out", sample, now)
@@ -50,16 +48,17 @@ class Operating:
     def conflate(self, subscription: Subscription, who: str, now: float) -> Verdict:
         """Sends the consumer the latest record per key of what waits now. Raises OSError, likewise."""
         self._check_own_position(subscription)
-        if subscription.conflation.state is None and self._state_for(subscription) is None:
+        state = self._state_for(subscription)
+        if state is None:
             raise _not_possible("no latest record per key is kept for its topics; a [[topic]] with a key has one")
         if subscription.conflating:
             raise _not_possible("it is conflated already")
         if subscription.backfills:
             raise _not_possible("it still gets a snapshot, or older records; try again when it has them")
-        sample = peek(self._registry, subscription, now, {})
-        if not sample.lag_records:
-            raise _not_possible("nothing waits for it")
-        self._give_state(subscription)
+        sample = self._waiting_sample(subscription, now)
+        if state is not subscription.conflation.state:
+            state.readers += 1
+            subscription.conflation.state = state
         if not subscription.conflation.covers(subscription):
             raise _not_possible("some of what waits is older than its [[topic]], which does not have it")
         conflate_once(subscription)
@@ -78,16 +77,19 @@ class Operating:
         return self._record(subscription, PATIENCE, text, peek(self._registry, subscription, now, {}), now)
 
     def _state_for(self, subscription: Subscription) -> State | None:
-        """Returns the declared state of the consumer's topics."""
+        """Returns the state that the consumer reads (clients/starts.py), or else the declared one of its topics."""
+        if subscription.conflation.state is not None:
+            return subscription.conflation.state
         key = subscription.request.options.key
         those = self._registry.router.states_for(subscription.feed.key.filter)
         return next((state for state in those if state.declared and key in (None, state.key.text)), None)
 
-    def _give_state(self, subscription: Subscription) -> None:
-        """Makes the consumer a reader of that state, unless it is one of some state (clients/starts.py)."""
-        if subscription.conflation.state is None and (state := self._state_for(subscription)) is not None:
-            state.readers += 1
-            subscription.conflation.state = state
+    def _waiting_sample(self, subscription: Subscription, now: float) -> Sample:
+        """Returns a sample of the consumer, for which something has to wait."""
+        sample = peek(self._registry, subscription, now, {})
+        if not sample.lag_records:
+            raise _not_possible("nothing waits for it")
+        return sample
 
     def _check_own_position(self, subscription: Subscription) -> None:
         if queue_behind(subscription) is not None:

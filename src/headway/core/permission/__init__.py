@@ -3,11 +3,11 @@
 from headway.core.permission.denials import Denial, Denials
 from headway.core.permission.grants import FilterSet, Grants, fill
 from headway.core.permission.identity import NOBODY, Identity
-from headway.core.permission.permissions import Permissions
-from headway.core.permission.rights import Rights
+from headway.core.permission.permissions import NO_PERMISSIONS, Permissions
+from headway.core.permission.rights import ALL_RIGHTS, Rights
 from headway.core.permission.rule import EXCHANGES, QUEUES, Operation, Permission
 
 __all__ = [
-    "Denial", "Denials", "EXCHANGES", "fill", "FilterSet", "Grants", "Identity", "NOBODY", "Operation", "Permission",
-    "Permissions", "QUEUES", "Rights",
+    "ALL_RIGHTS", "Denial", "Denials", "EXCHANGES", "fill", "FilterSet", "Grants", "Identity", "NO_PERMISSIONS",
+    "NOBODY", "Operation", "Permission", "Permissions", "QUEUES", "Rights",
 ]

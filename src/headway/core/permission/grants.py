@@ -8,7 +8,7 @@ out. In filters of queues, where dots part words, a name with a dot is not fille
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from headway.core.message import FilterTrie, covers, overlaps
 from headway.core.permission.rule import QUEUES, Operation, Permission
@@ -27,6 +27,14 @@ def fill(filter: str, placeholder: str, name: str) -> str | None:
     if placeholder == USER and filled.count(CLIENT) > filter.count(CLIENT):
         return None  # the client id would stand in the place of the user's name
     return filled
+
+
+def fill_all(filters: Iterable[str], placeholder: str, name: str) -> Iterator[str]:
+    """Yields those of the filters in which this name may stand, with it in the place of ``%u`` or ``%c``."""
+    for filter in filters:
+        filled = fill(filter, placeholder, name)
+        if filled is not None:
+            yield filled
 
 
 class FilterSet:
@@ -63,6 +71,8 @@ def _spellings(name: str) -> tuple[str, ...]:
 
 
 NOTHING = FilterSet(())
+ANYTHING = "\0"
+"""Stands for all names, also those that begin with "$". No permission can have it."""
 
 
 class Grants:
@@ -77,8 +87,7 @@ class Grants:
         """Whether there is a permission for this user at all."""
         for rule in rules:
             for operation in Operation:
-                filled = [fill(filter, USER, user) for filter in rule.filters(operation)]
-                found[operation] += [filter for filter in filled if filter is not None]
+                found[operation] += fill_all(rule.filters(operation), USER, user)
         self._filters = {operation: frozenset(filters) for operation, filters in found.items()}
         for operation, filters in found.items():
             self.applies = self.applies or bool(filters)
@@ -103,8 +112,18 @@ class Grants:
 
     def of_client(self, client: str) -> dict[Operation, FilterSet]:
         """Returns the filters that only this client id brings."""
-        own: dict[Operation, FilterSet] = {}
-        for operation, templates in self.templates.items():
-            filled = [fill(filter, CLIENT, client) for filter in templates]
-            own[operation] = FilterSet(filter for filter in filled if filter is not None)
-        return own
+        return {operation: FilterSet(fill_all(templates, CLIENT, client))
+                for operation, templates in self.templates.items()}  # fmt: skip
+
+
+class AllGrants(Grants):
+    """Those of everybody while there are no permissions: they allow everything."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__("", ())
+        self._filters = dict.fromkeys(Operation, frozenset({ANYTHING}))
+
+    def less_than(self, before: Grants) -> frozenset[Operation]:
+        return frozenset()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from headway.core.permission.denials import Denials
-from headway.core.permission.grants import Grants
+from headway.core.permission.grants import NOTHING, Grants
 from headway.core.permission.identity import Identity
-from headway.core.permission.rights import Rights
+from headway.core.permission.rights import ALL_RIGHTS, Rights
 from headway.core.permission.rule import Operation, Permission
 
 USERS_MAX = 10_000
@@ -57,8 +58,8 @@ class Permissions:
 
     def admin(self, identity: Identity, word: str) -> bool:
         """Tells whether a user may ``read`` or ``change`` at the admin API. Who may change may read."""
-        granted = self.grants(identity).sets.get(Operation.ADMIN)
-        return granted is not None and bool({word, "change"} & set(granted.filters))
+        granted = self.grants(identity).sets.get(Operation.ADMIN, NOTHING)
+        return not {word, "change"}.isdisjoint(granted.filters)
 
     def forget_users(self, gone: Collection[str]) -> None:
         """Grants nothing to users that are no more, whatever the rules say of their names. Those stay for
@@ -73,3 +74,22 @@ class Permissions:
             for group in identity.groups:
                 numbers.update(self._of_group.get(group, ()))
         return [self._rules[number] for number in sorted(numbers)]
+
+
+class NoPermissions(Permissions):
+    """Those of a config without any: everybody may do everything, but nobody is an operator by them."""
+
+    def __init__(self) -> None:
+        super().__init__((), {})
+
+    def rights(self, identity: Identity, client: str) -> Rights:
+        return ALL_RIGHTS
+
+    def admin(self, identity: Identity, word: str) -> bool:
+        return False
+
+    def forget_users(self, gone: Collection[str]) -> None:
+        pass
+
+
+NO_PERMISSIONS: Final[Permissions] = NoPermissions()

@@ -10,12 +10,14 @@ Rules:
 
 from __future__ import annotations
 
+from typing import Final
+
 from headway.core.base import Reason, Refused
 from headway.core.log import RIGHTS, Tab
 from headway.core.message import matches
 from headway.core.permission.denials import Denial, Denials
-from headway.core.permission.grants import NOTHING, FilterSet, Grants
-from headway.core.permission.identity import Identity
+from headway.core.permission.grants import NOTHING, AllGrants, FilterSet, Grants
+from headway.core.permission.identity import NOBODY, Identity
 from headway.core.permission.rule import EXCHANGES, QUEUES, Operation
 
 ANSWERS_MAX = 1_000
@@ -31,15 +33,16 @@ _VERBS = {
 
 
 class Rights:
-    """The rights of one client. ``tab``: where its answers are counted."""
+    """The rights of one client."""
 
-    __slots__ = ("_answers", "_denials", "_own", "_publish", "_told", "client", "grants", "identity", "size", "tab")
+    __slots__ = ("_answers", "_denials", "_own", "_publish", "_tab", "_told", "client", "grants", "identity", "size")
 
     def __init__(self, identity: Identity, client: str, grants: Grants, denials: Denials) -> None:
         """``client`` is empty where the client has no client id of its own, as over HTTP."""
         self.identity = identity
         self.client = client
-        self.tab: Tab | None = None
+        self._tab: Tab | None = None
+        """Where the answers are counted, if the client has a session."""
         self.size = 0
         """Bytes of the remembered answers."""
         self.grants = grants
@@ -49,6 +52,10 @@ class Rights:
         """Answers by topic."""
         self._answers: dict[tuple[Operation, str], bool] = {}
         self._told: set[Operation] = set()
+
+    def count_on(self, tab: Tab) -> None:
+        """Counts the remembered answers on a tab."""
+        self._tab = tab
 
     def same_as(self, other: Rights) -> bool:
         """Tells whether the other rights allow the same, to the same client."""
@@ -169,14 +176,41 @@ class Rights:
 
     def _count(self, change: int) -> None:
         self.size += change
-        if self.tab is not None:
-            self.tab.put(RIGHTS, self.size)
+        if self._tab is not None:
+            self._tab.put(RIGHTS, self.size)
 
     def _tell(self, operation: Operation, name: str) -> None:
         first = operation not in self._told
         self._told.add(operation)
         shown = name[:NAME_CHARS_MAX]
         self._denials.put(Denial(self.client, self.user, operation, shown, self.text(operation, name), first))
+
+
+class AllRights(Rights):
+    """Those of all clients while there are no permissions. They allow everything, and remember nothing."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(NOBODY, "", AllGrants(), Denials())
+
+    def count_on(self, tab: Tab) -> None:
+        pass
+
+    def may_publish(self, topic: str, records: int = 1) -> bool:
+        return True
+
+    def may(self, operation: Operation, filter: str) -> bool:
+        return True
+
+    def covers(self, operation: Operation, filter: str) -> bool:
+        return True
+
+    def check_connect(self) -> None:
+        pass
+
+
+ALL_RIGHTS: Final[Rights] = AllRights()
 
 
 def _is_own(name: str) -> bool:

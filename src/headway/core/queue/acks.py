@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from headway.core.base import DELIVERY_WORK, Reason, Refused, WorkSteps
-from headway.core.consumer import Channel, Delivery
-from headway.core.queue.queue import queue_of
+from headway.core.consumer import Channel, Delivery, Subscription
+from headway.core.queue.queue import Queue, queue_of
 from headway.core.queue.writing import resend
 from headway.core.routing import Registry
 
@@ -24,10 +24,7 @@ class Acks:
         while done < len(delivery_ids):
             for (subscription, cursor), count in channel.settle_run(left).items():
                 done += count
-                subscription.window.exhausted_since_s = None
-                queue = queue_of(subscription.reader.queue)
-                queue.look_again(subscription)
-                queue.settled(cursor)
+                _look_again(subscription).settled(cursor)
             if done < len(delivery_ids):
                 late = self._late(channel, delivery_ids[done])
                 queue_of(late.subscription.reader.queue).unsettled.withdraw(late)
@@ -44,13 +41,11 @@ class Acks:
             if delivery is None:
                 self._late(channel, delivery_id)
                 continue
-            queue = queue_of(delivery.subscription.reader.queue)
+            queue = _look_again(delivery.subscription)
             if requeue:
                 queue.unsettled.requeue(delivery, failed=failed)
             else:
                 queue.unsettled.reject(delivery)
-            delivery.subscription.window.exhausted_since_s = None
-            queue.look_again(delivery.subscription)
         self._credit_is_back(channel)
 
     def _sent_again(self, channel: Channel, delivery_id: int, now: float) -> bool:
@@ -89,12 +84,17 @@ class Acks:
                 continue
             delivery = channel.remove(delivery_id)
             if delivery is not None and delivery.subscription.reader.queue is not None:
-                queue = queue_of(delivery.subscription.reader.queue)
-                queue.unsettled.requeue(delivery)
-                delivery.subscription.window.exhausted_since_s = None
-                queue.look_again(delivery.subscription)
+                _look_again(delivery.subscription).unsettled.requeue(delivery)
         for delivery_id in [known for known in channel.timed_out if known not in keep]:
             if channel.settle_timed_out(delivery_id) is not None:
                 self._wake(channel)
             yield DELIVERY_WORK
         self._credit_is_back(channel)
+
+
+def _look_again(member: Subscription) -> Queue:
+    """Has its queue offer records to a member again, because it has credit. Returns the queue."""
+    member.window.exhausted_since_s = None
+    queue = queue_of(member.reader.queue)
+    queue.look_again(member)
+    return queue

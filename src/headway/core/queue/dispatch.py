@@ -63,21 +63,19 @@ class Dispatch:
     def run(self, now: float) -> None:
         """Hands out the waiting records to members that can take them, as far as this turn's work goes."""
         backlog, drops, lifetimes = self._backlog, self._drops, self._lifetimes
-        if not lifetimes.drop_expired(now):
+        sorts, discards = self._terms.priorities, drops.discarding
+        if lifetimes.drop_expired(now) and (not sorts or self.sort_in()) and (not discards or drops.discard_more()):
+            if self._members.picking.pickers or backlog.reads.grouped:
+                self._hand_out_found(now)
+            else:
+                self._hand_out(now)
+            lifetimes.fresh_from = inf
+            lifetimes.drop_expired(now)
+            if self._terms.drops_oldest:
+                drops.keep_within()
+        if backlog.has_more:
             self._queue.feed.listening.pop(self._queue, None)
-            return
-        if (self._terms.priorities and not self.sort_in()) or (drops.discarding and not drops.discard_more()):
-            self._queue.feed.listening.pop(self._queue, None)
-            return
-        if self._members.picking.pickers or backlog.reads.grouped:
-            self._hand_out_found(now)
         else:
-            self._hand_out(now)
-        lifetimes.fresh_from = inf
-        lifetimes.drop_expired(now)
-        if self._terms.limited and not self._terms.refuses:
-            drops.keep_within()
-        if not backlog.has_more:
             backlog.cursor.step()  # so that it does not hold a chunk that was read
             self._queue.feed.listening[self._queue] = None
             lifetimes.fresh_from = backlog.cursor.end_number
@@ -99,21 +97,17 @@ class Dispatch:
         while backlog.has_more:
             backlog.reads.step()
             waiting = backlog.lag_records
-            ready = self._members.ready(now, max(1, min(waiting, ROUND_MEMBERS)))  # each of them may get a record
+            most = max(1, min(waiting, ROUND_MEMBERS))  # each of them may get a record
+            ready = self._members.ready(now, most, self._members.ring)
             if not ready:
-                self._queue.feed.listening.pop(self._queue, None)
-                if not self._members.watch(self._on_lag, now):
-                    self._registry.ready_queues[self._queue] = None
                 if not self._members:
                     self._queue.miss(now)
-                self._after_answers()
+                self._members_are_stuck(now)
                 return
             if backlog.handed_bytes > budget or not backlog.has_some:
-                self._queue.feed.listening.pop(self._queue, None)
                 self._registry.ready_queues[self._queue] = None
                 return
-            if backlog.next_requeued is not None and returning.left <= 0:
-                self._queue.feed.listening.pop(self._queue, None)
+            if backlog.has_some_apart and returning.left <= 0:
                 returning.put_off(self._queue, begun=backlog.handed_records > before)
                 return
             sharers = max(len(ready), len(self._members.ring))
@@ -127,19 +121,16 @@ class Dispatch:
                     break
             if not given and overdue.left <= 0:
                 overdue.put_off(self._queue, begun=backlog.handed_records > before)
-            elif self._lifetimes.drop_expired(now):
-                continue
-            self._queue.feed.listening.pop(self._queue, None)
-            return
+                return
+            if not self._lifetimes.drop_expired(now):
+                return
 
     def _hand_out_found(self, now: float) -> None:
         """Hands out records where members have selectors: each picker has its turn, until no member gets more. Of the
         work of a turn each may have its part; so one with a million records to look at holds up none of the others."""
         backlog, returning, before = self._backlog, self._registry.returning, self._registry.returning.left
         budget, picking, stuck = backlog.handed_bytes + PUMP_BYTES, self._members.picking, False
-        feed = self._queue.feed
-        feed.listening.pop(self._queue, None)
-        feed.limited[self._queue] = None
+        self._queue.feed.limited[self._queue] = None
         if backlog.reads.grouped and not picking.grouped:
             picking.begin_groups(self._members)
         served, part = True, max(1, returning.left // max(1, len(picking.pickers)))
@@ -163,9 +154,7 @@ class Dispatch:
         if not self._members and backlog.has_more:
             self._queue.miss(now)
         if stuck and backlog.has_more:
-            if not self._members.watch(self._on_lag, now):
-                self._registry.ready_queues[self._queue] = None
-            self._after_answers()
+            self._members_are_stuck(now)
 
     def _serve(self, picker: Picker, ready: list[Subscription], budget: int, part: int, now: float) -> int:
         """Gives a portion to each of a picker's members that are ready. Returns how many records they got. ``part``:
@@ -211,9 +200,11 @@ class Dispatch:
             self._fanout.pump(member.session, now)
         return given
 
-    def _after_answers(self) -> None:
-        """Marks the queue as ready again if unsent answers to a member's commands are in the way. There is no event
-        when they are sent."""
+    def _members_are_stuck(self, now: float) -> None:
+        """Has the governor look at the members. Marks the queue as ready again if that was not all of them, or if
+        unsent answers to a member's commands are in the way: there is no event when they are sent."""
+        if not self._members.watch(self._on_lag, now):
+            self._registry.ready_queues[self._queue] = None
         for member in self._members.eligible if self._members.single else self._members.ring:
             outlet = member.session.outlet
             if outlet.out and not outlet.blocked:
@@ -235,16 +226,16 @@ class Dispatch:
 
     def _give_some(self, member: Subscription, portion: int, now: float) -> int:
         """Hands out or drops the next few records. Returns how many."""
-        backlog, drops, requeued = self._backlog, self._drops, self._backlog.next_requeued
-        if requeued is not None:
-            if self._lifetimes.expired(requeued.chunk, requeued.at, now):
+        backlog, drops = self._backlog, self._drops
+        if (found := backlog.next_apart()) is not None:
+            chunk, at = place_in_chunk(found)
+            if self._lifetimes.expired(chunk, at, now):
                 return drops.drop(drops.affordable(1), Reason.EXPIRED)
             if self._registry.returning.left <= 0:
                 return 0
             self._registry.returning.left -= REQUEUED_WORK
-            backlog.pop()
-            cursor, chunk, at = requeued.cursor, requeued.chunk, requeued.at
-            given = self._send(member, cursor, chunk, at, at + 1, now, requeued=requeued)
+            requeued = backlog.take(found)
+            given = self._send(member, requeued.cursor, chunk, at, at + 1, now, requeued=requeued)
             if not given:
                 backlog.put(requeued)
             return given
@@ -296,36 +287,38 @@ class Dispatch:
         if not sent.records:
             return 0
         size = chunk.ends[first + sent.records - 1] - chunk.record_start(first)
-        self._backlog.handed(sent.records, size, None if requeued is None else requeued.key)
         if sent.reason is not None:
-            self._drops.lose(member, chunk, first, sent.reason)
+            self._drops.lose(member, chunk, first, first + 1, sent.reason)
         else:
             member.counters.handed_bytes += size
-        self._hand_over(member, cursor, chunk, first, sent.deliveries, requeued, now)
-        if requeued is None:
-            if not sent.deliveries:
-                cursor.done(sent.records)
-            cursor.advance(size)
-            self._backlog.reads.step()
+        self._handed_over(member, cursor, chunk, first, sent.records, size, sent.deliveries, requeued, now)
         return sent.records
 
-    def _hand_over(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int,
-                   deliveries: list[Delivery], requeued: RequeuedRecord | None, now: float) -> None:
-        """Notes the deliveries that the member has to settle. Without deliveries the records are settled at once."""
-        number = chunk.first_number + first
+    def _handed_over(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int, count: int, size: int,
+                     deliveries: list[Delivery], requeued: RequeuedRecord | None, now: float) -> None:
+        """Notes that records left the backlog, and the deliveries that the member has to settle. Without deliveries the
+        records are settled at once."""
+        backlog, number = self._backlog, chunk.first_number + first
         if requeued is not None:
+            backlog.handed(count, size, requeued.key)
             for delivery in deliveries:
                 delivery.returns = requeued.returns
+            if not deliveries:
+                backlog.free(cursor, number)
+        else:
+            backlog.handed(count, size)
+            if deliveries:
+                cursor.sent(number, chunk, len(deliveries))
+            else:
+                cursor.done(count)
+            cursor.advance(size)
+            backlog.reads.step()
         if chunk.run_patience is not None:
             for delivery in deliveries:
                 delivery.patience_s = chunk.patience_s(delivery.index)
                 member.job_patience = member.job_patience or delivery.patience_s > 0
-        if deliveries and requeued is None:
-            cursor.sent(number, chunk, len(deliveries))
         if deliveries and (member.case.policy.minds_acks or self._registry.trials_mind_acks or is_patient(member)):
             self._on_lag(member, now)
-        if requeued is not None and not deliveries:
-            self._backlog.free(cursor, number)
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no
@@ -341,20 +334,14 @@ class Dispatch:
         chunk, index = head
         begin, end = chunk.record_start(index), chunk.ends[index]
         frame = bytes(chunk.read(begin, end))
-        requeued = backlog.pop() if backlog.next_requeued is not None else None
+        requeued = backlog.pop() if backlog.has_some_apart else None
         cursor = requeued.cursor if requeued is not None else backlog.cursor
         delivery_id = member.channel.take_ids(1)
         deliveries = deliveries_of(member, cursor, chunk, index, 1, now) if member.request.qos else []
         member.channel.add_all(delivery_id, deliveries, member.window, chunk, index)
-        self._hand_over(member, cursor, chunk, index, deliveries, requeued, now)
-        if requeued is None:
-            if not deliveries:
-                cursor.done(1)
-            cursor.advance(end - begin)
-            backlog.reads.step()
+        self._handed_over(member, cursor, chunk, index, 1, end - begin, deliveries, requeued, now)
         member.counters.write(1, end - begin)
         member.counters.handed_bytes += end - begin
-        backlog.handed(1, end - begin, None if requeued is None else requeued.key)
         if not backlog.has_more:
             self._registry.ready_queues[self._queue] = None
         return FetchedRecord(delivery_id, frame, requeued is not None and requeued.redelivered, backlog.lag_records)

@@ -69,7 +69,7 @@ class Drops:
     def drop(self, records: int, reason: Reason) -> int:
         """Drops the records that would be handed out next. Returns how many it dropped."""
         backlog, done = self._backlog, 0
-        while done < records and backlog.next_requeued is not None:
+        while done < records and backlog.has_some_apart:
             self.drop_out_of_order(backlog.pop(), reason)
             done += 1
         if reason is not Reason.PURGED and self._terms.dead_letter_exchange is None:
@@ -77,7 +77,7 @@ class Drops:
         while done < records and backlog.has_fresh():
             cursor, chunk, first = backlog.fresh()
             last = min(first + records - done, len(chunk), cursor.end_number - chunk.first_number)
-            self._drop_fresh(chunk, first, last, reason)
+            self._drop(chunk, first, last, reason)
             cursor.skip_to(chunk.first_number + last)
             done += last - first
             backlog.reads.step()
@@ -87,53 +87,39 @@ class Drops:
 
     def drop_out_of_order(self, record: RequeuedRecord, reason: Reason) -> None:
         """Drops a record that was taken out of the backlog."""
-        self._drop_one(record.chunk, record.at, reason, record.key)
+        self._drop(record.chunk, record.at, record.at + 1, reason, record.key)
         self._backlog.free(record.cursor, record.number)
 
-    def _drop_fresh(self, chunk: Chunk, first: int, last: int, reason: Reason) -> None:
-        if self._terms.dead_letter_exchange is not None and reason is not Reason.PURGED:
-            for index in range(first, last):
-                self._drop_one(chunk, index, reason)
-            return
-        self.by_reason[reason] += last - first
-        self._tell_receipts(chunk, first, last, reason)
-        self._backlog.handed(last - first, chunk.record_start(last) - chunk.record_start(first))
-        if reason is not Reason.PURGED:
-            self._registry.lost(chunk.publishers(first, last), reason)
-            if (member := self._next_member) is not None:
-                member.note_gap(last - first, chunk.sequence_of(first), chunk.sequence_of(last - 1), reason)
-
-    def _drop_one(self, chunk: Chunk, index: int, reason: Reason, key: Key | None = None) -> None:
-        """Drops one record. It becomes a dead letter if the queue has a dead letter exchange."""
-        self._backlog.handed(1, chunk.ends[index] - chunk.record_start(index), key)
+    def _drop(self, chunk: Chunk, first: int, last: int, reason: Reason, key: Key | None = None) -> None:
+        """Drops neighbours. They become dead letters if the queue has a dead letter exchange."""
+        self._backlog.handed(last - first, chunk.ends[last - 1] - chunk.record_start(first), key)
         if reason is Reason.PURGED:
-            self.by_reason[reason] += 1
-            self._tell_receipts(chunk, index, index + 1, reason)
-        elif not self._dead_letter(chunk, index, reason):
-            self.lose(self._next_member, chunk, index, reason)
+            self._count(chunk, first, last, reason)
+        elif self._terms.dead_letter_exchange is None:
+            self.lose(self._next_member, chunk, first, last, reason)
+        else:
+            for index in range(first, last):
+                self.give_up(chunk, index, reason)
 
-    def lose(self, member: Subscription | None, chunk: Chunk, index: int, reason: Reason) -> None:
-        """Counts a record that no member gets, and notes it in the member's gap."""
-        sequence = chunk.sequence_of(index)
-        self._tell_receipts(chunk, index, index + 1, reason)
+    def give_up(self, chunk: Chunk, index: int, reason: Reason) -> None:
+        """Makes a record a dead letter, or counts it as lost."""
+        if not self._dead_letter(chunk, index, reason):
+            self.lose(self._next_member, chunk, index, index + 1, reason)
+
+    def lose(self, member: Subscription | None, chunk: Chunk, first: int, last: int, reason: Reason) -> None:
+        """Counts records that no member gets, and notes them in the member's gap."""
+        self._count(chunk, first, last, reason)
         if member is not None:
-            member.note_gap(1, sequence, sequence, reason)
-        self.by_reason[reason] += 1
-        self._registry.lost({chunk.run_publisher[chunk.run_of(index)]: 1}, reason)
+            member.note_gap(last - first, chunk.sequence_of(first), chunk.sequence_of(last - 1), reason)
+        self._registry.lost(chunk.publishers(first, last), reason)
 
     def lose_standing(self, member: Subscription, reason: Reason) -> None:
         """Drops the standing records, which no member gets, and counts them in this member's gap."""
         for chunk, first, last in self._backlog.standing.give_up():
             self._backlog.handed(last - first, chunk.ends[last - 1] - chunk.record_start(first))
-            self._count_lost(member, chunk, first, last, reason)
+            self.lose(member, chunk, first, last, reason)
         for cursor in list(self._backlog.draining):
             self._backlog.reads.settled(cursor)
-
-    def _count_lost(self, member: Subscription, chunk: Chunk, first: int, last: int, reason: Reason) -> None:
-        self.by_reason[reason] += last - first
-        self._tell_receipts(chunk, first, last, reason)
-        member.note_gap(last - first, chunk.sequence_of(first), chunk.sequence_of(last - 1), reason)
-        self._registry.lost(chunk.publishers(first, last), reason)
 
     def lose_requeued(self, member: Subscription, reason: Reason) -> WorkSteps:
         """Counts the requeued records, which no member gets, in this member's gap at once. Frees them little by little.
@@ -160,6 +146,11 @@ class Drops:
             self._registry.lost(losses, reason)
             yield LOST_AT_ONCE
 
+    def _count(self, chunk: Chunk, first: int, last: int, reason: Reason, *, dead_letter: bool = False) -> None:
+        """Counts dropped records, and tells those who asked for receipts."""
+        self.by_reason[reason] += last - first
+        self._tell_receipts(chunk, first, last, reason, dead_letter=dead_letter)
+
     def _tell_receipts(
         self, chunk: Chunk, first: int, last: int, reason: Reason, *, dead_letter: bool = False
     ) -> None:
@@ -177,8 +168,7 @@ class Drops:
             record = record_at(self._backlog.cursor.lane.dialect, chunk, index)
         except OSError:
             return False
-        self.by_reason[reason] += 1
-        self._tell_receipts(chunk, index, index + 1, reason, dead_letter=True)
+        self._count(chunk, index, index + 1, reason, dead_letter=True)
         self._registry.effects.append(DeadLetter(self._queue.name, self._terms, record, reason))
         self._registry.overdue.left -= DEAD_LETTER_WORK
         return True
@@ -186,20 +176,13 @@ class Drops:
     def reject(self, chunk: Chunk, index: int) -> None:
         """Drops a record that a member rejected."""
         if not self._dead_letter(chunk, index, Reason.REJECTED):
-            self.by_reason[Reason.REJECTED] += 1
-            self._tell_receipts(chunk, index, index + 1, Reason.REJECTED)
-
-    def give_up(self, chunk: Chunk, index: int) -> None:
-        """Drops a record that members gave back too often."""
-        reason = Reason.DELIVERY_LIMIT
-        if not self._dead_letter(chunk, index, reason):
-            self.lose(self._next_member, chunk, index, reason)
+            self._count(chunk, index, index + 1, Reason.REJECTED)
 
     def purge_some(self, most: int) -> tuple[int, int]:
         """Drops some of the waiting records, ``most`` at most. Returns how many it dropped, and the work of that."""
         backlog = self._backlog
         records, work = PURGED_AT_ONCE, PURGED_AT_ONCE * DROPPED_WORK
-        if backlog.next_requeued is None and backlog.has_fresh():
+        if not backlog.has_some_apart and backlog.has_fresh():
             _, chunk, first = backlog.fresh()
             records, work = len(chunk) - first, CHUNK_WORK
         return self.drop(min(records, most), Reason.PURGED), work
@@ -214,10 +197,10 @@ class Drops:
         instead. ``promises`` says that promised records stay. Returns whether this turn had work left for all."""
         backlog = self._backlog
         chunk = backlog.oldest_wanted(chunk)
-        while backlog.next_requeued is not None and backlog.wants(chunk) and not (promises and backlog.head_is_held):
+        while backlog.has_some_apart and backlog.wants(chunk) and not (promises and backlog.head_is_held):
             if not self._drop_some(1, reason):
                 return False
-        if backlog.next_requeued is not None:
+        if backlog.has_some_apart:
             return True
         while backlog.has_fresh() and backlog.cursor.chunk is chunk and backlog.cursor.position != chunk.stop:
             number, stop = backlog.cursor.number, chunk.first_number + len(chunk)

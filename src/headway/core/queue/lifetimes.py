@@ -23,7 +23,7 @@ class Lifetimes:
         """The number of the first record that came after all others were handed out. Members may be waiting for the
         records from there on, so these do not expire."""
         self._queue = queue
-        self._terms = queue.terms
+        self._ttl_s = inf if queue.terms.ttl_s is None else queue.terms.ttl_s
         self._backlog = backlog
         self._registry = registry
         self._drop = drop
@@ -42,8 +42,7 @@ class Lifetimes:
 
     def _expires_s(self, chunk: Chunk, index: int) -> float:
         run = chunk.run_of(index)
-        ttl_s = self._terms.ttl_s
-        return min(chunk.run_expires[run], inf if ttl_s is None else chunk.run_time[run] + ttl_s)
+        return min(chunk.run_expires[run], chunk.run_time[run] + self._ttl_s)
 
     def head_expired(self, now: float) -> bool:
         """Tells whether the next record has expired. It is dropped at the end of this turn or of a later one."""
@@ -59,7 +58,7 @@ class Lifetimes:
         overdue, begun = self._registry.overdue, False
         while (head := self._backlog.head()) is not None:
             chunk, index = head
-            if chunk.soonest_s == inf and self._terms.ttl_s is None:
+            if chunk.soonest_s == inf and self._ttl_s == inf:
                 break
             if not self.expired(chunk, index, now):
                 self._alarm(self._expires_s(chunk, index))

@@ -26,8 +26,8 @@ class Members(dict[Subscription, None]):
         """The pickers of members with selectors."""
         self.departed: dict[Subscription, None] = {}
         """Members that left with unsettled deliveries. Some may have settled them since (``forget_settled``)."""
-        self.exclusive: Subscription | None = None
-        """The consumer that asked to be the only one."""
+        self.exclusive: dict[Subscription, None] = {}
+        """The consumer that asked to be the only one, if there is one."""
         self.ring: dict[Subscription, None] = {}
         """The members that records are offered to, in the order of their turns. The others can take none before their
         clients do something; they are in their sessions' ``aside``."""
@@ -63,7 +63,7 @@ class Members(dict[Subscription, None]):
         """Removes a member. Returns whether its session has no other members."""
         session = member.session
         self.picking.leave(member)
-        for table in (self.ring, self.unwatched, self._there, self._alone, session.aside):
+        for table in (self.ring, self.unwatched, self._there, self._alone, self.exclusive, session.aside):
             table.pop(member, None)
         if self.pop(member, self) is None:
             self._of_session[session] -= 1
@@ -127,14 +127,14 @@ class Members(dict[Subscription, None]):
         """Tells whether there is a member that records are pushed to."""
         return any(not member.request.polling and not member.gone for member in self)
 
-    def ready(self, now: float, most: int, ring: Mapping[Subscription, None] | None = None) -> list[Subscription]:
-        """Returns the eligible consumers that have room and credit, those that come next: ``most`` at most, which is
-        at least one; of a ``ring`` if one is given. Those before them that wait for their clients are set aside."""
+    def ready(self, now: float, most: int, ring: Mapping[Subscription, None]) -> list[Subscription]:
+        """Returns the eligible consumers of a ring that have room and credit, those that come next: ``most`` at most,
+        which is at least one. Those before them that wait for their clients are set aside."""
         if self.single:
             return [member for member in self.eligible if not member.request.polling and has_room(member, now)
-                    and (ring is None or member in ring)]  # fmt: skip
+                    and member in ring]  # fmt: skip
         ready, stuck = [], []
-        for member in self.ring if ring is None else ring:
+        for member in ring:
             if has_room(member, now):
                 ready.append(member)
                 if len(ready) == most:
@@ -183,13 +183,12 @@ class Members(dict[Subscription, None]):
         for polling, count in self._slow.items():
             assert count == sum(member.case.slow for member in self if member.request.polling is polling)
 
-    def anybody_moves(self, late_s: float, asked_s: float, among: list[Subscription] | None = None) -> bool:
+    def anybody_moves(self, late_s: float, asked_s: float, among: list[Subscription]) -> bool:
         """Tells whether a member can take records, or could since ``late_s``. ``asked_s`` is the time when a member
-        last asked for one. ``among``: those that are looked at, instead of all that could get records."""
+        last asked for one. ``among``: those that are looked at."""
         if asked_s > late_s and any(member.request.polling for member in self):
             return True
-        return any(moves(member, late_s) for member in (self.eligible if among is None else among)
-                   if not member.request.polling)
+        return any(moves(member, late_s) for member in among if not member.request.polling)
 
     def to_the_back(self, member: Subscription) -> None:
         """Moves a member that had its turn behind the others."""

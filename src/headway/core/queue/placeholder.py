@@ -28,7 +28,7 @@ class Placeholder:
     def miss(self, cursor: Cursor, skips: list[Skip], now: float) -> None:
         """Has policies look at the placeholder, because records wait and there is no consumer."""
         if not self.here and (made := self.make(now)) is not None:
-            made.reader, made.cursor, made.skips = QueueMember(self._queue), cursor, skips
+            made.reader, made.cursor, made.skips = QueueMember(self._queue, self._queue.backlog), cursor, skips
             self.here = (made,)
         for placeholder in self.here:
             self._on_lag(placeholder, now)

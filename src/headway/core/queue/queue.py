@@ -120,7 +120,7 @@ class Queue:
                 self.durable_position.cursors.append(self.backlog.cursors[-1])
             self._registry.count_durable_reader(feed, 1)
             self._registry.count_durable_reader(old, -1)
-        if self.terms.limited and not self.terms.refuses:
+        if self.terms.drops_oldest:
             feed.limited[self] = None
         self._registry.moved(len(self.members), self.members.slow, old, feed)
         if feed is not old:
@@ -197,11 +197,11 @@ class Queue:
         subscription.cursor.close()
         del subscription.feed.subscriptions[subscription]  # the queue knows it
         subscription.cursor = backlog.reads.present
-        picker = None if self.ends_with_members else self.picking.join(subscription, self.members)  # a group's lane has
-        reader = QueueMember(self, picker)  # only what its selector accepts
-        subscription.reader = reader
+        # A group's lane has only what its selector accepts.
+        waiting = backlog if self.ends_with_members else self.picking.join(subscription, self.members)
+        subscription.reader = QueueMember(self, waiting)
         subscription.skips = self.skips
-        subscription.counters.start_at(reader.waiting.handed_records, reader.waiting.handed_bytes)
+        subscription.counters.start_at(waiting.handed_records, waiting.handed_bytes)
         self.members.add(subscription)
         subscription.session.queues[self] = None
         self._registry.ready_queues[self] = None
@@ -211,10 +211,8 @@ class Queue:
         session = member.session
         if self.members.remove(member):
             session.queues.pop(self, None)
-        if not self.picking and not (self.terms.limited and not self.terms.refuses):
+        if not self.picking and not self.terms.drops_oldest:
             self.feed.limited.pop(self, None)
-        if self.members.exclusive is member:
-            self.members.exclusive = None
         if self.ended:
             return
         if member.window.used and not session.ended and not self.ends_with_members:
@@ -258,7 +256,7 @@ class Queue:
         are freed over the turns to come (deferred.py)."""
         backlog, cursor = self.backlog, self.backlog.cursor
         self.drops.lose_standing(member, reason)
-        if backlog.next_requeued is not None:
+        if backlog.requeued:
             deferred = self._registry.deferred
             deferred.begin(self.drops.lose_requeued(member, reason), deferred.now, client=member.session)
         if cursor.position != cursor.end_position:
@@ -306,7 +304,7 @@ class Queue:
     def write_off(self, member: Subscription, reason: Reason, late_s: float) -> None:
         """Requeues the member's records. If no member takes records, drops the waiting ones that were not promised."""
         self.unsettled.requeue_all(member, reason, all_of_it=not member.promised)
-        if self.promises or self.members.anybody_moves(late_s, self.used_s):
+        if self.promises or self.members.anybody_moves(late_s, self.used_s, self.members.eligible):
             return
         if self.backlog.wants(self.feed.lane.first):
             self._give_up(member, reason)
@@ -331,19 +329,19 @@ class Queue:
     def takes_at_once(self, now: float) -> bool:
         """Returns whether one more record would be handed out at once."""
         self.dispatch(now)
-        return not self.backlog.has_more and bool(self.members.ready(now, 1))
+        return not self.backlog.has_more and bool(self.members.ready(now, 1, self.members.ring))
 
     def has_some_for(self, member: Subscription, now: float) -> bool:
         """Tells whether a record is on its way to a member that has credit, or may be."""
-        picker = self.picking.of(member)
-        if self.is_behind(now) or picker is None:
-            return self.is_behind(now) or (self.backlog.has_more and bool(self.members.ready(now, 1)))
-        return member.has_more or self.picking.may_find(member)
+        if self.is_behind(now):
+            return True
+        if self.picking.looks_for(member):
+            return member.has_more or self.picking.may_find(member)
+        return self.backlog.has_more and bool(self.members.ready(now, 1, self.members.ring))
 
     def looks_on(self, member: Subscription) -> bool:
         """Tells whether nothing was found for a member with a selector, and not everything was looked at."""
-        picker = self.picking.of(member)
-        return picker is not None and not member.has_more and self.picking.may_find(member)
+        return self.picking.looks_for(member) and not member.has_more and self.picking.may_find(member)
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
         """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no

@@ -7,6 +7,7 @@ from math import inf
 from headway.core.base import DELIVERY_WORK, Reason, WorkSteps
 from headway.core.consumer import Delivery, Subscription, patience_for
 from headway.core.delivery import lose
+from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog, QueuePort
 from headway.core.queue.drops import Drops
 from headway.core.queue.lifetimes import Lifetimes
@@ -40,14 +41,12 @@ class Unsettled:
         """Puts a record that was handed out back at its old position, marked as redelivered. Drops it if it has come
         back too often. ``late`` says that its member may still settle it. Not ``failed``: its member never tried it,
         so it is as before."""
-        cursor, chunk = delivery.cursor, delivery.chunk
         if self._ended:
             return
-        assert isinstance(cursor, QueueCursor)
-        assert chunk is not None
+        cursor, chunk = _place_of(delivery)
         returns, limit = delivery.returns + failed, self._terms.returns_max
         if limit is not None and returns > limit:
-            self._drops.give_up(chunk, delivery.index)
+            self._drops.give_up(chunk, delivery.index, Reason.DELIVERY_LIMIT)
             self._backlog.free(cursor, delivery.number)
         else:
             self._backlog.requeue(cursor, chunk, delivery.index, returns=returns, late=late)
@@ -63,11 +62,9 @@ class Unsettled:
 
     def reject(self, delivery: Delivery) -> None:
         """Drops a record that a member rejected."""
-        cursor, chunk = delivery.cursor, delivery.chunk
         if self._ended:
             return
-        assert isinstance(cursor, QueueCursor)
-        assert chunk is not None
+        cursor, chunk = _place_of(delivery)
         self._drops.reject(chunk, delivery.index)
         self._backlog.free(cursor, delivery.number)
 
@@ -121,12 +118,10 @@ class Unsettled:
 
     def lose(self, delivery: Delivery, reason: Reason) -> None:
         """Drops a record that its member had in flight, and notes it in the member's gap."""
-        cursor, chunk = delivery.cursor, delivery.chunk
         if self._ended:
             return
-        assert isinstance(cursor, QueueCursor)
-        assert chunk is not None
-        self._drops.lose(delivery.subscription, chunk, delivery.index, reason)
+        cursor, chunk = _place_of(delivery)
+        self._drops.lose(delivery.subscription, chunk, delivery.index, delivery.index + 1, reason)
         self._backlog.free(cursor, delivery.number)
 
     def gets_back_from(self, member: Subscription) -> bool:
@@ -136,3 +131,11 @@ class Unsettled:
         return any(
             not member.promised or d.record is None or min(d.record.qos, member.request.qos) == 1 for d in held
         )
+
+
+def _place_of(delivery: Delivery) -> tuple[QueueCursor, Chunk]:
+    """Returns where the record of a delivery from a queue is."""
+    cursor, chunk = delivery.cursor, delivery.chunk
+    assert isinstance(cursor, QueueCursor)
+    assert chunk is not None
+    return cursor, chunk

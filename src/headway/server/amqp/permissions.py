@@ -18,40 +18,35 @@ _PREDECLARED = {name for name, _ in PREDECLARED}
 
 def check_read(channel: AmqpChannel, queue: str) -> None:
     """Checks that the client may read a queue."""
-    rights = channel.session.rights
-    if rights is not None and not _owns(channel, queue):
-        rights.check(Operation.SUBSCRIBE, queue_object(queue))
+    if not _owns(channel, queue):
+        channel.session.rights.check(Operation.SUBSCRIBE, queue_object(queue))
 
 
 def check_queue_declaration(channel: AmqpChannel, name: str, terms: QueueTerms) -> None:
     """Checks that the client may declare a queue. ``name`` is empty if the broker is to give it one."""
-    if channel.session.rights is not None:
-        own = terms.exclusive and (not name or _owns(channel, name))
-        check_queue(channel.session.rights, name, terms, own=own)
+    own = terms.exclusive and (not name or _owns(channel, name))
+    check_queue(channel.session.rights, name, terms, own=own)
 
 
 def check_queue_deletion(channel: AmqpChannel, name: str) -> None:
-    rights = channel.session.rights
-    if rights is not None and not _owns(channel, name):
-        rights.check(Operation.DECLARE, queue_object(name))
+    if not _owns(channel, name):
+        channel.session.rights.check(Operation.DECLARE, queue_object(name))
 
 
 def check_exchange_declaration(channel: AmqpChannel, exchange: Exchange) -> None:
     """Checks that the client may declare an exchange. To declare one that is always there changes nothing."""
-    if channel.session.rights is not None and exchange.name not in _PREDECLARED:
+    if exchange.name not in _PREDECLARED:
         check_exchange(channel.session.rights, exchange)
 
 
 def check_exchange_deletion(channel: AmqpChannel, name: str) -> None:
-    if channel.session.rights is not None:
-        channel.session.rights.check(Operation.DECLARE, EXCHANGES + name.replace("/", "%2F"))
+    channel.session.rights.check(Operation.DECLARE, EXCHANGES + name.replace("/", "%2F"))
 
 
 def check_bind(channel: AmqpChannel, binding: Binding) -> None:
     """Checks that the client may make, or end, a binding."""
-    if channel.session.rights is not None:
-        own = binding.destination.kind == "queue" and _owns(channel, binding.destination.name)
-        check_binding(channel.session.rights, binding, channel.queues.exchange(binding.source), own=own)
+    own = binding.destination.kind == "queue" and _owns(channel, binding.destination.name)
+    check_binding(channel.session.rights, binding, channel.queues.exchange(binding.source), own=own)
 
 
 def _owns(channel: AmqpChannel, name: str) -> bool:

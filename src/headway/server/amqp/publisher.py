@@ -17,6 +17,7 @@ from headway.core.message import (
     says_merge,
     topic_of,
 )
+from headway.core.permission import ALL_RIGHTS
 from headway.core.routing import COPIES, part_of
 from headway.server.amqp.faults import ChannelFault
 from headway.server.amqp.ports import ChannelSide
@@ -191,7 +192,7 @@ def check_publish(session: Session, run: Run, other_keys: Iterable[str]) -> None
     """Checks a publish under its own routing key and others. Whoever knows the name of a direct reply's queue may
     publish to it: only its requester told it."""
     rights = session.rights
-    if rights is None:
+    if rights is ALL_RIGHTS:
         return
     for topic in (run.topic, *map(topic_of, other_keys)):
         name = published_to(run.exchange, topic)

@@ -252,7 +252,7 @@ def _permission(table: PermissionTable) -> Permission:
 
 def _user_limits(tables: Sequence[LimitTable]) -> Iterator[UserLimits]:
     for number, table in enumerate(tables, 1):
-        yield UserLimits(name=f"limit[{number}]", **table.model_dump())
+        yield UserLimits(name=f"limit[{number}]", **table.model_dump(exclude_none=True))
 
 
 def _bad_limits(settings: Settings) -> Iterator[str]:

@@ -18,7 +18,17 @@ from headway.core.base import History, Reason, Refused
 from headway.core.broker import Broker
 from headway.core.clients import WriterOutlet
 from headway.core.consumer import Session
-from headway.core.permission import Denial, Denials, Identity, Operation, Permission, Permissions, Rights
+from headway.core.permission import (
+    ALL_RIGHTS,
+    NO_PERMISSIONS,
+    Denial,
+    Denials,
+    Identity,
+    Operation,
+    Permission,
+    Permissions,
+    Rights,
+)
 from headway.server.config import Settings, users_are_elsewhere
 from headway.server.connections import Connection
 
@@ -44,7 +54,6 @@ class PermissionsInForce:
         self._broker = broker
         self._denials = Denials(self._denied)
         self._requests: History[DeniedRequest] = History(PER_NAME_MAX, NAMES_MAX)
-        self._rules: Permissions | None = None
         self._names = _names(settings)
         self._gone: set[str] = set()
         """Users and tokens that reloads removed, while some session may still be theirs."""
@@ -56,7 +65,7 @@ class PermissionsInForce:
 
     def begin(self, now: float) -> None:
         """Gives rights to the sessions of the journal, and ends what the config does not allow them any more."""
-        if self._rules is not None:
+        if self.given:
             self._broker.set_permissions(self._rights_of, now)
 
     def reload(self, settings: Settings, now: float) -> None:
@@ -66,20 +75,19 @@ class PermissionsInForce:
         gone, self._names = self._names - names, names
         if _wanted(settings) == self._wanted and not gone and not self._gone & names:
             return
-        was_open = self._rules is None
+        was_given = self.given
         self._gone = (self._gone | gone) - names
         self._seen = set()
         self.version += 1
         self._take(settings)
         # Where there are no permissions, a round still finds out which removed users have a session.
-        if not was_open or self._rules is not None or self._gone:
+        if was_given or self.given or self._gone:
             self._broker.set_permissions(self._rights_of, now, partial(self._forget_gone, self.version))
 
     def _take(self, settings: Settings) -> None:
         rules, groups, self._may_be_elsewhere = self._wanted = _wanted(settings)
-        self._rules = Permissions(rules, groups, self._denials) if rules else None
-        if self._rules is not None:
-            self._rules.forget_users(self._gone)
+        self._rules = Permissions(rules, groups, self._denials) if rules else NO_PERMISSIONS
+        self._rules.forget_users(self._gone)
 
     def _forget_gone(self, version: int) -> None:
         """Forgets the names of removed users that no session goes by any more, when all sessions were judged."""
@@ -91,7 +99,7 @@ class PermissionsInForce:
     @property
     def given(self) -> bool:
         """Whether there are permissions; if not, everybody may do everything."""
-        return self._rules is not None
+        return self._rules is not NO_PERMISSIONS
 
     def check_user(self, identity: Identity) -> None:
         """Raises Refused if a reload has removed the user since it logged in. For work that goes on and has no session:
@@ -99,31 +107,31 @@ class PermissionsInForce:
         if identity.user and not identity.elsewhere and identity.user not in self._names:
             raise Refused(Reason.NOT_AUTHORIZED, f"{identity.user} is no user any more")
 
-    def rights(self, identity: Identity, client: str) -> Rights | None:
-        """Returns the rights of a client; None: it may do everything."""
-        return None if self._rules is None else self._rules.rights(identity, client)
+    def rights(self, identity: Identity, client: str) -> Rights:
+        """Returns the rights of a client."""
+        return self._rules.rights(identity, client)
 
     def may_admin(self, identity: Identity, word: str) -> bool:
         """Returns whether a permission lets a user ``read`` or ``change`` at the admin API."""
-        return self._rules is not None and self._rules.admin(identity, word)
+        return self._rules.admin(identity, word)
 
     def deny_admin(self, user: str, word: str) -> None:
         self._denials.add(Operation.ADMIN)
 
-    def _rights_of(self, session: Session) -> Rights | None:
+    def _rights_of(self, session: Session) -> Rights:
         outlet, last = session.outlet, session.held.last
         if isinstance(outlet, Connection):
             identity = outlet.peer_side.identity
-        elif last is not None:
+        elif last is not ALL_RIGHTS:
             identity = last.identity
         elif isinstance(outlet, WriterOutlet):
-            return None  # it goes on with a batch that was begun before there were permissions
+            return ALL_RIGHTS  # it goes on with a batch that was begun before there were permissions
         else:
             # The journal does not know what showed its name. Nobody but its user can come back for it.
             identity = Identity(session.username or "", elsewhere=self._may_be_elsewhere)
         if identity.user in self._gone:
             self._seen.add(identity.user)
-        return self.rights(identity, session.client if last is None else last.client)
+        return self.rights(identity, session.client if last is ALL_RIGHTS else last.client)
 
     def renewed(self, session: Session, identity: Identity, now: float) -> None:
         """Gives a session the rights of a newer token, whose groups may be others, and ends what they do not allow."""

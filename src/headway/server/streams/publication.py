@@ -14,11 +14,12 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
 
+from headway.core.allowance import UNLIMITED
 from headway.core.base import Refused
 from headway.core.clients import Origin
 from headway.core.consumer import Session
 from headway.core.message import Run
-from headway.core.permission import Identity, Rights
+from headway.core.permission import ALL_RIGHTS, Identity, Rights
 from headway.server.engine import Engine
 from headway.server.streams.read_right import check_token, token_left_s
 from headway.store.staged import Staged
@@ -45,7 +46,7 @@ class Publication:
         self._threads = threads
         self._writer = writer
         self._user = user
-        self._rights: Rights | None = None
+        self._rights: Rights = ALL_RIGHTS
         self._version = -1
         """The version of the permissions that ``_rights`` are of."""
         self._begun = begun
@@ -134,7 +135,7 @@ class Publication:
         """Returns the writer's session once it may publish. Raises Refused."""
         engine = self._engine
         while True:
-            user, allowance = self._user, None
+            user, allowance = self._user, UNLIMITED
             if user is not None:
                 check_token(user)
                 allowance = engine.allowances.of(user)

@@ -250,7 +250,7 @@ class Truth:
     def _books(self, taker: Taker) -> None:
         """What the consumer is told to have waiting for it, and to have missed, it does, and did."""
         books, mine = account(taker.subscription), len(self.for_taker(taker))
-        looks = self.queue.picking.of(taker.subscription) is not None
+        looks = self.queue.picking.looks_for(taker.subscription)
         most = mine if looks else len(self._waiting)
         assert books.drained_records == taker.got, f"{taker.name}: {books}, {taker.got} were given to it"
         assert 0 <= books.lag_records <= most, f"{taker.name}: {books}, {most} wait for it"

@@ -227,7 +227,7 @@ class World:
                 was, taker.slow = taker.slow, taker.subscription.case.slow
                 if taker.slow and not was and not taker.subscription.session.ended:
                     self.count("slow")
-                    looks = truth.queue.picking.of(taker.subscription) is not None
+                    looks = truth.queue.picking.looks_for(taker.subscription)
                     waits = truth.for_taker(taker, returning=True) if looks else truth.queue.backlog.has_more
                     assert waits, f"{taker.name} is called slow, and nothing waits for it"
 

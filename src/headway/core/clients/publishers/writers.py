@@ -21,14 +21,14 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
-from headway.core.allowance import Allowance
+from headway.core.allowance import UNLIMITED, Allowance
 from headway.core.base import Reason, Refused
 from headway.core.clients.durability import DurableMetadata, WriterBatch
 from headway.core.clients.sessions import Admission
 from headway.core.consumer import ConnectionlessOutlet, ConnectRequest, Session
 from headway.core.log import MAIN
 from headway.core.message import Run, says_merge
-from headway.core.permission import Rights
+from headway.core.permission import ALL_RIGHTS, Rights
 from headway.core.policy import HTTP_LISTENER
 from headway.core.routing import Publishing, Registry, part_of
 
@@ -86,8 +86,8 @@ class Writers:
     # -- sessions ---------------------------------------------------------------------------------------------------
 
     def attach(
-        self, name: str, resumed: Callable[[], None], now: float, rights: Rights | None = None,
-        allowance: Allowance | None = None,
+        self, name: str, resumed: Callable[[], None], now: float, rights: Rights = ALL_RIGHTS,
+        allowance: Allowance = UNLIMITED,
     ) -> Session:  # fmt: skip
         """Returns the writer's session. Policies judge, pause and disconnect it like any publisher, and the limits of
         its user are those of any connection. Raises Refused."""
@@ -126,8 +126,7 @@ class Writers:
                 return
             if skipped > 0:
                 run, origin = part_of(run, skipped, len(run)), origin._replace(row=origin.row + skipped)
-        if session.rights is not None:
-            session.rights.check_publish(run.topic, len(run.ends))
+        session.rights.check_publish(run.topic, len(run.ends))
         if says_merge(run.properties) and self._registry.router.route(run.topic).merges is not None:
             raise Refused(Reason.PROTOCOL_ERROR, "a writer's batch has whole records: no patches (merge)")
         parts: list[Run] = []

@@ -12,13 +12,14 @@ from math import inf
 
 import msgspec
 
+from headway.core.allowance import UNLIMITED
 from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.durability import DurableMetadata, SessionTerms
 from headway.core.clients.sessions.ending import Ending
 from headway.core.consumer import GIVEN_UP, ConnectRequest, Disconnect, Outlet, Session, SessionLife, Will
 from headway.core.delivery import Fanout, go_back, last_of_half_sent
 from headway.core.log import Tab
-from headway.core.permission import Rights
+from headway.core.permission import ALL_RIGHTS, Rights
 from headway.core.policy import FlapControl
 from headway.core.routing import Publishing, Registry
 
@@ -44,10 +45,9 @@ class Admission:
         """Admits a client; ``session.present`` tells whether it resumed its earlier session. Where there are
         permissions, a session is not resumed by another user than its own. Raises Refused."""
         registry = self._registry
-        if request.rights is not None:
-            request.rights.check_connect()
-            if request.will is not None:
-                request.rights.check_publish(request.will.record.topic)
+        request.rights.check_connect()
+        if request.will is not None:
+            request.rights.check_publish(request.will.record.topic)
         wait_s = self._flap.wait_s(request.client, now)
         if wait_s > 0:
             text = (f"disconnected for slowness {self._flap.strikes(request.client)} times of late; "
@@ -61,9 +61,8 @@ class Admission:
         old = registry.sessions.get(request.client)
         if old is not None and old.outlet.keeps_its_name and old.protocol != request.protocol:
             raise Refused(Reason.NOT_ALLOWED, f"{request.client} is the name of a client that keeps it")
-        if request.allowance is not None:
-            replaced = old is not None and old.connected and old.counted_in is request.allowance
-            request.allowance.check_connection(leaving=replaced)
+        replaced = old is not None and old.connected and old.allowance is request.allowance
+        request.allowance.check_connection(leaving=replaced)
         if old is None and len(registry.sessions) >= registry.sessions_max:
             raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
         if old is not None:
@@ -224,7 +223,7 @@ class Admission:
         session.become(SessionLife.ENDED)
         session.stop_timers()
         self._metadata.session_ended(session)
-        session.charge(None)
+        session.charge(UNLIMITED)
         registry.deferred.begin(self._clear_up(session, reason), now, client=session)
         if registry.sessions.get(session.client) is session:
             del registry.sessions[session.client]
@@ -265,17 +264,17 @@ class Admission:
 
     def _publish_will(self, session: Session, will: Will, now: float) -> None:
         """Publishes a will, unless its client may not publish there any more."""
-        if session.rights is not None and not session.rights.may_publish(will.record.topic):
+        if not session.rights.may_publish(will.record.topic):
             return
         expires = None if will.lifetime_s is None else now + will.lifetime_s
         self._publishing.announce(msgspec.structs.replace(will.record, expires_s=expires), now)
 
 
-def _is_of_another(session: Session, rights: Rights | None) -> bool:
+def _is_of_another(session: Session, rights: Rights) -> bool:
     """Tells whether a session belongs to another user, so that its records are not for this one. Raises
     :class:`Refused` if that user may still come back for it."""
-    if rights is None or (session.rights is not None and session.rights.user == rights.user):
+    if rights is ALL_RIGHTS or (session.rights is not ALL_RIGHTS and session.rights.user == rights.user):
         return False
-    if session.rights is not None and session.rights.applies:
+    if session.rights.applies:
         raise Refused(Reason.NOT_AUTHORIZED, f"client id {session.client!r} has a session of another user")
     return True

@@ -45,13 +45,13 @@ class Consuming(Acks, ABC):
         if len(session.subscriptions) >= limit:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} consumers")
         session.tab.check(cost(request))
-        session.counted_in.check_subscription()
-        if queue.members.exclusive is not None or (exclusive and queue.members.any_consumer):
+        session.allowance.check_subscription()
+        if queue.members.exclusive or (exclusive and queue.members.any_consumer):
             raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer, and one is to be the only one")
         queue.picking.admit(request.options.selector)
         subscription = self._join(session, channel, queue, request, prefetch, now)
         if exclusive:
-            queue.members.exclusive = subscription
+            queue.members.exclusive[subscription] = None
         return subscription
 
     def _join(
@@ -93,7 +93,7 @@ class Consuming(Acks, ABC):
     ) -> FetchedRecord | None:
         """Returns the queue's next record to a client that asks for one. The client is a member of the queue from then
         on."""
-        if queue.members.exclusive is not None:
+        if queue.members.exclusive:
             raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer that is to be the only one")
         member = session.subscriptions.get(request.key)
         if member is None:
@@ -111,8 +111,8 @@ class Consuming(Acks, ABC):
             member.let_flow(False)
             session.drop(member)
             queue = queue_behind(member)
-            if queue is not None and queue.members.exclusive is member:
-                queue.members.exclusive = None
+            if queue is not None:
+                queue.members.exclusive.pop(member, None)
         self._registry.deferred.begin(self._clear_up(channel), now, client=session)
 
     def _clear_up(self, channel: Channel) -> WorkSteps:

@@ -71,15 +71,14 @@ class Subscribing:
     def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
         """Grants a subscription, or raises :class:`Refused`. It replaces an earlier one with the same filter."""
         group, filter = parse_filter(request)
-        if session.rights is not None:
-            session.rights.check(Operation.SUBSCRIBE, filter)
+        session.rights.check(Operation.SUBSCRIBE, filter)
         limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
         old = session.subscriptions.get(request.key)
         if old is None and len(session.subscriptions) >= limit:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} subscriptions")
         if old is None:
             session.tab.check(cost(request))
-            session.counted_in.check_subscription()
+            session.allowance.check_subscription()
         policy = self._policy(session, request, filter)
         accepts = acceptance_of(request, filter, session.number if request.no_local else 0)
         self._check_start(request.options, filter)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.core.allowance import Allowance
+from headway.core.allowance import UNLIMITED, Allowance
 from headway.core.consumer.credit import MQTT_ID_MAX
 from headway.core.message import Record
-from headway.core.permission import Rights
+from headway.core.permission import ALL_RIGHTS, Rights
 
 
 class Will(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class ConnectRequest(msgspec.Struct, frozen=True):
     username: str | None = None
     protocol: str = ""
     will: Will | None = None
-    rights: Rights | None = None
-    """The client's rights; None: it may do everything."""
-    allowance: Allowance | None = None
-    """The allowance of the client's user; None: it has no limits."""
+    rights: Rights = ALL_RIGHTS
+    """The client's rights."""
+    allowance: Allowance = UNLIMITED
+    """The allowance of the client's user."""

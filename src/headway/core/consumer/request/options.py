@@ -172,5 +172,6 @@ class QueueTerms(msgspec.Struct, frozen=True):
     """The client whose records never enter the queue (``no_local``)."""
 
     @property
-    def limited(self) -> bool:
-        return self.records_max is not None or self.bytes_max is not None
+    def drops_oldest(self) -> bool:
+        """Whether the queue has a length limit, and drops its oldest records beyond it."""
+        return not self.refuses and (self.records_max is not None or self.bytes_max is not None)

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
+from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
 from headway.core.base import Ranking, Reason
@@ -263,8 +264,8 @@ def over_share_of_user(pool: Pool, subscription: Subscription, now: float) -> tu
     """Returns (used, limit) if all clients of the consumer's user take up more than that user may, and this one has had
     time to take it. A client that holds less than most of them is left alone."""
     session = subscription.session
-    allowance = session.counted_in
-    if allowance.limits.pool_share is None:
+    allowance = session.allowance
+    if allowance.limits.pool_share == inf:
         return None
     used = allowance.gating_bytes, allowance.disk_bytes
     over = beyond_share(pool, [used], now, allowance.limits.pool_share)

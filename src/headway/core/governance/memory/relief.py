@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from headway.core.allowance import UNLIMITED
 from headway.core.base import Reason, format_size
 from headway.core.clients import Ending
 from headway.core.consumer import Subscription
@@ -87,7 +88,7 @@ class Relief:
 
     def _over_share(self, subscription: Subscription, now: float) -> bool:
         """Evicts the consumer of a client that holds more of lanes than its share, even with room in the pool."""
-        pool, allowance = subscription.session.pool, None
+        pool, allowance = subscription.session.pool, UNLIMITED
         over = pressure.over_share(pool, subscription, now)
         if over is None:
             over, allowance = pressure.over_share_of_user(pool, subscription, now), subscription.session.allowance
@@ -95,7 +96,7 @@ class Relief:
             return False
         used, limit = over
         why = f"it holds more than one client's share of the pool ({format_size(used)} of {format_size(limit)})"
-        if allowance is not None:
+        if allowance is not UNLIMITED:
             why = (f"the clients of user {allowance.user} hold more of the pool than {allowance.limits.name} permits "
                    f"({format_size(used)} of {format_size(limit)})")  # fmt: skip
             allowance.evicted()

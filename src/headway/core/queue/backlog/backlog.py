@@ -5,7 +5,7 @@ Its lane reads (lane_reads.py) are a list of cursors, which are read one after t
 A *requeued* record (requeued.py) is out of its lane's order: a member gave it back, or the queue hands out by priority.
 A *standing* record (standing.py) was passed, because a member with a selector looked for others. Both hold their
 chunks, like unacknowledged ones, and are handed out before fresh ones from the lane; of the two, what is at an earlier
-position comes first. To be handed out as the next one, a standing record becomes a requeued one.
+position comes first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from headway.core.delivery import record_at
 from headway.core.log import Chunk
 from headway.core.queue.backlog.lane_reads import LaneReads
 from headway.core.queue.backlog.port import QueuePort
-from headway.core.queue.places import Key, QueueCursor, Requeued, RequeuedRecord, Standing, StandingRecord
+from headway.core.queue.places import (
+    Key,
+    QueueCursor,
+    Requeued,
+    RequeuedRecord,
+    Standing,
+    StandingRecord,
+    place_in_chunk,
+)
 from headway.core.routing import Registry
 
 
@@ -77,7 +85,7 @@ class Backlog:
 
     @property
     def has_some_apart(self) -> bool:
-        """Tells whether records wait one by one: requeued or standing ones. Moves none, as ``next_requeued`` does."""
+        """Tells whether records wait one by one: requeued or standing ones."""
         return bool(self.requeued.by_key or self.standing.records)
 
     @property
@@ -142,16 +150,10 @@ class Backlog:
 
     # -- the next record --------------------------------------------------------------------------------------------
 
-    @property
-    def next_requeued(self) -> RequeuedRecord | None:
-        """The requeued record that is handed out next. A standing one that comes before it is requeued."""
-        if not self.standing.records and not self.requeued.by_key:
-            return None
-        if self.standing.records and (first := self.standing.next()) is not None:
-            top = self.requeued.top
-            if top is None or first.key < top.key:
-                self.put(self.standing.take(first))
-        return self.requeued.top
+    def next_apart(self) -> RequeuedRecord | StandingRecord | None:
+        """Returns the record that comes next of those that wait one by one."""
+        top, first = self.requeued.top, self.standing.next()
+        return top if first is None or (top is not None and top.key < first.key) else first
 
     def has_fresh(self) -> bool:
         """Returns whether the lane has records that were never handed out."""
@@ -168,8 +170,8 @@ class Backlog:
 
     def head(self) -> tuple[Chunk, int] | None:
         """Returns the next record to be handed out: its chunk and its index there."""
-        if (top := self.next_requeued) is not None:
-            return top.chunk, top.at
+        if (found := self.next_apart()) is not None:
+            return place_in_chunk(found)
         return self.fresh()[1:] if self.has_fresh() else None
 
     def waiting(self, most: int) -> Iterator[tuple[Chunk, int, int]]:
@@ -207,7 +209,10 @@ class Backlog:
             self.on_put(record, again)
 
     def pop(self) -> RequeuedRecord:
-        return self.requeued.pop()
+        """Takes out the next record of those that wait one by one, of which there must be one."""
+        found = self.next_apart()
+        assert found is not None
+        return self.take(found)
 
     def find(self, order: int, number: int) -> RequeuedRecord | StandingRecord | None:
         """Returns the record at this place if it was passed or requeued, and still waits."""
@@ -217,8 +222,7 @@ class Backlog:
         """Takes out what was found. It is the caller's to hand out, to drop or to requeue."""
         if isinstance(found, StandingRecord):
             return self.standing.take(found)
-        self.requeued.take(found.key)
-        return found
+        return self.requeued.take(found.key)
 
     def leave_standing(self, most: int) -> None:
         """Lets the cursor pass some fresh records, of which there must be one."""

@@ -33,7 +33,7 @@ class LaneReads:
         """Goes on in another feed's lane, from its end, after the records that wait now. ``source`` fills that lane."""
         if self.cursors:
             last = self.cursors[-1]
-            last.stop_number, last.stop_position = last.lane.count, last.lane.end
+            last.stop()
             last.ended = self._registry.sequence
             last.feed.listening.pop(self._queue, None)
             last.feed.limited.pop(self._queue, None)
@@ -61,7 +61,7 @@ class LaneReads:
         try:
             self.cursors[0].fill()
         except OSError:
-            self.cursors[0].source = None
+            self.cursors[0].stop_filling()
             self._queue.source_failed()
 
     def _done_with(self, cursor: QueueCursor) -> None:
@@ -128,7 +128,8 @@ class LaneReads:
         """Asserts the invariants. It visits all unacknowledged records."""
         orders = [cursor.order for cursor in self.cursors]
         assert orders == sorted(set(orders))
-        assert all(cursor.stop_number is not None for cursor in self.cursors[:-1]), "only the last cursor has no stop"
+        stops = [cursor.stop_number is not None or cursor.source is not None for cursor in self.cursors]
+        assert all(stops[:-1]), "only the last cursor has no stop"
         for cursor in [*self.cursors, *self.draining]:
             cursor.check()
             assert cursor.position <= cursor.end_position

@@ -22,7 +22,7 @@ from zlib import crc32
 
 from headway.core.consumer import Subscription
 from headway.core.queue.picking.reserved import NOTHING_RESERVED, GroupName, Reserved
-from headway.core.queue.places import FoundRecord, Key
+from headway.core.queue.places import BEFORE_ALL, BEHIND_ALL, FoundRecord, Key
 
 GROUPS_MAX = 10_000
 BUCKETS = 256
@@ -64,38 +64,34 @@ class Groups:
                     finder.free.remove(record)
                 self._reserve(record, member, wanted=self._wanted_by(member, record))
 
-    def close(self, group: str) -> Key | None:
-        """Ends a group. Returns the place from which on pickers are to look again; None: they need not."""
+    def close(self, group: str) -> Key:
+        """Ends a group. Returns the place from which on pickers are to look again."""
         owner = self._owners.pop(group, None)
         if owner is None:
-            return None
+            return BEHIND_ALL
         self._of[owner].discard(group)
-        mine = self.reserved.get(owner)
-        if mine is None:
-            return None
+        mine = self.of(owner)
         self._free_again(mine.by_group.pop(group, {}).values(), mine)
-        last, left_out = mine.passed.pop(group, None), mine.left_out.pop(group, None)
-        self.passed -= (last is not None) + (left_out is not None)
-        more = mine.again_from is not None and last is not None and last >= mine.again_from
+        self.passed -= (group in mine.passed) + (group in mine.left_out)
+        more = mine.passed.pop(group, BEFORE_ALL) >= mine.again_from
+        left_out = mine.left_out.pop(group, BEHIND_ALL)
         self._forget_if_empty(owner, mine)
-        return _first(mine.again_from if more else None, left_out)
+        return min(mine.again_from, left_out) if more else left_out
 
-    def leave(self, member: Subscription) -> Key | None:
+    def leave(self, member: Subscription) -> Key:
         """Takes all groups from a member that leaves, and what was reserved for it. Returns as ``close`` does."""
         for name in self._of.pop(member, ()):
             del self._owners[name]
-        mine = self.reserved.pop(member, None)
+        mine = self.reserved.pop(member, NOTHING_RESERVED)
         self.to_ask.pop(member, None)
-        if mine is None:
-            return None
         for records in mine.by_group.values():
             self._free_again(records.values(), mine)
         self.passed -= len(mine.passed) + len(mine.left_out)
-        return _first(mine.again_from, *mine.left_out.values())
+        return min([mine.again_from, *mine.left_out.values()])
 
-    def leave_all(self) -> Key | None:
+    def leave_all(self) -> Key:
         """Takes all groups from all members. Returns as ``close`` does."""
-        return _first(*[self.leave(member) for member in list(self._of)])
+        return min([self.leave(member) for member in list(self._of)], default=BEHIND_ALL)
 
     def clear(self) -> None:
         for table in (self._owners, self._of, self._free, self.reserved, self.to_ask):
@@ -129,12 +125,12 @@ class Groups:
         that comes before it was."""
         mine = self.of(owner)
         has_room = self._count < RESERVED_MAX or (wanted and mine.has_few)
-        if has_room and not (wanted and mine.again_from is not None and key >= mine.again_from):
+        if has_room and not (wanted and key >= mine.again_from):
             return False
         mine = self.reserved.setdefault(owner, Reserved())
         if wanted:
             self._note_passed(mine, group, key)
-            mine.again_from = _first(key, mine.again_from)
+            mine.again_from = min(key, mine.again_from)
             self.to_ask[owner] = None
         else:
             name = self._name(group)
@@ -172,19 +168,18 @@ class Groups:
     def gone(self, record: FoundRecord) -> None:
         """Notes that a record of a group waits no more."""
         owner = record.owner
-        mine = None if owner is None else self.reserved[owner]
-        table = self._free if mine is None else mine.by_group
-        del table[record.group][record.key]
-        if not table[record.group]:
-            del table[record.group]
-        if mine is not None and owner is not None:
-            mine.wanted.remove(record)
-            self._count -= 1
-            self._forget_if_empty(owner, mine)
+        if owner is None:
+            _remove(record, self._free)
+            return
+        mine = self.reserved[owner]
+        _remove(record, mine.by_group)
+        mine.wanted.remove(record)
+        self._count -= 1
+        self._forget_if_empty(owner, mine)
 
     def _forget_if_empty(self, owner: Subscription, mine: Reserved) -> None:
-        if not mine.by_group and mine.again_from is None and not mine.left_out:
-            del self.reserved[owner]
+        if not mine.by_group and not mine.passed_some and not mine.left_out:
+            self.reserved.pop(owner, None)
 
     # -- what an owner is to get ------------------------------------------------------------------------------------
 
@@ -194,13 +189,13 @@ class Groups:
     def waits_for(self, owner: Subscription) -> bool:
         """Tells whether something waits, or may wait, for an owner."""
         mine = self.of(owner)
-        return bool(mine.wanted) or mine.again_from is not None
+        return bool(mine.wanted) or mine.passed_some
 
-    def looked_again(self, owner: Subscription, upto: Key | None) -> None:
-        """Notes how far it was looked again for an owner; None: to the end."""
+    def looked_again(self, owner: Subscription, upto: Key) -> None:
+        """Notes how far it was looked again for an owner."""
         mine = self.reserved[owner]
         mine.again_from = upto
-        if upto is None:
+        if not mine.passed_some:
             self.passed -= len(mine.passed)
             mine.passed.clear()
             self._forget_if_empty(owner, mine)
@@ -228,8 +223,11 @@ NO_GROUPS: Final = Groups(lambda owner, record: True)
 """Those of all queues without groups. Nothing is put into it."""
 
 
-def _first(*keys: Key | None) -> Key | None:
-    return min((key for key in keys if key is not None), default=None)
+def _remove(record: FoundRecord, by_group: dict[str, dict[Key, FoundRecord]]) -> None:
+    of_group = by_group[record.group]
+    del of_group[record.key]
+    if not of_group:
+        del by_group[record.group]
 
 
 def _bucket(group: str) -> int:

@@ -11,6 +11,8 @@ from headway.core.delivery import record_at
 from headway.core.message import group_of
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.places import (
+    BEFORE_ALL,
+    BEHIND_ALL,
     FoundHeap,
     FoundRecord,
     Key,
@@ -34,6 +36,8 @@ LOOKED_WORK = 32
 """The work of a look at a record."""
 BYTES_A_UNIT = 4096
 """So many bytes of a record that is looked at are one unit of work more."""
+NO_PLACE: Place = (-(2**62), *BEFORE_ALL)
+"""The place before which there is nothing, whatever its rank."""
 
 OnFound = Callable[["Picker", RequeuedRecord | StandingRecord, FoundRecord], None]
 """Is told what a picker found."""
@@ -52,8 +56,8 @@ class Offer(NamedTuple):
 class Picker:
     """The picker of the members with one selector. It is also the backlog that they have (``Waiting``)."""
 
-    __slots__ = ("_backlog", "_number", "_on_found", "_order", "_unseen", "free", "grouped", "handed_bytes",
-                 "handed_records", "members", "ring", "selector")  # fmt: skip
+    __slots__ = ("_backlog", "_on_found", "_unseen", "free", "grouped", "handed_bytes", "handed_records",
+                 "looked_upto", "members", "ring", "selector")  # fmt: skip
 
     def __init__(self, selector: Selector | None, backlog: Backlog, on_found: OnFound, *, grouped: bool) -> None:
         self.selector = selector
@@ -72,7 +76,7 @@ class Picker:
         self._on_found = on_found
         self._unseen: list[Place] = []
         """The places of requeued records to look at, as a heap. Some may have been taken since."""
-        self._order = self._number = 0
+        self.looked_upto = BEFORE_ALL
         """The place from which on it has looked at nothing that stands."""
         self.look_anew(grouped=grouped)
 
@@ -85,12 +89,12 @@ class Picker:
         """Forgets what it found, and looks from the begin on."""
         self.grouped = grouped
         self.free.clear()
-        self._order = self._number = 0
+        self.looked_upto = BEFORE_ALL
         self._unseen = self._backlog.requeued.places() if self.looks else []
 
     def go_back(self, key: Key) -> None:
         """Looks again at what stands, from this place on."""
-        self._order, self._number = min((self._order, self._number), key)
+        self.looked_upto = min(self.looked_upto, key)
 
     # -- what its members have to get (Waiting) ---------------------------------------------------------------------
 
@@ -111,12 +115,12 @@ class Picker:
         return bool(self.free)
 
     def oldest_time(self) -> float | None:
-        first = self.free.first()
-        return None if first is None else self.time_of(first)
+        return self.oldest_of(self.free)
 
-    def time_of(self, record: FoundRecord) -> float | None:
-        """Returns the time when a record was published that still waits."""
-        found = self._backlog.find(*record.key)
+    def oldest_of(self, heap: FoundHeap) -> float | None:
+        """Returns the time when the first of some found records was published, if it still waits."""
+        first = heap.first()
+        found = None if first is None else self._backlog.find(*first.key)
         if found is None:
             return None
         chunk, at = place_in_chunk(found)
@@ -125,25 +129,22 @@ class Picker:
     @property
     def may_find(self) -> bool:
         """Tells whether there are records that it has not looked at."""
-        backlog = self._backlog
-        return bool(self._unseen) or backlog.has_fresh() or backlog.standing.next(self._order, self._number) is not None
+        return bool(self._unseen) or self._backlog.has_fresh() or self._ahead() < BEHIND_ALL
 
     def has_refused(self, chunk: Chunk) -> bool:
         """Tells whether it has looked at all that waits in the oldest chunk of a lane, and found nothing there."""
-        standing = self._backlog.standing
-        order = standing.order_of(chunk)
+        order = self._backlog.standing.order_of(chunk)
         if self._unseen or order is None:
             return False
         first, stop = (order, chunk.first_number), (order, chunk.first_number + len(chunk))
-        ahead = standing.next(self._order, self._number)
-        return (ahead is None or ahead.key >= stop) and not any(first <= key < stop for key in self.free.by_key)
+        return self._ahead() >= stop and not any(first <= key < stop for key in self.free.by_key)
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
     def note(self, place: Place, *, again: bool) -> None:
         """Notes that a record was requeued. It is looked at if it was with a member (``again``), or was not yet."""
         waiting = self._backlog.requeued.by_key
-        if again or place[1:] >= (self._order, self._number):
+        if again or place[1:] >= self.looked_upto:
             heappush(self._unseen, place)
             if len(self._unseen) > 2 * len(waiting) + FOUND_ENOUGH:
                 self._unseen = [one for one in set(self._unseen) if one[1:] in waiting]
@@ -153,58 +154,55 @@ class Picker:
         """Tells whether it has looked at all that comes before a record."""
         if self._unseen and self._unseen[0] < record.place:
             return False
-        if record.key <= (self._order, self._number):
-            return True
-        ahead = self._backlog.standing.next(self._order, self._number)
-        return ahead is None or (0, *ahead.key) >= record.place
+        return record.key <= self.looked_upto or (0, *self._ahead()) >= record.place
 
-    @property
-    def looked_upto(self) -> Key:
-        """The place from which on it has looked at nothing that stands."""
-        return self._order, self._number
+    def _ahead(self) -> Key:
+        """Returns the first place that stands and that it has not looked at."""
+        one = self._backlog.standing.next(*self.looked_upto)
+        return BEHIND_ALL if one is None else one.key
 
     def has_enough(self, reserved: int = 0) -> bool:
         """Tells whether it found enough for a member for which so many are reserved."""
         return len(self.free) + reserved >= FOUND_ENOUGH
 
-    def look(self, work: Overdue, until: int, enough: Callable[[], bool], before: Place | None) -> None:
-        """Looks for records in their order, until it has found enough and has looked at all that comes before a place
-        (None: no place), or so much of this turn's work is left."""
+    def look(self, work: Overdue, until: int, enough: Callable[[], bool], before: Place) -> None:
+        """Looks for records in their order, until it has found enough and has looked at all that comes before a place,
+        or so much of this turn's work is left."""
         backlog = self._backlog
-        standing = backlog.standing.next(self._order, self._number)
+        standing = backlog.standing.next(*self.looked_upto)
         while work.left > until:
             if not self._unseen and standing is None:
                 if enough() or backlog.sorts or not backlog.has_fresh():
                     return
                 backlog.leave_standing(PASSED_AT_ONCE)
-                standing = backlog.standing.next(self._order, self._number)
+                standing = backlog.standing.next(*self.looked_upto)
                 continue
             if standing is not None and not (self._unseen and self._unseen[0] < (0, *standing.key)):
                 self._look_through(standing, work, until, enough, before)
-                after = backlog.standing.next(self._order, self._number)
+                after = backlog.standing.next(*self.looked_upto)
                 if after is not None and after.key == standing.key:
                     return
                 standing = after
                 continue
             place = self._unseen[0]
             record = backlog.requeued.by_key.get(place[1:])
-            if record is not None and enough() and (before is None or place > before):
+            if record is not None and enough() and place > before:
                 return
             heappop(self._unseen)
             if record is not None:
                 self.look_at(record, work)
 
     def _look_through(
-        self, found: StandingRecord, work: Overdue, until: int, enough: Callable[[], bool], before: Place | None
+        self, found: StandingRecord, work: Overdue, until: int, enough: Callable[[], bool], before: Place
     ) -> None:
         """Looks at what stands in a row, from this record on, as far as nothing that was requeued comes before."""
         cursor, row, index = found
         at: int | None = index
         while at is not None and work.left > until:
             place = (0, cursor.order, row.chunk.first_number + at)
-            if (enough() and (before is None or place > before)) or (self._unseen and self._unseen[0] < place):
+            if (enough() and place > before) or (self._unseen and self._unseen[0] < place):
                 return
-            self._order, self._number = cursor.order, row.chunk.first_number + at + 1
+            self.looked_upto = cursor.order, row.chunk.first_number + at + 1
             self.look_at(StandingRecord(cursor, row, at), work)
             at = row.next(at + 1)
 

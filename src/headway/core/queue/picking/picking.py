@@ -18,7 +18,7 @@ of members that came later begins with the first one that stands. Members withou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
+from itertools import chain, islice
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import QueueMember, Subscription, Waiting
@@ -27,9 +27,9 @@ from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.picking.finds import Finds
 from headway.core.queue.picking.groups import NO_GROUPS, Groups
-from headway.core.queue.picking.picker import Offer, Picker
+from headway.core.queue.picking.picker import NO_PLACE, Offer, Picker
 from headway.core.queue.picking.share import Share
-from headway.core.queue.places import Key, RequeuedRecord, StandingRecord, place_in_chunk
+from headway.core.queue.places import BEHIND_ALL, Key, RequeuedRecord, StandingRecord, place_in_chunk
 from headway.core.routing import Overdue
 from headway.core.selector import BadSelector, Selector, compile_selector
 
@@ -69,12 +69,11 @@ class Picking:
             text = f"the consumers of the queue have {SELECTORS_MAX} distinct selectors already, and may have no more"
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
 
-    def join(self, member: Subscription, others: Mapping[Subscription, None]) -> Waiting | None:
-        """Takes a new member in. Returns what waits for it; None: all that waits. ``others``: those that came before.
-        """
+    def join(self, member: Subscription, others: Mapping[Subscription, None]) -> Waiting:
+        """Takes a new member in. Returns what waits for it. ``others``: those that came before."""
         condition = member.request.options.selector
         if condition is None and not self.pickers:
-            return None
+            return self._backlog
         if not self.pickers:
             self._begin(others)
         selector = None if condition is None else compile_selector(condition)
@@ -85,7 +84,7 @@ class Picking:
         picker.members += 1
         if self.grouped:
             return Share(member, picker, self.groups)
-        return None if selector is None else picker
+        return picker if picker.looks else self._backlog
 
     def _picker(self, selector: Selector | None) -> Picker:
         return Picker(selector, self._backlog, self._finds.note, grouped=self.grouped)
@@ -136,11 +135,10 @@ class Picking:
         """Takes all groups from their owners, because one member is to get everything."""
         self._go_back(self.groups.leave_all())
 
-    def _go_back(self, key: Key | None) -> None:
+    def _go_back(self, key: Key) -> None:
         """Lets all pickers look again from a place on, where messages of groups were passed over."""
-        if key is not None:
-            for picker in self.pickers.values():
-                picker.go_back(key)
+        for picker in self.pickers.values():
+            picker.go_back(key)
 
     def _note(self, record: RequeuedRecord, again: bool) -> None:
         """Notes that a record was requeued. If it was passed over while it stood, it is looked at again."""
@@ -153,14 +151,13 @@ class Picking:
         """Looks which of the records that were found wait no more, because many were dropped at once."""
         self._finds.forget_gone()
 
-    def of(self, member: Subscription) -> Picker | None:
-        """Returns the picker of a member, if that looks at records."""
-        picker = self._of.get(member)
-        return picker if picker is not None and picker.looks else None
+    def looks_for(self, member: Subscription) -> bool:
+        """Tells whether a picker looks at records for a member."""
+        return member in self._of and self._of[member].looks
 
     def may_find(self, member: Subscription) -> bool:
         """Tells whether there are records that nobody looked at for a member that has a picker."""
-        return self._of[member].may_find or self.groups.of(member).again_from is not None
+        return self._of[member].may_find or self.groups.of(member).passed_some
 
     def nobody_wants(self, chunk: Chunk, members: list[Subscription] | None) -> bool:
         """Tells whether all pickers have looked at what stands in the chunk, and found nothing in it that still waits
@@ -183,12 +180,11 @@ class Picking:
     def _owners_of(self, chunk: Chunk) -> list[Subscription]:
         """Returns the members for which something of the queue's oldest chunk is reserved that they want, or may have
         been passed over. What the owner of a group does not want is wanted by nobody."""
-        owners, stop = [], chunk.first_number + len(chunk)
+        owners, backlog, stop = [], self._backlog, chunk.first_number + len(chunk)
         for owner, mine in self.groups.reserved.items():
-            places = [key for key in mine.wanted.by_key if chunk.first_number <= key[1] < stop]
-            again = [] if mine.again_from is None else [mine.again_from]
-            found = (self._backlog.find(*key) for key in places), (self._backlog.standing.next(*key) for key in again)
-            if any(one is not None and place_in_chunk(one)[0] is chunk for some in found for one in some):
+            reserved = (backlog.find(*key) for key in mine.wanted.by_key if chunk.first_number <= key[1] < stop)
+            found = chain([backlog.standing.next(*mine.again_from)], reserved)
+            if any(one is not None and place_in_chunk(one)[0] is chunk for one in found):
                 owners.append(owner)
         return owners
 
@@ -206,7 +202,7 @@ class Picking:
         """Lets a picker look for its members that are ready, until there is enough for each of them."""
         groups, first = self.groups, picker.free.first()
         if not self.grouped:
-            picker.look(work, until, picker.has_enough, None if first is None else first.place)
+            picker.look(work, until, picker.has_enough, NO_PLACE if first is None else first.place)
             return
         firsts = [] if first is None else [first.place]
         hungry = list(ready)
@@ -222,7 +218,7 @@ class Picking:
                 hungry.pop()
             return True
 
-        picker.look(work, until, enough, min(firsts, default=None))
+        picker.look(work, until, enough, min(firsts, default=NO_PLACE))
 
     def _look_again_for(self, owner: Subscription, picker: Picker, groups: Groups, work: Overdue, until: int) -> None:
         """Looks for messages that were passed over for an owner, if it has taken what was reserved for it."""
@@ -232,10 +228,10 @@ class Picking:
         end = max(one.looked_upto for one in self.pickers.values())
         key, before = mine.again_from, len(mine.wanted)
         self._finds.looked_again_for = owner
-        while key is not None and not mine.has_enough(before) and work.left > until:
+        while key < BEHIND_ALL and not mine.has_enough(before) and work.left > until:
             one = self._backlog.standing.next(*key)
             if one is None or one.key >= end:
-                key = None
+                key = BEHIND_ALL
             else:
                 if one.key not in self._finds.by_key:
                     picker.look_at(one, work)
@@ -247,8 +243,10 @@ class Picking:
     def _find_for_others(self, one: StandingRecord, work: Overdue) -> None:
         """Has those pickers find a record that passed it over before."""
         record = self._finds.by_key.get(one.key)
-        for picker in self.pickers.values() if record is not None else ():
-            if record is not None and picker not in record.finders and one.key < picker.looked_upto:
+        if record is None:
+            return
+        for picker in self.pickers.values():
+            if picker not in record.finders and one.key < picker.looked_upto:
                 picker.look_at(one, work)
 
     def next_for(self, member: Subscription) -> Offer | None:
@@ -261,7 +259,7 @@ class Picking:
                 first = mine.wanted.first()
                 if first is not None and (record is None or first.place < record.place):
                     record = first
-                if record is not None and mine.again_from is not None and record.key >= mine.again_from:
+                if record is not None and record.key >= mine.again_from:
                     return None
             if record is None or not picker.has_looked_before(record):
                 return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.core.queue.places import FoundHeap, FoundRecord, Key
+from headway.core.queue.places import BEHIND_ALL, FoundHeap, FoundRecord, Key
 
 RESERVED_EACH = 16
 """So many messages are reserved for an owner in any case."""
@@ -20,12 +20,17 @@ class Reserved:
         """Those that it is to get."""
         self.by_group: dict[str, dict[Key, FoundRecord]] = {}
         """All of them."""
-        self.again_from: Key | None = None
+        self.again_from = BEHIND_ALL
         """The place from which on it is to be looked again for messages that were passed over."""
         self.passed: dict[GroupName, Key] = {}
         """The groups of which such messages were passed over, with the last place."""
         self.left_out: dict[GroupName, Key] = {}
         """The groups of which messages were passed over that it does not want, with the first place."""
+
+    @property
+    def passed_some(self) -> bool:
+        """Tells whether messages that it wants were passed over."""
+        return self.again_from < BEHIND_ALL
 
     @property
     def has_few(self) -> bool:
@@ -36,8 +41,8 @@ class Reserved:
     def is_low(self) -> bool:
         """Tells whether it is time to look again for more, so that the owner is never without any."""
         first = self.wanted.first()
-        short = first is None or len(self.wanted) <= max(1, RESERVED_EACH // 2)
-        return self.again_from is not None and (short or (first is not None and first.key >= self.again_from))
+        short = first is None or len(self.wanted) <= max(1, RESERVED_EACH // 2) or first.key >= self.again_from
+        return short and self.passed_some
 
     def has_enough(self, before: int) -> bool:
         """Tells whether enough was reserved since there were so many."""

@@ -7,14 +7,14 @@ from typing import Protocol
 from headway.core.consumer import Subscription, Waiting
 from headway.core.log import Cursor
 from headway.core.queue.picking.groups import Groups
-from headway.core.queue.places import FoundHeap, FoundRecord
+from headway.core.queue.places import FoundHeap
 
 
 class FreeFinder(Waiting, Protocol):
     """A picker, as its members know it in a queue with groups: what it found that belongs to nobody."""
 
-    def time_of(self, record: FoundRecord) -> float | None:
-        """Returns the time when a record was published."""
+    def oldest_of(self, heap: FoundHeap) -> float | None:
+        """Returns the time when the first of some found records was published, if it still waits."""
 
 
 class Share:
@@ -57,6 +57,5 @@ class Share:
         return bool(self._own) or self._finder.has_more
 
     def oldest_time(self) -> float | None:
-        first = self._own.first()
-        times = [self._finder.oldest_time(), None if first is None else self._finder.time_of(first)]
+        times = [self._finder.oldest_time(), self._finder.oldest_of(self._own)]
         return min((time for time in times if time is not None), default=None)

@@ -3,11 +3,11 @@
 from headway.core.queue.places.found import Finder, FoundHeap, FoundRecord
 from headway.core.queue.places.in_chunk import place_in_chunk
 from headway.core.queue.places.queue_cursor import LaneSource, PresentCursor, QueueCursor
-from headway.core.queue.places.requeued import Key, Place, Requeued, RequeuedRecord
+from headway.core.queue.places.requeued import BEFORE_ALL, BEHIND_ALL, Key, Place, Requeued, RequeuedRecord
 from headway.core.queue.places.standing import Standing, StandingRecord
 
 __all__ = [
-    "Finder", "FoundHeap", "FoundRecord", "Key", "LaneSource",
+    "BEFORE_ALL", "BEHIND_ALL", "Finder", "FoundHeap", "FoundRecord", "Key", "LaneSource",
     "Place", "place_in_chunk", "PresentCursor", "QueueCursor", "Requeued", "RequeuedRecord",
     "Standing", "StandingRecord",
 ]

@@ -22,6 +22,8 @@ member may have had it before a restart."""
 _WAITING = re.compile(b"[\1\3]")
 _ALL_WAITING = re.compile(b"[\1\3]+")
 _UNSETTLED = re.compile(b"[\1-\3]+")
+NO_STOP = 2**62
+"""Behind the end of every lane."""
 
 
 class LaneSource(Protocol):
@@ -70,31 +72,40 @@ class QueueCursor(Cursor):
         """Those of them that were taken and are not settled, by number."""
         super().__init__(feed.lane, reader)
         self.source = source
-        """Fills the lane; None once it has no more records."""
+        """Fills the lane; None: publishers do, or it has no more records."""
         self.feed = feed
         self.order = order
         self.stop_number: int | None = None
-        self.stop_position = 0
+        self.stop_position = NO_STOP
         self.first_number = feed.lane.count
         """The number of the first record that it reads."""
 
     @property
     def end_number(self) -> int:
-        return self.lane.count if self.stop_number is None or self.source is not None else self.stop_number
+        return self.lane.count if self.stop_number is None else self.stop_number
 
     @property
     def end_position(self) -> int:
-        return self.lane.end if self.stop_number is None or self.source is not None else self.stop_position
+        return self.lane.end if self.stop_number is None else self.stop_position
 
     @property
     def finished(self) -> bool:
         """Tells whether all records up to the stop were read, so that the queue goes on with its next cursor."""
-        return self.source is None and self.stop_number is not None and self.position >= self.stop_position
+        return self.position >= self.stop_position
 
     def fill(self) -> None:
         """Lets the source append more records if the lane was read to its end. Raises OSError."""
         if self.source is not None and self.position >= self.lane.end and not self.source.fill(self.lane):
-            self.source = None
+            self.stop_filling()
+
+    def stop_filling(self) -> None:
+        """Ends at the present end of the lane, because the source has no more records."""
+        self.source = None
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends at the present end of the lane; while a source fills it, where the source ends."""
+        if self.source is None:
             self.stop_number, self.stop_position = self.lane.count, self.lane.end
 
     def start_at(self, chunk: Chunk, index: int) -> None:

@@ -19,6 +19,8 @@ Key = tuple[int, int]
 """The order of a record's cursor, and its number in the lane."""
 Place = tuple[int, int, int]
 """A record's rank, and its key: places are handed out in this order."""
+BEFORE_ALL: Key = (0, 0)
+BEHIND_ALL: Key = (2**62, 0)
 
 
 class RequeuedRecord(NamedTuple):
@@ -54,7 +56,7 @@ class RequeuedRecord(NamedTuple):
 
 
 class Requeued:
-    __slots__ = ("_by_chunk", "_heap", "_stale", "by_key", "size")
+    __slots__ = ("_heap", "_stale", "by_key", "chunks", "size")
 
     def __init__(self) -> None:
         self.by_key: dict[Key, RequeuedRecord] = {}
@@ -64,7 +66,7 @@ class Requeued:
         self._heap: list[Place] = []
         """Their places. The top is never a stale one."""
         self._stale: set[Key] = set()
-        self._by_chunk: dict[Chunk, int] = {}
+        self.chunks: dict[Chunk, int] = {}
         """Number of records of each chunk."""
 
     def __len__(self) -> int:
@@ -85,10 +87,6 @@ class Requeued:
         """Returns their places, as a heap. Some may be stale."""
         return self._heap.copy()
 
-    @property
-    def chunks(self) -> dict[Chunk, int]:
-        return self._by_chunk
-
     def put(self, record: RequeuedRecord) -> None:
         key = record.key
         if key in self._stale:
@@ -97,24 +95,16 @@ class Requeued:
             heappush(self._heap, record.place)
         self.by_key[key] = record
         self.size += record.size
-        self._by_chunk[record.chunk] = self._by_chunk.get(record.chunk, 0) + 1
+        self.chunks[record.chunk] = self.chunks.get(record.chunk, 0) + 1
 
-    def pop(self) -> RequeuedRecord:
-        _, order, number = self._heap[0]
-        found = self.take((order, number))
-        assert found is not None
-        return found
-
-    def take(self, key: Key) -> RequeuedRecord | None:
-        """Removes one. Returns None if it is not here."""
-        record = self.by_key.pop(key, None)
-        if record is None:
-            return None
+    def take(self, key: Key) -> RequeuedRecord:
+        """Removes one, which must be here."""
+        record = self.by_key.pop(key)
         self.size -= record.size
-        left = self._by_chunk[record.chunk] = self._by_chunk[record.chunk] - 1
+        left = self.chunks[record.chunk] = self.chunks[record.chunk] - 1
         assert left >= 0 <= self.size
         if not left:
-            del self._by_chunk[record.chunk]
+            del self.chunks[record.chunk]
         self._stale.add(key)
         while self._stale and self._heap[0][1:] in self._stale:
             self._stale.remove(heappop(self._heap)[1:])
@@ -122,7 +112,7 @@ class Requeued:
 
     def clear(self) -> None:
         self.size = 0
-        for table in (self.by_key, self._heap, self._stale, self._by_chunk):
+        for table in (self.by_key, self._heap, self._stale, self.chunks):
             table.clear()
 
     def check(self) -> None:
@@ -131,7 +121,7 @@ class Requeued:
         assert len(self._heap) == len(places) + len(self._stale)
         assert not places or self._heap[0] == min(places), "the next record is at the top"
         assert self.size == sum(record.size for record in self)
-        assert self._by_chunk == Counter(record.chunk for record in self)
+        assert self.chunks == Counter(record.chunk for record in self)
         for record in self:
             cursor, number = record.cursor, record.number
             held = cursor.taken[number].chunk if number in cursor.taken else cursor.unacknowledged[number]

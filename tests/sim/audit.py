@@ -62,8 +62,9 @@ def standing(feed: Feed, found: list[Cursor]) -> None:
         assert cursor.lane is feed.lane
         cursor.check()
     chunks = set(feed.lane.chunks())
-    held = [chunk for cursor in found for chunk in (cursor.chunk, cursor.floor, *cursor.unacknowledged.values())]
-    assert all(chunk in chunks for chunk in held if chunk is not None), "a chunk was dropped that is wanted"
+    held = [chunk for cursor in found for chunk in (cursor.floor, *cursor.unacknowledged.values()) if chunk is not None]
+    held += [cursor.chunk for cursor in found if cursor.attached]
+    assert all(chunk in chunks for chunk in held), "a chunk was dropped that is wanted"
     assert sum(len(chunk.cursors_here) for chunk in chunks) == sum(cursor.floor is not None for cursor in found)
 
 

@@ -284,7 +284,7 @@ def _place_subscription(
 
 def unsettled(cursor: Cursor, recovered: RecoveredPosition) -> Iterator[tuple[Chunk, int]]:
     """Yields the records from the cursor on that were sent and are not settled."""
-    chunk = cursor.chunk
+    chunk: Chunk | None = cursor.chunk
     here = cursor.number
     while chunk is not None:
         first = max(_index_from(chunk, recovered.upto), here - chunk.first_number)
@@ -297,7 +297,7 @@ def unsettled(cursor: Cursor, recovered: RecoveredPosition) -> Iterator[tuple[Ch
 
 def _step_over(cursor: Cursor, unsent: int) -> None:
     """Moves the cursor on to the first record that was never sent."""
-    chunk = cursor.chunk
+    chunk: Chunk | None = cursor.chunk
     while chunk is not None:
         index = _index_from(chunk, unsent)
         if index < len(chunk) or chunk.next is None:

@@ -91,7 +91,7 @@ class Conflation:
             return
         self._pass(subscription)
         self._become(EVERY_RECORD)
-        subscription.cursor.attach()
+        subscription.cursor.catch_up()
         self._enter_lane(subscription)
 
     def once(self, subscription: Subscription) -> None:
@@ -141,7 +141,7 @@ class Conflation:
         cursor = subscription.cursor
         cursor.step()
         chunk = cursor.chunk
-        if chunk is None:
+        if not cursor.attached:
             return
         index = cursor.number - chunk.first_number
         self.upto = cursor.lane.last_sequence if index >= len(chunk) else chunk.sequence_of(index) - 1

@@ -320,7 +320,7 @@ class Subscription:
         cursor = self.cursor
         chunk = cursor.chunk
         here = cursor.number
-        if chunk is None or number <= here:
+        if not cursor.attached or number <= here:
             return {}
         between = records_between(chunk, here, number)
         before = cursor.position

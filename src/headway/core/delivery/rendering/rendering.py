@@ -47,7 +47,6 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cut
     steps that it took; 0 if there is no credit."""
     cursor, session = subscription.cursor, subscription.session
     chunk = cursor.chunk
-    assert chunk is not None
     first = chunk.index_at(cursor.position)
     begin = chunk.record_start(first)
     last = end_of_batch(chunk, first)

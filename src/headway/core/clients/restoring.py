@@ -266,7 +266,7 @@ def _place_subscription(
     client knows and whether the client has received the record."""
     channel = subscription.session.channel
     for chunk, index in unsettled(cursor, recovered):
-        if chunk.holes is None or not chunk.holes[index]:
+        if not (chunk.holes and chunk.holes[index]):
             continue  # it was sent without an acknowledgement
         delivery = Delivery(subscription, now)
         delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index

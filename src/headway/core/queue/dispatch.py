@@ -316,7 +316,7 @@ class Dispatch:
         if requeued is not None:
             for delivery in deliveries:
                 delivery.returns = requeued.returns
-        if chunk.run_patience is not None:
+        if chunk.run_patience:
             for delivery in deliveries:
                 delivery.patience_s = chunk.patience_s(delivery.index)
                 member.job_patience = member.job_patience or delivery.patience_s > 0

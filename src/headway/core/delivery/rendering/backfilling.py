@@ -43,7 +43,7 @@ def render_backfill(subscription: Subscription, now: float, lost: Losses) -> int
             record = shape.whole(record)
         before = subscription.counters.written_bytes
         reason = None
-        if record.expires_s is not None and record.expires_s <= now:
+        if record.expires_s <= now:
             reason = Reason.EXPIRED
         elif not _append_record(subscription, record, now, backfill):
             reason = Reason.TOO_LARGE_FOR_CLIENT

@@ -50,7 +50,7 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cut
     first = chunk.index_at(cursor.position)
     begin = chunk.record_start(first)
     last = end_of_batch(chunk, first)
-    if chunk.holes is not None:
+    if chunk.holes:
         last = max(first + 1, _as_credit_allows(session, chunk.holes, first, last))
         if session.channel.in_flight_bytes.counts:
             last = session.channel.in_flight_bytes.permits(chunk.ends, first, last)
@@ -97,7 +97,7 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
     """Copies records ``first`` … ``last - 1``, and writes this consumer's ids into the copy. Returns False without a
     copy if there is no credit for the first record. There is credit for all others."""
     session, cursor, dialect = subscription.session, subscription.cursor, subscription.dialect
-    if chunk.holes is not None and chunk.holes[first] and out_of_credit(session, now):
+    if chunk.holes and chunk.holes[first] and out_of_credit(session, now):
         return False
     position: DurablePosition = NOT_DURABLE
     exactly_once = exactly_once_position(subscription)
@@ -107,7 +107,7 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
         return True
     piece = bytearray(chunk.read(begin, chunk.ends[last - 1]))
     holes, width = chunk.holes, dialect.id_bytes
-    if holes is not None:
+    if holes:
         for index in range(first, last):
             hole = holes[index]
             if not hole:
@@ -123,7 +123,7 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
                 position = exactly_once
                 exactly_once.record_in_flight(session.client, delivery_id, chunk.sequence_of(index))
     size = len(piece)
-    if chunk.expiries is not None:
+    if chunk.expiries:
         _age(piece, chunk, first, last, begin, now)
     frames: bytes | bytearray = piece
     if subscription.gap is not None:
@@ -143,7 +143,7 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
 def _is_large(subscription: Subscription, chunk: Chunk, index: int) -> bool:
     """Tells whether the record is larger than a batch and differs for this consumer by its delivery id only."""
     large = chunk.ends[index] - chunk.record_start(index) > LARGE_BYTES
-    alone = chunk.holes is not None and chunk.holes[index] and chunk.expiries is None and subscription.gap is None
+    alone = chunk.holes and chunk.holes[index] and not chunk.expiries and subscription.gap is None
     return bool(large and alone) and not subscription.session.held_back.size
 
 
@@ -151,7 +151,6 @@ def _begin_large(subscription: Subscription, chunk: Chunk, index: int, now: floa
     """Begins a large record: copies only the bytes up to the delivery id. From there on the record is half sent, like
     any other. So a thousand consumers that are stuck in a record of a megabyte share its memory."""
     session, cursor, width = subscription.session, subscription.cursor, subscription.dialect.id_bytes
-    assert chunk.holes is not None
     begin, hole = chunk.record_start(index), chunk.holes[index]
     head = chunk.read(begin, hole)
     delivery_id = session.channel.next_id()
@@ -167,7 +166,6 @@ def _begin_large(subscription: Subscription, chunk: Chunk, index: int, now: floa
 
 def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now: float) -> None:
     """Writes the remaining lifetime into each record that has one."""
-    assert chunk.expiries is not None
     for index in range(first, last):
         at = chunk.expiries[index]
         if at:

@@ -268,9 +268,7 @@ def _place_subscription(
     for chunk, index in unsettled(cursor, recovered):
         if not (chunk.holes and chunk.holes[index]):
             continue  # it was sent without an acknowledgement
-        delivery = Delivery(subscription, now)
-        delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
-        delivery.number = chunk.first_number + index
+        delivery = Delivery(subscription, now, cursor, chunk, index, chunk.first_number + index)
         cursor.sent(delivery.number, chunk)
         known, released = ids.get(chunk.sequence_of(index), (0, False))
         if known and known not in channel.in_flight:

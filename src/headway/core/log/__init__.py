@@ -3,6 +3,7 @@
 from headway.core.log.durable import (
     HELD_BACK_BYTES,
     MAIN,
+    NO_PROGRESS,
     NOT_DURABLE,
     CommittedPosition,
     DurablePosition,
@@ -63,7 +64,7 @@ from headway.core.log.states import (
 __all__ = [
     "ANSWERS", "Chunk", "CHUNK_BYTES", "CommittedPosition", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES",
     "DISK_RETRY_S", "DurablePosition", "Focus", "FOCUS_BYTES", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER",
-    "JournaledRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NoLedger", "NOT_DURABLE",
+    "JournaledRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NO_PROGRESS", "NoLedger", "NOT_DURABLE",
     "OpenReceipts", "OutOfOrderProgress", "Pool", "QUERIES", "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES",
     "RECEIPTS", "records_between", "Retained", "RIGHTS", "SAVED_RECORD_BYTES", "SELECTOR_BYTES", "SESSION",
     "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StateEntry", "StatePass", "StateReading", "StateTerms",

@@ -104,7 +104,7 @@ class Ending:
             delivery = channel.in_flight[delivery_id]
             with suppress(OSError):  # the disk failed: this record cannot be sent again
                 delivery.record = delivery_record(delivery)
-            delivery.cursor = delivery.chunk = None
+            delivery.leave_lane()
 
     def _write_off(self, subscription: Subscription, reason: Reason) -> None:
         """Counts the records that the consumer will not get any more, delivered or conflated."""

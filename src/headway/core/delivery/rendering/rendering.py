@@ -114,11 +114,9 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
                 continue
             delivery_id = session.channel.next_id()
             piece[hole - begin : hole - begin + width] = delivery_id.to_bytes(width, "big")
-            delivery = Delivery(subscription, now)
-            delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
-            delivery.number = chunk.first_number + index
-            cursor.sent(delivery.number, chunk)
-            session.channel.add(delivery_id, delivery)
+            number = chunk.first_number + index
+            cursor.sent(number, chunk)
+            session.channel.add(delivery_id, Delivery(subscription, now, cursor, chunk, index, number))
             if exactly_once is not NOT_DURABLE:  # per record, and to find the sequence takes a search
                 position = exactly_once
                 exactly_once.record_in_flight(session.client, delivery_id, chunk.sequence_of(index))
@@ -154,11 +152,9 @@ def _begin_large(subscription: Subscription, chunk: Chunk, index: int, now: floa
     begin, hole = chunk.record_start(index), chunk.holes[index]
     head = chunk.read(begin, hole)
     delivery_id = session.channel.next_id()
-    delivery = Delivery(subscription, now)
-    delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
-    delivery.number = chunk.first_number + index
-    cursor.sent(delivery.number, chunk)
-    session.channel.add(delivery_id, delivery)
+    number = chunk.first_number + index
+    cursor.sent(number, chunk)
+    session.channel.add(delivery_id, Delivery(subscription, now, cursor, chunk, index, number))
     session.rest = bytes(head) + delivery_id.to_bytes(width, "big")
     session.half_sent = subscription
     cursor.advance(hole + width - begin)

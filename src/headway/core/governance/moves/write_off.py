@@ -40,15 +40,12 @@ def write_off(
     for delivery_id, delivery in in_flight:
         lose(subscription, delivery_id)
         receipts = subscription.feed.lane.receipts
-        if receipts is not None and delivery.cursor is None:
-            receipts.lost(subscription, delivery.sequence, delivery.sequence, reason)
-        if delivery.out_of_order is not None:
-            delivery.out_of_order.acknowledge(delivery.sequence)
-        if delivery.cursor is not None:
-            assert delivery.chunk is not None
+        if delivery.chunk is not None:
             sequence = delivery.chunk.sequence_of(delivery.index)  # while its chunk is still there
             subscription.note_gap(1, sequence, sequence, reason)
-            cursor.acknowledge(delivery.number)
+        elif receipts is not None:
+            receipts.lost(subscription, delivery.number, delivery.number, reason)
+        delivery.cursor.acknowledge(delivery.number)
     registry.lost(subscription.skip_to(stop, reason), reason)
     _settle_down(registry, ending, subscription, reason, now)
 

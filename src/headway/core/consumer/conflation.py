@@ -73,8 +73,7 @@ class Conflation:
         """Starts to conflate: the consumer gets the latest record per key after ``upto``. The cursor must be at a
         record boundary. It frees the chunks that it held at once."""
         cursor = subscription.cursor
-        if cursor.lane.receipts is not None:
-            cursor.lane.receipts.conflating(subscription)
+        cursor.lane.receipts.conflating(subscription)
         self._become(DUE if cursor.number < cursor.lane.count else RESTING)
         self._update_upto(subscription)
         self.upto = max(self.upto, upto)
@@ -96,9 +95,7 @@ class Conflation:
 
     def once(self, subscription: Subscription) -> None:
         """Runs one pass over the waiting records. Afterwards the cursor goes on from the end of the lane."""
-        receipts = subscription.feed.lane.receipts
-        if receipts is not None:
-            receipts.conflating(subscription)
+        subscription.feed.lane.receipts.conflating(subscription)
         self._update_upto(subscription)
         self._pass(subscription)
         subscription.cursor.catch_up()

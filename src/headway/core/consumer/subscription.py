@@ -300,9 +300,8 @@ class Subscription:
         if records <= 0:
             return
         self.counters.gap(records, reason)
-        receipts = self.feed.lane.receipts
-        if receipts is not None and first:  # 0: nobody knows which records these are
-            receipts.lost(self, first, last, reason)
+        if first:  # 0: nobody knows which records these are
+            self.feed.lane.receipts.lost(self, first, last, reason)
         if (deltas := self.feed.deltas) is not None and not self.conflating and reason is not Reason.CONFLATED:
             deltas.raise_floor(self.feed.lane.last_sequence)
             self.astray = self.cursor.number < self.feed.lane.count

@@ -51,8 +51,7 @@ class Ending:
         if queue is not None:
             queue.leave(subscription)
         else:
-            if feed.lane.receipts is not None:
-                feed.lane.receipts.leaving(subscription, reason)
+            feed.lane.receipts.leaving(subscription, reason)
             self._write_off(subscription, reason)
         registry.totals.count(subscription)
         if queue is None:

@@ -239,8 +239,7 @@ class Subscribing:
             waiting.pop(old, None)
         old.stop_timers()
         self._ending.open_gate(old, now)
-        if old.feed.lane.receipts is not None:
-            old.feed.lane.receipts.replaced(old, subscription)
+        old.feed.lane.receipts.replaced(old, subscription)
         self._ending.set_free(old)
         for number in list(old.cursor.unacknowledged):
             old.cursor.acknowledge(number)

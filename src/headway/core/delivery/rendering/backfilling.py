@@ -18,7 +18,7 @@ from headway.core.delivery.rendering.batch import (
     steps_of,
     takes_more,
 )
-from headway.core.log import NO_PROGRESS, NOT_DURABLE, DurablePosition
+from headway.core.log import NO_PROGRESS, NO_RECEIPTS, NOT_DURABLE, DurablePosition
 from headway.core.message import SCAN_MAX, Record
 
 
@@ -82,7 +82,7 @@ def _append_record(subscription: Subscription, record: Record, now: float, backf
     write(subscription, frame, position)
     subscription.counters.write(1, len(frame))
     receipts = subscription.feed.lane.receipts
-    if receipts is not None and not backfill.retained:
+    if receipts is not NO_RECEIPTS and not backfill.retained:  # per record, as above
         receipts.sent(subscription, record.sequence, delivery_id)
     return True
 

@@ -39,12 +39,11 @@ def write_off(
         stop = min(stop, cursor.chunk.first_number + len(cursor.chunk)) if cursor.chunk in bad else cursor.number
     for delivery_id, delivery in in_flight:
         lose(subscription, delivery_id)
-        receipts = subscription.feed.lane.receipts
         if delivery.chunk is not None:
             sequence = delivery.chunk.sequence_of(delivery.index)  # while its chunk is still there
             subscription.note_gap(1, sequence, sequence, reason)
-        elif receipts is not None:
-            receipts.lost(subscription, delivery.number, delivery.number, reason)
+        else:
+            subscription.feed.lane.receipts.lost(subscription, delivery.number, delivery.number, reason)
         delivery.cursor.acknowledge(delivery.number)
     registry.lost(subscription.skip_to(stop, reason), reason)
     _settle_down(registry, ending, subscription, reason, now)

@@ -12,7 +12,7 @@ from itertools import accumulate
 from math import inf, isclose
 
 from headway.core.log.lanes.chunk import CHUNK_BYTES, Chunk
-from headway.core.log.lanes.open_receipts import OpenReceipts
+from headway.core.log.lanes.open_receipts import NO_RECEIPTS, OpenReceipts
 from headway.core.log.lanes.pool import GRACE_S, Pool
 from headway.core.log.lanes.spill_handle import SpillHandle
 from headway.core.message import Dialect, EncodedRun, Run, group_of
@@ -86,8 +86,8 @@ class Lane:
         """The number of cursors that leave records behind them, which may have to be sent again."""
         self.chunks_with_cursors: dict[Chunk, None] = {}
         """The chunks that are the floor of a cursor, but for the tail."""
-        self.receipts: OpenReceipts | None = None
-        """The receipts that are open on records of this lane; None if there are none."""
+        self.receipts: OpenReceipts = NO_RECEIPTS
+        """The receipts that are open on records of this lane."""
         self.first = self.tail = self.to_spill = Chunk(0, 0)
         """``to_spill``: all chunks in front of it are on disk, or being written."""
 

@@ -17,6 +17,7 @@ room. A pass over changes that are older than a delete which is not kept any mor
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
@@ -44,13 +45,13 @@ class StateTerms(NamedTuple):
     key: str = "topic"
     tombstones: bool = True
     """Records may delete their keys."""
-    expire_s: float | None = None
-    """Seconds after which a key that was not updated is deleted; None: never."""
+    expire_s: float = inf
+    """Seconds after which a key that was not updated is deleted; inf: never."""
     orders: tuple[str, ...] = ()
     """The orders that are kept whether somebody asks for them or not."""
-    conflate_s: float | None = None
+    conflate_s: float = inf
     """How often subscribers who ask for nothing else get the latest record per key (clients/starts.py); 0: whenever
-    their sockets have room. None: they get every record."""
+    their sockets have room; inf: never, they get every record."""
 
 
 class WholeReader(Protocol):
@@ -83,12 +84,12 @@ class State:
         """Set when the configuration declares this state, which then stays without readers, too."""
         self.tombstones = declared
         """Set when records may delete their keys (deletes.py)."""
-        self.expire_s: float | None = None
-        """Seconds after which a key that was not updated is deleted; None: never."""
+        self.expire_s = inf
+        """Seconds after which a key that was not updated is deleted; inf: never."""
         self.orders: tuple[str, ...] = ()
         """The orders that are kept whether somebody asks for them or not."""
-        self.conflate_s: float | None = None
-        """How often subscribers who ask for nothing else get the latest record per key."""
+        self.conflate_s = inf
+        """How often subscribers who ask for nothing else get the latest record per key; inf: never."""
         self.bytes = 0
         self.bytes_max = max(1, int(pool.memory_limit * POOL_SHARE))
         self.evicted_records = 0

@@ -43,7 +43,7 @@ def append(to: Lane, *sizes: int, publisher: int = 1, now: float = 0.0, holes: b
     run = Run("t", data, ends, [end - size for end, size in zip(ends, sizes, strict=True)])
     run.publisher = publisher
     starts = [end - size + 2 for end, size in zip(ends, sizes, strict=True)]
-    to.append(run, EncodedRun(data, ends, starts if holes else None), to.last_sequence + 1, now)
+    to.append(run, EncodedRun(data, ends, starts if holes else ()), to.last_sequence + 1, now)
 
 
 def sizes_of(of: Lane) -> list[int]:

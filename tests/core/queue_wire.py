@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import accumulate
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -133,7 +134,7 @@ def read_delivery(data: bytes) -> Delivered:
 
 
 def run_of(key: str, payloads: list[bytes], *, exchange: str = "", properties: Properties | None = None,
-           expires_s: float | None = None, headers: dict[str, object] | None = None, qos: int = 1) -> Run:
+           expires_s: float = inf, headers: dict[str, object] | None = None, qos: int = 1) -> Run:
     """As the codec makes one: with ranges where all are of one size."""
     ends: Sequence[int] = list(accumulate(map(len, payloads)))
     bodies: Sequence[int] = [0, *ends[:-1]]

@@ -200,7 +200,7 @@ class Peer:
         run = run_of(
             key, [f"{number} ".encode().ljust(size, b".") for number in range(first, first + count)], exchange=exchange,
             properties=Properties(user=user, native=native), headers=headers or None,
-            expires_s=None if ttl_s is None else self.stage.now + ttl_s, qos=qos,
+            expires_s=inf if ttl_s is None else self.stage.now + ttl_s, qos=qos,
         )  # fmt: skip
         run.receipt = receipt
         return self.broker.intake.publish_to(self.session, run, self.stage.now)

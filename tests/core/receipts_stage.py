@@ -7,6 +7,8 @@ from typing import Any
 from tests.core.queues_stage import QueueStage
 from tests.core.stage import Client, Stage
 
+from headway.core.log import NO_RECEIPTS
+
 FATES = ("got", "conflated", "discarded", "dead_lettered", "lost", "waiting")
 POLICY = """
 [[topic]]
@@ -58,5 +60,5 @@ def nothing_left(stage: Stage) -> None:
     assert not found._parked
     stage.run(1)  # what was looked at in vain is dropped at a tick
     assert not found._old
-    assert all(feed.lane.receipts is None for feed in stage.broker.registry.router.feeds.values())
+    assert all(feed.lane.receipts is NO_RECEIPTS for feed in stage.broker.registry.router.feeds.values())
     assert all("receipts" not in session.tab.amounts for session in stage.broker.registry.sessions.values())

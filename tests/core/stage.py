@@ -170,7 +170,7 @@ class Client:
         runs = [item if isinstance(item, Run) else item.run for item in self._sends.feed(data)
                 if isinstance(item, Run | Publish)]  # fmt: skip
         for run in runs:
-            run.expires_s = None if expiry_s is None else self.stage.now + expiry_s
+            run.expires_s = inf if expiry_s is None else self.stage.now + expiry_s
         self.stage.broker.publish(self.session, runs, self.stage.now)
         return True
 

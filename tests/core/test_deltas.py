@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ PAD = "x" * 100
 
 
 def put(client: Client, *payloads: bytes | dict[str, Any], user: tuple[tuple[str, str], ...] = (),
-        expires_s: float | None = None,
+        expires_s: float = inf,
         retain: bool = False) -> None:
     texts = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in payloads]
     data = b"".join(encode_publish("t/x", text, properties=Properties(user=user), retain=retain) for text in texts)

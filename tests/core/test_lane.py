@@ -71,7 +71,7 @@ def test_every_record_is_where_the_index_says(runs: list[list[int]], chunk_bytes
             assert bytes(chunk.read(start, chunk.ends[index])) == bytes([65 + letter % 26]) * size
             assert chunk.sequence_of(index) == number + 1
             assert chunk.index_at(position) == index
-            assert (chunk.holes[index] if chunk.holes is not None else 0) == (start + 2 if hole else 0)
+            assert (chunk.holes[index] if chunk.holes else 0) == (start + 2 if hole else 0)
             number, position = number + 1, position + size
     assert number == len(wanted)
 

@@ -94,7 +94,7 @@ def truth(stage: Stage, start: int, stop: int, *, down: bool, above: float | Non
     """The page, by looking at every record of the state."""
     (state,) = (state for state in stage.broker.registry.router.states if state.declared)
     found, entry = [], state.oldest
-    while entry.record is not None:
+    while entry is not state.ends:
         if not entry.deleted:
             found.append(json.loads(entry.record.payload))
         entry = entry.after

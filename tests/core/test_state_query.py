@@ -86,7 +86,7 @@ def test_a_reading_is_exact_as_of_its_sequence_whatever_changes_meanwhile(
 
 def _entries(state: State) -> Iterator[Record | None]:
     entry = state.oldest
-    while entry.record is not None:
+    while entry is not state.ends:
         yield entry.record
         entry = entry.after
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container
+from math import inf
 from typing import TYPE_CHECKING
 
 from tests.sim.model import SubModel, take_apart
@@ -62,8 +63,9 @@ def standing(feed: Feed, found: list[Cursor]) -> None:
         assert cursor.lane is feed.lane
         cursor.check()
     chunks = set(feed.lane.chunks())
-    held = [chunk for cursor in found for chunk in (cursor.chunk, cursor.floor, *cursor.unacknowledged.values())]
-    assert all(chunk in chunks for chunk in held if chunk is not None), "a chunk was dropped that is wanted"
+    held = [chunk for cursor in found for chunk in (cursor.floor, *cursor.unacknowledged.values()) if chunk is not None]
+    held += [cursor.chunk for cursor in found if cursor.attached]
+    assert all(chunk in chunks for chunk in held), "a chunk was dropped that is wanted"
     assert sum(len(chunk.cursors_here) for chunk in chunks) == sum(cursor.floor is not None for cursor in found)
 
 
@@ -270,7 +272,7 @@ def _complete(world: World, model: SubModel) -> None:
     for topic, sequence in model.retained.items():
         record = world.history.records[sequence]
         own = model.no_local and record.publisher == subscription.session.number
-        unfit = own or record.expires_s is not None or (model.selector and not model.wants(record))
+        unfit = own or record.expires_s < inf or (model.selector and not model.wants(record))
         if model.cut or unfit or world._retained.get(topic) != sequence:
             continue
         assert sequence in model.retained_seen, f"{model.filter}: retained record of {topic} did not arrive"

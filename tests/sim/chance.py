@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from random import Random
 from typing import NamedTuple
 
@@ -70,9 +71,9 @@ _THEN: tuple[object, ...] = (
 )  # fmt: skip
 
 
-def interval_s(rng: Random) -> float | None:
-    """Returns how often a topic is conflated; None: it is not."""
-    return rng.choice((None, None, 0.0, 0.3))
+def interval_s(rng: Random) -> float:
+    """Returns how often a topic is conflated; inf: it is not."""
+    return rng.choice((inf, inf, 0.0, 0.3))
 
 
 def rule(rng: Random) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from bench.wires.packets import encode_connect, encode_publish
@@ -130,7 +131,7 @@ class Client:
         if rng.random() < 0.7:
             return None
         record = Record(rng.choice(TOPICS), payload(rng, world.next_number(), 50), Properties(), rng.choice((0, 1, 2)))
-        return Will(record, rng.choice((0.0, 0.0, 3.0)), rng.choice((None, 5.0)))
+        return Will(record, rng.choice((0.0, 0.0, 3.0)), rng.choice((inf, 5.0)))
 
     def _forget(self) -> None:
         """The server has nothing of an earlier session."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -29,7 +30,7 @@ class Published(NamedTuple):
     qos: int
     retain: bool
     properties: Properties
-    expires_s: float | None
+    expires_s: float
     publisher: int
 
 
@@ -299,7 +300,7 @@ class SubModel(Expectation):
             assert seen.retain == (record.retain and self.keeps_retain), f"retain flag {seen.retain}: {record}"
         if self.version5:
             assert seen.properties == record.properties, f"{seen.properties} instead of {record.properties}"
-            assert (seen.expiry_s is None) == (record.expires_s is None), seen
+            assert (seen.expiry_s is None) == (record.expires_s == inf), seen
         if seen.offset is not None:
             assert seen.offset == record.sequence, f"offset {seen.offset} on sequence {record.sequence}"
 

@@ -104,7 +104,6 @@ class Stream:
             return self.pending()
         assert self.session is not None
         chunk = half.cursor.chunk
-        assert chunk is not None
         start, stop = half.cursor.position - chunk.start, chunk.ends[chunk.index_at(half.cursor.position)]
         later = bytes(self.outlet.out) + getattr(self.session.held_back, "all", b"")
         rest = bytes(self.session.rest) + bytes(chunk.read(start, stop))

@@ -93,8 +93,8 @@ class DurableTopics(Taped, World):
                 assert session is not None
                 known = session.channel.in_flight.get(delivery_id)
                 sequence = client.by_id[delivery_id][1]
-                same = known is not None and sequence in (
-                    known.sequence, known.chunk.sequence_of(known.index) if known.chunk is not None else 0
+                same = known is not None and sequence == (
+                    known.number if known.chunk is None else known.chunk.sequence_of(known.index)
                 )  # fmt: skip
                 assert same or delivery_id in session.channel.orphaned_ids, f"{client.name} holds {delivery_id}"
 

@@ -40,7 +40,7 @@ def run(
 
 def messages(given: Run) -> list[Message]:
     frames = AmqpDialect().encode(given, 1)
-    assert (frames.holes, frames.expiries) == (None, None)
+    assert (frames.holes, frames.expiries) == ((), ())
     assert len(frames.ends) == len(given)
     assert frames.ends[-1] == len(frames.data)
     return [read_message(frames.data[start:end]) for start, end in pairwise([0, *frames.ends])]

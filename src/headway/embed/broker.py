@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from itertools import count
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -190,7 +191,7 @@ class Broker:
             raise Refused(Reason.PROTOCOL_ERROR, str(error)) from None
         if topic.startswith("$"):
             raise Refused(Reason.NOT_AUTHORIZED, "topics that start with $ are the broker's own")
-        expires_s = None if expiry is None else self.running.engine.now() + expiry
+        expires_s = inf if expiry is None else self.running.engine.now() + expiry
         return Record(topic, _bytes_of(payload), NO_PROPERTIES, qos, retain, expires_s=expires_s).run()
 
     def _publisher(self, name: str) -> Publisher:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -377,6 +376,6 @@ class Party:
         user += ((JOB_PATIENCE, f"{patience_s}s"),) if patience_s else ()
         native = msgspec.json.encode(sorted(headers.items())) if headers else None
         run = run_of(key, payloads, exchange=exchange, properties=Properties(user=user, native=native),
-                     headers=headers or None, expires_s=None if expires_s == inf else expires_s)
+                     headers=headers or None, expires_s=expires_s)
         assert run.topic == topic_of(key)
         return run

@@ -266,11 +266,9 @@ def _place_subscription(
     client knows and whether the client has received the record."""
     channel = subscription.session.channel
     for chunk, index in unsettled(cursor, recovered):
-        if chunk.holes is None or not chunk.holes[index]:
+        if not (chunk.holes and chunk.holes[index]):
             continue  # it was sent without an acknowledgement
-        delivery = Delivery(subscription, now)
-        delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
-        delivery.number = chunk.first_number + index
+        delivery = Delivery(subscription, now, cursor, chunk, index, chunk.first_number + index)
         cursor.sent(delivery.number, chunk)
         known, released = ids.get(chunk.sequence_of(index), (0, False))
         if known and known not in channel.in_flight:
@@ -284,7 +282,7 @@ def _place_subscription(
 
 def unsettled(cursor: Cursor, recovered: RecoveredPosition) -> Iterator[tuple[Chunk, int]]:
     """Yields the records from the cursor on that were sent and are not settled."""
-    chunk = cursor.chunk
+    chunk: Chunk | None = cursor.chunk
     here = cursor.number
     while chunk is not None:
         first = max(_index_from(chunk, recovered.upto), here - chunk.first_number)
@@ -297,7 +295,7 @@ def unsettled(cursor: Cursor, recovered: RecoveredPosition) -> Iterator[tuple[Ch
 
 def _step_over(cursor: Cursor, unsent: int) -> None:
     """Moves the cursor on to the first record that was never sent."""
-    chunk = cursor.chunk
+    chunk: Chunk | None = cursor.chunk
     while chunk is not None:
         index = _index_from(chunk, unsent)
         if index < len(chunk) or chunk.next is None:

@@ -16,11 +16,12 @@ from headway.core.base import moved
 from headway.core.consumer.credit import MQTT_ID_MAX, NO_LIMIT, Window
 from headway.core.consumer.delivery import DeliveriesByConsumer, Delivery
 from headway.core.consumer.life import CHANNEL_CLOSED, CHANNEL_MOVES, CHANNEL_OPEN
-from headway.core.log import Chunk, Cursor
+from headway.core.log import Chunk, Cursor, OutOfOrderProgress
 
 if TYPE_CHECKING:
     from headway.core.consumer.subscription import Subscription
 
+Reported = Cursor | OutOfOrderProgress
 _READER = attrgetter("subscription", "cursor")
 NOTHING: dict[int, Delivery] = {}
 BOUNDLESS = Window(NO_LIMIT)
@@ -153,23 +154,20 @@ class Channel(Window):
     def settle(self, delivery_id: int) -> Delivery | None:
         """Settles a delivery: the client has the record for good."""
         delivery = self.remove(delivery_id)
-        if delivery is not None and delivery.cursor is not None:
+        if delivery is not None:
             delivery.cursor.acknowledge(delivery.number)
-        elif delivery is not None and delivery.out_of_order is not None:
-            delivery.out_of_order.acknowledge(delivery.sequence)
         return delivery
 
-    def settle_run(self, delivery_ids: Iterator[int]) -> dict[tuple[Subscription, Cursor | None], int]:
+    def settle_run(self, delivery_ids: Iterator[int]) -> dict[tuple[Subscription, Reported], int]:
         """Settles deliveries up to the first that is not in flight, which it takes from the iterator too. Neighbours of
         one consumer and one cursor are settled at once. Returns how many of each were settled."""
-        done: dict[tuple[Subscription, Cursor | None], int] = {}
+        done: dict[tuple[Subscription, Reported], int] = {}
         found = takewhile(bool, map(self.in_flight.pop, delivery_ids, repeat(None)))
         for of, some in groupby(cast("Iterator[Delivery]", found), _READER):
             run = list(some)
             done[of] = done.get(of, 0) + len(run)
             self._use(of[0].window, -len(run))
-            if of[1] is not None:
-                of[1].acknowledge_run([delivery.number for delivery in run])
+            of[1].acknowledge_run([delivery.number for delivery in run])
             if self.in_flight_bytes.counts:
                 for delivery in run:
                     self.in_flight_bytes.remove(delivery)

@@ -73,8 +73,7 @@ class Conflation:
         """Starts to conflate: the consumer gets the latest record per key after ``upto``. The cursor must be at a
         record boundary. It frees the chunks that it held at once."""
         cursor = subscription.cursor
-        if cursor.lane.receipts is not None:
-            cursor.lane.receipts.conflating(subscription)
+        cursor.lane.receipts.conflating(subscription)
         self._become(DUE if cursor.number < cursor.lane.count else RESTING)
         self._update_upto(subscription)
         self.upto = max(self.upto, upto)
@@ -91,14 +90,12 @@ class Conflation:
             return
         self._pass(subscription)
         self._become(EVERY_RECORD)
-        subscription.cursor.attach()
+        subscription.cursor.catch_up()
         self._enter_lane(subscription)
 
     def once(self, subscription: Subscription) -> None:
         """Runs one pass over the waiting records. Afterwards the cursor goes on from the end of the lane."""
-        receipts = subscription.feed.lane.receipts
-        if receipts is not None:
-            receipts.conflating(subscription)
+        subscription.feed.lane.receipts.conflating(subscription)
         self._update_upto(subscription)
         self._pass(subscription)
         subscription.cursor.catch_up()
@@ -141,7 +138,7 @@ class Conflation:
         cursor = subscription.cursor
         cursor.step()
         chunk = cursor.chunk
-        if chunk is None:
+        if not cursor.attached:
             return
         index = cursor.number - chunk.first_number
         self.upto = cursor.lane.last_sequence if index >= len(chunk) else chunk.sequence_of(index) - 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from headway.core.log import Chunk, Cursor, OutOfOrderProgress
+from headway.core.log import NO_PROGRESS, Chunk, Cursor, OutOfOrderProgress
 from headway.core.message import Record
 
 if TYPE_CHECKING:
@@ -19,14 +19,17 @@ KNOWN_SPARE = 64
 
 
 class Delivery(Struct, eq=False):
-    """A record that was sent and is not settled yet. ``number``: its own in the lane of its cursor."""
+    """A record that was sent and is not settled yet."""
 
     subscription: Subscription
     sent_s: float
-    cursor: Cursor | None = None
+    cursor: Cursor | OutOfOrderProgress = NO_PROGRESS
+    """Is told when it is settled: the cursor of its lane, or the progress of the backfill that it is from."""
     chunk: Chunk | None = None
+    """The chunk that has it, at ``index``; None: it is in no lane, or no longer."""
     index: int = 0
     number: int = 0
+    """The number by which its cursor knows it; its sequence, if it is from a backfill."""
     released: bool = False
     """The client has it, and only the second half of the exactly-once handshake is missing."""
     patience_s: float = 0.0
@@ -35,10 +38,6 @@ class Delivery(Struct, eq=False):
     """How often the record had been requeued before this delivery."""
     record: Record | None = None
     """The record, if it was not copied from a lane in the subscription's own dialect."""
-    out_of_order: OutOfOrderProgress | None = None
-    """The progress that notes the settled ``sequence`` of a record from a durable subscription's backfill, which has no
-    cursor."""
-    sequence: int = 0
 
     @property
     def size(self) -> int:
@@ -46,6 +45,10 @@ class Delivery(Struct, eq=False):
         if self.record is not None:
             return self.record.size
         return 0 if self.chunk is None else self.chunk.size_of(self.index)
+
+    def leave_lane(self) -> None:
+        """Lets go of the record's place, which nobody is told of any more when it is settled."""
+        self.cursor, self.chunk, self.number = NO_PROGRESS, None, 0
 
 
 class DeliveriesByConsumer:

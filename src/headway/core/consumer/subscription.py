@@ -17,7 +17,7 @@ from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
 from headway.core.consumer.progress import Backfill, BackfillSource, Counters, Skip, ViewAge, Volume
 from headway.core.consumer.reader import LANE_READER, Reader
 from headway.core.consumer.request import SubscribeRequest
-from headway.core.log import Cursor, OutOfOrderProgress, StatePass, records_between
+from headway.core.log import NO_PROGRESS, Cursor, OutOfOrderProgress, StatePass, records_between
 from headway.core.message import Gap
 from headway.core.policy import Case
 
@@ -300,9 +300,8 @@ class Subscription:
         if records <= 0:
             return
         self.counters.gap(records, reason)
-        receipts = self.feed.lane.receipts
-        if receipts is not None and first:  # 0: nobody knows which records these are
-            receipts.lost(self, first, last, reason)
+        if first:  # 0: nobody knows which records these are
+            self.feed.lane.receipts.lost(self, first, last, reason)
         if (deltas := self.feed.deltas) is not None and not self.conflating and reason is not Reason.CONFLATED:
             deltas.raise_floor(self.feed.lane.last_sequence)
             self.astray = self.cursor.number < self.feed.lane.count
@@ -320,7 +319,7 @@ class Subscription:
         cursor = self.cursor
         chunk = cursor.chunk
         here = cursor.number
-        if chunk is None or number <= here:
+        if not cursor.attached or number <= here:
             return {}
         between = records_between(chunk, here, number)
         before = cursor.position
@@ -331,7 +330,7 @@ class Subscription:
         return between.by_publisher
 
     def add_backfill(
-        self, records: BackfillSource, *, retained: bool = False, out_of_order: OutOfOrderProgress | None = None
+        self, records: BackfillSource, *, retained: bool = False, out_of_order: OutOfOrderProgress = NO_PROGRESS
     ) -> None:
         """Adds records to be sent after all other backfills and before any more from the lane."""
         self.backfills.append(Backfill(records, retained, self.start_sequence, out_of_order))
@@ -344,8 +343,7 @@ class Subscription:
         """Removes the first backfill, which was read to its end."""
         backfill = self.backfills.pop(0)
         records = backfill.records
-        if backfill.out_of_order is not None:
-            backfill.out_of_order.finish()
+        backfill.out_of_order.finish()
         if isinstance(records, StatePass):
             self.conflation.passed_over(self, records)
         records.close()

@@ -224,7 +224,6 @@ class Fanout:
             return True
         cursor = subscription.cursor
         chunk = cursor.chunk
-        assert chunk is not None
         start = cursor.position - chunk.start
         stop = chunk.ends[chunk.index_at(cursor.position)]
         try:
@@ -294,8 +293,8 @@ class Fanout:
             find_back(subscription)
         cursor.step()
         chunk = cursor.chunk
-        lane_as_is = chunk is not None and chunk.plain and not cursor.lane.bare
-        if chunk is None or not lane_as_is or subscription.session.held_back.size or subscription.special:
+        lane_as_is = chunk.plain and not cursor.lane.bare
+        if not lane_as_is or subscription.session.held_back.size or subscription.special:
             return render(subscription, now, self.lost, self._cuts)
         end = cursor.lane.end
         if subscription.counted is not None:

@@ -30,7 +30,6 @@ def _half_sent(subscription: Subscription) -> tuple[Chunk, int, int]:
     """Returns the record's chunk, and the start and stop of its rest there."""
     cursor = subscription.cursor
     chunk = cursor.chunk
-    assert chunk is not None
     return chunk, cursor.position - chunk.start, chunk.ends[chunk.index_at(cursor.position)]
 
 

@@ -34,7 +34,6 @@ class Handover:
         if not self._closed and not old.ended and cursor.number < self._upto:
             cursor.step()
             chunk = cursor.chunk
-            assert chunk is not None
             index = chunk.index_at(cursor.position)
             try:
                 record = record_at(old.feed.lane.dialect, chunk, index)

@@ -15,7 +15,6 @@ def end_of_room(subscription: Subscription) -> int:
     no further than one ``send`` goes."""
     cursor, room = subscription.cursor, subscription.room
     chunk, number = cursor.chunk, cursor.number + room
-    assert chunk is not None
     for _ in range(VIEWS_MAX):
         if chunk.next is None or chunk.first_number + len(chunk) >= number:
             break
@@ -29,7 +28,6 @@ def offer_from(subscription: Subscription, end: int) -> Offer:
     cursor = subscription.cursor
     cursor.step()
     chunk = cursor.chunk
-    assert chunk is not None
     position = cursor.position
     views: list[View] = []
     total = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import NamedTuple
 
-from headway.core.log import StateEntry
+from headway.core.log import NO_RECORD, StateEntry
 from headway.core.message import Record
 from headway.core.query import KeptOrder
 
@@ -66,7 +66,7 @@ class Head:
         """Returns the entry of a key whose record has left the state, and has none in its place yet."""
         rank = self._rank_of.get(key)
         entry = None if rank is None else self._entries[bisect_left(self._ranks, rank)]
-        return entry if entry is not None and entry.record is None else None
+        return entry if entry is not None and entry.record is NO_RECORD else None
 
     def fill(self) -> None:
         """Sees to it that there are as many records as are needed, and not many more."""

@@ -68,7 +68,7 @@ class KeptRows(LiveQuery):
 
     def leaves(self, entry: StateEntry) -> None:
         record = entry.record
-        if record is not None and not entry.deleted and record.sequence <= self._added_sequence:
+        if not entry.deleted and record.sequence <= self._added_sequence:
             self._gone.append(record)
 
     def give_up(self, why: str) -> None:
@@ -104,7 +104,6 @@ class KeptRows(LiveQuery):
             entries = self._pass.take(STEP_RECORDS)
             most -= 1 + len(entries)
             for entry in entries:
-                assert entry.record is not None
                 self._added_sequence = entry.record.sequence
                 if not entry.deleted and accepts(entry.record):
                     groups.add(entry.record, key_of)

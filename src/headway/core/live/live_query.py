@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -162,7 +163,7 @@ class LiveQuery(ABC):
         registry, numbered = self._registry, list[Record]()
         for record, has_left in told:
             registry.sequence += 1
-            record = msgspec.structs.replace(record, sequence=registry.sequence, retain=False, expires_s=None)
+            record = msgspec.structs.replace(record, sequence=registry.sequence, retain=False, expires_s=inf)
             self.shown.put(record, deletes=has_left)
             numbered.append(record)
         return numbered

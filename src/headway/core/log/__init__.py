@@ -3,6 +3,7 @@
 from headway.core.log.durable import (
     HELD_BACK_BYTES,
     MAIN,
+    NO_PROGRESS,
     NOT_DURABLE,
     CommittedPosition,
     DurablePosition,
@@ -23,6 +24,7 @@ from headway.core.log.lanes import (
     GRACE_S,
     HIGH_WATER,
     LEVEL_BYTES,
+    NO_RECEIPTS,
     QUERIES,
     QUEUE_BYTES,
     RECEIPT_BYTES,
@@ -50,6 +52,7 @@ from headway.core.log.lanes import (
 )
 from headway.core.log.states import (
     FOCUS_BYTES,
+    NO_RECORD,
     SAVED_RECORD_BYTES,
     Focus,
     Retained,
@@ -63,9 +66,10 @@ from headway.core.log.states import (
 __all__ = [
     "ANSWERS", "Chunk", "CHUNK_BYTES", "CommittedPosition", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES",
     "DISK_RETRY_S", "DurablePosition", "Focus", "FOCUS_BYTES", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER",
-    "JournaledRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NoLedger", "NOT_DURABLE",
-    "OpenReceipts", "OutOfOrderProgress", "Pool", "QUERIES", "QUEUE_BYTES", "RECEIPT_BYTES", "RECEIPT_READER_BYTES",
-    "RECEIPTS", "records_between", "Retained", "RIGHTS", "SAVED_RECORD_BYTES", "SELECTOR_BYTES", "SESSION",
-    "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StateEntry", "StatePass", "StateReading", "StateTerms",
-    "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
+    "JournaledRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NO_PROGRESS", "NO_RECEIPTS",
+    "NO_RECORD", "NoLedger", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress", "Pool", "QUERIES", "QUEUE_BYTES",
+    "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "Retained", "RIGHTS", "SAVED_RECORD_BYTES",
+    "SELECTOR_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StateEntry", "StatePass",
+    "StateReading", "StateTerms", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED",
+    "WILD_LEVEL_BYTES", "WILL",
 ]

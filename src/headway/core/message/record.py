@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from enum import IntEnum
 from itertools import accumulate
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import msgspec
@@ -96,7 +97,7 @@ class Record(msgspec.Struct, frozen=True):
     retain: bool = False
     sequence: int = 0
     time_s: float = 0.0
-    expires_s: float | None = None
+    expires_s: float = inf
     publisher: int = 0
     exchange: str = TOPICS
 
@@ -159,7 +160,7 @@ class Run:
         qos: int = 0,
         retain: bool = False,
         properties: Properties = NO_PROPERTIES,
-        expires_s: float | None = None,
+        expires_s: float = inf,
         exchange: str = TOPICS,
         headers: Mapping[str, object] | None = None,
     ) -> None:
@@ -216,15 +217,15 @@ class Run:
 class EncodedRun(NamedTuple):
     """A run written in a dialect.
 
-    ``holes`` is None when the frames are the same for every consumer. Otherwise it has, for each record, the position
-    of the consumer's delivery id (0: the record carries none). ``expiries`` is None, or has for each record the
+    ``holes`` is empty when the frames are the same for every consumer. Otherwise it has, for each record, the position
+    of the consumer's delivery id (0: the record carries none). ``expiries`` is empty, or has for each record the
     position of the remaining lifetime: 4 bytes, in seconds.
     """
 
     data: bytes
     ends: Sequence[int]
-    holes: Sequence[int] | None = None
-    expiries: Sequence[int] | None = None
+    holes: Sequence[int] = ()
+    expiries: Sequence[int] = ()
 
     @classmethod
     def of(cls, frames: Sequence[bytes]) -> Self:

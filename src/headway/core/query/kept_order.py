@@ -21,7 +21,7 @@ from math import inf
 from typing import Protocol
 
 from headway.core.base import WorkSteps
-from headway.core.log import State, StateEntry
+from headway.core.log import NO_RECORD, State, StateEntry
 from headway.core.message import Record
 
 BLOCK_MAX = 1024
@@ -91,7 +91,6 @@ class KeptOrder:
         entries = self._pass.take(max(1, most // self._cost))
         before, follower = self.bytes, self.follower
         for entry in entries:
-            assert entry.record is not None
             rank = None if entry.deleted else self._rank_of(entry.record)
             if rank is not None:
                 self._put(rank, entry)
@@ -121,7 +120,7 @@ class KeptOrder:
                 continue  # the block was empty, and is no more
             entries = self._blocks[at].entries
             if skip < len(entries):
-                found += [entry.record for entry in entries[skip : skip + top - len(found)] if entry.record is not None]
+                found += [entry.record for entry in entries[skip : skip + top - len(found)]]
             skip = max(0, skip - len(entries))
             at += 1
         self.state.pool.add_clients(self.bytes - before)
@@ -175,7 +174,7 @@ class KeptOrder:
     def _tidy(self, at: int) -> bool:
         """Removes the records of a block that have left the state. Returns False if no block is left there."""
         block = self._blocks[at]
-        live = [place for place, entry in enumerate(block.entries) if entry.record is not None]
+        live = [place for place, entry in enumerate(block.entries) if entry.record is not NO_RECORD]
         if len(live) < len(block.entries):
             ranks = [block.ranks[place] for place in live]
             self.bytes -= RECORD_BYTES * (len(block.ranks) - len(ranks)) + sum(map(len, block.ranks))

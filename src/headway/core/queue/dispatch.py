@@ -313,7 +313,7 @@ class Dispatch:
                 cursor.done(count)
             cursor.advance(size)
             backlog.reads.step()
-        if chunk.run_patience is not None:
+        if chunk.run_patience:
             for delivery in deliveries:
                 delivery.patience_s = chunk.patience_s(delivery.index)
                 member.job_patience = member.job_patience or delivery.patience_s > 0

@@ -226,9 +226,8 @@ class Queue:
         elif self.ends_with_members:  # the client stays and settles what it was sent
             for delivery_id in member.channel.ids_of(member):
                 delivery = member.channel.in_flight[delivery_id]
-                if delivery.cursor is not None:
-                    delivery.cursor.acknowledge(delivery.number)
-                    delivery.cursor = delivery.chunk = None
+                delivery.cursor.acknowledge(delivery.number)
+                delivery.leave_lane()
         if self.ends_with_members and not self.members:
             self._give_up(member, Reason.SUBSCRIPTION_ENDED)
         self._registry.ready_queues[self] = None
@@ -240,7 +239,7 @@ class Queue:
 
     # -- settled and dropped ----------------------------------------------------------------------------------------
 
-    def settled(self, cursor: Cursor | None) -> None:
+    def settled(self, cursor: object) -> None:
         """Notes that a member settled a record of this cursor."""
         self.backlog.reads.settled(cursor)
 

@@ -37,7 +37,7 @@ def send_one(member: Subscription, cursor: Cursor, chunk: Chunk, index: int, now
         record = record_at(member.feed.lane.dialect, chunk, index)
     except OSError:
         return SendResult(1, reason=Reason.SPILL_FAILED)
-    if record.expires_s is not None and record.expires_s <= now:
+    if record.expires_s <= now:
         return SendResult(1, reason=Reason.EXPIRED)
     record = msgspec.structs.replace(record, retain=record.retain and request.retain_as_published)
     delivery_id = member.channel.next_id() if min(record.qos, request.qos) else 0

@@ -137,5 +137,5 @@ def _in_flight(reader: Subscription) -> dict[int, Sent]:
     return {
         delivery.number: Sent(delivery_id, delivery)
         for delivery_id, delivery in reader.channel.in_flight.items()
-        if delivery.subscription is reader and delivery.cursor is not None
+        if delivery.subscription is reader and delivery.chunk is not None
     }

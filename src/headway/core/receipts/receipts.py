@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable
 
 from headway.core.base import Reason, Refused, Timers
 from headway.core.consumer import Channel, Delivery, Feed, Session, SharedReader, Subscription
-from headway.core.log import RECEIPT_BYTES, RECEIPT_READER_BYTES, RECEIPTS, Lane, State
+from headway.core.log import NO_RECEIPTS, RECEIPT_BYTES, RECEIPT_READER_BYTES, RECEIPTS, Lane, State
 from headway.core.message import ReceiptRequest, Run
 from headway.core.receipts.lane_receipts import LaneReceipts
 from headway.core.receipts.receipt import Receipt, ReceiptState, Sent, way_of
@@ -169,11 +169,9 @@ class Receipts:
 
     def on(self, lane: Lane) -> LaneReceipts:
         """Returns the receipts that are open on a lane, to add one."""
-        found = lane.receipts
-        if found is None:
-            found = lane.receipts = LaneReceipts(self)
-        assert isinstance(found, LaneReceipts)
-        return found
+        if not isinstance(lane.receipts, LaneReceipts):
+            lane.receipts = LaneReceipts(self)
+        return lane.receipts
 
     # -- closing ----------------------------------------------------------------------------------------------------
 
@@ -227,7 +225,7 @@ class Receipts:
             if isinstance(found, LaneReceipts):
                 found.remove(receipt)
                 if not found:
-                    lane.receipts = None
+                    lane.receipts = NO_RECEIPTS
 
     def publisher_ended(self, session: Session) -> None:
         """Closes the receipts of a publisher whose session has ended."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -249,8 +250,8 @@ class TopicTable(Table):
 
     @property
     def terms(self) -> StateTerms:
-        return StateTerms(self.filter, self.key.text, self.tombstones, self.expire_s, tuple(self.order_by),
-                          self.conflate_s)
+        return StateTerms(self.filter, self.key.text, self.tombstones, self.expire_s or inf, tuple(self.order_by),
+                          inf if self.conflate_s is None else self.conflate_s)
 
 
 class ViewTable(Table):

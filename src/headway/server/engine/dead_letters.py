@@ -47,8 +47,8 @@ def publish_dead_letter(broker: Broker, letter: DeadLetter, now: float, wall_s: 
     facts = read(raw)
     topic = record.topic if terms.dead_letter_key is None else topic_of(terms.dead_letter_key)
     run = Run(
-        topic, record.payload, [len(record.payload)], [0], None, record.qos, False, facts.properties, None, exchange,
-        facts.headers,
+        topic, record.payload, [len(record.payload)], [0], None, record.qos, properties=facts.properties,
+        exchange=exchange, headers=facts.headers,
     )  # fmt: skip
     run.publisher = record.publisher
     published = broker.intake.publish_to(None, run, now)

@@ -198,4 +198,4 @@ def _will(packet: Connect) -> Will | None:
     if will is None:
         return None
     record = Record(will.topic, will.payload, will.properties, will.qos, will.retain)
-    return Will(record, float(will.delay_s), None if will.expiry_s is None else float(will.expiry_s))
+    return Will(record, float(will.delay_s), inf if will.expiry_s is None else float(will.expiry_s))

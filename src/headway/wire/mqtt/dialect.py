@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import repeat
-from math import ceil
+from math import ceil, inf
 
 from headway.core.message import NO_PROPERTIES, EncodedRun, Gap, Properties, Record, Run
 from headway.wire.dialect import PlainDialect, gap_facts
@@ -79,14 +79,14 @@ class MqttDialect(PlainDialect, frozen=True):
             parts.append(data[body:end])
             at += len(header) + size
             ends.append(at)
-        return EncodedRun(b"".join(parts), ends, holes if qos else None, expiries or None)
+        return EncodedRun(b"".join(parts), ends, holes, expiries)
 
     def _leads(self, run: Run, before: bytes, first_sequence: int) -> Iterator[tuple[bytes, int]]:
         """Yields, per record, the bytes between fixed header and payload, and the expiry's position in them (0:
         none)."""
         if self.version == 4:
             return repeat((before, 0))
-        expires = b"\0\0\0\0" if run.expires_s is not None else None
+        expires = b"\0\0\0\0" if run.expires_s < inf else None
         block = self._block(run.properties, expires)
         if not self.offsets:
             return repeat(_lead(before, block, expires))
@@ -132,7 +132,7 @@ class MqttDialect(PlainDialect, frozen=True):
         if self.version == 4:
             return write_frame(first, before, record.payload)
         expires = None
-        if record.expires_s is not None:
+        if record.expires_s < inf:
             expires = remaining_seconds(record.expires_s, now).to_bytes(4, "big")
         block = self._block(record.properties, expires)
         if self.offsets and record.sequence:  # the broker's own marks have none

@@ -280,7 +280,7 @@ class World:
         payloads = [f"{one.number} ".encode().ljust(size, b".") for one in facts]
         run = run_of("k" if everywhere else to.queue.name, payloads,
                      exchange="e" if everywhere else "", properties=Properties(user=user), qos=rng.randrange(2),
-                     expires_s=None if lifetime_s == inf else self.now + lifetime_s)  # fmt: skip
+                     expires_s=self.now + lifetime_s)  # fmt: skip
         self.note("publishes", publisher.name, everywhere, facts[0], count)
         self.broker.intake.publish_to(publisher.session, run, self.now)
         for truth in reached:

@@ -18,7 +18,7 @@ from headway.core.clients.durability.durable_objects import (
     session_terms,
     subscription_terms,
 )
-from headway.core.consumer import GIVEN_UP, Session, Subscription
+from headway.core.consumer import GIVEN_UP, Delivery, Session, Subscription
 from headway.core.log import NOT_DURABLE, DurablePosition, Ledger, OutOfOrderProgress
 from headway.core.queue import Queue, queue_behind
 from headway.core.routing import Binding, Exchange, Registry
@@ -33,6 +33,8 @@ class Handoff(NamedTuple):
     """The subscription's number in the metadata."""
     position: DurablePosition
     out_of_order: OutOfOrderProgress
+    deliveries: list[tuple[Delivery, int]]
+    """Those that the client has not settled, each with the sequence of its record."""
 
 
 class DurableMetadata:
@@ -113,10 +115,12 @@ class DurableMetadata:
         if not position.durable or old.reader.queue is not None:
             return None
         out_of_order = OutOfOrderProgress(position, self._registry.sequence, old.cursor.unsent_sequence())
-        for delivery in old.channel.in_flight.values():
-            if delivery.cursor is old.cursor and delivery.chunk is not None:
-                delivery.out_of_order, delivery.sequence = out_of_order, delivery.chunk.sequence_of(delivery.index)
-                out_of_order.sent(delivery.sequence)
+        deliveries = [
+            (delivery, delivery.chunk.sequence_of(delivery.index)) for delivery in old.channel.in_flight.values()
+            if delivery.cursor is old.cursor and delivery.chunk is not None
+        ]  # fmt: skip
+        for _, sequence in deliveries:
+            out_of_order.sent(sequence)
         position.drop(old.cursor)
         old.cursor.durable_position = NOT_DURABLE
         if not out_of_order.over:
@@ -124,11 +128,13 @@ class DurableMetadata:
         number, old.metadata_number = old.metadata_number, 0
         del self.objects.subscriptions[number]
         self._registry.count_durable_reader(old.feed, -1)
-        return Handoff(number, position, out_of_order)
+        return Handoff(number, position, out_of_order, deliveries)
 
     def take_over(self, subscription: Subscription, handoff: Handoff) -> None:
         """Gives the successor of a replaced subscription its durable data."""
-        number, position, _ = handoff
+        number, position, out_of_order, deliveries = handoff
+        for delivery, sequence in deliveries:
+            delivery.cursor, delivery.number = out_of_order, sequence
         subscription.metadata_number = number
         self.objects.subscriptions[number] = subscription
         if not subscription.request.qos:  # it needs no durable position any more

@@ -266,8 +266,7 @@ class Admission:
         """Publishes a will, unless its client may not publish there any more."""
         if not session.rights.may_publish(will.record.topic):
             return
-        expires = None if will.lifetime_s is None else now + will.lifetime_s
-        self._publishing.announce(msgspec.structs.replace(will.record, expires_s=expires), now)
+        self._publishing.announce(msgspec.structs.replace(will.record, expires_s=now + will.lifetime_s), now)
 
 
 def _is_of_another(session: Session, rights: Rights) -> bool:

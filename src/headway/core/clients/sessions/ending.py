@@ -51,8 +51,7 @@ class Ending:
         if queue is not None:
             queue.leave(subscription)
         else:
-            if feed.lane.receipts is not None:
-                feed.lane.receipts.leaving(subscription, reason)
+            feed.lane.receipts.leaving(subscription, reason)
             self._write_off(subscription, reason)
         registry.totals.count(subscription)
         if queue is None:
@@ -106,7 +105,7 @@ class Ending:
             delivery = channel.in_flight[delivery_id]
             with suppress(OSError):  # the disk failed: this record cannot be sent again
                 delivery.record = delivery_record(delivery)
-            delivery.cursor = delivery.chunk = None
+            delivery.leave_lane()
 
     def _write_off(self, subscription: Subscription, reason: Reason) -> None:
         """Counts the records that the consumer will not get any more, delivered or conflated."""

@@ -13,6 +13,7 @@ from headway.core.consumer import (
 )
 from headway.core.delivery import Fanout, MarkedSnapshot, QueriedRecords, free_cursor, start_conflating
 from headway.core.log import (
+    NO_PROGRESS,
     OutOfOrderProgress,
     Retained,
     State,
@@ -180,7 +181,7 @@ class Starts:
             self._registry.sequence,
             subscription.cursor.durable_position,
         )
-        out_of_order = None
+        out_of_order: OutOfOrderProgress = NO_PROGRESS
         if position.durable:
             out_of_order = OutOfOrderProgress(position, upto, seen + 1)
             position.cursors.insert(0, out_of_order)

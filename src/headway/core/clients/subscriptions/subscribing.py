@@ -29,7 +29,7 @@ from headway.core.consumer import (
 from headway.core.delivery import Fanout, Handover
 from headway.core.forms import Shape
 from headway.core.live import LiveQueries
-from headway.core.log import SUBSCRIPTIONS, Focus, Lane, Retained
+from headway.core.log import NO_PROGRESS, SUBSCRIPTIONS, Focus, Lane, Retained
 from headway.core.message import Gap, Record, validate_filter
 from headway.core.permission import Operation
 from headway.core.policy import Case, Meter, Policy
@@ -238,8 +238,7 @@ class Subscribing:
             waiting.pop(old, None)
         old.stop_timers()
         self._ending.open_gate(old, now)
-        if old.feed.lane.receipts is not None:
-            old.feed.lane.receipts.replaced(old, subscription)
+        old.feed.lane.receipts.replaced(old, subscription)
         self._ending.set_free(old)
         for number in list(old.cursor.unacknowledged):
             old.cursor.acknowledge(number)
@@ -252,7 +251,7 @@ class Subscribing:
                 subscription.backfills.append(backfill)
         subscription.conflation.inherit(old.conflation)
         over = partial(self._ending.end, reason=Reason.SUBSCRIPTION_ENDED, now=now)
-        out_of_order = None if handoff is None else handoff.out_of_order
+        out_of_order = NO_PROGRESS if handoff is None else handoff.out_of_order
         subscription.add_backfill(Handover(old, self._registry.lost, over), out_of_order=out_of_order)
 
     def _policy(self, session: Session, request: SubscribeRequest, filter: str) -> Policy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from headway.core.log import OutOfOrderProgress
+from headway.core.log import NO_PROGRESS, OutOfOrderProgress
 from headway.core.message import Record
 
 
@@ -26,5 +26,5 @@ class Backfill(NamedTuple):
     since: int
     """The last sequence before the subscription began. Later records also passed in its lane; if this backfill sends
     them from a state, they are owed no longer."""
-    out_of_order: OutOfOrderProgress | None = None
+    out_of_order: OutOfOrderProgress = NO_PROGRESS
     """Notes which records were sent and settled, if the subscription is durable."""

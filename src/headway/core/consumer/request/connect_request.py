@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import msgspec
 
 from headway.core.allowance import UNLIMITED, Allowance
@@ -16,7 +18,7 @@ class Will(msgspec.Struct, frozen=True):
 
     record: Record
     delay_s: float = 0.0
-    lifetime_s: float | None = None
+    lifetime_s: float = inf
 
 
 class ConnectRequest(msgspec.Struct, frozen=True):

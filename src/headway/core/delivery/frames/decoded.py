@@ -16,11 +16,10 @@ def record_at(dialect: Dialect, chunk: Chunk, index: int) -> Record:
     """Returns record ``index`` of a chunk as an object. Raises OSError if it is on a disk that fails."""
     frame = bytes(chunk.read(chunk.record_start(index), chunk.ends[index]))
     run = chunk.run_of(index)
-    expires = chunk.run_expires[run]
     return msgspec.structs.replace(
         dialect.decode(frame),
         sequence=chunk.sequence_of(index), time_s=chunk.run_time[run],
-        expires_s=None if expires == float("inf") else expires, publisher=chunk.run_publisher[run],
+        expires_s=chunk.run_expires[run], publisher=chunk.run_publisher[run],
     )  # fmt: skip
 
 

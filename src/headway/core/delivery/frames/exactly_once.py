@@ -40,12 +40,11 @@ def exactly_once_position(subscription: Subscription) -> DurablePosition:
 
 def durable_record(delivery: Delivery) -> tuple[DurablePosition, int]:
     """Returns the durable position of a delivery's record, and the record's sequence."""
-    if delivery.out_of_order is not None:
-        return delivery.out_of_order.durable_position, delivery.sequence
     position = exactly_once_position(delivery.subscription)
-    if not position.durable or delivery.chunk is None or delivery.cursor is None:
-        return position, NO_RECORD
-    return position, delivery.chunk.sequence_of(delivery.index)
+    if delivery.chunk is not None:
+        return position, delivery.chunk.sequence_of(delivery.index) if position.durable else NO_RECORD
+    noted = delivery.cursor.durable_position
+    return (noted, delivery.number) if noted.durable else (position, NO_RECORD)
 
 
 def note_in_flight(delivery_id: int, delivery: Delivery) -> DurablePosition:

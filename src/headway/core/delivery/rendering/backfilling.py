@@ -18,7 +18,7 @@ from headway.core.delivery.rendering.batch import (
     steps_of,
     takes_more,
 )
-from headway.core.log import NOT_DURABLE, DurablePosition
+from headway.core.log import NO_PROGRESS, NO_RECEIPTS, NOT_DURABLE, DurablePosition
 from headway.core.message import SCAN_MAX, Record
 
 
@@ -43,14 +43,14 @@ def render_backfill(subscription: Subscription, now: float, lost: Losses) -> int
             record = shape.whole(record)
         before = subscription.counters.written_bytes
         reason = None
-        if record.expires_s is not None and record.expires_s <= now:
+        if record.expires_s <= now:
             reason = Reason.EXPIRED
         elif not _append_record(subscription, record, now, backfill):
             reason = Reason.TOO_LARGE_FOR_CLIENT
         if reason is not None:
             subscription.note_gap(1, record.sequence, record.sequence, reason)
             lost({record.publisher: 1}, reason)
-        if backfill.out_of_order is not None:
+        if backfill.out_of_order is not NO_PROGRESS:  # per record: this test costs less than a call that does nothing
             backfill.out_of_order.advance_past(record.sequence)
         if not backfill.retained and record.sequence > backfill.since:
             if subscription.feed.focus is not None and not record.payload:
@@ -74,18 +74,15 @@ def _append_record(subscription: Subscription, record: Record, now: float, backf
         return False
     position: DurablePosition = NOT_DURABLE
     if delivery_id:
-        delivery = Delivery(subscription, now)
-        delivery.record, delivery.sequence = record, record.sequence
-        if backfill.out_of_order is not None:
-            delivery.out_of_order = backfill.out_of_order
-            delivery.out_of_order.sent(record.sequence)
+        delivery = Delivery(subscription, now, backfill.out_of_order, number=record.sequence, record=record)
+        backfill.out_of_order.sent(record.sequence)
         session.channel.add(delivery_id, delivery)
         position = note_in_flight(delivery_id, delivery)
     frame = address(subscription, frame)
     write(subscription, frame, position)
     subscription.counters.write(1, len(frame))
     receipts = subscription.feed.lane.receipts
-    if receipts is not None and not backfill.retained:
+    if receipts is not NO_RECEIPTS and not backfill.retained:  # per record, as above
         receipts.sent(subscription, record.sequence, delivery_id)
     return True
 

@@ -50,7 +50,7 @@ def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses,
     """Removes a delivery that cannot be sent again, and notes a gap."""
     delivery = session.channel.in_flight[delivery_id]
     chunk, record, queue = delivery.chunk, delivery.record, delivery.subscription.reader.queue
-    if queue is not None and chunk is not None and delivery.cursor is not None:
+    if queue is not None and chunk is not None:
         lose(delivery.subscription, delivery_id)
         queue.lose(delivery, reason, now)
         return
@@ -62,7 +62,4 @@ def _write_off(session: Session, delivery_id: int, reason: Reason, lost: Losses,
         delivery.subscription.note_gap(1, sequence, sequence, reason)
         lost({chunk.run_publisher[chunk.run_of(delivery.index)]: 1}, reason)
     lose(delivery.subscription, delivery_id)
-    if delivery.cursor is not None:
-        delivery.cursor.acknowledge(delivery.number)  # last, because it may drop the chunk
-    elif delivery.out_of_order is not None:
-        delivery.out_of_order.acknowledge(delivery.sequence)
+    delivery.cursor.acknowledge(delivery.number)  # last, because it may drop the chunk

@@ -47,11 +47,10 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cut
     steps that it took; 0 if there is no credit."""
     cursor, session = subscription.cursor, subscription.session
     chunk = cursor.chunk
-    assert chunk is not None
     first = chunk.index_at(cursor.position)
     begin = chunk.record_start(first)
     last = end_of_batch(chunk, first)
-    if chunk.holes is not None:
+    if chunk.holes:
         last = max(first + 1, _as_credit_allows(session, chunk.holes, first, last))
         if session.channel.in_flight_bytes.counts:
             last = session.channel.in_flight_bytes.permits(chunk.ends, first, last)
@@ -98,7 +97,7 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
     """Copies records ``first`` … ``last - 1``, and writes this consumer's ids into the copy. Returns False without a
     copy if there is no credit for the first record. There is credit for all others."""
     session, cursor, dialect = subscription.session, subscription.cursor, subscription.dialect
-    if chunk.holes is not None and chunk.holes[first] and out_of_credit(session, now):
+    if chunk.holes and chunk.holes[first] and out_of_credit(session, now):
         return False
     position: DurablePosition = NOT_DURABLE
     exactly_once = exactly_once_position(subscription)
@@ -108,23 +107,21 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
         return True
     piece = bytearray(chunk.read(begin, chunk.ends[last - 1]))
     holes, width = chunk.holes, dialect.id_bytes
-    if holes is not None:
+    if holes:
         for index in range(first, last):
             hole = holes[index]
             if not hole:
                 continue
             delivery_id = session.channel.next_id()
             piece[hole - begin : hole - begin + width] = delivery_id.to_bytes(width, "big")
-            delivery = Delivery(subscription, now)
-            delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
-            delivery.number = chunk.first_number + index
-            cursor.sent(delivery.number, chunk)
-            session.channel.add(delivery_id, delivery)
+            number = chunk.first_number + index
+            cursor.sent(number, chunk)
+            session.channel.add(delivery_id, Delivery(subscription, now, cursor, chunk, index, number))
             if exactly_once is not NOT_DURABLE:  # per record, and to find the sequence takes a search
                 position = exactly_once
                 exactly_once.record_in_flight(session.client, delivery_id, chunk.sequence_of(index))
     size = len(piece)
-    if chunk.expiries is not None:
+    if chunk.expiries:
         _age(piece, chunk, first, last, begin, now)
     frames: bytes | bytearray = piece
     if subscription.gap is not None:
@@ -144,7 +141,7 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
 def _is_large(subscription: Subscription, chunk: Chunk, index: int) -> bool:
     """Tells whether the record is larger than a batch and differs for this consumer by its delivery id only."""
     large = chunk.ends[index] - chunk.record_start(index) > LARGE_BYTES
-    alone = chunk.holes is not None and chunk.holes[index] and chunk.expiries is None and subscription.gap is None
+    alone = chunk.holes and chunk.holes[index] and not chunk.expiries and subscription.gap is None
     return bool(large and alone) and not subscription.session.held_back.size
 
 
@@ -152,15 +149,12 @@ def _begin_large(subscription: Subscription, chunk: Chunk, index: int, now: floa
     """Begins a large record: copies only the bytes up to the delivery id. From there on the record is half sent, like
     any other. So a thousand consumers that are stuck in a record of a megabyte share its memory."""
     session, cursor, width = subscription.session, subscription.cursor, subscription.dialect.id_bytes
-    assert chunk.holes is not None
     begin, hole = chunk.record_start(index), chunk.holes[index]
     head = chunk.read(begin, hole)
     delivery_id = session.channel.next_id()
-    delivery = Delivery(subscription, now)
-    delivery.cursor, delivery.chunk, delivery.index = cursor, chunk, index
-    delivery.number = chunk.first_number + index
-    cursor.sent(delivery.number, chunk)
-    session.channel.add(delivery_id, delivery)
+    number = chunk.first_number + index
+    cursor.sent(number, chunk)
+    session.channel.add(delivery_id, Delivery(subscription, now, cursor, chunk, index, number))
     session.rest = bytes(head) + delivery_id.to_bytes(width, "big")
     session.half_sent = subscription
     cursor.advance(hole + width - begin)
@@ -168,7 +162,6 @@ def _begin_large(subscription: Subscription, chunk: Chunk, index: int, now: floa
 
 def _age(piece: bytearray, chunk: Chunk, first: int, last: int, begin: int, now: float) -> None:
     """Writes the remaining lifetime into each record that has one."""
-    assert chunk.expiries is not None
     for index in range(first, last):
         at = chunk.expiries[index]
         if at:

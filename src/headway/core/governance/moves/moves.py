@@ -39,7 +39,7 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
         return
     cursor = subscription.cursor
     queue = queue_behind(subscription)
-    if cursor.chunk is None or (queue is not None and not queue.members.all_slow):
+    if not cursor.attached or (queue is not None and not queue.members.all_slow):
         return
     subscription.session.outlet.freshen()
     which = action.which
@@ -101,7 +101,6 @@ def _keep_from(subscription: Subscription, action: Action) -> int:
     if kept is not None:
         number = max(number, lane.count - kept)
     if action.keep_bytes is not None:
-        assert cursor.chunk is not None
         number = max(number, _number_at(cursor.chunk, lane.end - action.keep_bytes))
     return number
 
@@ -138,7 +137,8 @@ def _of_priority(level: int) -> Predicate:
 def _find_lowest(subscription: Subscription, skip: Skip) -> WorkSteps:
     """Finds the lowest priority of the waiting records that are in memory, some records in each step. Then the skip
     leaves out that one, unless it is over by then."""
-    lowest, chunk, index = PRIORITY_MAX, subscription.cursor.chunk, 0
+    cursor, lowest, index = subscription.cursor, PRIORITY_MAX, 0
+    chunk: Chunk | None = cursor.chunk
     while chunk is not None:
         if chunk.resident and index < len(chunk):
             found = marked(subscription, chunk, PRIORITY, index)[index:]
@@ -146,8 +146,8 @@ def _find_lowest(subscription: Subscription, skip: Skip) -> WorkSteps:
             yield PRIORITY_WORK * len(found)
         else:
             chunk, index = chunk.next, 0
-        here = subscription.cursor.chunk
-        if here is None or subscription.ended or skip not in subscription.skips:
+        here = cursor.chunk
+        if not cursor.attached or subscription.ended or skip not in subscription.skips:
             return
         if chunk is not None and chunk.first_number < here.first_number:
             chunk, index = here, 0  # it has read on meanwhile

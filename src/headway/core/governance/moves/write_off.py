@@ -33,22 +33,18 @@ def write_off(
     in_flight = [(i, channel.in_flight[i]) for i in channel.ids_of(subscription)]
     stop = subscription.stop
     if unreadable:
-        chunks = {delivery.chunk for _, delivery in in_flight if delivery.chunk is not None}
-        bad = {chunk for chunk in chunks | {cursor.chunk} if chunk is not None and not chunk.readable()}
+        chunks = {cursor.chunk, *(delivery.chunk for _, delivery in in_flight)}
+        bad = {chunk for chunk in chunks if chunk is not None and not chunk.readable()}
         in_flight = [(i, delivery) for i, delivery in in_flight if delivery.chunk in bad]
         stop = min(stop, cursor.chunk.first_number + len(cursor.chunk)) if cursor.chunk in bad else cursor.number
     for delivery_id, delivery in in_flight:
         lose(subscription, delivery_id)
-        receipts = subscription.feed.lane.receipts
-        if receipts is not None and delivery.cursor is None:
-            receipts.lost(subscription, delivery.sequence, delivery.sequence, reason)
-        if delivery.out_of_order is not None:
-            delivery.out_of_order.acknowledge(delivery.sequence)
-        if delivery.cursor is not None:
-            assert delivery.chunk is not None
+        if delivery.chunk is not None:
             sequence = delivery.chunk.sequence_of(delivery.index)  # while its chunk is still there
             subscription.note_gap(1, sequence, sequence, reason)
-            cursor.acknowledge(delivery.number)
+        else:
+            subscription.feed.lane.receipts.lost(subscription, delivery.number, delivery.number, reason)
+        delivery.cursor.acknowledge(delivery.number)
     registry.lost(subscription.skip_to(stop, reason), reason)
     _settle_down(registry, ending, subscription, reason, now)
 

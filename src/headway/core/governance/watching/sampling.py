@@ -141,14 +141,13 @@ def stall_s(subscription: Subscription, now: float) -> float:
 
 def state_of(subscription: Subscription) -> str:
     """Returns the consumer's state in one word: ok, behind, slow, offline, conflating, discarding or away."""
-    chunk = subscription.cursor.chunk
     if not subscription.session.connected:
         return "away"
     if subscription.conflating:
         return "conflating"
     if any(skip.stop is None for skip in subscription.skips):
         return "discarding"
-    if chunk is not None and chunk.spill is not None:
+    if subscription.cursor.chunk.spill is not None:
         return "offline"
     if subscription.case.slow:
         return "slow"

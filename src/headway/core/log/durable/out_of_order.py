@@ -7,7 +7,11 @@ position.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from headway.core.log.durable.ledger import DurablePosition
+from headway.core.log.durable.null_position import NOT_DURABLE
 
 
 class OutOfOrderProgress:
@@ -33,6 +37,10 @@ class OutOfOrderProgress:
             del self.unacknowledged[sequence]
             self.durable_position.settled_range(sequence, sequence)
             self._leave_if_over()
+
+    def acknowledge_run(self, sequences: Iterable[int]) -> None:
+        for sequence in sequences:
+            self.acknowledge(sequence)
 
     def advance_past(self, sequence: int) -> None:
         """Moves on behind this record. It is settled, unless it was sent and must be acknowledged."""
@@ -67,3 +75,24 @@ class OutOfOrderProgress:
     def _leave_if_over(self) -> None:
         if self.over:
             self.durable_position.drop(self)
+
+
+class NoProgress(OutOfOrderProgress):
+    """The progress of records that no position has to know, and that are in no lane. It ignores all reports."""
+
+    __slots__ = ()
+
+    def sent(self, sequence: int) -> None:
+        pass
+
+    def acknowledge(self, sequence: int) -> None:
+        pass
+
+    def advance_past(self, sequence: int) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
+
+
+NO_PROGRESS: Final = NoProgress(NOT_DURABLE, 0)

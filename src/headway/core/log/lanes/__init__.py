@@ -4,7 +4,7 @@ from headway.core.log.lanes.between import records_between
 from headway.core.log.lanes.chunk import CHUNK_BYTES, Chunk
 from headway.core.log.lanes.cursor import Cursor
 from headway.core.log.lanes.lane import SPILL_BYTES_MIN, Lane
-from headway.core.log.lanes.open_receipts import OpenReceipts
+from headway.core.log.lanes.open_receipts import NO_RECEIPTS, OpenReceipts
 from headway.core.log.lanes.pool import DISK_RETRY_S, GRACE_S, HIGH_WATER, Pool
 from headway.core.log.lanes.spill_handle import SpillHandle
 from headway.core.log.lanes.tab import (
@@ -33,8 +33,8 @@ from headway.core.log.lanes.tab import (
 
 __all__ = [
     "ANSWERS", "Chunk", "CHUNK_BYTES", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES", "DISK_RETRY_S",
-    "GRACE_S", "HIGH_WATER", "Lane", "LEVEL_BYTES", "OpenReceipts", "Pool", "QUERIES", "QUEUE_BYTES", "RECEIPT_BYTES",
-    "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "RIGHTS", "SELECTOR_BYTES", "SESSION", "SESSION_BYTES",
-    "SPILL_BYTES_MIN", "SpillHandle", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED",
-    "WILD_LEVEL_BYTES", "WILL",
+    "GRACE_S", "HIGH_WATER", "Lane", "LEVEL_BYTES", "NO_RECEIPTS", "OpenReceipts", "Pool", "QUERIES", "QUEUE_BYTES",
+    "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "RIGHTS", "SELECTOR_BYTES", "SESSION",
+    "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS",
+    "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

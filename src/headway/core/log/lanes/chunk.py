@@ -9,7 +9,7 @@ mapped or sent as it is:
   ``run_first`` is at most *i*. Its sequence is the run's sequence plus *i* minus ``run_first``. A run that continues
   the run before it has no entry of its own. Otherwise a burst over many topics, with one run per record, would need
   ten times the memory for its index;
-- ``holes`` and ``expiries`` (see ``record.EncodedRun``): None while every record so far can be sent as it is.
+- ``holes`` and ``expiries`` (see ``record.EncodedRun``): empty while every record so far can be sent as it is.
 
 An empty chunk does not copy the first run that is appended to it: all lanes with this run share its bytes. The second
 run makes the chunk copy both. Caught-up consumers empty the chunk each turn, so their lanes never copy.
@@ -99,10 +99,9 @@ class Chunk:
         if self.ends is not _NO_ENDS:  # a chunk that had records will have more, so it keeps its empty index
             del self.ends[:], self.run_first[:], self.run_sequence[:], self.run_publisher[:]
             del self.run_time[:], self.run_expires[:], self.run_durability[:]
-        self.holes: array[int] | None = None
-        self.expiries: array[int] | None = None
-        self.run_patience: array[float] | None = None
-        """Seconds of patience that each run's messages ask for; None: none of them does."""
+        self.holes = self.expiries = _NO_ENDS
+        self.run_patience = _NO_TIMES
+        """Seconds of patience that each run's messages ask for; empty: none of them does."""
         self.by_publisher = _NO_PUBLISHERS
         self.last_sequence = 0
         """The sequence of the last record; 0 if there is none."""
@@ -137,13 +136,13 @@ class Chunk:
     @property
     def plain(self) -> bool:
         """Tells whether every record can be sent to every consumer as it is."""
-        return self.holes is None and self.expiries is None
+        return not (self.holes or self.expiries)
 
     @property
     def index_bytes(self) -> int:
         """The size of the index, which stays in memory when the bytes are on disk."""
-        per_record = 4 * (1 + (self.holes is not None) + (self.expiries is not None))
-        per_run = 37 + 8 * (self.run_patience is not None)
+        per_record = 4 * (1 + bool(self.holes) + bool(self.expiries))
+        per_run = 37 + 8 * bool(self.run_patience)
         return 512 + per_record * len(self.ends) + per_run * len(self.run_first)
 
     # -- writing ----------------------------------------------------------------------------------------------------
@@ -168,25 +167,22 @@ class Chunk:
         fresh = source if count == len(source) else source[first:last]
         largest = self._add_ends(fresh, begin, shift)
         self.size += stop - begin
-        if frames.holes is not None or self.holes is not None:
+        if frames.holes or self.holes:
             self.holes = _extended(self.holes, frames.holes, first, last, shift, before)
-        if frames.expiries is not None or self.expiries is not None:
+        if frames.expiries or self.expiries:
             self.expiries = _extended(self.expiries, frames.expiries, first, last, shift, before)
-        expires = inf if run.expires_s is None else run.expires_s
-        durability = run.durability
+        expires, durability = run.expires_s, run.durability
         patience_s = job_patience_s(run.properties) if run.properties.user else 0.0
-        if patience_s and self.run_patience is None:
-            self.run_patience = array("d", bytes(8 * len(self.run_first)))
-        alike = before and (self.run_patience is None or self.run_patience[-1] == patience_s)
-        if not alike or not self._goes_on(before, sequence, now, expires, run.publisher, durability):
+        if not before or not self._goes_on(before, sequence, now, expires, run.publisher, durability, patience_s):
+            if patience_s or self.run_patience:
+                self.run_patience = self.run_patience or array("d", bytes(8 * len(self.run_first)))
+                self.run_patience.append(patience_s)
             self.run_first.append(before)
             self.run_sequence.append(sequence)
             self.run_time.append(now)
             self.run_expires.append(expires)
             self.run_publisher.append(run.publisher)
             self.run_durability.append(durability)
-            if self.run_patience is not None:
-                self.run_patience.append(patience_s)
             if durability is not JOURNALED:
                 self.journaled = False
             if durability is not TRANSIENT:
@@ -227,21 +223,23 @@ class Chunk:
         return size
 
     def _goes_on(
-        self, index: int, sequence: int, now: float, expires: float, publisher: int, durability: Durability
-    ) -> bool:
+        self, index: int, sequence: int, now: float, expires: float, publisher: int, durability: Durability,
+        patience_s: float,
+    ) -> bool:  # fmt: skip
         """Tells whether record ``index``, the next one, continues the last run."""
         runs = self.run_first
         return (
             self.run_time[-1] == now and self.run_sequence[-1] + index - runs[-1] == sequence
             and self.run_publisher[-1] == publisher and self.run_expires[-1] == expires
             and self.run_durability[-1] == durability
+            and (self.run_patience[-1] if self.run_patience else 0.0) == patience_s
         )  # fmt: skip
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def patience_s(self, index: int) -> float:
         """Returns the patience that record ``index`` asks for; 0: none."""
-        return 0.0 if self.run_patience is None else self.run_patience[self.run_of(index)]
+        return self.run_patience[self.run_of(index)] if self.run_patience else 0.0
 
     def index_at(self, position: int) -> int:
         """Returns the index of the record at this lane position; ``len(self)`` at or behind the end."""
@@ -311,7 +309,7 @@ class Chunk:
     def check(self) -> None:
         """Asserts the invariants. It visits every record."""
         count, ends, first, sequences = len(self.ends), self.ends, self.run_first, self.run_sequence
-        runs, patience = len(first), self.run_patience
+        runs = len(first)
         assert _rising(ends), "each record ends behind the one before"
         assert not count or ends[0] > 0
         assert self.size == (ends[-1] if count else 0), "a chunk is as long as its records"
@@ -320,11 +318,10 @@ class Chunk:
         assert not count or (first[0] == 0 and first[-1] < count)
         assert runs == len(sequences) == len(self.run_time) == len(self.run_expires)
         assert runs == len(self.run_publisher) == len(self.run_durability)
-        assert patience is None or len(patience) == runs
+        assert len(self.run_patience) in (0, runs)
         assert _rising(sequences), "sequences only grow"
         assert self.last_sequence == (self.sequence_of(count - 1) if count else 0)
-        assert self.holes is None or len(self.holes) == count
-        assert self.expiries is None or len(self.expiries) == count
+        assert {len(self.holes), len(self.expiries)} <= {0, count}
         assert sum(self.by_publisher.values()) == count, "every record has one publisher"
         assert self.soonest_s == min(self.run_expires, default=inf)
         assert self.free == (self.run_durability.count(TRANSIENT) == runs)
@@ -337,13 +334,10 @@ def _rising(numbers: Sequence[int]) -> bool:
 
 
 def _extended(
-    have: array[int] | None, fresh: Sequence[int] | None, first: int, last: int, shift: int, before: int
+    have: array[int], fresh: Sequence[int], first: int, last: int, shift: int, before: int
 ) -> array[int]:
     """Returns ``have`` with the positions of the new records behind it. Position 0 means "none" and is not shifted."""
-    if have is None:
-        have = array("I", bytes(4 * before))
-    if fresh is None:
-        have.extend([0] * (last - first))
-    else:
-        have.extend([position + shift if position else 0 for position in fresh[first:last]])
-    return have
+    column = have or array("I", bytes(4 * before))
+    more = [position + shift if position else 0 for position in fresh[first:last]]
+    column.extend(more or [0] * (last - first))
+    return column

@@ -4,8 +4,8 @@ Invariants:
 - ``chunk.start <= position <= chunk.stop``; the position only grows.
 - ``floor`` is the oldest chunk that the cursor may still need: the chunk of its oldest unacknowledged record, or else
   the chunk of its position. The cursor is in ``floor.cursors_here``, which keeps the floor from being dropped.
-- A detached cursor is in no chunk and holds no bytes, because its subscription reads state instead. It keeps its
-  position and number.
+- A detached cursor holds no bytes, because its subscription reads state instead. It is in an empty chunk of its own,
+  at its position and number.
 - Moves other than ``advance`` start and end at record boundaries; the caller finishes a record that is half sent.
 """
 
@@ -24,7 +24,7 @@ NONE_UNACKNOWLEDGED: OrderedDict[int, Chunk] = OrderedDict()
 
 class Cursor:
     __slots__ = (
-        "_number",
+        "attached",
         "chunk",
         "durable_position",
         "ended",
@@ -40,9 +40,10 @@ class Cursor:
         self.lane = lane
         self.owner = owner
         self.position = lane.end
-        self.chunk: Chunk | None = lane.tail
+        self.chunk = lane.tail
+        self.attached = True
+        """Set if its chunk is the lane's."""
         self.floor: Chunk | None = None
-        self._number = 0
         self.ended = 0
         """The last sequence that this cursor reads, when another cursor follows it; else 0."""
         self.durable_position: DurablePosition = NOT_DURABLE
@@ -52,10 +53,6 @@ class Cursor:
         self._lower_to(lane.tail)
 
     # -- where it is ------------------------------------------------------------------------------------------------
-
-    @property
-    def attached(self) -> bool:
-        return self.chunk is not None
 
     @property
     def end_number(self) -> int:
@@ -74,8 +71,7 @@ class Cursor:
     @property
     def number(self) -> int:
         """The number of the next record, or of the one that is half sent."""
-        chunk = self.chunk
-        return self._number if chunk is None else chunk.first_number + chunk.index_at(self.position)
+        return self.chunk.first_number + self.chunk.index_at(self.position)
 
     @property
     def lag_records(self) -> int:
@@ -83,37 +79,39 @@ class Cursor:
 
     @property
     def at_boundary(self) -> bool:
-        return self.chunk is None or self.chunk.at_boundary(self.position)
+        return self.chunk.at_boundary(self.position)
 
     def oldest_time(self) -> float | None:
         """Returns the time when the next record was published; None if there is none or the cursor is detached."""
-        chunk = self.chunk
-        if chunk is None or self.position == self.lane.end:
+        if not self.attached or self.position == self.lane.end:
             return None
-        if self.position == chunk.stop and chunk.next is not None:
-            chunk = chunk.next
-        return chunk.time_of(chunk.index_at(self.position))
+        chunk, index = self._next_record()
+        return chunk.time_of(index)
 
     def unsent_sequence(self) -> int:
         """Returns the sequence of the next record; 0 if there is none."""
-        chunk = self.chunk
-        if chunk is None or self.position >= self.end_position:
+        if not self.attached or self.position >= self.end_position:
             return 0
+        chunk, index = self._next_record()
+        sequence = chunk.sequence_of(index)
+        return 0 if self.ended and sequence > self.ended else sequence
+
+    def _next_record(self) -> tuple[Chunk, int]:
+        """Returns the chunk of the next record, which there must be, and the record's index there."""
+        chunk = self.chunk
         if self.position == chunk.stop and chunk.next is not None:
             chunk = chunk.next
-        sequence = chunk.sequence_of(chunk.index_at(self.position))
-        return 0 if self.ended and sequence > self.ended else sequence
+        return chunk, chunk.index_at(self.position)
 
     @property
     def head_is_held(self) -> bool:
         """Tells whether there is a next record that may not be given up."""
-        return self.position != self.end_position and self.held_number(None) == self.number
+        return self.position != self.end_position and self.held_number(self.end_number) == self.number
 
-    def held_number(self, stop: int | None) -> int:
-        """Returns the number of the next record that may not be given up, or ``stop`` (None: the end) if there is none
-        before it."""
-        chunk, number = self.chunk, self.number
-        stop = self.end_number if stop is None else stop
+    def held_number(self, stop: int) -> int:
+        """Returns the number of the next record that may not be given up, or ``stop`` if there is none before it."""
+        chunk: Chunk | None = self.chunk
+        number = self.number
         while chunk is not None and number < stop:
             held = chunk.held_from(number - chunk.first_number)
             if held < len(chunk):
@@ -143,19 +141,18 @@ class Cursor:
         self._move_to(self.position + size)
 
     def catch_up(self) -> None:
-        """Moves to the end of the lane, because the outlet took everything."""
+        """Moves to the end of the lane, because the outlet took everything. A detached cursor is in the lane again."""
         if not self.unacknowledged:
             self.durable_position.moved()
         self.position = self.lane.end
-        chunk = self.chunk
-        if chunk is not self.lane.tail:
+        if self.chunk is not self.lane.tail:
             self.chunk = self.lane.tail
+            self.attached = True
             if not self.unacknowledged:
                 self._lower_to(self.lane.tail)
 
     def _move_to(self, position: int) -> None:
         chunk = self.chunk
-        assert chunk is not None
         assert self.position <= position <= self.lane.end, "a cursor never goes back, nor beyond its lane"
         self.position = position
         while chunk.next is not None and position >= chunk.stop:
@@ -167,15 +164,12 @@ class Cursor:
 
     def step(self) -> None:
         """Leaves a chunk that was read to its end while it was the tail, now that there is a next one."""
-        if self.chunk is not None and self.position == self.chunk.stop:
+        if self.position == self.chunk.stop:
             self._move_to(self.position)
 
     def skip_to(self, number: int) -> None:
         """Moves on to record ``number``, never back."""
-        chunk = self.chunk
-        assert chunk is not None
-        while chunk.next is not None and number >= chunk.next.first_number:
-            chunk = chunk.next
+        chunk = _chunk_with(self.chunk, number)
         position = chunk.start + chunk.record_start(max(0, min(number - chunk.first_number, len(chunk))))
         if position > self.position:
             if self.durable_position.durable:  # to find the sequences takes a search
@@ -191,7 +185,6 @@ class Cursor:
 
     def _settle_from(self, first: int, last: int) -> None:
         """Reports records ``first`` to ``last``, from the next one on, as settled."""
-        assert self.chunk is not None
         if self.leaves or self.durable_position.first is not self:
             last = min(last, self.lane.count - 1)
             first_sequence, last_sequence = _sequence_at(self.chunk, first), _sequence_at(self.chunk, last)
@@ -206,19 +199,20 @@ class Cursor:
         """Moves back to this record, for a subscription that has just begun."""
         self.position = chunk.start + chunk.record_start(index)
         self.chunk = chunk
+        self.attached = True
         self._lower_to(chunk)
 
     def rewind_record(self) -> None:
         """Moves back to the start of a half-sent record, after the connection broke, so that it is sent again whole."""
-        if self.chunk is not None and not self.at_boundary:
+        if not self.at_boundary:
             self.position = self.chunk.start + self.chunk.record_start(self.chunk.index_at(self.position))
 
     def detach(self) -> None:
         """Takes the cursor out of the lane. Unacknowledged records still hold their chunks."""
-        if self.chunk is not None:
+        if self.attached:
             self.durable_position.moved()
-            self._number = self.number
-            self.chunk = None
+            self.attached = False
+            self.chunk = Chunk(self.position, self.number)
             if not self.unacknowledged:
                 self._lower_to(None)
 
@@ -228,17 +222,11 @@ class Cursor:
             sent = [chunk.sequence_of(number - chunk.first_number) for number, chunk in self.unacknowledged.items()]
             last = self.lane.last_sequence
             self.durable_position.settled_range(max(sent, default=0) + 1, min(last, self.ended or last))
-        self.position = self.lane.end
-        self._number = self.lane.count
-        if self.chunk is not None:
+        if self.attached:
             self.catch_up()
-
-    def attach(self) -> None:
-        """Puts a detached cursor into the lane again, at its end."""
-        self.position = self.lane.end
-        self.chunk = self.lane.tail
-        if not self.unacknowledged:
-            self._lower_to(self.lane.tail)
+        else:
+            self.position = self.chunk.start = self.lane.end
+            self.chunk.first_number = self.lane.count
 
     def close(self) -> None:
         """Takes the cursor out of the lane for good, with all that it holds."""
@@ -294,7 +282,7 @@ class Cursor:
         else:
             self.lane.cursors_awaiting_acks -= 1
             self.step()  # otherwise the cursor would hold a chunk that it has read
-            self._lower_to(self.chunk)
+            self._lower_to(self.chunk if self.attached else None)
 
     def _acknowledge_other(self, number: int) -> None:
         """Settles a record that is not in ``unacknowledged``, if the kind of cursor has others."""
@@ -314,10 +302,10 @@ class Cursor:
         """Asserts the invariants. It visits every unacknowledged record."""
         chunk, floor, waiting = self.chunk, self.floor, self.unacknowledged
         assert 0 <= self.position <= self.lane.end, "no cursor is ahead of its lane"
-        if chunk is not None:
-            assert chunk.start <= self.position <= chunk.stop, "a cursor is in its chunk"
+        assert chunk.start <= self.position <= chunk.stop, "a cursor is in its chunk"
+        assert self.attached or not chunk.size
         if floor is None:
-            assert chunk is None
+            assert not self.attached
             assert not self.leaves, "an unacknowledged record holds its chunk"
             return
         assert self in floor.cursors_here, "a cursor is in the table of its floor"
@@ -328,8 +316,8 @@ class Cursor:
         assert not NONE_UNACKNOWLEDGED
 
     def _oldest(self) -> Chunk | None:
-        """Returns the oldest chunk that it needs."""
-        return next(iter(self.unacknowledged.values()), self.chunk)
+        """Returns the oldest chunk of the lane that it needs; None: it needs none."""
+        return next(iter(self.unacknowledged.values()), self.chunk if self.attached else None)
 
     def _lower_to(self, chunk: Chunk | None) -> None:
         floor = self.floor
@@ -337,21 +325,26 @@ class Cursor:
             return
         lane = self.lane
         if chunk is not None:
-            if lane.chunks_with_cursors is not None and not chunk.cursors_here:
+            if not chunk.cursors_here and chunk is not lane.tail:
                 lane.chunks_with_cursors[chunk] = None
             chunk.cursors_here[self] = None
         self.floor = chunk
         if floor is not None:
             del floor.cursors_here[self]
             if not floor.cursors_here:
-                if lane.chunks_with_cursors is not None:
-                    lane.chunks_with_cursors.pop(floor, None)
+                lane.chunks_with_cursors.pop(floor, None)
                 if floor is lane.first:
                     lane.trim()
 
 
 def _sequence_at(chunk: Chunk, number: int) -> int:
     """Returns the sequence of record ``number``, in this chunk or one behind it."""
+    chunk = _chunk_with(chunk, number)
+    return chunk.sequence_of(number - chunk.first_number)
+
+
+def _chunk_with(chunk: Chunk, number: int) -> Chunk:
+    """Returns the chunk that has record ``number``, or the last one: this chunk or one behind it."""
     while chunk.next is not None and number >= chunk.next.first_number:
         chunk = chunk.next
-    return chunk.sequence_of(number - chunk.first_number)
+    return chunk

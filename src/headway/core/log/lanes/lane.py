@@ -12,7 +12,7 @@ from itertools import accumulate
 from math import inf, isclose
 
 from headway.core.log.lanes.chunk import CHUNK_BYTES, Chunk
-from headway.core.log.lanes.open_receipts import OpenReceipts
+from headway.core.log.lanes.open_receipts import NO_RECEIPTS, OpenReceipts
 from headway.core.log.lanes.pool import GRACE_S, Pool
 from headway.core.log.lanes.spill_handle import SpillHandle
 from headway.core.message import Dialect, EncodedRun, Run, group_of
@@ -84,10 +84,10 @@ class Lane:
         """The times of the last append, and since when records have come without a pause of ``QUIET_S``."""
         self.cursors_awaiting_acks = 0
         """The number of cursors that leave records behind them, which may have to be sent again."""
-        self.chunks_with_cursors: dict[Chunk, None] | None = None
-        """The chunks that are the floor of a cursor. None while the lane has only one chunk."""
-        self.receipts: OpenReceipts | None = None
-        """The receipts that are open on records of this lane; None if there are none."""
+        self.chunks_with_cursors: dict[Chunk, None] = {}
+        """The chunks that are the floor of a cursor, but for the tail."""
+        self.receipts: OpenReceipts = NO_RECEIPTS
+        """The receipts that are open on records of this lane."""
         self.first = self.tail = self.to_spill = Chunk(0, 0)
         """``to_spill``: all chunks in front of it are on disk, or being written."""
 
@@ -164,8 +164,8 @@ class Lane:
             pool.resident.put(self)
 
     def _seal(self) -> None:
-        if self.chunks_with_cursors is None:
-            self.chunks_with_cursors = {self.tail: None} if self.tail.cursors_here else {}
+        if self.tail.cursors_here:
+            self.chunks_with_cursors[self.tail] = None
         fresh = Chunk(self.end, self.count)
         self.tail.next = fresh
         self.tail = fresh
@@ -179,8 +179,6 @@ class Lane:
             self._drop(gone)
             if self.to_spill is gone:  # a chunk refers to the next one, so it would keep all later chunks alive
                 self.to_spill = self.first
-        if self.first is self.tail:
-            self.chunks_with_cursors = None
         if not self.first.cursors_here:  # no cursor is in the lane: all read state
             self._empty_tail()
 
@@ -203,7 +201,7 @@ class Lane:
         for chunk in self.chunks():
             self._drop(chunk)
         self.first = self.tail = self.to_spill = Chunk(self.end, self.count)
-        self.chunks_with_cursors = None
+        self.chunks_with_cursors = {}
         self.pool.resident.forget(self)
         self.pool.spilled.forget(self)
         self.pool.indexed.forget(self)
@@ -298,9 +296,7 @@ class Lane:
         the shares of all cursors of a lane add up to the bytes that the lane holds. All chunks between two chunks with
         cursors are needed by the same cursors. So the work depends on the number of chunks with cursors, not on the
         size of the lane."""
-        occupied = self.chunks_with_cursors
-        if occupied is None:
-            occupied = {self.first: None} if self.first.cursors_here else {}
+        occupied = [chunk for chunk in (*self.chunks_with_cursors, self.tail) if chunk.cursors_here]
         chunks = sorted(occupied, key=lambda chunk: chunk.start)
         cursors = 0
         portions = []
@@ -339,10 +335,7 @@ class Lane:
         assert self.index_bytes == sum(chunk.index_bytes for chunk in spilled)
         cursors = [cursor for chunk in chunks for cursor in chunk.cursors_here]
         assert self.cursors_awaiting_acks == sum(cursor.leaves for cursor in cursors)
-        if self.chunks_with_cursors is None:
-            assert self.first is self.tail, "only a lane of one chunk has no table of its cursors"
-        else:
-            assert set(self.chunks_with_cursors) == {chunk for chunk in chunks if chunk.cursors_here}
+        assert set(self.chunks_with_cursors) == {chunk for chunk in chunks[:-1] if chunk.cursors_here}
         if cursors:
             shares = self.held_shares()
             held = sum(shares[chunk] * len(chunk.cursors_here) for chunk in shares)

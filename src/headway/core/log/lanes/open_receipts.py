@@ -1,12 +1,12 @@
 """The receipts that are open on one lane, as the rooms between the log and the receipts report to them.
 
-A lane has this only while a receipt is open on one of its records. So nothing is reported otherwise. The rooms of the
-log know no subscriptions; ``reader`` is one.
+While no receipt is open on a record of its own, a lane has ``NO_RECEIPTS``. The rooms of the log know no subscriptions;
+``reader`` is one.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class OpenReceipts(Protocol):
@@ -26,3 +26,25 @@ class OpenReceipts(Protocol):
     def replaced(self, reader: object, heir: object) -> None:
         """Notes that another subscription will read what waits for this one. Called before its deliveries are detached
         from the lane."""
+
+
+class NoReceipts:
+    """Those of a lane without open receipts. It ignores all reports."""
+
+    def lost(self, reader: object, first: int, last: int, reason: str) -> None:
+        pass
+
+    def sent(self, reader: object, sequence: int, delivery_id: int) -> None:
+        pass
+
+    def conflating(self, reader: object) -> None:
+        pass
+
+    def leaving(self, reader: object, reason: str) -> None:
+        pass
+
+    def replaced(self, reader: object, heir: object) -> None:
+        pass
+
+
+NO_RECEIPTS: Final = NoReceipts()

@@ -67,7 +67,7 @@ class Retained:
             record = None if found is None else found[1]
             if record is None:
                 yield None
-            elif record.sequence <= upto and (record.expires_s is None or record.expires_s > now) and accept(record):
+            elif record.sequence <= upto and record.expires_s > now and accept(record):
                 yield record
             else:
                 looks += 1

@@ -17,12 +17,13 @@ room. A pass over changes that are older than a delete which is not kept any mor
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from headway.core.base import WorkSteps
 from headway.core.log.lanes import Pool
-from headway.core.log.states.state_pass import Accept, Deleted, Evictions, StateEntry, StatePass, Told
+from headway.core.log.states.state_pass import NO_RECORD, Accept, Deleted, Evictions, StateEntry, StatePass, Told
 from headway.core.message import KeyExtractor, Record, is_delete
 
 POOL_SHARE = 0.25
@@ -44,13 +45,13 @@ class StateTerms(NamedTuple):
     key: str = "topic"
     tombstones: bool = True
     """Records may delete their keys."""
-    expire_s: float | None = None
-    """Seconds after which a key that was not updated is deleted; None: never."""
+    expire_s: float = inf
+    """Seconds after which a key that was not updated is deleted; inf: never."""
     orders: tuple[str, ...] = ()
     """The orders that are kept whether somebody asks for them or not."""
-    conflate_s: float | None = None
+    conflate_s: float = inf
     """How often subscribers who ask for nothing else get the latest record per key (clients/starts.py); 0: whenever
-    their sockets have room. None: they get every record."""
+    their sockets have room; inf: never, they get every record."""
 
 
 class WholeReader(Protocol):
@@ -83,12 +84,12 @@ class State:
         """Set when the configuration declares this state, which then stays without readers, too."""
         self.tombstones = declared
         """Set when records may delete their keys (deletes.py)."""
-        self.expire_s: float | None = None
-        """Seconds after which a key that was not updated is deleted; None: never."""
+        self.expire_s = inf
+        """Seconds after which a key that was not updated is deleted; inf: never."""
         self.orders: tuple[str, ...] = ()
         """The orders that are kept whether somebody asks for them or not."""
-        self.conflate_s: float | None = None
-        """How often subscribers who ask for nothing else get the latest record per key."""
+        self.conflate_s = inf
+        """How often subscribers who ask for nothing else get the latest record per key; inf: never."""
         self.bytes = 0
         self.bytes_max = max(1, int(pool.memory_limit * POOL_SHARE))
         self.evicted_records = 0
@@ -107,7 +108,7 @@ class State:
         self._entries: dict[tuple[str, str | None], StateEntry] = {}
         self._deleted: dict[tuple[str, str | None], StateEntry] = {}
         """The deletes that are kept, the oldest first. No key is in both tables."""
-        self.ends = StateEntry(("", None), None)
+        self.ends = StateEntry(("", None), NO_RECORD)
         """The sentinel: its ``after`` is the oldest entry, its ``before`` the newest."""
 
     @property
@@ -144,8 +145,7 @@ class State:
     @property
     def last_sequence(self) -> int:
         """Returns the sequence of the newest record; 0 if there is none."""
-        record = self.newest.record
-        return 0 if record is None else record.sequence
+        return self.newest.record.sequence if self.records else 0
 
     def put(self, record: Record, *, deletes: bool = False) -> int:
         """Makes ``record`` the latest of its key, or with ``deletes`` the one that deletes it. Returns by how many
@@ -158,7 +158,7 @@ class State:
         old = self._entries.get(key)
         if old is None and self._deleted:
             old = self._deleted.pop(key, None)
-        if old is not None and old.record is not None:
+        if old is not None:
             grown -= _size(old.record)
             self._unlink(old)
         entry = Deleted(key, record) if deletes else StateEntry(key, record)
@@ -190,7 +190,7 @@ class State:
         found: list[Record] = []
         entry = self.oldest
         for _ in range(most):
-            if entry.record is None or entry.record.time_s > than_s:
+            if entry.record.time_s > than_s:
                 break
             after = entry.after
             if entry.deleted:
@@ -219,7 +219,6 @@ class State:
 
     def _evict(self, entry: StateEntry) -> int:
         """Removes the key with the oldest change, or the oldest delete. Passes look for themselves what they miss."""
-        assert entry.record is not None
         size = _size(entry.record)
         if entry.deleted:
             self.forgotten_sequence = entry.record.sequence
@@ -254,19 +253,18 @@ class State:
         if entry.place is not None:
             entry.place.leave_for(after)
             entry.place = None
-        entry.record = None
+        entry.record = NO_RECORD
 
     def check(self) -> None:
         """Asserts the invariants. It visits every entry."""
         size = entries = last = 0
         entry = self.ends.after
-        while entry.record is not None:
+        while entry is not self.ends:
             assert entry.after.before is entry
             assert entry.record.sequence > last, "the state is in order"
             assert (self._deleted if entry.deleted else self._entries)[entry.key] is entry
             size, entries, last = size + _size(entry.record), entries + 1, entry.record.sequence
             entry = entry.after
-        assert entry is self.ends
         assert entries == self.records
         assert len(self._deleted) <= self.deletes_max
         assert size == self.bytes, f"{self.bytes} bytes counted, {size} there"

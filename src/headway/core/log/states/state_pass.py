@@ -14,10 +14,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from math import inf
+from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from headway.core.message import SCAN_BYTES, SCAN_MAX, Record
+
+NO_RECORD: Final = Record("", b"", sequence=2**63, time_s=inf)
+"""The record of entries without one: the sentinel, and those that are unlinked. It is younger than all others."""
 
 
 class StateEntry:
@@ -26,7 +30,7 @@ class StateEntry:
     __slots__ = ("after", "before", "key", "place", "record")
     deleted = False
 
-    def __init__(self, key: tuple[str, str | None], record: Record | None) -> None:
+    def __init__(self, key: tuple[str, str | None], record: Record) -> None:
         self.key = key
         self.record = record
         self.before: StateEntry = self
@@ -55,7 +59,7 @@ class Place:
         there = entry.place
         if there is None:
             self.entry = entry
-            if entry.record is not None:
+            if entry.record is not NO_RECORD:
                 entry.place = self
             return
         more, fewer = (there, self) if len(there.passes) > len(self.passes) else (self, there)
@@ -194,11 +198,11 @@ class StatePass:
     def _seek(self) -> bool:
         """Searches some steps backwards. Returns whether the first entry is found."""
         for _ in range(SCAN_MAX):
-            record = self.at.before.record
-            if record is None or record.sequence <= self.after:
+            before = self.at.before
+            if before is self.state.ends or before.record.sequence <= self.after:
                 del self.state.seeking[self]
                 return True
-            self._move_to(self.at.before)
+            self._move_to(before)
         return False
 
     @property
@@ -238,8 +242,8 @@ class StatePass:
         return self.focus.left(record) if self.focus is not None and record.sequence > self.deletes_after else None
 
     def _move_to(self, entry: StateEntry) -> None:
-        place, there = self.place, entry.place
-        if there is None and len(place.passes) == 1 and entry.record is not None and self in place.passes:
+        place, there, within = self.place, entry.place, entry.record is not NO_RECORD
+        if there is None and len(place.passes) == 1 and within and self in place.passes:
             place.entry.place = None  # it stands alone, and takes its place along
             place.entry, entry.place = entry, place
             return
@@ -250,7 +254,7 @@ class StatePass:
             there = Place(entry) if place.passes else place
             there.entry = entry
         self.place = there
-        if entry.record is not None:  # whoever is at the sentinel is not moved on; ``extend`` finds the next entry
+        if within:  # whoever is at the sentinel is not moved on; ``extend`` finds the next entry
             entry.place = there
             there.passes[self] = None
 
@@ -264,7 +268,7 @@ class StatePass:
         while self._looks < SCAN_MAX and self._looked_bytes <= SCAN_BYTES:
             here = self.place.entry
             record = here.record
-            if record is None or record.sequence > self.upto:
+            if record.sequence > self.upto:
                 self._seen = max(self._seen, self.upto)
                 raise StopIteration
             self._move_to(here.after)
@@ -286,10 +290,10 @@ class StatePass:
         if self in self.state.seeking and not self._seek():
             return found
         entry, upto, size = self.at, self.upto, 0
-        while len(found) < most and (record := entry.record) is not None and record.sequence <= upto:
+        while len(found) < most and entry.record.sequence <= upto:
             found.append(entry)
+            size += entry.record.size
             entry = entry.after
-            size += record.size
             if size > SCAN_BYTES:
                 break
         self._move_to(entry)
@@ -298,8 +302,7 @@ class StatePass:
     @property
     def at_end(self) -> bool:
         """Tells whether no more entries come up to ``upto``."""
-        record = self.at.record
-        return self not in self.state.seeking and (record is None or record.sequence > self.upto)
+        return self not in self.state.seeking and self.at.record.sequence > self.upto
 
     def extend(self, upto: int) -> None:
         """Moves the end of the pass, so that it also reads the records that came meanwhile."""

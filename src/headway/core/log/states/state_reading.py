@@ -56,14 +56,13 @@ class StateReading:
         at, saved, down, upto = self._at, self._saved, self._newest_first, self.upto
         while len(found) < most and size < TAKEN_BYTES and not self.given_up:
             record = at.record
-            if record is not None and record.sequence > upto:
-                record = None  # from here on all came after the beginning
-            if saved and (record is None or saved[0][0] < (-record.sequence if down else record.sequence)):
+            over = record.sequence > upto  # from here on all came after the beginning
+            if saved and (over or saved[0][0] < (-record.sequence if down else record.sequence)):
                 earlier = heappop(saved)[1]
                 self._hold(-SAVED_RECORD_BYTES - earlier.size)
                 found.append(earlier)
                 size += earlier.size
-            elif record is None:
+            elif over:
                 self.close()
                 break
             else:
@@ -77,13 +76,8 @@ class StateReading:
     def leaves(self, entry: StateEntry) -> None:
         """Saves the record of an entry that is being unlinked, unless it was read or came after the beginning."""
         record, here = entry.record, self._at.record
-        assert record is not None
-        sequence = record.sequence
-        if here is None:
-            unread = False
-        else:
-            unread = sequence <= here.sequence if self._newest_first else sequence >= here.sequence
-        if unread and sequence <= self.upto and not entry.deleted:
+        unread = record.sequence <= here.sequence if self._newest_first else record.sequence >= here.sequence
+        if unread and record.sequence <= self.upto and not entry.deleted and self._at is not self.state.ends:
             self._save(record)
         if entry is self._at:
             self._at = entry.before if self._newest_first else entry.after

@@ -165,7 +165,6 @@ class Backlog:
         cursor = self.cursor
         cursor.step()
         chunk = cursor.chunk
-        assert chunk is not None
         return cursor, chunk, chunk.index_at(cursor.position)
 
     def head(self) -> tuple[Chunk, int] | None:
@@ -184,7 +183,8 @@ class Backlog:
             if most <= 0 or cursor.position == cursor.end_position:
                 continue
             cursor.step()
-            chunk, number = cursor.chunk, cursor.number
+            chunk: Chunk | None = cursor.chunk
+            number = cursor.number
             while chunk is not None and most > 0 and number < cursor.end_number:
                 first, last = number - chunk.first_number, min(len(chunk), cursor.end_number - chunk.first_number)
                 for index in range(first, min(last, first + most)):

@@ -70,7 +70,7 @@ class LaneReads:
         self.draining[cursor] = None
         self._settled(cursor)
 
-    def settled(self, cursor: Cursor | None) -> None:
+    def settled(self, cursor: object) -> None:
         """Notes that a record of this cursor was settled. A draining cursor is removed with its last record."""
         if isinstance(cursor, QueueCursor) and cursor in self.draining:
             self._settled(cursor)

@@ -178,7 +178,7 @@ class QueueCursor(Cursor):
                 self.lane.cursors_awaiting_acks -= 1
                 if not self.unacknowledged:
                     self.step()
-            self._lower_to(next(iter(self.unacknowledged.values()), self.chunk))
+            self._lower_to(super()._oldest())
 
     def _oldest(self) -> Chunk | None:
         oldest = super()._oldest()

@@ -7,6 +7,7 @@ Queues with equal bindings read one feed. So a record is written once for all of
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 from headway.core.consumer import Feed, FeedKey
@@ -160,9 +161,9 @@ class Router:
 
     def terms_changed(self) -> None:
         """Notes that the terms of declared states have changed."""
-        self.expiring = [state for state in self._declared if state.expire_s is not None]
+        self.expiring = [state for state in self._declared if state.expire_s < inf]
         self.ordered = [state for state in self._declared if state.orders]
-        self._conflates = any(state.conflate_s is not None for state in self._declared)
+        self._conflates = any(state.conflate_s < inf for state in self._declared)
         self.forget()
 
     def put_in_order(self, declared: list[StateTerms]) -> bool:
@@ -174,9 +175,9 @@ class Router:
         before = list(self._declared), [state.conflate_s for state in gone]
         self._declared = {state: place for place, state in enumerate((*order, *gone))}
         for state in gone:
-            state.conflate_s = None
-        self._conflates = any(state.conflate_s is not None for state in order)
-        return before != (list(self._declared), [None] * len(gone))
+            state.conflate_s = inf
+        self._conflates = any(state.conflate_s < inf for state in order)
+        return before != (list(self._declared), [inf] * len(gone))
 
     def add_feed(self, feed: Feed) -> None:
         self.feeds[feed.key] = feed
@@ -201,8 +202,8 @@ class Router:
         first ``[[topic]]`` that covers the whole filter. None: they get every record."""
         if not self._conflates:
             return None
-        state = next(iter(self.states_for(filter)), None)
-        return None if state is None or state.conflate_s is None else state
+        first = self.states_for(filter)[:1]
+        return next((state for state in first if state.conflate_s < inf), None)
 
     def states_for(self, filter: str) -> list[State]:
         """Returns the states that have all records of a filter: those of the configuration, in its order, and then

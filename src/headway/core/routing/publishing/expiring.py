@@ -29,7 +29,6 @@ class Expiring:
             self._expire(state, now)
 
     def _expire(self, state: State, now: float) -> None:
-        assert state.expire_s is not None
         for record in state.older(now - state.expire_s, EXPIRE_MAX):
             with suppress(Refused):  # a queue is full; everybody else has the delete
                 self._publishing.publish(None, [_delete(state, record)], now)

@@ -42,8 +42,8 @@ class ReceiptReplies:
             payload_format=1, content_type="application/json", correlation_data=request.correlation
         )
         exchange = TOPICS if request.exchange is None else request.exchange
-        run = Run(request.reply_to, payload, [len(payload)], [0], None, min(receipt.qos, 1), False, properties, None,
-                  exchange)  # fmt: skip
+        run = Run(request.reply_to, payload, [len(payload)], [0], None, min(receipt.qos, 1), properties=properties,
+                  exchange=exchange)  # fmt: skip
         try:
             self._publishing.publish_to(None, run, now)
         except Refused:

@@ -11,6 +11,7 @@ import struct
 from array import array
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
+from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
@@ -65,7 +66,7 @@ def encode_run(journaled: JournaledRun, wall_offset_s: float) -> Entry:
     run = journaled.run
     properties = None if run.properties is NO_PROPERTIES else run.properties
     head = _encode_header(run.topic, run.exchange, run.form, run.qos, run.retain, properties, journaled.publisher)
-    expires = 0.0 if run.expires_s is None else run.expires_s + wall_offset_s
+    expires = 0.0 if run.expires_s == inf else run.expires_s + wall_offset_s
     ends, bodies = _positions(run.ends), _positions(run.bodies)
     flags = isinstance(run.ends, range) * _ENDS_RANGE | isinstance(run.bodies, range) * _BODIES_RANGE
     packet_id = b""
@@ -131,7 +132,7 @@ def _build_run(
 ) -> tuple[Run, str]:
     read, properties, headers = _header(head)
     run = Run(read.topic, data, ends, bodies, read.form, read.qos, read.retain, properties,
-              expires - wall_offset_s if expires else None, read.exchange, headers)  # fmt: skip
+              expires - wall_offset_s if expires else inf, read.exchange, headers)  # fmt: skip
     run.journaled = True
     return run, read.publisher
 

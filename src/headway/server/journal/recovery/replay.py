@@ -162,7 +162,7 @@ def restore_retained(broker: Broker, stream: ReadableStream, now: float, wall_of
     for time_us, batch in stream.scan(None):
         for stored in batch:
             run, _, _ = decode_run(stored, wall_offset_s)
-            if run.expires_s is None or run.expires_s > now:
+            if run.expires_s > now:
                 with suppress(Refused):  # the limits may be lower now
                     broker.retained.put(run.record(0, 1, time_us / 1e6 - wall_offset_s))
     return len(broker.retained)

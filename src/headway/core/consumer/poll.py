@@ -38,8 +38,8 @@ class ArchiveLag(NamedTuple):
     last: int
     """The last assigned offset; its record may not be on disk yet."""
     bytes: int
-    time_s: float | None
-    """The time when the oldest of these records was published, on the broker's clock; None if there is none."""
+    time_s: float
+    """The time when the oldest of these records was published, on the broker's clock; ``inf`` if there is none."""
 
 
 class ArchiveIndex(Protocol):
@@ -136,7 +136,7 @@ class ArchiveReader(Reader):
     def gating_bytes(self, subscription: Subscription) -> int:
         return 0
 
-    def oldest_time(self, subscription: Subscription) -> float | None:
+    def oldest_time(self, subscription: Subscription) -> float:
         return self.archive_cursor.lag.time_s
 
 

@@ -154,9 +154,8 @@ class LakeObserver:
         if session.ended and reason is Reason.SUBSCRIPTION_ENDED and session.last_reason is not None:
             reason = session.last_reason  # why the connection ended says more
         sample = subscription.case.last_sample if subscription in self._registry.watched else Sample()
-        oldest = subscription.oldest_time() if subscription.has_more else None
         sample = msgspec.structs.replace(
-            sample, lag_age=now - oldest if oldest is not None else 0.0, in_flight=subscription.window.used,
+            sample, lag_age=subscription.lag_age_s(now), in_flight=subscription.window.used,
             slow_count=subscription.case.slow_count,
         )  # fmt: skip
         self._consumer(subscription, trail, sample, now, reason)
@@ -280,9 +279,9 @@ class LakeObserver:
         return int((now + self._wall_offset_s) * 1_000_000)
 
 
-def _ago(since: float | None, now: float) -> float:
+def _ago(since: float, now: float) -> float:
     """Returns how many milliseconds ago that was; 0: it is not so."""
-    return 0.0 if since is None else _ms(now - since)
+    return _ms(max(0.0, now - since))
 
 
 def _ms(seconds: float) -> float:

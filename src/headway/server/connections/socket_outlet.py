@@ -314,10 +314,10 @@ class SocketOutlet(Outlet):
         return True
 
     @property
-    def blocked_since_s(self) -> float | None:
-        """Returns since when bytes have waited and the peer has taken none; None: none wait."""
+    def blocked_since_s(self) -> float:
+        """Returns since when bytes have waited and the peer has taken none; ``inf``: none wait."""
         if not self.blocked:
-            return None
+            return inf
         return self.progress_s if self._progress is None else self._progress.stands_since_s(self.progress_s)
 
     def pace(self, now: float) -> Pace:
@@ -341,14 +341,14 @@ class SocketOutlet(Outlet):
             self._be_frugal(self._steadiness.steady)
         since, silent = self.blocked_since_s, progress.silent_s < inf
         self._hold(silent)
-        if since is not None and now - since > STILL_S and not (progress.has_pace or info.exact):
+        if now - since > STILL_S and not (progress.has_pace or info.exact):
             if self._small.left_bytes <= 0:
                 progress.change_over(info)
             self._small.begin(now, self.taken_bytes)
         usual_pause_s = max(progress.usual_pause_s, reading.known_pause_s)
         unacknowledged_bytes = max(0, self.taken_bytes - acknowledged_bytes)
-        if since is None:
-            return Pace(None, usual_pause_s, unacknowledged_bytes)
+        if not self.blocked:
+            return Pace(inf, usual_pause_s, unacknowledged_bytes)
         unread_pause_s = reading.usual_pause_s
         if silent:  # no pause of its application explains that
             since, usual_pause_s, unread_pause_s = min(since, progress.silent_s), 0.0, 0.0

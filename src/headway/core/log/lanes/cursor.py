@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from math import inf
 
 from headway.core.log.durable import NOT_DURABLE, DurablePosition
 from headway.core.log.lanes.chunk import Chunk
@@ -85,11 +86,11 @@ class Cursor:
     def at_boundary(self) -> bool:
         return self.chunk is None or self.chunk.at_boundary(self.position)
 
-    def oldest_time(self) -> float | None:
-        """Returns the time when the next record was published; None if there is none or the cursor is detached."""
+    def oldest_time(self) -> float:
+        """Returns the time when the next record was published; ``inf`` if there is none or the cursor is detached."""
         chunk = self.chunk
         if chunk is None or self.position == self.lane.end:
-            return None
+            return inf
         if self.position == chunk.stop and chunk.next is not None:
             chunk = chunk.next
         return chunk.time_of(chunk.index_at(self.position))

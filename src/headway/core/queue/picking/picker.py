@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.consumer import Subscription
@@ -110,15 +111,15 @@ class Picker:
     def has_more(self) -> bool:
         return bool(self.free)
 
-    def oldest_time(self) -> float | None:
+    def oldest_time(self) -> float:
         first = self.free.first()
-        return None if first is None else self.time_of(first)
+        return inf if first is None else self.time_of(first)
 
-    def time_of(self, record: FoundRecord) -> float | None:
+    def time_of(self, record: FoundRecord) -> float:
         """Returns the time when a record was published that still waits."""
         found = self._backlog.find(*record.key)
         if found is None:
-            return None
+            return inf
         chunk, at = place_in_chunk(found)
         return chunk.time_of(at)
 

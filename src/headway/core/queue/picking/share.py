@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Protocol
 
 from headway.core.consumer import Subscription, Waiting
@@ -13,7 +14,7 @@ from headway.core.queue.places import FoundHeap, FoundRecord
 class FreeFinder(Waiting, Protocol):
     """A picker, as its members know it in a queue with groups: what it found that belongs to nobody."""
 
-    def time_of(self, record: FoundRecord) -> float | None:
+    def time_of(self, record: FoundRecord) -> float:
         """Returns the time when a record was published."""
 
 
@@ -56,7 +57,6 @@ class Share:
     def has_more(self) -> bool:
         return bool(self._own) or self._finder.has_more
 
-    def oldest_time(self) -> float | None:
+    def oldest_time(self) -> float:
         first = self._own.first()
-        times = [self._finder.oldest_time(), None if first is None else self._finder.time_of(first)]
-        return min((time for time in times if time is not None), default=None)
+        return min(self._finder.oldest_time(), inf if first is None else self._finder.time_of(first))

@@ -15,6 +15,8 @@ A record that is half sent is finished first (half_sent.py).
 
 from __future__ import annotations
 
+from math import inf
+
 from headway.core.base import Reason, WorkSteps
 from headway.core.consumer import Poll, Predicate, Skip, Subscription
 from headway.core.delivery import conflate_once, free_cursor, marked
@@ -44,15 +46,17 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
     subscription.session.outlet.freshen()
     which = action.which
     if which is Which.OLDEST and queue is not None:
-        kept, waiting = action.records_kept(subscription.prefetch), queue.backlog
-        records = 0 if kept is None else waiting.lag_records - kept
-        size = 0 if action.keep_bytes is None else waiting.lag_bytes - action.keep_bytes
-        queue.drops.discard(records, size, Reason.DISCARDED)
+        waiting = queue.backlog
+        records = max(0, waiting.lag_records - action.records_kept(subscription.prefetch))
+        queue.drops.discard(int(records), int(max(0, waiting.lag_bytes - action.bytes_kept)), Reason.DISCARDED)
         return
     if which is Which.OLDEST:
         free_cursor(subscription)
-        number = _keep_from(subscription, action)
-        registry.lost(subscription.skip_to(number, Reason.DISCARDED), Reason.DISCARDED)
+        number = max(
+            cursor.number, cursor.lane.count - action.records_kept(subscription.prefetch),
+            _number_at(cursor.chunk, int(max(0, cursor.lane.end - action.bytes_kept))),
+        )  # fmt: skip
+        registry.lost(subscription.skip_to(int(number), Reason.DISCARDED), Reason.DISCARDED)
         return
     if which is Which.OLDER_PER_KEY:
         conflate_once(subscription)
@@ -64,11 +68,10 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
         return
     first = cursor.number + (not cursor.at_boundary)
     if which is Which.NEWEST:
-        kept = action.records_kept(subscription.prefetch)
-        kept_to = cursor.lane.count if kept is None else min(cursor.lane.count, first + kept)
-        if action.keep_bytes is not None:
-            kept_to = min(kept_to, _number_at(cursor.chunk, cursor.position + action.keep_bytes))
-        skip = Skip(max(kept_to, first), None, None, Reason.DISCARDED)
+        kept_to = min(cursor.lane.count, first + action.records_kept(subscription.prefetch))
+        if action.bytes_kept < inf:
+            kept_to = min(kept_to, _number_at(cursor.chunk, cursor.position + int(action.bytes_kept)))
+        skip = Skip(int(max(kept_to, first)), None, None, Reason.DISCARDED)
         skip.position = _position_of(cursor.chunk, skip.first)
     elif which is Which.LOWEST_PRIORITY:
         skip = Skip(first, None, NOTHING_YET, Reason.DISCARDED)
@@ -92,20 +95,6 @@ def stop_discarding(subscription: Subscription) -> None:
             skip.stop = subscription.cursor.lane.count
 
 
-def _keep_from(subscription: Subscription, action: Action) -> int:
-    """Returns the number of the first record that stays when no more waits than the action allows."""
-    cursor = subscription.cursor
-    lane = cursor.lane
-    number = cursor.number
-    kept = action.records_kept(subscription.prefetch)
-    if kept is not None:
-        number = max(number, lane.count - kept)
-    if action.keep_bytes is not None:
-        assert cursor.chunk is not None
-        number = max(number, _number_at(cursor.chunk, lane.end - action.keep_bytes))
-    return number
-
-
 def _number_at(chunk: Chunk, position: int) -> int:
     """Returns the number of the first record that starts at or behind a lane position, from ``chunk`` on."""
     while chunk.next is not None and position >= chunk.stop:
@@ -118,9 +107,8 @@ def _number_at(chunk: Chunk, position: int) -> int:
 
 def _more_than_kept(subscription: Subscription, action: Action) -> bool:
     """Tells whether more waits than the action would leave."""
-    kept = action.records_kept(subscription.prefetch)
-    too_many = kept is not None and subscription.lag_records > kept
-    return too_many or (action.keep_bytes is not None and subscription.lag_bytes > action.keep_bytes)
+    too_many = subscription.lag_records > action.records_kept(subscription.prefetch)
+    return too_many or subscription.lag_bytes > action.bytes_kept
 
 
 def _position_of(chunk: Chunk, number: int) -> int:

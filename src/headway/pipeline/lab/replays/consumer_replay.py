@@ -267,19 +267,13 @@ class ConsumerReplay:
 
     def _kept(self, action: Action, *, from_end: bool) -> float:
         """Returns the position from which on (or, counted from where it stands, up to which) records are kept."""
-        kept = action.records_kept(self.trace.prefetch[self._index])
-        bounds = []
+        kept, trace = action.records_kept(self.trace.prefetch[self._index]), self.trace
         if from_end:
-            if kept is not None:
-                bounds.append(self.trace.position_of(self.end_records - kept))
-            if action.keep_bytes is not None:
-                bounds.append(self.end - action.keep_bytes)
-            return min(self.end, max([self.position, *bounds]))
-        if kept is not None:
-            bounds.append(self.trace.position_of(self.trace.standing(self.position)[0] + kept))
-        if action.keep_bytes is not None:
-            bounds.append(self.position + action.keep_bytes)
-        return min(bounds, default=self.end)
+            by_count = trace.position_of(self.end_records - kept) if kept < inf else self.position
+            return min(self.end, max(self.position, by_count, self.end - action.bytes_kept))
+        by_count = trace.position_of(trace.standing(self.position)[0] + kept) if kept < inf else inf
+        start = min(by_count, self.position + action.bytes_kept)
+        return start if start < inf else self.end
 
     def stop_conflating(self) -> None:
         """Ends the conflation: gives every record again, from the end of the conflated ones."""

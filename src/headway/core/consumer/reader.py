@@ -148,7 +148,7 @@ LANE_READER: Final = LaneReader()
 def _rest_skipped(subscription: Subscription) -> Skip | None:
     """Returns the skip in force that leaves out everything from some record on, if there is one."""
     for skip in subscription.skips:
-        if skip.stop is None and skip.predicate is None:
+        if skip.open and skip.predicate is None:
             return skip
     return None
 

@@ -235,8 +235,7 @@ class Governor:
 
     def _announce_offline(self, subscription: Subscription, now: float) -> None:
         """Announces that the consumer has begun, or has stopped, to read from disk."""
-        chunk = subscription.cursor.chunk
-        offline = chunk is not None and chunk.spill is not None
+        offline = subscription.cursor.offline
         if subscription.case.offline_to_tell(offline):
             self._advisories.tell("offlined" if offline else "online", subscription.session.client, now,
                                   filter=subscription.filter, lag_bytes=subscription.lag_bytes)

@@ -64,35 +64,36 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
     if which is Which.LOWEST_PRIORITY and not _more_than_kept(subscription, action):
         stop_discarding(subscription)
         return
-    if any(skip.stop is None for skip in subscription.skips):
+    if any(skip.open for skip in subscription.skips):
         return
     first = cursor.number + (not cursor.at_boundary)
     if which is Which.NEWEST:
         kept_to = min(cursor.lane.count, first + action.records_kept(subscription.prefetch))
         if action.bytes_kept < inf:
             kept_to = min(kept_to, _number_at(cursor.chunk, cursor.position + int(action.bytes_kept)))
-        skip = Skip(int(max(kept_to, first)), None, None, Reason.DISCARDED)
+        skip = Skip(int(max(kept_to, first)), None, Reason.DISCARDED)
         skip.position = _position_of(cursor.chunk, skip.first)
-    elif which is Which.LOWEST_PRIORITY:
-        skip = Skip(first, None, NOTHING_YET, Reason.DISCARDED)
-        subscription.skips.append(skip)
-        registry.deferred.begin(_find_lowest(subscription, skip), now, client=subscription.session)
-        return
-    elif which is Which.TOPICS:
-        tests = [matcher(pattern) for pattern in action.topics]
-        skip = Skip(first, None, Predicate(("topics", action.topics), lambda r: any(t(r.topic) for t in tests)),
-                    Reason.DISCARDED)
     else:
-        selector = compile_selector(action.selector)
-        skip = Skip(first, None, Predicate(("selector", action.selector), selector.matches), Reason.DISCARDED)
+        skip = Skip(first, _predicate(action), Reason.DISCARDED)
     subscription.skips.append(skip)
+    if which is Which.LOWEST_PRIORITY:
+        registry.deferred.begin(_find_lowest(subscription, skip), now, client=subscription.session)
+
+
+def _predicate(action: Action) -> Predicate:
+    """Returns the test for the records that a discard leaves out."""
+    if action.which is Which.LOWEST_PRIORITY:
+        return NOTHING_YET
+    if action.which is Which.TOPICS:
+        tests = [matcher(pattern) for pattern in action.topics]
+        return Predicate(("topics", action.topics), lambda record: any(test(record.topic) for test in tests))
+    return Predicate(("selector", action.selector), compile_selector(action.selector).matches)
 
 
 def stop_discarding(subscription: Subscription) -> None:
     """Ends open skips, so that records published from now on are not left out."""
     for skip in subscription.skips:
-        if skip.stop is None:
-            skip.stop = subscription.cursor.lane.count
+        skip.stop = min(skip.stop, subscription.cursor.lane.count)
 
 
 def _number_at(chunk: Chunk, position: int) -> int:

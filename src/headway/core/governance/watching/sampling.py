@@ -133,20 +133,18 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
 
 def stall_s(subscription: Subscription, now: float) -> float:
     """Returns for how many seconds the consumer has held publishers back since it began."""
-    since = subscription.feed.gates.get(subscription)
-    return subscription.case.blocked_publishers_s + (now - since if since is not None else 0.0)
+    return subscription.case.blocked_publishers_s + (now - subscription.feed.gates.get(subscription, now))
 
 
 def state_of(subscription: Subscription) -> str:
     """Returns the consumer's state in one word: ok, behind, slow, offline, conflating, discarding or away."""
-    chunk = subscription.cursor.chunk
     if not subscription.session.connected:
         return "away"
     if subscription.conflating:
         return "conflating"
-    if any(skip.stop is None for skip in subscription.skips):
+    if any(skip.open for skip in subscription.skips):
         return "discarding"
-    if chunk is not None and chunk.spill is not None:
+    if subscription.cursor.offline:
         return "offline"
     if subscription.case.slow:
         return "slow"

@@ -86,6 +86,11 @@ class Cursor:
     def at_boundary(self) -> bool:
         return self.chunk is None or self.chunk.at_boundary(self.position)
 
+    @property
+    def offline(self) -> bool:
+        """Tells whether it reads from disk."""
+        return self.chunk is not None and not self.chunk.resident
+
     def oldest_time(self) -> float:
         """Returns the time when the next record was published; ``inf`` if there is none or the cursor is detached."""
         chunk = self.chunk

@@ -48,7 +48,7 @@ class RuleState:
         self.tests = 0
         self.onsets: list[float] = []
         self.actions: tuple[Action, ...] = ()
-        """What it does while it is active: its action, or those that its plugged-in action answered when it fired."""
+        """The actions in force while it is active: its own, or those that its plugged-in action answered."""
         self.relapses = 0
         """How often the condition has held anew since the rule began to waver."""
         self._relapsed_at = self._stepped_back_at = -inf

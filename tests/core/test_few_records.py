@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from math import inf
 
 import pytest
 from tests.core.test_default_policy import FILE
@@ -42,13 +43,13 @@ class Queue:
         in_flight, waits = len(self.sent) - len(self.acked), self.came(now) - len(self.sent)
         full = in_flight >= self.prefetch and waits > 0
         position = len(self.sent) * JOB_BYTES
-        full_since = max(self.sent[-1], self.time_of(len(self.sent)), *self.acked[-1:]) if full else None
-        oldest_s = self.sent[len(self.acked)] if in_flight else None
+        full_since = max(self.sent[-1], self.time_of(len(self.sent)), *self.acked[-1:]) if full else inf
+        oldest_s = self.sent[len(self.acked)] if in_flight else inf
         if now - self.holding.looked_s >= HOLDING_S:
             self.holding.look(now, len(self.acked), in_flight, oldest_s)
         return self.meter.observe(now, Figures(
             position_bytes=position, end_bytes=position + waits * JOB_BYTES, lag_records=waits,
-            oldest_time_s=self.time_of(len(self.sent)) if waits else None, in_flight=in_flight, prefetch=self.prefetch,
+            oldest_time_s=self.time_of(len(self.sent)) if waits else inf, in_flight=in_flight, prefetch=self.prefetch,
             credit_exhausted_since=full_since, acknowledged=len(self.acked), oldest_unacked_s=oldest_s,
             unacknowledged_since=self.holding.late_since(full_since), ack_pause=self.holding.usual_pause_s,
         ))  # fmt: skip

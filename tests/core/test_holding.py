@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from tests.core.queues_stage import QueueStage
 from tests.core.stage import Stage
@@ -33,8 +35,8 @@ class Worker:
         for _ in range(seconds):
             self.now += 1.0
             self.holding.look(self.now, self.acked, self.held, self.sent_s)
-        since = self.holding.late_since(None)
-        return 0.0 if since is None else self.now - since
+        since = self.holding.late_since(inf)
+        return max(0.0, self.now - since)
 
     def acknowledges(self, count: int) -> None:
         self.acked, self.held = self.acked + count, self.held - count
@@ -44,7 +46,7 @@ class Worker:
 def test_nobody_is_late_before_the_first_acknowledgement() -> None:
     worker = Worker()
     assert worker.holds(300, 20) == 0.0
-    assert worker.holding.late_since(10.0) is None
+    assert worker.holding.late_since(10.0) == inf
 
 
 def test_who_holds_more_than_usual_and_acknowledges_nothing_is_late_since_then() -> None:
@@ -141,7 +143,7 @@ def test_nobody_is_glanced_at_for_whom_no_policy_minds() -> None:
     assert told(stage) == []
     held = [subscription.case.holding for peer in stage.clients.values() if hasattr(peer, "consumers")
             for subscription in peer.consumers.values() if subscription not in stage.broker.registry.watched]
-    assert not any(one is not None and one.late_since(None) for one in held)
+    assert not any(one is not None and one.late_since(inf) < inf for one in held)
 
 
 def test_who_asked_for_patience_is_not_late() -> None:

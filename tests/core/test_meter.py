@@ -245,7 +245,7 @@ def test_marks_count_episodes():
     assert not meter.mark_slow(2.0)
     assert meter.slow
     assert meter.mark_recovered(4.0) == 3.0
-    assert meter.mark_recovered(5.0) is None
+    assert meter.mark_recovered(5.0) == 0.0
     assert not meter.slow
     assert meter.mark_slow(6.0)
     assert look(meter, 7.0, 0, 100).slow_count == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import pytest
 from tests.core.stage import STUCK, Stage
@@ -47,7 +48,7 @@ def test_a_client_that_is_not_connected_is_not_slow() -> None:
     client.leave()
     assert not session.connected
     assert session.outlet.blocked_s(stage.now) == 0
-    assert session.outlet.blocked_since_s is None
+    assert session.outlet.blocked_since_s == inf
 
 
 def test_nothing_is_offered_to_a_client_that_has_left() -> None:

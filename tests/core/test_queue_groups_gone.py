@@ -3,6 +3,8 @@ more groups than are known by name."""
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from tests.core.queues_stage import Peer, QueueStage, owner, purged
 from tests.core.test_queue_groups import check, consumers, put
@@ -75,7 +77,7 @@ def test_what_waits_for_the_owner_of_a_group_makes_no_other_consumer_late(stage:
     stage.run(1)
     put(publisher, range(2, 40), "a")
     stage.run(1)
-    assert healthy.consumers[1, "q"].oldest_time() is None
+    assert healthy.consumers[1, "q"].oldest_time() == inf
     assert stuck.consumers[1, "q"].oldest_time() == first_s, "its own that waits longest, also if that is reserved"
     assert stage.queue("q").picking.groups.passed, "there are more than are reserved"
 

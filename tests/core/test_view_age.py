@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from tests.core.stage import STEP_S, STUCK, Client, Stage
 
@@ -25,27 +27,27 @@ def test_what_lies_between_two_marks_is_in_between() -> None:
     assert view.seconds(1000, 25.0, 30.0) == 20.0
     assert view.seconds(1500, 25.0, 30.0) == 15.0
     assert view.seconds(2000, 25.0, 30.0) == 5.0, "all was read: the next record is what it sees next"
-    assert view.seconds(2000, None, 30.0) == 0.0, "nothing waits"
+    assert view.seconds(2000, inf, 30.0) == 0.0, "nothing waits"
 
 
 def test_what_was_taken_before_the_first_mark_is_older_than_that() -> None:
     view = ViewAge()
     view.note(1000, 10.0)
-    assert view.seconds(400, None, 30.0) == 20.0
+    assert view.seconds(400, inf, 30.0) == 20.0
 
 
 def test_a_cursor_that_a_policy_moved_makes_the_next_record_newer() -> None:
     view = ViewAge()
     view.note(1000, 10.0)
     view.note(1000, 18.0)
-    assert view.seconds(900, None, 20.0) == 2.0
+    assert view.seconds(900, inf, 20.0) == 2.0
 
 
 def test_another_connection_begins_anew() -> None:
     view = ViewAge()
     view.note(5000, 10.0)
     view.note(100, 20.0)
-    assert view.seconds(50, None, 21.0) == 1.0
+    assert view.seconds(50, inf, 21.0) == 1.0
 
 
 def test_marks_are_few_and_still_tell() -> None:
@@ -54,7 +56,7 @@ def test_marks_are_few_and_still_tell() -> None:
         view.note(1000 * number, float(number))
     assert len(view._marks) <= MARKS_MAX
     for at in (0, 700, 2000):
-        assert view.seconds(1000 * at, None, 3000.0) == pytest.approx(3000.0 - at, abs=1.0)
+        assert view.seconds(1000 * at, inf, 3000.0) == pytest.approx(3000.0 - at, abs=1.0)
 
 
 def fed(stage: Stage, client: Client, seconds: float) -> list[tuple[float, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import inf
 
 import pytest
 from tests.core.queue_wire import run_of
@@ -61,7 +62,7 @@ def test_what_waits_is_what_is_recorded_from_its_offset_on() -> None:
     assert poll.lag_records == 5
     assert 5_000 < poll.lag_bytes < 6_500
     poll.move(last + 1, stage.now)
-    assert (poll.lag_records, poll.lag_bytes, poll.oldest_time()) == (0, 0, None)
+    assert (poll.lag_records, poll.lag_bytes, poll.oldest_time()) == (0, 0, inf)
     assert poll.delivered.records == last + 1 - first
 
 

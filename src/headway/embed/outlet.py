@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import inf
 
 from headway.core.base import Reason
 from headway.core.consumer import ConnectionlessOutlet, Pace, PeerState
@@ -40,7 +41,6 @@ class ProgramOutlet(ConnectionlessOutlet):
         """When it was last seen to have read any."""
         self.came: asyncio.Future[None] | None = None
         """Done when there is something to read, or the session is over; None: nobody waits for it."""
-        """The rest of a half-sent record cannot be had."""
 
     @property
     def unread_bytes(self) -> int:
@@ -69,8 +69,8 @@ class ProgramOutlet(ConnectionlessOutlet):
         self._room_bytes = FRESH_BYTES
 
     @property
-    def blocked_since_s(self) -> float | None:
-        return max(self.progress_s, self._moved_s) if self.blocked else None
+    def blocked_since_s(self) -> float:
+        return max(self.progress_s, self._moved_s) if self.blocked else inf
 
     def pace(self, now: float) -> Pace:
         if (seen_bytes := self.seen_bytes()) != self._seen_bytes:

@@ -79,7 +79,7 @@ class Conflation:
         self.upto = max(self.upto, upto)
         self.sent_s = -inf
         oldest = cursor.oldest_time()
-        subscription.current_s = now if oldest is None else oldest
+        subscription.current_s = oldest if oldest < inf else now
         cursor.detach()
         subscription.skips.clear()
 

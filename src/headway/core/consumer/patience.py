@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 from headway.core.consumer.delivery import Delivery
@@ -31,7 +32,7 @@ def due_of(subscription: Subscription) -> Due | None:
     patience_s = subscription.patience_s
     if not subscription.job_patience:
         oldest_s = subscription.oldest_unacknowledged_s()
-        return None if oldest_s is None else Due(oldest_s + patience_s, patience_s)
+        return Due(oldest_s + patience_s, patience_s) if oldest_s < inf else None
     some = islice(subscription.channel.in_flight.values(), OLDEST_LOOKED_AT)
     theirs = [(one.sent_s, patience_for(subscription, one)) for one in some if one.subscription is subscription]
     return min((Due(sent_s + patient_s, patient_s) for sent_s, patient_s in theirs), default=None)

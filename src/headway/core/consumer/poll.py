@@ -16,6 +16,7 @@ offset outlives the process, and the archive keeps the records that it still nee
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple, Protocol
 
 from headway.core.base import Reason
@@ -38,8 +39,8 @@ class ArchiveLag(NamedTuple):
     last: int
     """The last assigned offset; its record may not be on disk yet."""
     bytes: int
-    time_s: float | None
-    """The time when the oldest of these records was published, on the broker's clock; None if there is none."""
+    time_s: float
+    """The time when the oldest of these records was published, on the broker's clock; ``inf`` if there is none."""
 
 
 class ArchiveIndex(Protocol):
@@ -136,7 +137,7 @@ class ArchiveReader(Reader):
     def gating_bytes(self, subscription: Subscription) -> int:
         return 0
 
-    def oldest_time(self, subscription: Subscription) -> float | None:
+    def oldest_time(self, subscription: Subscription) -> float:
         return self.archive_cursor.lag.time_s
 
 
@@ -178,17 +179,12 @@ class Poll(Subscription):
 
     def discard(self, action: Action) -> None:
         """Moves past the oldest records until no more wait than the action allows."""
-        kept = action.records_kept(0)
+        kept, size, first, end = action.records_kept(0), action.bytes_kept, self.offset, self.lag.last + 1
         if action.which is not Which.OLDEST:
             return
-        upto = self.offset
-        if kept is not None:
-            upto = max(upto, self.lag.last + 1 - kept)
-        if action.keep_bytes is not None:
-            upto = max(upto, self._offset_with(action.keep_bytes))
-        if kept is None and action.keep_bytes is None:
-            upto = self.lag.last + 1
-        first = self.offset
+        upto = end if kept == size == inf else int(max(first, end - kept))
+        if size < inf:
+            upto = max(upto, self._offset_with(size))
         records, size = self._move(upto)
         self.counters.skipped_bytes += size
         self.note_gap(records, first, upto - 1, Reason.DISCARDED)
@@ -208,7 +204,7 @@ class Poll(Subscription):
         self.archive_cursor.durable_position.moved()
         return records, max(0, before.bytes - self.lag.bytes)
 
-    def _offset_with(self, size: int) -> int:
+    def _offset_with(self, size: float) -> int:
         """Returns the first offset from which on at most ``size`` bytes are recorded."""
         filter = self.feed.key.filter
         low, high = self.offset, self.lag.last + 1

@@ -10,6 +10,7 @@ A reader holds no reference to its subscription, which would make a cycle; each 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.core.consumer.conflation import EVERY_RECORD
@@ -72,8 +73,8 @@ class Reader(ABC):
         """Returns how many bytes of the lane are held for the subscription."""
 
     @abstractmethod
-    def oldest_time(self, subscription: Subscription) -> float | None:
-        """Returns the time since when records wait; None if none do."""
+    def oldest_time(self, subscription: Subscription) -> float:
+        """Returns the time since when records wait; ``inf`` if none do."""
 
     # -- accounts (accounts.py) ---------------------------------------------------------------------------------------
 
@@ -121,13 +122,12 @@ class LaneReader(Reader):
         """Returns 0 while the consumer is conflated, because it reads a state and needs no bytes of the lane."""
         return 0 if subscription.conflating else subscription.cursor.lag_bytes
 
-    def oldest_time(self, subscription: Subscription) -> float | None:
+    def oldest_time(self, subscription: Subscription) -> float:
         if subscription.conflating:
             # A pass sends the oldest first, so all that still waits in it is younger than what was sent last.
             since_s = max(subscription.current_s, subscription.conflation.sent_s)
-            return since_s if self.has_more(subscription) else None
-        oldest = subscription.cursor.oldest_time()
-        return None if oldest is None else max(oldest, subscription.current_s)
+            return since_s if self.has_more(subscription) else inf
+        return max(subscription.cursor.oldest_time(), subscription.current_s)
 
     def delivered(self, subscription: Subscription) -> Volume:
         return subscription.counters.sent(subscription.cursor)
@@ -148,7 +148,7 @@ LANE_READER: Final = LaneReader()
 def _rest_skipped(subscription: Subscription) -> Skip | None:
     """Returns the skip in force that leaves out everything from some record on, if there is one."""
     for skip in subscription.skips:
-        if skip.stop is None and skip.predicate is None:
+        if skip.open and skip.predicate is None:
             return skip
     return None
 
@@ -192,7 +192,7 @@ class QueueMember(Reader):
     def gating_bytes(self, subscription: Subscription) -> int:
         return self.waiting.lag_bytes
 
-    def oldest_time(self, subscription: Subscription) -> float | None:
+    def oldest_time(self, subscription: Subscription) -> float:
         return self.waiting.oldest_time()
 
     def drained(self, subscription: Subscription) -> Volume:

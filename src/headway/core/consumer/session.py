@@ -139,7 +139,7 @@ class Session:
         """Only ``become`` sets it."""
         self.durable = False
         """Set if the session is in the journal and so outlives the process."""
-        self.last_reason: Reason | None = None
+        self.last_reason = Reason.SUBSCRIPTION_ENDED
         self.held = HeldRights(source)
         self.allowance = UNLIMITED
         """The allowance that counts what the client takes up. Only ``charge`` sets it."""

@@ -36,7 +36,7 @@ class Waiting(Protocol):
     def lag_records(self) -> int: ...
     @property
     def has_more(self) -> bool: ...
-    def oldest_time(self) -> float | None:
+    def oldest_time(self) -> float:
         """Returns the time when the next record was published; None if there is none."""
 
 

@@ -7,6 +7,7 @@ key, and its ``Case`` is the governor's data on it.
 from __future__ import annotations
 
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING
 
 from headway.core.base import NO_TIMER, Reason, moved
@@ -177,9 +178,13 @@ class Subscription:
         """Returns the volume that was sent to it."""
         return self.reader.delivered(self)
 
-    def oldest_time(self) -> float | None:
-        """Returns the time since when records wait for it; None if none do."""
+    def oldest_time(self) -> float:
+        """Returns the time since when records wait for it; ``inf`` if none do."""
         return self.reader.oldest_time(self)
+
+    def lag_age_s(self, now: float) -> float:
+        """Returns for how long the oldest of these records has waited; 0 if none do."""
+        return max(0.0, now - self.oldest_time()) if self.has_more else 0.0
 
     def sent_upto(self, last_sequence: int, now: float) -> tuple[int, float] | None:
         """Returns the sequence up to which its client was sent everything, and since when more waits, in seconds (0:
@@ -193,14 +198,14 @@ class Subscription:
             all_sent = cursor.number == cursor.lane.count
             return (last_sequence, 0.0) if all_sent else (conflation.upto, conflation.every_s or 0.0)
         unsent, oldest_s = cursor.unsent_sequence(), self.oldest_time()
-        if not unsent or oldest_s is None:
+        if not unsent or oldest_s == inf:
             return last_sequence, 0.0
         return unsent - 1, max(0.0, now - oldest_s)
 
     def note_view(self) -> None:
         """Notes what its client will read when it has read all that was taken."""
         next_s, outlet = self.oldest_time(), self.session.outlet
-        if next_s is not None:
+        if next_s < inf:
             if self.view is None:
                 self.view = ViewAge()
             self.view.note(outlet.taken_bytes + len(outlet.out), next_s)
@@ -258,9 +263,10 @@ class Subscription:
         self.counted.sent(self.reader.delivered(self).records)
 
     @property
-    def credit_exhausted_since_s(self) -> float | None:
+    def credit_exhausted_since_s(self) -> float:
+        """Returns since when records wait because its client permits no more; ``inf``: that is not noted."""
         windows = (self.window, self.channel, self.channel.whole)
-        return next((w.exhausted_since_s for w in windows if w.exhausted_since_s is not None), None)
+        return next((w.exhausted_since_s for w in windows if w.exhausted_since_s is not None), inf)
 
     @property
     def keyed(self) -> bool:
@@ -283,14 +289,14 @@ class Subscription:
         asked_s = self.request.options.patience_s
         return min(asked_s, self.case.policy.patience_max_s) if asked_s and self.request.qos else 0.0
 
-    def oldest_unacknowledged_s(self) -> float | None:
-        """Returns the time when the oldest unacknowledged delivery was sent; None if there is none."""
+    def oldest_unacknowledged_s(self) -> float:
+        """Returns the time when the oldest unacknowledged delivery was sent; ``inf`` if there is none."""
         if self.window is self.channel:
-            return next((delivery.sent_s for delivery in self.channel.in_flight.values()), None)
+            return next((delivery.sent_s for delivery in self.channel.in_flight.values()), inf)
         if not self.window.used:
-            return None
+            return inf
         some = islice(self.channel.in_flight.values(), OLDEST_LOOKED_AT)
-        return next((delivery.sent_s for delivery in some if delivery.subscription is self), None)
+        return next((delivery.sent_s for delivery in some if delivery.subscription is self), inf)
 
     # -- gaps -------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from headway.core.consumer import GIVEN_UP, PAUSED, Subscription
 from headway.core.delivery.frames import holds_back
 
@@ -28,7 +30,7 @@ def waits_for_client(member: Subscription) -> bool:
     if member.session.outlet.blocked or member.request.polling or member.life is PAUSED or member.window.timeouts:
         return True
     # Who settles something is told by the windows of which it is noted that they are exhausted (acks.py).
-    return member.counts_credit and member.credit_left <= 0 and member.credit_exhausted_since_s is not None
+    return member.counts_credit and member.credit_left <= 0 and member.credit_exhausted_since_s < inf
 
 
 def moves(member: Subscription, late_s: float) -> bool:
@@ -41,7 +43,5 @@ def moves(member: Subscription, late_s: float) -> bool:
     if member.window.timeouts:
         return False
     if member.window.grants and member.credit_left <= 0:
-        since = member.credit_exhausted_since_s
-        return since is None or since > late_s
-    unsettled = member.oldest_unacknowledged_s()
-    return member.request.qos == 0 or member.credit_left > 0 or unsettled is None or unsettled > late_s
+        return member.credit_exhausted_since_s > late_s
+    return member.request.qos == 0 or member.credit_left > 0 or member.oldest_unacknowledged_s() > late_s

@@ -182,11 +182,11 @@ class Governor:
         self._verdicts.record(subscription, verdict, now)
         if not decision.enforced:
             return
-        for move in (decision.moves or ()) if action.kind is ActionKind.PLUGIN else (Move(action),):
-            if decision.kind is DecisionKind.FIRE:
+        for undone in decision.undone:
+            self._enforcer.undo(subscription, undone, now)
+        if decision.kind is DecisionKind.FIRE:
+            for move in (decision.moves or ()) if action.kind is ActionKind.PLUGIN else (Move(action),):
                 self._move(subscription, move, verdict, now)
-            elif decision.kind is DecisionKind.CLEAR and move.action is not None:
-                self._enforcer.undo(subscription, move.action, now)
 
     def _move(self, subscription: Subscription, move: Move, verdict: Verdict, now: float) -> None:
         if move.action is not None:
@@ -219,9 +219,8 @@ class Governor:
             for decision in decisions:
                 self._decide(subscription, decision, sample, now)
             state.late_s = self.late_s
-            case.govern_by(policy, state)
-        else:
-            case.policy = policy
+            case.state = state
+        case.policy = policy
         self.watchlist.add(subscription)
 
     # -- advisories -------------------------------------------------------------------------------------------------
@@ -236,7 +235,7 @@ class Governor:
 
     def _announce_offline(self, subscription: Subscription, now: float) -> None:
         """Announces that the consumer has begun, or has stopped, to read from disk."""
-        offline = subscription.cursor.chunk.spill is not None
+        offline = subscription.cursor.offline
         if subscription.case.offline_to_tell(offline):
             self._advisories.tell("offlined" if offline else "online", subscription.session.client, now,
                                   filter=subscription.filter, lag_bytes=subscription.lag_bytes)

@@ -46,10 +46,9 @@ class Case:
 
     # -- its policy -------------------------------------------------------------------------------------------------
 
-    def govern_by(self, policy: Policy, state: PolicyState | None = None) -> None:
-        """Sets the policy. ``state`` has the states of its rules; None means that they begin anew."""
-        self.policy = policy
-        self.state = PolicyState() if state is None else state
+    def govern_by(self, policy: Policy) -> None:
+        """Sets the policy. Its rules begin anew."""
+        self.policy, self.state = policy, PolicyState()
 
     def evaluate(self, sample: Sample, now: float) -> list[Decision]:
         """Returns the policy's decisions now; none while an operator's patience lasts."""

@@ -33,9 +33,10 @@ The caller looks at a consumer for as long as it lags or its state is not ``sett
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from headway.core.policy.meters import Sample
-from headway.core.policy.rules import SLACK_S, Action, ActionKind, Move, Phase, Policy, Rule, RuleState
+from headway.core.policy.rules import SLACK_S, Action, Move, Phase, Policy, Rule, RuleState
 from headway.core.policy.verdicts import Decision, DecisionKind
 
 EASE = 0.2
@@ -52,8 +53,8 @@ class PolicyState:
         self._rules: list[RuleState] = []
         self.keyed = False
         """The consumer is one for whom rules with ``keyed`` are. Set before each look."""
-        self.late_s: float | None = None
-        """The broker's summed lateness when the clocks were last moved; None: they never ran."""
+        self.late_s = inf
+        """The broker's summed lateness when the clocks were last moved; ``inf``: they never ran."""
 
     @property
     def begun(self) -> bool:
@@ -92,21 +93,18 @@ class PolicyState:
 
     def hold(self, index: int, moves: tuple[Move, ...]) -> None:
         """Remembers the answer of a rule's plugged-in action."""
-        self._rules[index].moves = moves
+        self._rules[index].actions = tuple(move.action for move in moves if move.action is not None)
 
     def lasting(self, policy: Policy) -> Iterator[Action]:
         """Yields the actions in force: the enforced actions of active rules."""
         for rule, state in zip(policy.rules, self._rules, strict=self.begun):
             if state.phase is Phase.ACTIVE and rule.enforce:
-                if rule.then.kind is ActionKind.PLUGIN:
-                    yield from (move.action for move in state.moves if move.action is not None)
-                else:
-                    yield rule.then
+                yield from state.actions
 
     def keep_up(self, late_s: float) -> None:
         """Moves running clocks by the broker's lateness since the last call. Called before each look with the sum of
         all lateness."""
-        if self.late_s is not None and late_s > self.late_s:
+        if late_s > self.late_s:
             self.shift(late_s - self.late_s)
         self.late_s = late_s
 
@@ -204,7 +202,7 @@ def _count(index: int, rule: Rule, state: RuleState, sample: Sample, now: float)
         state.phase = Phase.COUNTED
         return None
     state.onsets = []
-    state.fire(now)
+    state.fire(rule.then, now)
     return Decision(
         rule=index,
         kind=DecisionKind.FIRE,
@@ -240,6 +238,6 @@ def _clear(index: int, rule: Rule, state: RuleState, sample: Sample, now: float)
         window_s=rule.for_s,
         held_s=max(0.0, now - state.fired_at),
         rule_name=rule.name,
-        moves=state.moves,
+        undone=state.actions,
         relapses=state.relapses,
     )

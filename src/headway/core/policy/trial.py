@@ -28,7 +28,7 @@ class Trial:
         self.state.late_s = late_s
         self.slow = False
         self.slow_count = 0
-        self._counts = any(leaf.meter == "slow_count" for rule in policy.rules for leaf in rule.when.leaves())
+        self._counts = policy.compares("slow_count")
 
     def evaluate(self, sample: Sample, now: float, late_s: float, *, connected: bool = True) -> list[Decision]:
         """Returns what the trial decides now. ``late_s``: the sum of the broker's lateness. ``connected``: the client

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import islice
+from math import inf
+from operator import itemgetter
 
 import msgspec
 
@@ -42,14 +44,21 @@ class _Trail:
 
     def __init__(self) -> None:
         self.rows = 0
-        self.most: tuple[int, float] | None = None
-        self.least: tuple[int, float] | None = None
-        """(bytes that waited, when) at the looks since the last row."""
-        self.at_s = float("-inf")
+        self.begin()
+        self.at_s = -inf
         self.lagged = False
         self.drained_records = 0
         self.drained_bytes = 0
         self.gap_records = 0
+
+    def begin(self) -> None:
+        """Begins a row."""
+        self.most, self.least = (-inf, 0.0), (inf, 0.0)
+        """(bytes that waited, when) at the looks since the last row."""
+
+    def look(self, lag_bytes: int, now: float) -> None:
+        self.most = max(self.most, (lag_bytes, now), key=itemgetter(0))
+        self.least = min(self.least, (lag_bytes, now), key=itemgetter(0))
 
 
 class _LaneTrail:
@@ -59,7 +68,7 @@ class _LaneTrail:
         self.name = name
         self.consumers = 0
         self.rows = 0
-        self.at_s = float("-inf")
+        self.at_s = -inf
 
 
 class LakeObserver:
@@ -122,11 +131,7 @@ class LakeObserver:
         trail = self._trails.get(subscription)
         if trail is None:
             return  # replaced: its successor has taken over the records left
-        lag_bytes = sample.lag_bytes
-        if trail.most is None or lag_bytes > trail.most[0]:
-            trail.most = lag_bytes, now
-        if trail.least is None or lag_bytes < trail.least[0]:
-            trail.least = lag_bytes, now
+        trail.look(sample.lag_bytes, now)
         if now - trail.at_s >= self._sample_s or (trail.lagged and not sample.lag_records):
             self._consumer(subscription, trail, sample, now, "")
         lane = self._lanes[subscription.feed]
@@ -151,12 +156,11 @@ class LakeObserver:
         if trail is None:
             return
         session, feed = subscription.session, subscription.feed
-        if session.ended and reason is Reason.SUBSCRIPTION_ENDED and session.last_reason is not None:
+        if session.ended and reason is Reason.SUBSCRIPTION_ENDED:
             reason = session.last_reason  # why the connection ended says more
         sample = subscription.case.last_sample if subscription in self._registry.watched else Sample()
-        oldest = subscription.oldest_time() if subscription.has_more else None
         sample = msgspec.structs.replace(
-            sample, lag_age=now - oldest if oldest is not None else 0.0, in_flight=subscription.window.used,
+            sample, lag_age=subscription.lag_age_s(now), in_flight=subscription.window.used,
             slow_count=subscription.case.slow_count,
         )  # fmt: skip
         self._consumer(subscription, trail, sample, now, reason)
@@ -170,8 +174,8 @@ class LakeObserver:
         options = subscription.request.options
         self._count(subscription, trail, books.drained_records, books.drained_bytes)
         here = books.lag_bytes, now
-        most, most_at_s = here if trail.most is None or trail.most[0] <= here[0] else trail.most
-        least, least_at_s = here if trail.least is None or trail.least[0] >= here[0] else trail.least
+        most, most_at_s = max(here, trail.most, key=itemgetter(0))
+        least, least_at_s = min(here, trail.least, key=itemgetter(0))
         self._recorder.add("consumer_samples", (
             self._run, self._broker, self._time(now), subscription.number, trail.rows, session.client,
             subscription.filter, self._lanes[feed].name, session.listener, session.protocol, subscription.durable,
@@ -192,7 +196,7 @@ class LakeObserver:
             _ms(sample.unread_time), _ms(sample.unread_pause), _ms(sample.unacknowledged_time), _ms(sample.ack_pause),
         ))  # fmt: skip
         trail.rows += 1
-        trail.most = trail.least = None
+        trail.begin()
         trail.at_s = now
         trail.lagged = books.lag_records > 0
         self._trails.move_to_end(subscription)
@@ -280,9 +284,9 @@ class LakeObserver:
         return int((now + self._wall_offset_s) * 1_000_000)
 
 
-def _ago(since: float | None, now: float) -> float:
+def _ago(since: float, now: float) -> float:
     """Returns how many milliseconds ago that was; 0: it is not so."""
-    return 0.0 if since is None else _ms(now - since)
+    return _ms(max(0.0, now - since))
 
 
 def _ms(seconds: float) -> float:

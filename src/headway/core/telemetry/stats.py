@@ -208,7 +208,7 @@ def consumers(broker: StatsSource, now: float) -> list[ConsumerStats]:
 
 def consumer(broker: StatsSource, subscription: Subscription, now: float, shares: Shares) -> ConsumerStats:
     session, case, delivered = subscription.session, subscription.case, subscription.delivered
-    sample, unacked_s = peek(broker.registry, subscription, now, shares), subscription.oldest_unacknowledged_s()
+    sample = peek(broker.registry, subscription, now, shares)
     return ConsumerStats(
         client=session.client, filter=subscription.filter, consumer=subscription.request.label,
         listener=session.listener, protocol=session.protocol, connected=session.connected,
@@ -217,7 +217,7 @@ def consumer(broker: StatsSource, subscription: Subscription, now: float, shares
         view_age_ms=_ms(subscription.view_age_s(now)),
         drain_rate=sample.drain_rate, offered_rate=sample.offered_rate, blocked_ms=_ms(sample.blocked_time),
         credit_exhausted_ms=_ms(sample.credit_exhausted_time),
-        ack_age_ms=_ms(now - unacked_s) if unacked_s is not None else 0,
+        ack_age_ms=_ms(max(0.0, now - subscription.oldest_unacknowledged_s())),
         patience_ms=_ms(subscription.patience_s), patience_left_ms=_ms(sample.patience_left),
         in_flight=sample.in_flight, waits_for=session.channel.in_flight_bytes.wait_reason, held_bytes=sample.held_bytes,
         delivered_records=delivered.records, delivered_bytes=delivered.bytes,
@@ -257,9 +257,8 @@ def queue_in_steps(queue: Queue, now: float) -> Generator[None, None, QueueStats
         if number % SLICE == 0:
             yield
     backlog = queue.backlog
-    oldest = backlog.oldest_time()
     return QueueStats(
-        queue.name, backlog.lag_records, backlog.lag_bytes, 0 if oldest is None else _ms(now - oldest),
+        queue.name, backlog.lag_records, backlog.lag_bytes, _ms(max(0.0, now - backlog.oldest_time())),
         backlog.unacknowledged, consumers, slow, queue.terms.durable,
         backlog.handed_records, {str(reason): count for reason, count in queue.drops.by_reason.items()},
     )  # fmt: skip

@@ -19,6 +19,8 @@ from headway.server.progress import (
     FINE_BYTES,
     GLANCE_BYTES,
     NEW_S,
+    NO_PROGRESS,
+    NO_ROOM,
     ROOM_BYTES,
     SEND_BYTES,
     SMALL_BYTES,
@@ -83,16 +85,16 @@ class SocketOutlet(Outlet):
         self._small = SmallPieces(host.pieces, now)
         self._far_end: PeerSocket | None = None
         """The peer's socket; None: nobody has looked for it yet."""
-        self._progress: PeerProgress | None = None
-        """Measures how the peer takes bytes; None: none of its consumers has lagged yet."""
+        self._progress = NO_PROGRESS
+        """Measures how the peer takes bytes, once a consumer of its has lagged."""
         self._reading: Reading | None = None
         """Measures since when the peer reads nothing; None: it was sent little yet, and did not lag."""
         self._unglanced_bytes = GLANCE_BYTES
         """When so many more are sent, it is looked at, so that its reading is known if it lags later."""
         self._steadiness: Steadiness | None = None
         """Finds out whether the peer reads steadily; None: nobody wants fresh records."""
-        self._room: Room | None = None
-        """Limits what is on its way to a peer on this host; None: it is remote, or nobody has looked yet."""
+        self._room = NO_ROOM
+        """Limits what is on its way to a peer on this host, once somebody has looked."""
         self._frugal = False
         """Whether our kernel takes little that it cannot send at once."""
         self._cramped = False
@@ -103,7 +105,7 @@ class SocketOutlet(Outlet):
     def _become(self, state: ConnectionState) -> None:
         self.state = moved(MOVES, self.state, state)
         self.open = state is not CLOSED
-        if self._room is not None and not self.open:
+        if not self.open:
             self._room.end()
 
     @abstractmethod
@@ -123,7 +125,7 @@ class SocketOutlet(Outlet):
 
     def send(self, views: Sequence[Buffer], total: int) -> int:
         stream, room = self.stream, self._room
-        if room is not None and room.limited and (room_bytes := self._look_for_room(room)) < total:
+        if room.limited and (room_bytes := self._look_for_room()) < total:
             if room_bytes < 1:
                 return 0
             views, total = [_first(views, int(room_bytes))], int(room_bytes)
@@ -175,7 +177,7 @@ class SocketOutlet(Outlet):
     def _may_be_slow(self) -> bool:
         """Tells whether a burst comes to a peer of which nobody knows how fast it reads; then small pieces begin."""
         now, small = self.host.now(), self._small
-        if (self._progress is not None and self._progress.has_pace) or self.far_end.near or not small.may_begin(now):
+        if self._progress.has_pace or self.far_end.near or not small.may_begin(now):
             return False
         small.begin(now, self.taken_bytes, NEW_S)
         return True
@@ -220,8 +222,8 @@ class SocketOutlet(Outlet):
     def wait_writable(self) -> None:
         if self.state is OPEN and not self._writing:
             self._writing = True
-            if self._room is not None and self.room_bytes < 1 and not self.stream.unsent:
-                self._look_again(self._room)
+            if self.room_bytes < 1 and not self.stream.unsent:
+                self._look_again()
             else:
                 self.host.loop.add_writer(self.sock, self._on_writable)
 
@@ -236,17 +238,17 @@ class SocketOutlet(Outlet):
             self._steadiness = Steadiness()
 
     def _local_room(self) -> Room:
-        if self._room is None:
+        if self._room is NO_ROOM:
             self._room = Room(self.host.room_looks)
         return self._room
 
     @property
     def room_bytes(self) -> float:
-        return inf if self._room is None else self._room.bytes(self.taken_bytes)
+        return self._room.bytes(self.taken_bytes) if self._room.limited else inf
 
-    def _look_for_room(self, room: Room) -> float:
+    def _look_for_room(self) -> float:
         """Returns how much more may be on its way. Asks the kernel if there is no room as far as is known."""
-        now = self.host.now()
+        now, room = self.host.now(), self._room
         if room.bytes(self.taken_bytes) <= 0 and room.look_due(now):
             with suppress(OSError):  # the connection may be over
                 self._take_in(self._look(), now)
@@ -259,21 +261,21 @@ class SocketOutlet(Outlet):
         self._reading.look(info, now)
         if info.exact:
             self._local_room().look(info, now, self._reading, self.taken_bytes, self.stream.unsent, self.blocked)
-        elif self._room is not None:
+        else:
             self._room.end()
-            self._room = None
+            self._room = NO_ROOM
         return self._reading
 
-    def _look_again(self, room: Room) -> None:
+    def _look_again(self) -> None:
         """Looks for room in a while; then it is as if the socket was writable."""
-        self.host.loop.call_later(room.look_s, self._when_there_may_be_room)
+        self.host.loop.call_later(self._room.look_s, self._when_there_may_be_room)
 
     def _when_there_may_be_room(self) -> None:
         if self.state is OPEN and self._writing:
-            if self._room is None or self.stream.unsent or self._look_for_room(self._room) > 0:
+            if self.stream.unsent or self._look_for_room() > 0:
                 self._on_writable()
             else:
-                self._look_again(self._room)
+                self._look_again()
 
     def _be_frugal(self, frugal: bool) -> None:
         """Keeps little in our kernel, or as much as there is room for. Then records leave it as soon as they come, and
@@ -314,11 +316,9 @@ class SocketOutlet(Outlet):
         return True
 
     @property
-    def blocked_since_s(self) -> float | None:
-        """Returns since when bytes have waited and the peer has taken none; None: none wait."""
-        if not self.blocked:
-            return None
-        return self.progress_s if self._progress is None else self._progress.stands_since_s(self.progress_s)
+    def blocked_since_s(self) -> float:
+        """Returns since when bytes have waited and the peer has taken none; ``inf``: none wait."""
+        return self._progress.stands_since_s(self.progress_s) if self.blocked else inf
 
     def pace(self, now: float) -> Pace:
         """Asks the kernel how far the peer is. Small pieces are sent to a peer that stands still."""
@@ -328,7 +328,7 @@ class SocketOutlet(Outlet):
             return super().pace(now)
         if not info.complete:
             return super().pace(now)
-        if self._progress is None:
+        if self._progress is NO_PROGRESS:
             self._progress = PeerProgress()
         progress, acknowledged_bytes = self._progress, self.stream.acknowledged(info.read_bytes)
         progress.note_pieces(info.exact or self._small.fill(acknowledged_bytes, progress.held_bytes(info)))
@@ -341,14 +341,14 @@ class SocketOutlet(Outlet):
             self._be_frugal(self._steadiness.steady)
         since, silent = self.blocked_since_s, progress.silent_s < inf
         self._hold(silent)
-        if since is not None and now - since > STILL_S and not (progress.has_pace or info.exact):
+        if now - since > STILL_S and not (progress.has_pace or info.exact):
             if self._small.left_bytes <= 0:
                 progress.change_over(info)
             self._small.begin(now, self.taken_bytes)
         usual_pause_s = max(progress.usual_pause_s, reading.known_pause_s)
         unacknowledged_bytes = max(0, self.taken_bytes - acknowledged_bytes)
-        if since is None:
-            return Pace(None, usual_pause_s, unacknowledged_bytes)
+        if not self.blocked:
+            return Pace(inf, usual_pause_s, unacknowledged_bytes)
         unread_pause_s = reading.usual_pause_s
         if silent:  # no pause of its application explains that
             since, usual_pause_s, unread_pause_s = min(since, progress.silent_s), 0.0, 0.0
@@ -362,8 +362,7 @@ class SocketOutlet(Outlet):
             return super().seen_bytes()
         if not info.complete:
             return super().seen_bytes()
-        unread_bytes = 0 if self._progress is None else self._progress.unread_bytes(info)
-        return max(0, self.stream.acknowledged(info.acked_bytes) - unread_bytes)
+        return max(0, self.stream.acknowledged(info.acked_bytes) - self._progress.unread_bytes(info))
 
     def peer(self) -> PeerState:
         """Asks the kernel whether the far side acknowledges what it gets, and whether its window is (nearly) closed."""
@@ -371,7 +370,7 @@ class SocketOutlet(Outlet):
             info = self._look()
         except OSError:
             return PeerState()
-        return (self._progress or PeerProgress()).state(info)
+        return self._progress.state(info)
 
 
 def ended(error: OSError) -> tuple[Reason, str]:

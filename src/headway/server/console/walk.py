@@ -123,8 +123,7 @@ class Walk:
 
     def _count(self, one: Subscription, now: float) -> None:
         self._registry.totals.count(one)
-        oldest = one.oldest_time() if one.has_more else None
-        self._ages[bisect_left(AGES_S, now - oldest) if oldest is not None else 0] += 1
+        self._ages[bisect_left(AGES_S, one.lag_age_s(now))] += 1
         if len(self._feeds) < FEEDS_MAX or one.feed in self._feeds:
             self._feeds[one.feed] += 1
 
@@ -149,8 +148,7 @@ def _each(sessions: list[Session]) -> Iterator[Subscription | None]:
 def badness(one: Subscription, now: float) -> Badness | None:
     """Returns how bad it is, so that the worst is the greatest; None: the consumer is in no trouble. Whoever is away
     comes last, however much waits for it."""
-    oldest = one.oldest_time() if one.has_more else None
-    age_s = 0.0 if oldest is None else now - oldest
+    age_s = one.lag_age_s(now)
     moved = state_of(one) in ("conflating", "discarding", "offline") and one.conflation.every_s is None
     live = one.feed.live is not None
     if not (one.case.slow or age_s >= TROUBLED_S or (moved and not live)):

@@ -262,3 +262,7 @@ class PeerProgress:
         lossy = self._lossy and info.unacked + info.unsent_bytes > 0
         unread = info.window_closed or info.probes > 0 or bool(info.unread_bytes)
         return PeerState(silent or lossy, not silent and unread)
+
+
+NO_PROGRESS = PeerProgress()
+"""The progress of a peer of which nobody knows how it takes bytes, because none of its consumers has lagged yet."""

@@ -37,8 +37,7 @@ class Room:
 
     def __init__(self, looks: RoomLooks) -> None:
         self._looks = looks
-        self._fresh: FreshWindow | None = None
-        """None: nobody wanted what is new."""
+        self._fresh = FreshWindow(looks)
         self._wanted_s = self._looked_s = -inf
         self._still = False
         """Whether it is sent nothing, because it reads nothing. Only ``_stand_still`` sets it."""
@@ -48,8 +47,6 @@ class Room:
     def freshen(self, now: float) -> None:
         """Notes that the peer wants what is new."""
         self._wanted_s = now
-        if self._fresh is None:
-            self._fresh = FreshWindow(self._looks)
 
     def look(self, info: TcpInfo, now: float, reading: Reading, sent_bytes: int, held_bytes: int, waits: bool) -> None:
         """Takes in what the kernel knows, which must know what is unread, and what was sent in all. ``held_bytes``: of
@@ -58,18 +55,16 @@ class Room:
         unread_bytes = (info.unread_bytes or 0) + info.unsent_bytes
         long_s = max(STANDS_S, STANDS_PAUSES * reading.usual_pause_s)
         self._stand_still(unread_bytes >= STANDS_BYTES and now - reading.read_s >= long_s)
-        if self._fresh is not None and now - self._wanted_s <= UNWANTED_S:
+        if now - self._wanted_s <= UNWANTED_S:
             starved = waits and not unread_bytes
             self._fresh.look(now, unread_bytes + held_bytes, info.read_bytes, sent_bytes, starved)
-        elif self._fresh is not None:
+        else:
             self._fresh.end()
         self.limited = self.bytes(sent_bytes) < inf
 
     def bytes(self, sent_bytes: int) -> float:
         """Returns how much more may be sent, as far as the last look knows. ``sent_bytes``: in all, until now."""
-        if self._still:
-            return 0.0
-        return inf if self._fresh is None else self._fresh.room_bytes(sent_bytes)
+        return 0.0 if self._still else self._fresh.room_bytes(sent_bytes)
 
     def look_due(self, now: float) -> bool:
         return now - self._looked_s > (STILL_LOOK_S / 2 if self._still else ASKED_S)
@@ -77,17 +72,18 @@ class Room:
     @property
     def look_s(self) -> float:
         """Returns after how many seconds there may be room again."""
-        if self._still or self._fresh is None:
-            return max(STILL_LOOK_S, self._looks.every_s())
-        return self._fresh.look_s
+        return max(STILL_LOOK_S, self._looks.every_s()) if self._still else self._fresh.look_s
 
     def end(self) -> None:
         """Takes all limits away: the peer is gone, or nobody knows any more what it reads."""
         self._stand_still(False)
-        if self._fresh is not None:
-            self._fresh.end()
+        self._fresh.end()
         self.limited = False
 
     def _stand_still(self, still: bool) -> None:
         self._looks.peers += still - self._still
         self._still = still
+
+
+NO_ROOM = Room(RoomLooks())
+"""The room of a peer that is not on this host, or that nobody has looked at yet: it has no limit."""

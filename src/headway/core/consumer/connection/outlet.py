@@ -18,16 +18,17 @@ from headway.core.log import SpillHandle
 class Pace(NamedTuple):
     """How a client takes bytes, for the meters of its consumers."""
 
-    stands_since_s: float | None
-    """Since when bytes have waited and none was taken; None: none wait."""
+    stands_since_s: float
+    """Since when bytes have waited and none was taken; ``inf``: none wait."""
     usual_pause_s: float = 0.0
     """How long the client usually stands still between two steps; 0: not known."""
     unacknowledged_bytes: int = 0
     """Bytes that were taken from here and have not reached the client."""
     lump_bytes: float = 0.0
     """So much may the client have read of what it has not acknowledged; ``ANY_LUMP_BYTES``: nobody can tell."""
-    unread_since_s: float | None = None
-    """Since when the client is known to have read nothing, while bytes wait; None: no longer than it stands still."""
+    unread_since_s: float = inf
+    """Since when the client is known to have read nothing, while bytes wait; ``inf``: no longer than it stands still.
+    """
     unread_pause_s: float = 0.0
     """How long it usually reads nothing; no less than ``usual_pause_s`` counts."""
 
@@ -97,14 +98,13 @@ class Outlet(ABC):
         return False
 
     @property
-    def blocked_since_s(self) -> float | None:
-        """Returns since when bytes have waited and none was taken; None: none wait."""
-        return self.progress_s if self.blocked else None
+    def blocked_since_s(self) -> float:
+        """Returns since when bytes have waited and none was taken; ``inf``: none wait."""
+        return self.progress_s if self.blocked else inf
 
     def blocked_s(self, now: float) -> float:
         """Returns for how many seconds bytes have waited and none was taken."""
-        since = self.blocked_since_s
-        return now - since if since is not None else 0.0
+        return max(0.0, now - self.blocked_since_s)
 
 
 class NullOutlet(Outlet):
@@ -119,7 +119,7 @@ class NullOutlet(Outlet):
     progress_s = -inf
     """A byte was never taken."""
     taken_bytes = 0
-    blocked_since_s = None
+    blocked_since_s = inf
     """A client that is away is not slow: no bytes wait for it here."""
 
     def __init__(self) -> None:
@@ -139,9 +139,6 @@ class NullOutlet(Outlet):
 
     def took(self, count: int, total: int, now: float) -> NoReturn:
         raise AssertionError("nothing is offered to a client that is not connected")
-
-    def blocked_s(self, now: float) -> float:
-        return 0.0
 
 
 NO_OUTLET: Final = NullOutlet()

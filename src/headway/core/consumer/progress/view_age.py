@@ -36,14 +36,14 @@ class ViewAge:
             self._apart_bytes = 2 * (marks[-1][0] - marks[0][0]) // MARKS_MAX
             self._marks = deque(list(marks)[::2])
 
-    def seconds(self, read_bytes: int, next_s: float | None, now: float) -> float:
+    def seconds(self, read_bytes: int, next_s: float, now: float) -> float:
         """Returns how old the record is that comes after the first ``read_bytes``. ``next_s``: when the record was
-        published that comes after the bytes that were taken; None: none waits."""
+        published that comes after the bytes that were taken; ``inf``: none waits."""
         marks = self._marks
         while len(marks) > 1 and marks[1][0] <= read_bytes:
             marks.popleft()
         if not marks or read_bytes >= marks[-1][0]:
-            return 0.0 if next_s is None else max(0.0, now - next_s)
+            return max(0.0, now - next_s)
         taken_bytes, at_s = marks[0]
         if len(marks) > 1 and read_bytes > taken_bytes:
             upto_bytes, upto_s = marks[1]

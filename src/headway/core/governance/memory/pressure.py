@@ -227,8 +227,7 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
     there = any(member.session.connected for member in owner.members)
     if holders or (there and not owner.nobody_selects(chunk)):
         return [*holders]
-    waiting = owner.backlog.oldest_time()
-    late = waiting is not None and waiting <= now - GRACE_S and owner.backlog.wants(chunk)
+    late = owner.backlog.oldest_time() <= now - GRACE_S and owner.backlog.wants(chunk)
     return [owner] if late and not (owner.promises and owner.backlog.head_is_held) else []
 
 
@@ -248,9 +247,9 @@ def gives_way(subscription: Subscription) -> bool:
 
 def is_late(subscription: Subscription, now: float) -> bool:
     """Tells whether the consumer holds records that it should have taken, or acknowledged, by now."""
-    unsettled = subscription.oldest_unacknowledged_s() if subscription.cursor.leaves else None
-    waiting = subscription.oldest_time() if subscription.gating_bytes else None
-    return any(since is not None and since <= now - GRACE_S for since in (unsettled, waiting))
+    unsettled = subscription.oldest_unacknowledged_s() if subscription.cursor.leaves else inf
+    waiting = subscription.oldest_time() if subscription.gating_bytes else inf
+    return min(unsettled, waiting) <= now - GRACE_S
 
 
 def over_share(pool: Pool, subscription: Subscription, now: float) -> tuple[int, int] | None:

@@ -15,6 +15,8 @@ A record that is half sent is finished first (half_sent.py).
 
 from __future__ import annotations
 
+from math import inf
+
 from headway.core.base import Reason, WorkSteps
 from headway.core.consumer import Poll, Predicate, Skip, Subscription
 from headway.core.delivery import conflate_once, free_cursor, marked
@@ -44,15 +46,17 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
     subscription.session.outlet.freshen()
     which = action.which
     if which is Which.OLDEST and queue is not None:
-        kept, waiting = action.records_kept(subscription.prefetch), queue.backlog
-        records = 0 if kept is None else waiting.lag_records - kept
-        size = 0 if action.keep_bytes is None else waiting.lag_bytes - action.keep_bytes
-        queue.drops.discard(records, size, Reason.DISCARDED)
+        waiting = queue.backlog
+        records = max(0, waiting.lag_records - action.records_kept(subscription.prefetch))
+        queue.drops.discard(int(records), int(max(0, waiting.lag_bytes - action.bytes_kept)), Reason.DISCARDED)
         return
     if which is Which.OLDEST:
         free_cursor(subscription)
-        number = _keep_from(subscription, action)
-        registry.lost(subscription.skip_to(number, Reason.DISCARDED), Reason.DISCARDED)
+        number = max(
+            cursor.number, cursor.lane.count - action.records_kept(subscription.prefetch),
+            _number_at(cursor.chunk, int(max(0, cursor.lane.end - action.bytes_kept))),
+        )  # fmt: skip
+        registry.lost(subscription.skip_to(int(number), Reason.DISCARDED), Reason.DISCARDED)
         return
     if which is Which.OLDER_PER_KEY:
         conflate_once(subscription)
@@ -60,49 +64,36 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
     if which is Which.LOWEST_PRIORITY and not _more_than_kept(subscription, action):
         stop_discarding(subscription)
         return
-    if any(skip.stop is None for skip in subscription.skips):
+    if any(skip.open for skip in subscription.skips):
         return
     first = cursor.number + (not cursor.at_boundary)
     if which is Which.NEWEST:
-        kept = action.records_kept(subscription.prefetch)
-        kept_to = cursor.lane.count if kept is None else min(cursor.lane.count, first + kept)
-        if action.keep_bytes is not None:
-            kept_to = min(kept_to, _number_at(cursor.chunk, cursor.position + action.keep_bytes))
-        skip = Skip(max(kept_to, first), None, None, Reason.DISCARDED)
+        kept_to = min(cursor.lane.count, first + action.records_kept(subscription.prefetch))
+        if action.bytes_kept < inf:
+            kept_to = min(kept_to, _number_at(cursor.chunk, cursor.position + int(action.bytes_kept)))
+        skip = Skip(int(max(kept_to, first)), None, Reason.DISCARDED)
         skip.position = _position_of(cursor.chunk, skip.first)
-    elif which is Which.LOWEST_PRIORITY:
-        skip = Skip(first, None, NOTHING_YET, Reason.DISCARDED)
-        subscription.skips.append(skip)
-        registry.deferred.begin(_find_lowest(subscription, skip), now, client=subscription.session)
-        return
-    elif which is Which.TOPICS:
-        tests = [matcher(pattern) for pattern in action.topics]
-        skip = Skip(first, None, Predicate(("topics", action.topics), lambda r: any(t(r.topic) for t in tests)),
-                    Reason.DISCARDED)
     else:
-        selector = compile_selector(action.selector)
-        skip = Skip(first, None, Predicate(("selector", action.selector), selector.matches), Reason.DISCARDED)
+        skip = Skip(first, _predicate(action), Reason.DISCARDED)
     subscription.skips.append(skip)
+    if which is Which.LOWEST_PRIORITY:
+        registry.deferred.begin(_find_lowest(subscription, skip), now, client=subscription.session)
+
+
+def _predicate(action: Action) -> Predicate:
+    """Returns the test for the records that a discard leaves out."""
+    if action.which is Which.LOWEST_PRIORITY:
+        return NOTHING_YET
+    if action.which is Which.TOPICS:
+        tests = [matcher(pattern) for pattern in action.topics]
+        return Predicate(("topics", action.topics), lambda record: any(test(record.topic) for test in tests))
+    return Predicate(("selector", action.selector), compile_selector(action.selector).matches)
 
 
 def stop_discarding(subscription: Subscription) -> None:
     """Ends open skips, so that records published from now on are not left out."""
     for skip in subscription.skips:
-        if skip.stop is None:
-            skip.stop = subscription.cursor.lane.count
-
-
-def _keep_from(subscription: Subscription, action: Action) -> int:
-    """Returns the number of the first record that stays when no more waits than the action allows."""
-    cursor = subscription.cursor
-    lane = cursor.lane
-    number = cursor.number
-    kept = action.records_kept(subscription.prefetch)
-    if kept is not None:
-        number = max(number, lane.count - kept)
-    if action.keep_bytes is not None:
-        number = max(number, _number_at(cursor.chunk, lane.end - action.keep_bytes))
-    return number
+        skip.stop = min(skip.stop, subscription.cursor.lane.count)
 
 
 def _number_at(chunk: Chunk, position: int) -> int:
@@ -117,9 +108,8 @@ def _number_at(chunk: Chunk, position: int) -> int:
 
 def _more_than_kept(subscription: Subscription, action: Action) -> bool:
     """Tells whether more waits than the action would leave."""
-    kept = action.records_kept(subscription.prefetch)
-    too_many = kept is not None and subscription.lag_records > kept
-    return too_many or (action.keep_bytes is not None and subscription.lag_bytes > action.keep_bytes)
+    too_many = subscription.lag_records > action.records_kept(subscription.prefetch)
+    return too_many or subscription.lag_bytes > action.bytes_kept
 
 
 def _position_of(chunk: Chunk, number: int) -> int:

@@ -61,8 +61,7 @@ class Glances:
         if subscription in self._registry.watched or not minds_silence(self._registry, subscription):
             return
         holding = hold(subscription, now)
-        since = None if holding is None else holding.late_since(None)
-        if holding is None or since is None or is_patient(subscription):
+        if holding is None or is_patient(subscription):
             return
-        if now - since >= max(LATE_S, PAUSES * holding.usual_pause_s):
+        if now - holding.late_since(inf) >= max(LATE_S, PAUSES * holding.usual_pause_s):
             self._watchlist.add(subscription)

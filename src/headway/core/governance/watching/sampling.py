@@ -27,19 +27,18 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     due, reads_itself = due_of(subscription), subscription.reader.reads_itself
     if reads_itself:
         patience_s = subscription.patience_s
-        due = None if pace.stands_since_s is None else Due(pace.stands_since_s + patience_s, patience_s)
+        due = Due(pace.stands_since_s + patience_s, patience_s) if pace.stands_since_s < inf else None
     part = _own_part(subscription)
-    silent_since_s, ack_pause_s = None, 0.0
+    silent_since_s, ack_pause_s = inf, 0.0
     if minds_silence(registry, subscription) and (holding := hold(subscription, now)) is not None:
-        silent_since_s = holding.late_since(starved_since_s if lag_records else None)
-        unsure = pace.stands_since_s is not None and starved_since_s is None  # whether it has got what it holds
-        if unsure or is_patient(subscription) or not session.connected:
-            silent_since_s = None
-        if silent_since_s is not None:
+        unsure = pace.stands_since_s < inf and starved_since_s == inf  # whether it has got what it holds
+        if session.connected and not unsure and not is_patient(subscription):
+            silent_since_s = holding.late_since(starved_since_s if lag_records else inf)
+        if silent_since_s < inf:
             ack_pause_s = holding.usual_pause_s
     user_full = session.channel.in_flight_bytes.waiting
     if user_full and not session.channel.used:
-        starved_since_s = None  # others of its user use up the limit
+        starved_since_s = inf  # others of its user use up the limit
     subscription.note_view()
     used_bytes = session.holdings.gating_bytes + _state_share(subscription)
     figures = Figures(
@@ -47,7 +46,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         end_bytes=position_bytes + lag_bytes if lag_records or apart else lane.end,
         lag_records=lag_records,
         flows_since_s=lane.flows_since_s,
-        oldest_time_s=subscription.oldest_time() if lag_records else None,
+        oldest_time_s=subscription.oldest_time() if lag_records else inf,
         blocked_since=pace.stands_since_s,
         usual_pause=pace.usual_pause_s,
         unread_since=pace.unread_since_s,
@@ -60,9 +59,9 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         credit_exhausted_since=starved_since_s,
         oldest_unacked_s=oldest_unacked_s,
         patient_until=-inf if due is None else due.at_s,
-        excused=due is not None and due.patience_s > 0 and (starved_since_s is not None or reads_itself),
+        excused=due is not None and due.patience_s > 0 and (starved_since_s < inf or reads_itself),
         user_full=user_full,
-        acknowledged=0 if starved_since_s is None else acknowledged(subscription),
+        acknowledged=acknowledged(subscription) if starved_since_s < inf else 0,
         unacknowledged_since=silent_since_s,
         ack_pause=ack_pause_s,
         in_flight=subscription.window.used,
@@ -113,14 +112,13 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
     """Returns a sample without measuring: its rates are those of the last look at the consumer."""
     session = subscription.session
     last = subscription.case.last_sample if subscription in registry.watched else Sample()
-    oldest = subscription.oldest_time() if subscription.lag_records else None
     due = due_of(subscription)
     late_s = now - due.at_s if due is not None else 0.0
     return msgspec.structs.replace(
         last,
         lag_records=subscription.lag_records,
         lag_bytes=subscription.lag_bytes,
-        lag_age=now - oldest if oldest is not None else 0.0,
+        lag_age=max(0.0, now - subscription.oldest_time()) if subscription.lag_records else 0.0,
         blocked_time=session.outlet.blocked_s(now) if subscription.has_more else 0.0,
         unread_time=last.unread_time if subscription.has_more else 0.0,
         unacknowledged_time=last.unacknowledged_time if subscription.window.used else 0.0,
@@ -135,8 +133,7 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
 
 def stall_s(subscription: Subscription, now: float) -> float:
     """Returns for how many seconds the consumer has held publishers back since it began."""
-    since = subscription.feed.gates.get(subscription)
-    return subscription.case.blocked_publishers_s + (now - since if since is not None else 0.0)
+    return subscription.case.blocked_publishers_s + (now - subscription.feed.gates.get(subscription, now))
 
 
 def state_of(subscription: Subscription) -> str:
@@ -145,9 +142,9 @@ def state_of(subscription: Subscription) -> str:
         return "away"
     if subscription.conflating:
         return "conflating"
-    if any(skip.stop is None for skip in subscription.skips):
+    if any(skip.open for skip in subscription.skips):
         return "discarding"
-    if subscription.cursor.chunk.spill is not None:
+    if subscription.cursor.offline:
         return "offline"
     if subscription.case.slow:
         return "slow"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from math import inf
 
 from headway.core.log.durable import NOT_DURABLE, DurablePosition
 from headway.core.log.lanes.chunk import Chunk
@@ -81,10 +82,15 @@ class Cursor:
     def at_boundary(self) -> bool:
         return self.chunk.at_boundary(self.position)
 
-    def oldest_time(self) -> float | None:
-        """Returns the time when the next record was published; None if there is none or the cursor is detached."""
+    @property
+    def offline(self) -> bool:
+        """Tells whether it reads from disk."""
+        return not self.chunk.resident
+
+    def oldest_time(self) -> float:
+        """Returns the time when the next record was published; ``inf`` if there is none or the cursor is detached."""
         if not self.attached or self.position == self.lane.end:
-            return None
+            return inf
         chunk, index = self._next_record()
         return chunk.time_of(index)
 

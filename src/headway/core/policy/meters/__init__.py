@@ -7,6 +7,7 @@ from headway.core.policy.meters.catalogue import (
     MeterInfo,
     PluggedMeter,
     plugged_meter,
+    read_plugged,
     records,
     waiting,
 )
@@ -20,6 +21,6 @@ from headway.core.policy.meters.usual_pause import RARE_S, USUAL_MAX_S, UsualPau
 
 __all__ = [
     "AHEAD", "ANY_LUMP_BYTES", "Figures", "Holding", "Lateness", "Look", "Meter", "MeterInfo", "METERS", "NUMBER",
-    "PAUSES", "plugged_meter", "PluggedMeter", "RARE_S", "RATE_WINDOW_S", "records", "Sample", "SHARE", "UNSEEN_S",
-    "USUAL_MAX_S", "UsualPause", "waiting",
+    "PAUSES", "plugged_meter", "PluggedMeter", "RARE_S", "RATE_WINDOW_S", "read_plugged", "records", "Sample", "SHARE",
+    "UNSEEN_S", "USUAL_MAX_S", "UsualPause", "waiting",
 ]

@@ -7,7 +7,7 @@ look, if the consumer's policy names it, and its value is in ``Sample.plugged``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import inf, nan
 from operator import attrgetter
 from typing import Protocol
 
@@ -65,8 +65,8 @@ class PluggedMeter(Protocol):
 class MeterInfo(msgspec.Struct, frozen=True):
     """All that conditions and verdicts need to know of a meter."""
 
-    read: Callable[[Sample], float | None]
-    """Reads the meter from a sample; None: it has no value."""
+    read: Callable[[Sample], float]
+    """Reads the meter from a sample; ``nan``: it has no value, so no comparison holds."""
     unit: Unit
     reason: Reason
     meaning: str
@@ -109,9 +109,14 @@ def plugged_meter(name: str, plugged: PluggedMeter, origin: str) -> MeterInfo:
     if unit is None or not callable(getattr(plugged, "measure", None)):
         raise ConfigError(f"it is not a meter: a meter has measure(look, now) and a unit, one of {', '.join(UNITS)}")
     return MeterInfo(
-        lambda sample: None if sample.plugged is None else sample.plugged.get(name), unit, Reason.PLUGIN, name,
+        read_plugged(name), unit, Reason.PLUGIN, name,
         lambda value, limit, sample: f"{name} {value} (limit {limit})", plugged=plugged, origin=origin,
     )  # fmt: skip
+
+
+def read_plugged(name: str) -> Callable[[Sample], float]:
+    """Returns what reads the plugged-in meter of this name."""
+    return lambda sample: nan if sample.plugged is None else sample.plugged.get(name, nan)
 
 
 def _drained(value: str, limit: str, sample: Sample) -> str:

@@ -4,6 +4,8 @@ once. They are served in turn, each with all that waits for it, so that each alo
 
 from __future__ import annotations
 
+import copy
+
 from headway.core.policy.meters.figures import Figures
 
 
@@ -23,6 +25,4 @@ class FairPart:
 
     def fork(self) -> FairPart:
         """Returns a copy that goes on from here by itself."""
-        other = FairPart.__new__(FairPart)
-        other._part, other.bytes = self._part, self.bytes
-        return other
+        return copy.copy(self)

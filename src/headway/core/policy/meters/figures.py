@@ -17,16 +17,16 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lag_records: int
     flows_since_s: float = -math.inf
     """The time since when records have come without a long pause, as far as that is known."""
-    oldest_time_s: float | None = None
-    """The time when the oldest waiting record was appended."""
-    blocked_since: float | None = None
-    """The time when the client last took a byte; None: the socket is writable."""
-    moved_since: float | None = None
+    oldest_time_s: float = math.inf
+    """The time when the oldest waiting record was appended. As with all times below, ``inf`` is never: none waits."""
+    blocked_since: float = math.inf
+    """The time when the client last took a byte; never: the socket is writable."""
+    moved_since: float = math.inf
     """The time of its last acknowledgement, while its window is full and the socket writable."""
     usual_pause: float = 0.0
     """Seconds for which the client usually stands still in between."""
-    unread_since: float | None = None
-    """The time since when the client has read nothing; None: no longer than it took no byte."""
+    unread_since: float = math.inf
+    """The time since when the client has read nothing; never: no longer than it took no byte."""
     unread_pause: float = 0.0
     """Seconds for which the client usually reads nothing; no less than ``usual_pause`` counts."""
     unacknowledged_bytes: int = 0
@@ -40,10 +40,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     part: float = 1.0
     """The consumer's part of what its connection has taken."""
     connected: bool = True
-    credit_exhausted_since: float | None = None
-    """The time when the client's window became full; None: it has room."""
-    oldest_unacked_s: float | None = None
-    """The time when the oldest record in flight was sent; None: there is none."""
+    credit_exhausted_since: float = math.inf
+    """The time when the client's window became full; never: it has room."""
+    oldest_unacked_s: float = math.inf
+    """The time when the oldest record in flight was sent; never: there is none."""
     patient_until: float = -math.inf
     """The end of the patience that the client asked for."""
     excused: bool = False
@@ -52,9 +52,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The consumer is sent no more, because its user has as many bytes in flight as its limit permits."""
     acknowledged: int = 0
     """Records that the client has acknowledged, while its window is full; less if that is not known."""
-    unacknowledged_since: float | None = None
+    unacknowledged_since: float = math.inf
     """The time since when it acknowledges nothing, though it has before, and its window is full or it holds more than
-    usual (holding.py); None: it does not."""
+    usual (holding.py)."""
     ack_pause: float = 0.0
     """Seconds for which it usually acknowledges nothing of what it holds."""
     in_flight: int = 0
@@ -67,14 +67,22 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def moved(self, now: float) -> float:
         """Returns when the client last took something."""
-        since = self.moved_since if self.blocked_since is None else self.blocked_since
-        return now if since is None else since
+        since = self.blocked_since if self.blocked else self.moved_since
+        return since if since < math.inf else now
 
-    def unread(self) -> float | None:
-        """Returns since when the client has read nothing; None: it is not known to have stopped."""
-        if self.blocked_since is None or self.unread_since is None:
-            return self.blocked_since
-        return min(self.blocked_since, self.unread_since)
+    def unread(self) -> float:
+        """Returns since when the client has read nothing; never: it is not known to have stopped."""
+        return min(self.blocked_since, self.unread_since) if self.blocked else math.inf
+
+    @property
+    def blocked(self) -> bool:
+        """Tells whether bytes wait that the socket does not take."""
+        return self.blocked_since < math.inf
+
+    @property
+    def credit_exhausted(self) -> bool:
+        """Tells whether the client's window is full."""
+        return self.credit_exhausted_since < math.inf
 
     @property
     def waiting_bytes(self) -> int:

@@ -38,42 +38,39 @@ class Holding:
         self._acked = acked
         self._moved_s = now
         """When it was last seen to have acknowledged more."""
-        self._sent_s: float | None = None
-        """When the oldest of what it holds was sent; None: it held nothing at the last look."""
+        self._sent_s = inf
+        """When the oldest of what it holds was sent; never: it held nothing at the last look."""
         self._held = self._most = 0
         """How many records it holds, and the most since it acknowledged any."""
         self._usual = 0.0
         """How many it usually holds."""
-        self._many_since_s: float | None = None
-        """The time since when it holds more than usual; None: it does not."""
+        self._many_since_s = inf
+        """The time since when it holds more than usual; never: it does not."""
         self._pause = UsualPause(inf, inf, RARE_JOB_S)
         self._clock_s = 0.0
         """The sum of all pauses: only these fade what is usual."""
 
-    def look(self, now: float, acked: int, held: int, sent_s: float | None) -> None:
+    def look(self, now: float, acked: int, held: int, sent_s: float) -> None:
         """Takes in how many records it has acknowledged, how many it holds, and when the oldest of them was sent."""
         self.looked_s = now
         if acked > self._acked:
-            if self._sent_s is not None:
+            if self._sent_s < inf:
                 pause_s = now - max(self._moved_s, self._sent_s)
                 self._clock_s += pause_s
                 self._pause.note(pause_s, self._clock_s)
             self._usual = max(self._most, FADES * self._usual)
-            self._acked, self._moved_s, self._most, self._many_since_s = acked, now, 0, None
-        self._held, self._sent_s = held, sent_s if held else None
+            self._acked, self._moved_s, self._most, self._many_since_s = acked, now, 0, inf
+        self._held, self._sent_s = held, sent_s if held else inf
         self._most = max(self._most, held)
-        if held < max(FEWEST, MORE * self._usual):
-            self._many_since_s = None
-        elif self._many_since_s is None:
-            self._many_since_s = now
+        few = held < max(FEWEST, MORE * self._usual)
+        self._many_since_s = inf if few else min(self._many_since_s, now)
 
-    def late_since(self, full_since_s: float | None) -> float | None:
-        """Returns since when it is late; None: it is not. ``full_since_s``: the time since when its window is full
-        while records wait."""
-        begins_s = min(inf if since is None else since for since in (full_since_s, self._many_since_s))
-        if not self._acked or self._sent_s is None or begins_s == inf:
-            return None
-        return max(self._moved_s, self._sent_s, begins_s)
+    def late_since(self, full_since_s: float) -> float:
+        """Returns since when it is late. ``full_since_s``: the time since when its window is full while records wait.
+        ``inf`` is never."""
+        if not self._acked:
+            return inf
+        return max(self._moved_s, self._sent_s, min(full_since_s, self._many_since_s))
 
     @property
     def usual_pause_s(self) -> float:

@@ -43,7 +43,8 @@ Times are seconds on the broker's monotonic clock; bytes are addresses in the la
 from __future__ import annotations
 
 import copy
-import math
+from math import inf
+from typing import NamedTuple
 
 import msgspec
 
@@ -51,7 +52,7 @@ from headway.core.policy.meters.ack_pace import AckPace
 from headway.core.policy.meters.fair_part import FairPart
 from headway.core.policy.meters.figures import ANY_LUMP_BYTES, Figures
 from headway.core.policy.meters.lateness import Lateness
-from headway.core.policy.meters.rhythm import Rhythm
+from headway.core.policy.meters.rhythm import NO_RHYTHM, Rhythm
 from headway.core.policy.meters.sample import AHEAD, PAUSES, RATE_WINDOW_MIN_S, RATE_WINDOW_S, Sample
 from headway.core.policy.meters.share_window import Mark, ShareWindow
 
@@ -71,6 +72,18 @@ SHARE_WINDOW_MIN_S = 15.0
 """A share over less time than this, or less than ``PAUSES`` usual pauses or rests, says nothing, and counts as 1."""
 
 
+class Seen(NamedTuple):
+    """The figures of one look."""
+
+    time_s: float
+    drained_bytes: int
+    waiting_bytes: float
+    end_bytes: int
+
+
+NOTHING_SEEN = Seen(-inf, 0, inf, 0)
+
+
 class Meter:
     """The meter of one subscription. It holds a handful of tuples, and those only while the consumer lags."""
 
@@ -80,21 +93,20 @@ class Meter:
         "_starved_since", "_waiting_since", "slow_count",
     )  # fmt: skip
 
-    def __init__(self, now: float = -math.inf, end_bytes: int = 0, lateness: Lateness | None = None) -> None:
+    def __init__(self, now: float = -inf, end_bytes: int = 0, lateness: Lateness | None = None) -> None:
         """``now`` is when the subscription began, and ``end_bytes`` the end of its lane at that time."""
         self._since = now
         self._late = lateness if lateness is not None else Lateness()
         self._skipped = 0
-        self._excused_upto = -math.inf
+        self._excused_upto = -inf
         """When it was last excused (rule 8)."""
         self._ack_pace: AckPace | None = None
         """The pace of its acknowledgements; None: its window was never full (rule 9)."""
         self._bunch_bytes: int | None = None
         """The bytes that it took at the end of its usual pause between two of them; None: there was none."""
-        self._starved_since: float | None = None
-        """When its window became full, as far as the last look knows; None: it had room."""
-        self._waiting_since: float | None = None
-        self._slow_since: float | None = None
+        self._starved_since = inf
+        """When its window became full, as far as the last look knows; never: it had room."""
+        self._waiting_since = self._slow_since = inf
         self._looks: list[tuple[float, float, int]] = []
         """(time, when it last moved, bytes drained) at a few looks, the oldest first, while it could have been faster
         (rule 2)."""
@@ -102,11 +114,11 @@ class Meter:
         """The share that it took over the last half minute of lag (rule 6)."""
         self._offers: list[tuple[float, float, int]] = []
         """(time, when more last came, lane end) at a few looks since records began to wait."""
-        self._feed: Rhythm | None = None
+        self._feed: Rhythm = NO_RHYTHM
         """The rhythm of its lane while it lags (rule 10)."""
         self._fair: FairPart | None = None
-        self._last: tuple[float, int, int, int] | None = None
-        """(time, bytes drained, bytes that waited, lane end) at the last look."""
+        self._last = NOTHING_SEEN
+        """The last look while it lags."""
         self._rates = (0.0, 0.0, 0.0, 1.0)
         """Drain rate, its window, offered rate and burst at the last look."""
         self._longest = self._longer = (now, end_bytes)
@@ -124,35 +136,35 @@ class Meter:
 
     def caught_up(self, now: float) -> None:
         """Notes that the cursor has reached the end of its lane: all clocks restart."""
-        self._waiting_since = None
+        self._waiting_since = inf
         self._looks.clear()
         self._offers.clear()
         self._shares.clear()
-        self._last = self._feed = self._fair = None
+        self._last, self._feed, self._fair = NOTHING_SEEN, NO_RHYTHM, None
 
     def mark_slow(self, now: float) -> bool:
         """Marks the consumer slow. Returns whether it was not marked before; then ``slow_count`` goes up by one."""
-        if self._slow_since is not None:
+        if self.slow:
             return False
         self._slow_since = now
         self.slow_count += 1
         return True
 
-    def mark_recovered(self, now: float) -> float | None:
-        """Marks the consumer recovered. Returns for how many seconds it was slow; None: it was not."""
-        since, self._slow_since = self._slow_since, None
-        return None if since is None else self._span(since, now)
+    def mark_recovered(self, now: float) -> float:
+        """Marks the consumer recovered. Returns for how many seconds it was slow."""
+        since, self._slow_since = self._slow_since, inf
+        return self._span(since, now)
 
     @property
     def slow(self) -> bool:
-        return self._slow_since is not None
+        return self._slow_since < inf
 
     def fork(self) -> Meter:
         """Returns a copy that goes on from here by itself."""
         other = copy.copy(self)
         other._looks, other._offers, other._shares = self._looks.copy(), self._offers.copy(), self._shares.fork()
         other._ack_pace = None if self._ack_pace is None else self._ack_pace.fork()
-        other._feed = None if self._feed is None else self._feed.fork()
+        other._feed = self._feed.fork()
         other._fair = None if self._fair is None else self._fair.fork()
         return other
 
@@ -166,25 +178,24 @@ class Meter:
             self._longest = of.flows_since_s, self._longest[1]
         self._notice_breaks(now, drained)
         waiting = self._wait(now, of) if waits else now
-        if waits and self._feed is None:
+        if waits and self._feed is NO_RHYTHM:
             self._feed = Rhythm(now, of.end_bytes, self._late)
-        elif self._feed is not None:
-            self._feed.look(now, of.end_bytes)
+        self._feed.look(now, of.end_bytes)
         if of.lump_bytes >= ANY_LUMP_BYTES:
             self._looks.clear()
             self._shares.clear()
         if of.excused:
             self._excuse(now, of.patient_until)
-        if of.user_full and of.credit_exhausted_since is None:
-            self._excuse(now, math.inf)
+        if of.user_full and not of.credit_exhausted:
+            self._excuse(now, inf)
         if not of.connected:
             self._shares.clear()  # it takes nothing because it is away
-        if self._last is None or self._last[0] != now:  # a second look at the same time gets the same rates
+        if self._last.time_s != now:  # a second look at the same time gets the same rates
             self._measure(now, of, drained)
         drain_share, catching_up = self._share(now, of)
         if waits:
             self._keep_offer(now, of.end_bytes)
-            self._last = (now, drained, of.waiting_bytes, of.end_bytes)
+            self._last = Seen(now, drained, of.waiting_bytes, of.end_bytes)
         else:
             self.caught_up(now)
             drain_share, catching_up = 1.0, 0.0
@@ -194,16 +205,12 @@ class Meter:
         """Returns the sample of this look. ``waiting``: since when records wait; now: none does."""
         waits, counted = of.lag_records > 0, max(waiting, self._excused_upto)
         drain_rate, window, offered_rate, burst = self._rates
-        still = 0.0 if of.blocked_since is None else now - of.blocked_since  # a lump in all this time
-        starved_since = of.credit_exhausted_since if waits else None
-        starved = self._span(starved_since, now, counted)
-        ack_age = self._span(of.oldest_unacked_s, now, of.patient_until) if of.in_flight > 0 else 0.0
         return Sample(
             lag_records=of.lag_records,
             lag_bytes=max(0, of.waiting_bytes) if waits else 0,
             lag_age=self._span(of.oldest_time_s, now, self._excused_upto) if waits else 0.0,
             drain_rate=drain_rate,
-            drain_slack=of.lump_bytes / max(window, still) if window else 0.0,
+            drain_slack=of.lump_bytes / max(window, now - of.blocked_since) if window else 0.0,
             offered_rate=offered_rate,
             blocked_time=self._span(of.blocked_since, now, counted),
             usual_pause=of.usual_pause,
@@ -211,11 +218,11 @@ class Meter:
             unread_pause=max(of.usual_pause, of.unread_pause),
             drain_share=drain_share,
             catching_up=catching_up,
-            credit_exhausted_time=starved,
+            credit_exhausted_time=self._span(of.credit_exhausted_since, now, counted) if waits else 0.0,
             unacknowledged_time=self._span(of.unacknowledged_since, now, of.patient_until) if of.in_flight else 0.0,
             ack_pause=of.ack_pause,
             slow_count=self.slow_count,
-            ack_age=ack_age,
+            ack_age=self._span(of.oldest_unacked_s, now, of.patient_until) if of.in_flight > 0 else 0.0,
             patience_left=max(0.0, of.patient_until - now) if of.in_flight or of.excused else 0.0,
             pool_share=of.pool_share,
             slow_fraction=of.slow_fraction,
@@ -223,7 +230,7 @@ class Meter:
             prefetch=of.prefetch,
             held_bytes=of.held_bytes,
             offered_burst=burst,
-            credit_exhausted=starved_since is not None,
+            credit_exhausted=of.credit_exhausted and waits,
             user_full=of.user_full and waits,
             peer_window_closed=of.peer_window_closed,
             retransmitting=of.retransmitting,
@@ -235,8 +242,8 @@ class Meter:
 
     def _wait(self, now: float, of: Figures) -> float:
         """Returns since when records wait without a break."""
-        if self._waiting_since is None:
-            self._waiting_since = now if of.oldest_time_s is None else min(now, max(of.oldest_time_s, self._since))
+        if self._waiting_since == inf:
+            self._waiting_since = min(now, max(of.oldest_time_s, self._since))
             self._offers.append((self._waiting_since, self._waiting_since, of.position_bytes))
             self._fall_behind(self._waiting_since, of.position_bytes)
         return self._waiting_since
@@ -250,19 +257,21 @@ class Meter:
 
     def _at_its_jobs(self, now: float, of: Figures, drained: int) -> Figures:
         """Returns the figures with the pace of a client whose window is full: that of its acknowledgements (rule 9)."""
-        since = of.credit_exhausted_since if of.lag_records > 0 else None
+        since = of.credit_exhausted_since if of.lag_records > 0 else inf
         before, self._starved_since = self._starved_since, since
-        pace = self._ack_pace
-        if since is not None and before is None:
-            pace = self._ack_pace = pace or AckPace(self._since)
+        full, was_full = since < inf, before < inf
+        if not (full or was_full):
+            return of
+        pace = self._ack_pace = self._ack_pace or AckPace(self._since)
+        if not was_full:
             pace.fills_up(since, of.acknowledged, of.prefetch)
-        elif pace is not None and before is not None and since != before and of.lag_records > 0:
-            longest = pace.acknowledges(self._span(before, now if since is None else since))
-            if since is not None:
+        elif since != before and of.lag_records > 0:
+            longest = pace.acknowledges(self._span(before, since if full else now))
+            if full:
                 pace.stays_full(since, of.acknowledged, of.prefetch)
-            if self._last is not None and (longest or self._bunch_bytes is None):
-                self._bunch_bytes = drained - self._last[1]
-        if pace is None or since is None or of.blocked_since is not None:
+            if self._last is not NOTHING_SEEN and (longest or self._bunch_bytes is None):
+                self._bunch_bytes = drained - self._last.drained_bytes
+        if not full or of.blocked:
             return of
         return msgspec.structs.replace(of, moved_since=since, usual_pause=pace.usual_s)
 
@@ -278,7 +287,7 @@ class Meter:
             self._keep_look(*pace)
             in_a_lump = STEP_S <= now - moved <= STANDS * of.usual_pause
             if of.connected and not in_a_lump and self._shares.due(now, pace_s := self._pace(of)):
-                mark = Mark(now, now if self._feed is None else self._feed.upto(now), of.end_bytes, reached, fair)
+                mark = Mark(now, self._feed.upto(now), of.end_bytes, reached, fair)
                 self._shares.keep(mark, pace_s, max(CLOSING_WINDOW_S, PAUSES * pace_s))
 
     def _fair_bytes(self, of: Figures) -> float:
@@ -294,16 +303,14 @@ class Meter:
 
     def _notice_breaks(self, now: float, drained: int) -> None:
         """Starts clocks or windows again if the consumer has taken all that waited at the last look (rules 2, 3)."""
-        if self._last is None:
+        last = self._last
+        if drained - last.drained_bytes < max(last.waiting_bytes, 1):
             return
-        then, drained_then, waited_then, end_then = self._last
-        if drained - drained_then < max(waited_then, 1):
-            return
-        if now - then > UNSEEN_S:
+        if now - last.time_s > UNSEEN_S:
             self.caught_up(now)
         else:
             self._looks.clear()
-            self._fall_behind(then, end_then)  # as far as it is behind at all, it is so since then
+            self._fall_behind(last.time_s, last.end_bytes)  # as far as it is behind at all, it is so since then
 
     def _fall_behind(self, since: float, end_bytes: int) -> None:
         """Notes the usual rate up to that time."""
@@ -323,13 +330,12 @@ class Meter:
                 return max(0.0, (reached - reached_then) / window), window
             if not stands:
                 return self._rates[0], 0.0  # in the middle of its first step
-        if self._last is not None and now > self._last[0]:
-            return max(0.0, (reached - self._last[1]) / (now - self._last[0])), 0.0
-        return 0.0, 0.0
+        passed_s = now - self._last.time_s
+        return max(0.0, (reached - self._last.drained_bytes) / passed_s) if passed_s > 0 else 0.0, 0.0
 
     def _pace(self, of: Figures) -> float:
         """Returns the usual pause of the client, or the usual rest of its feed if that is longer."""
-        return of.usual_pause if self._feed is None else max(of.usual_pause, self._feed.rest_s)
+        return max(of.usual_pause, self._feed.rest_s)
 
     def _share(self, now: float, of: Figures) -> tuple[float, float]:
         """Returns the share taken of what was offered, and the seconds until all that waits is taken (rule 6). Of both,
@@ -344,24 +350,24 @@ class Meter:
         if rate_window >= RATE_WINDOW_MIN_S:  # and it takes more now than is offered, whatever came before
             least = drain_rate - record_bytes / rate_window
             closing = max(closing, least - offered_rate if least > AHEAD * offered_rate else 0.0)
-        return share, of.waiting_bytes / closing if closing > 0 else math.inf
+        return share, of.waiting_bytes / closing if closing > 0 else inf
 
     def _bunch(self, of: Figures) -> float:
         """Returns the bytes that it may take at once when it next acknowledges (rule 10)."""
         if self._bunch_bytes is not None:
             return self._bunch_bytes
-        return of.in_flight * of.record_bytes if of.credit_exhausted_since is not None else 0.0
+        return of.in_flight * of.record_bytes if of.credit_exhausted else 0.0
 
     def _offered(self, now: float, end_bytes: int) -> tuple[float, float]:
         """Returns bytes offered per second of late, and that rate as a multiple of the usual one."""
         lasts = now - self._behind_since >= BURST_LASTS_S
-        if now - self._longer[0] >= BURST_WINDOW_S and (lasts or self._waiting_since is None):
+        if now - self._longer[0] >= BURST_WINDOW_S and (lasts or self._waiting_since == inf):
             self._longest, self._longer = self._longer, (now, end_bytes)
         if not self._offers:
             return 0.0, 1.0
         looked_then, came_then, end_then = self._offers[0]
         feed = self._feed
-        short_s = feed.came_s - came_then if feed is not None and feed.keeps_time(now) else now - looked_then
+        short_s = feed.came_s - came_then if feed.keeps_time(now) else now - looked_then
         if short_s <= 0:
             return 0.0, 1.0
         offered = max(0.0, (end_bytes - end_then) / short_s)
@@ -382,16 +388,13 @@ class Meter:
 
     def _keep_offer(self, now: float, end_bytes: int) -> None:
         """Remembers what was offered, likewise."""
-        came_s, rest_s = (now, 0.0) if self._feed is None else (self._feed.came_s, self._feed.rest_s)
-        window = max(RATE_WINDOW_S, 2 * rest_s)
+        window = max(RATE_WINDOW_S, 2 * self._feed.rest_s)
         if not self._offers or now - self._offers[-1][0] >= window / 4:
-            self._offers.append((now, came_s, end_bytes))
+            self._offers.append((now, self._feed.came_s, end_bytes))
         while len(self._offers) > 2 and now - self._offers[1][0] >= window:
             del self._offers[0]
 
-    def _span(self, since: float | None, now: float, counted: float = -math.inf) -> float:
+    def _span(self, since: float, now: float, counted: float = -inf) -> float:
         """Returns the seconds since then, and since ``counted``, that count against the consumer (rules 5, 7, 8)."""
-        if since is None:
-            return 0.0
         since = max(since, self._since, counted)
         return max(0.0, now - since - self._late.within(since, now))

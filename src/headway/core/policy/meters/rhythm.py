@@ -6,6 +6,10 @@ time between two looks.
 
 from __future__ import annotations
 
+import copy
+from math import inf
+from typing import Final
+
 from headway.core.policy.meters.lateness import Lateness
 from headway.core.policy.meters.usual_pause import UsualPause
 
@@ -24,19 +28,15 @@ class Rhythm:
         """For how long it usually rests; 0: it comes evenly, as far as is known."""
         self._end_bytes = end_bytes
         self._late = late
-        self._usual: UsualPause | None = None
+        self._usual = UsualPause()
 
     def look(self, now: float, end_bytes: int) -> None:
         """Takes in how far the feed is."""
         if end_bytes > self._end_bytes:
             rest_s = now - self.came_s - self._late.within(self.came_s, now)
             if rest_s >= SHORT_S:
-                if self._usual is None:
-                    self._usual = UsualPause()
                 self._usual.note(rest_s, now)
-            self.came_s = now
-            if self._usual is not None:
-                self.rest_s = self._usual.seconds(now)
+            self.came_s, self.rest_s = now, self._usual.seconds(now)
         self._end_bytes = end_bytes
 
     def keeps_time(self, now: float) -> bool:
@@ -50,7 +50,24 @@ class Rhythm:
 
     def fork(self) -> Rhythm:
         """Returns a copy that goes on from here by itself."""
-        other = Rhythm(self.came_s, self._end_bytes, self._late)
-        other.rest_s = self.rest_s
-        other._usual = None if self._usual is None else self._usual.fork()
+        other = copy.copy(self)
+        other._usual = self._usual.fork()
         return other
+
+
+class NoRhythm(Rhythm):
+    """The rhythm of a feed that nobody lags behind, and so nobody looks at."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(-inf, 0, Lateness())
+
+    def look(self, now: float, end_bytes: int) -> None:
+        """Learns nothing."""
+
+    def fork(self) -> NoRhythm:
+        return self
+
+
+NO_RHYTHM: Final = NoRhythm()

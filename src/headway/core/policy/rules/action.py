@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from math import inf, isnan, nan
 from typing import Any, Protocol
 
 import msgspec
@@ -104,12 +105,20 @@ class Action(msgspec.Struct, frozen=True):
         """Tells whether the action needs a state: the latest record per key."""
         return self.conflates or self.kind is ActionKind.CONFLATE or self.which is Which.OLDER_PER_KEY
 
-    def records_kept(self, prefetch: int) -> int | None:
-        """Returns how many waiting records a discard leaves to a client with this window; None: it has no limit."""
-        if self.keep_records is None:
-            return None
-        kept = self.keep_records.of(prefetch)
-        return None if kept is None else int(kept)
+    @property
+    def lacks_limit(self) -> bool:
+        """Tells whether it is a discard that has to say how much may wait, and does not."""
+        return self.which in COUNTED and self.keep_records is None and self.keep_bytes is None
+
+    def records_kept(self, prefetch: int) -> float:
+        """Returns how many waiting records a discard leaves to a client with this window; ``inf``: it has no limit."""
+        kept = nan if self.keep_records is None else self.keep_records.of(prefetch)
+        return inf if isnan(kept) else int(kept)
+
+    @property
+    def bytes_kept(self) -> float:
+        """Returns how many waiting bytes a discard leaves, likewise."""
+        return inf if self.keep_bytes is None else self.keep_bytes
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -189,7 +198,7 @@ def move(action: str, text: str = "", **options: object) -> Move:
     found = parse_action({"action": action, **options})
     if found.kind is ActionKind.PLUGIN:
         raise ConfigError(f"{action} is plugged in: a plug-in can only answer with built-in actions")
-    if found.which in COUNTED and found.keep_records is None and found.keep_bytes is None:
+    if found.lacks_limit:
         raise ConfigError(f"discard {found.which} needs keep_records or keep_bytes: how much may wait")
     return Move(found, text)
 

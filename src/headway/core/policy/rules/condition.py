@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from math import isnan, nan
 from typing import Literal
 
 import msgspec
@@ -46,10 +47,11 @@ class Amount(msgspec.Struct, frozen=True):
     base: float
     per_prefetch: float = 0.0
 
-    def of(self, prefetch: int) -> float | None:
-        """Returns the number for a client with this window; None if it needs a window and there is none."""
+    def of(self, prefetch: int) -> float:
+        """Returns the number for a client with this window; ``nan`` if it needs a window and there is none, for then no
+        comparison holds."""
         if self.per_prefetch and not self.base and prefetch <= 0:
-            return None
+            return nan
         return self.base + self.per_prefetch * max(0, prefetch)
 
     def text(self, form: Callable[[float], str] = format_count) -> str:
@@ -81,11 +83,11 @@ class Comparison(msgspec.Struct, frozen=True, tag="compare"):
     op: Op
     amount: Amount
 
-    def threshold(self, prefetch: int, ease: float = 0.0) -> float | None:
-        """Returns the threshold for a client with this window; None: there is none."""
+    def threshold(self, prefetch: int, ease: float = 0.0) -> float:
+        """Returns the threshold for a client with this window; ``nan``: there is none."""
         amount = self.amount
         limit = amount.of(prefetch) if amount.per_prefetch else amount.base
-        if limit is None or not ease:
+        if not ease:
             return limit
         return limit * (1 - ease if self.op[0] == ">" else 1 + ease)
 
@@ -93,8 +95,6 @@ class Comparison(msgspec.Struct, frozen=True, tag="compare"):
         limit = self.threshold(sample.prefetch, ease)
         meter = METERS[self.meter]
         value = meter.read(sample)
-        if limit is None or value is None:
-            return False
         if meter.floor and not sample.rate_judged:
             return self.op[0] == ">"
         if meter.slack is not None:
@@ -108,7 +108,7 @@ class Comparison(msgspec.Struct, frozen=True, tag="compare"):
     def readings(self, sample: Sample, ease: float = 0.0) -> tuple[Reading, ...]:
         limit = self.threshold(sample.prefetch, ease)
         value = METERS[self.meter].read(sample)
-        if limit is None or value is None:
+        if isnan(limit) or isnan(value):
             return ()
         return (Reading(self.meter, value, self.op, limit, self.holds(sample, ease)),)
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headway.core.base import ConfigError, Names, Reason, unknown
-from headway.core.policy.meters import METERS, NUMBER, Look, MeterInfo
+from headway.core.policy.meters import METERS, NUMBER, Look, MeterInfo, read_plugged
 from headway.core.policy.rules.table import like, plain_options
 
 MADE_MAX = 10_000
@@ -61,7 +61,7 @@ def condition_meter(name: str, value: object, where: str) -> str:
     if len(METERS.made) >= MADE_MAX and meter not in METERS.made:
         raise ConfigError(f"{where}: more than {MADE_MAX} conditions with other options since the start")
     METERS.made[meter] = MeterInfo(
-        lambda sample: None if sample.plugged is None else sample.plugged.get(meter), NUMBER, Reason.PLUGIN, meter,
+        read_plugged(meter), NUMBER, Reason.PLUGIN, meter,
         lambda value, limit, sample: f"{meter} holds", plugged=_AsMeter(info.plugged, options), origin=info.origin,
         condition=name,
     )  # fmt: skip

@@ -48,23 +48,26 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
         """Tells whether the policy is for clients of this listener; ``""``: a queue that nobody consumes."""
         return not self.listeners or listener in self.listeners
 
+    def compares(self, meter: str) -> bool:
+        """Tells whether a rule can fire for what this meter reads."""
+        return any(leaf.meter == meter for rule in self.rules for leaf in rule.when.leaves())
+
     @cached_property
     def minds_acks(self) -> bool:
         """Tells whether it compares ``ack_age``. Then a consumer is watched while it has something to acknowledge, even
         if nothing waits for it."""
-        return any(leaf.meter == "ack_age" for rule in self.rules for leaf in rule.when.leaves())
+        return self.compares("ack_age")
 
     @cached_property
     def minds_silence(self) -> bool:
         """Tells whether it compares ``unacknowledged_time``. Then its consumers are glanced at, even if nothing
         waits for them."""
-        return any(leaf.meter == "unacknowledged_time" for rule in self.rules for leaf in rule.when.leaves())
+        return self.compares("unacknowledged_time")
 
     @cached_property
     def plugged(self) -> tuple[str, ...]:
         """Returns the names of the plugged-in meters that its conditions compare, which are measured at each look."""
-        conditions = [part for rule in self.rules for part in (rule.when, rule.until) if part is not None]
-        named = dict.fromkeys(leaf.meter for condition in conditions for leaf in condition.leaves())
+        named = dict.fromkeys(leaf.meter for rule in self.rules for leaf in rule.leaves())
         return tuple(name for name in named if METERS[name].plugged is not None)
 
 

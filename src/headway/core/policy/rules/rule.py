@@ -26,7 +26,7 @@ import msgspec
 
 from headway.core.base import ConfigError, parse_count, parse_duration, unknown
 from headway.core.policy.meters import METERS
-from headway.core.policy.rules.action import COUNTED, Action, ActionKind, parse_action
+from headway.core.policy.rules.action import Action, ActionKind, parse_action
 from headway.core.policy.rules.condition import Comparison, Condition, parse_condition
 from headway.core.policy.rules.table import read, read_flag, read_text
 
@@ -49,6 +49,10 @@ class Rule(msgspec.Struct, frozen=True):
     name: str = ""
     keyed: bool = False
     """The rule is only for subscriptions of which the latest record per key is kept anyway."""
+
+    def leaves(self) -> tuple[Comparison, ...]:
+        """Returns the comparisons of both conditions."""
+        return self.when.leaves() + (self.until.leaves() if self.until is not None else ())
 
 
 _RULE_KEYS = ["when", "for", "times", "within", "retries", "until", "then", "enforce", "keyed", "name"]
@@ -84,7 +88,7 @@ def parse_rule(mapping: object) -> Rule:
 
 def _with_default_keep(action: Action, when: Condition) -> Action:
     """Returns the action. A discard that does not say how much to keep, keeps what its condition allows to wait."""
-    if action.which not in COUNTED or action.keep_records is not None or action.keep_bytes is not None:
+    if not action.lacks_limit:
         return action
     limits = {leaf.meter: leaf for leaf in when.leaves() if leaf.op[0] == ">"}
     records, size = limits.get("lag_records"), limits.get("lag_bytes")

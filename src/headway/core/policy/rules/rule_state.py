@@ -17,7 +17,7 @@ from __future__ import annotations
 from enum import Enum
 from math import inf
 
-from headway.core.policy.rules.action import Action, ActionKind, Move
+from headway.core.policy.rules.action import Action, ActionKind
 
 CALM_S = 2.0
 CALM_MAX_S = 60.0
@@ -36,8 +36,8 @@ class Phase(Enum):
 
 class RuleState:
     __slots__ = (
-        "_calm", "_calm_since", "_relapsed_at", "_stepped_back_at", "fired_at", "moves", "next_test", "onsets", "phase",
-        "relapses", "since", "tests",
+        "_calm", "_calm_since", "_relapsed_at", "_stepped_back_at", "actions", "fired_at", "next_test", "onsets",
+        "phase", "relapses", "since", "tests",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -47,24 +47,26 @@ class RuleState:
         self.next_test = 0.0
         self.tests = 0
         self.onsets: list[float] = []
-        self.moves: tuple[Move, ...] = ()
-        """The answer of its plugged-in action when it fired."""
+        self.actions: tuple[Action, ...] = ()
+        """The actions in force while it is active: its own, or those that its plugged-in action answered."""
         self.relapses = 0
         """How often the condition has held anew since the rule began to waver."""
         self._relapsed_at = self._stepped_back_at = -inf
         self._calm = False
         """The condition was gone at some look since the rule fired or relapsed."""
-        self._calm_since: float | None = None
+        self._calm_since = inf
+        """When it was first found gone, without a break until now; ``inf``: it is not."""
 
     @property
     def steady(self) -> bool:
         """Tells whether no clock of it runs."""
         return self.phase is Phase.IDLE or (self.phase is Phase.ACTIVE and not self._calm)
 
-    def fire(self, now: float) -> None:
+    def fire(self, action: Action, now: float) -> None:
         """Makes the rule active."""
-        self.phase, self.fired_at, self.moves = Phase.ACTIVE, now, ()
-        self._calm, self._calm_since = False, None
+        self.phase, self.fired_at = Phase.ACTIVE, now
+        self.actions = () if action.kind is ActionKind.PLUGIN else (action,)
+        self._calm, self._calm_since = False, inf
         if now - self._stepped_back_at <= MEMORY_S:
             self._relapse(now)
         else:
@@ -77,11 +79,11 @@ class RuleState:
             if holds and self._calm:
                 self._relapse(now)
                 self._calm = False
-            self._calm_since = None
+            self._calm_since = inf
             return False
         if action.kind not in _ENDS_AT_ONCE:
             self._calm = True
-            if self._calm_since is None:
+            if self._calm_since == inf:
                 self._calm_since = now
             if now - self._calm_since + SLACK_S < self.calm_s(now):
                 return False
@@ -102,8 +104,7 @@ class RuleState:
         self.onsets = [onset + seconds for onset in self.onsets]
         self._relapsed_at += seconds
         self._stepped_back_at += seconds
-        if self._calm_since is not None:
-            self._calm_since += seconds
+        self._calm_since += seconds
 
     def _relapse(self, now: float) -> None:
         self.relapses = 1 if now - self._relapsed_at > MEMORY_S else self.relapses + 1

@@ -232,7 +232,7 @@ def _discarded(action: Action, sample: Sample) -> tuple[str, str]:
         None: "its waiting records",
     }[action.which]
     kept = action.records_kept(sample.prefetch)
-    limits = [records(kept)] if kept is not None else []
+    limits = [records(int(kept))] if kept < inf else []
     limits += [format_size(action.keep_bytes)] if action.keep_bytes is not None else []
     return what, f" down to {' and '.join(limits)}" if limits else ""
 

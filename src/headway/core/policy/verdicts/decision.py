@@ -37,8 +37,9 @@ class Decision(msgspec.Struct, frozen=True):
     relapses: int = 0
     """How often the condition has held anew since the rule began to waver (rule_state.py)."""
     moves: tuple[Move, ...] | None = None
-    """The answer of a plugged-in action; for a clear, its answer when the rule fired. None: it was not called, or it
-    failed."""
+    """The answer of a plugged-in action. None: it was not called, or it failed."""
+    undone: tuple[Action, ...] = ()
+    """For a clear, what the rule did while it was active."""
     failed: str = ""
     """How the plugged-in action failed; empty: it did not."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import islice
+from math import inf
 
 from headway.core.delivery import record_at
 from headway.core.log import Chunk
@@ -121,8 +122,8 @@ class Backlog:
         cursors = [*self.cursors, *self.draining]
         return sum(len(one.unacknowledged) + len(one.taken) for one in cursors) - len(self.requeued)
 
-    def oldest_time(self) -> float | None:
-        """Returns the time when the next record was published; None if no record waits."""
+    def oldest_time(self) -> float:
+        """Returns the time when the next record was published; ``inf`` if no record waits."""
         times = []
         if (top := self.requeued.top) is not None:
             times.append(top.chunk.time_of(top.at))
@@ -130,7 +131,7 @@ class Backlog:
             times.append(first.row.chunk.time_of(first.at))
         if times:
             return min(times)
-        return next((time for s in self.cursors if (time := s.oldest_time()) is not None), None)
+        return next((time for s in self.cursors if (time := s.oldest_time()) < inf), inf)
 
     @property
     def head_is_held(self) -> bool:

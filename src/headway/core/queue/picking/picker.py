@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.consumer import Subscription
@@ -114,15 +115,15 @@ class Picker:
     def has_more(self) -> bool:
         return bool(self.free)
 
-    def oldest_time(self) -> float | None:
+    def oldest_time(self) -> float:
         return self.oldest_of(self.free)
 
-    def oldest_of(self, heap: FoundHeap) -> float | None:
-        """Returns the time when the first of some found records was published, if it still waits."""
+    def oldest_of(self, heap: FoundHeap) -> float:
+        """Returns the time when the first of some found records was published; ``inf`` if none of them waits."""
         first = heap.first()
         found = None if first is None else self._backlog.find(*first.key)
         if found is None:
-            return None
+            return inf
         chunk, at = place_in_chunk(found)
         return chunk.time_of(at)
 

@@ -13,8 +13,8 @@ from headway.core.queue.places import FoundHeap
 class FreeFinder(Waiting, Protocol):
     """A picker, as its members know it in a queue with groups: what it found that belongs to nobody."""
 
-    def oldest_of(self, heap: FoundHeap) -> float | None:
-        """Returns the time when the first of some found records was published, if it still waits."""
+    def oldest_of(self, heap: FoundHeap) -> float:
+        """Returns the time when the first of some found records was published; ``inf`` if none of them waits."""
 
 
 class Share:
@@ -56,6 +56,5 @@ class Share:
     def has_more(self) -> bool:
         return bool(self._own) or self._finder.has_more
 
-    def oldest_time(self) -> float | None:
-        times = [self._finder.oldest_time(), self._finder.oldest_of(self._own)]
-        return min((time for time in times if time is not None), default=None)
+    def oldest_time(self) -> float:
+        return min(self._finder.oldest_time(), self._finder.oldest_of(self._own))

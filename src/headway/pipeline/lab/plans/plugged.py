@@ -16,8 +16,8 @@ def plugged_in(policies: Sequence[Policy]) -> Iterator[tuple[str, str]]:
     for policy in policies:
         for number, rule in enumerate(policy.rules, 1):
             where = f"policy {policy.name!r}, rule {number}"
-            leaves = [*rule.when.leaves(), *(rule.until.leaves() if rule.until is not None else ())]
-            yield from ((where, f"meter {leaf.meter!r}") for leaf in leaves if not _built_in_meter(leaf.meter))
+            meters = (leaf.meter for leaf in rule.leaves())
+            yield from ((where, f"meter {meter!r}") for meter in meters if not _built_in_meter(meter))
             if rule.then.kind is ActionKind.PLUGIN:
                 yield where, f"action {rule.then.name!r}"
 

@@ -141,8 +141,7 @@ class CandidateReplay:
         self._cut = cut
         self._until = self._trace.end if cut is None else min(cut.time, self._trace.end)
         self._marks = Meter()
-        meters = {leaf.meter for rule in policy.rules for leaf in rule.when.leaves()}
-        meters |= {leaf.meter for rule in policy.rules if rule.until is not None for leaf in rule.until.leaves()}
+        meters = {leaf.meter for rule in policy.rules for leaf in rule.leaves()}
         self._adapts = "slow_count" in meters or ("pool_share" in meters and self._pool_scale != 1.0)
         self._replay: ConsumerReplay | None = None
         self._own_from = 0

@@ -192,14 +192,14 @@ class ConsumerReplay:
         self._looked = True
         trace, time, index = self.trace, self.time, self._index
         waiting = self.waiting_bytes
-        lag_records, oldest = 0, None
+        lag_records, oldest = 0, inf
         if waiting >= NOTHING:
             passed, oldest = self._standing()
             upto = trace.standing(self.position + waiting)[0] if self._holes else self.end_records
             lag_records = max(1, ceil(upto - passed - 1e-6))
         position, end = int(self.position - self._others), int(self.position + waiting - self._others)
         there = self.connected
-        unacked_since, full_since = trace.unacked_since(time), trace.credit.since(time) if there else None
+        unacked_since, full_since = trace.unacked_since(time), trace.credit.since(time) if there else inf
         patient_until, excused = self._excuse(time, unacked_since, full_since) if there else (-inf, False)
         others_bytes = max(0.0, trace.pool_share[index] * self._memory_limit - trace.lag_bytes[index])
         figures = Figures(
@@ -207,9 +207,9 @@ class ConsumerReplay:
             end_bytes=max(position + 1, end) if lag_records else position,
             lag_records=lag_records,
             oldest_time_s=oldest,
-            blocked_since=trace.blocked.since(time) if there else None,
+            blocked_since=trace.blocked.since(time) if there else inf,
             usual_pause=trace.usual_pause(time) if there else 0.0,
-            unread_since=trace.unread.since(time) if there else None,
+            unread_since=trace.unread.since(time) if there else inf,
             unread_pause=trace.unread_pause(time) if there else 0.0,
             unacknowledged_bytes=trace.reach.unacknowledged(time) if there else 0,
             lump_bytes=trace.reach.lump(time) if there else 0.0,
@@ -219,7 +219,7 @@ class ConsumerReplay:
             patient_until=patient_until,
             excused=excused,
             acknowledged=trace.acknowledged[index],
-            unacknowledged_since=trace.silence.since(time) if there else None,
+            unacknowledged_since=trace.silence.since(time) if there else inf,
             ack_pause=trace.ack_pause(time) if there else 0.0,
             in_flight=trace.in_flight[index],
             prefetch=trace.prefetch[index],
@@ -228,13 +228,13 @@ class ConsumerReplay:
         )
         return self.meter.observe(time, figures)
 
-    def _excuse(self, time: float, unacked_since: float | None, full_since: float | None) -> tuple[float, bool]:
+    def _excuse(self, time: float, unacked_since: float, full_since: float) -> tuple[float, bool]:
         """Returns until when the client has patience, and whether that is why it takes nothing."""
         if not self.trace.patience_asked_s:  # an older broker recorded only what came of it
             until = self.trace.excused_until(time)
             return (-inf, False) if until is None else (until, True)
-        until = -inf if unacked_since is None else unacked_since + self._patience_s
-        return until, self._patience_s > 0 and full_since is not None
+        until = unacked_since + self._patience_s if unacked_since < inf else -inf
+        return until, self._patience_s > 0 and full_since < inf
 
     @property
     def oldest(self) -> float:
@@ -267,19 +267,13 @@ class ConsumerReplay:
 
     def _kept(self, action: Action, *, from_end: bool) -> float:
         """Returns the position from which on (or, counted from where it stands, up to which) records are kept."""
-        kept = action.records_kept(self.trace.prefetch[self._index])
-        bounds = []
+        kept, trace = action.records_kept(self.trace.prefetch[self._index]), self.trace
         if from_end:
-            if kept is not None:
-                bounds.append(self.trace.position_of(self.end_records - kept))
-            if action.keep_bytes is not None:
-                bounds.append(self.end - action.keep_bytes)
-            return min(self.end, max([self.position, *bounds]))
-        if kept is not None:
-            bounds.append(self.trace.position_of(self.trace.standing(self.position)[0] + kept))
-        if action.keep_bytes is not None:
-            bounds.append(self.position + action.keep_bytes)
-        return min(bounds, default=self.end)
+            by_count = trace.position_of(self.end_records - kept) if kept < inf else self.position
+            return min(self.end, max(self.position, by_count, self.end - action.bytes_kept))
+        by_count = trace.position_of(trace.standing(self.position)[0] + kept) if kept < inf else inf
+        start = min(by_count, self.position + action.bytes_kept)
+        return start if start < inf else self.end
 
     def stop_conflating(self) -> None:
         """Ends the conflation: gives every record again, from the end of the conflated ones."""

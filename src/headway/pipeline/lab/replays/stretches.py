@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 from headway.pipeline.lab.replays.curves import ROUNDING_S, STUCK_S, went_on
@@ -46,12 +47,12 @@ class Stretches:
         if self._until and rows[-1][column] >= STUCK_S * 1000:
             self._until[-1] = max(end, self._until[-1])
 
-    def since(self, time: float) -> float | None:
-        """Returns since when it has been so at that time; None if it is not."""
+    def since(self, time: float) -> float:
+        """Returns since when it has been so at that time; ``inf`` if it is not."""
         k = bisect_right(self._since, time) - 1
         following = k + 1
         if following < len(self._since) and self._since[following] <= time + SAME_LOOK_S:
             seen = bisect_left(self._seen, time - ROUNDING_S)
             if self._seen[seen] > self._since[following]:
                 return self._since[following]  # the look that saw it begin, and none that did not yet
-        return self._since[k] if k >= 0 and time <= self._until[k] else None
+        return self._since[k] if k >= 0 and time <= self._until[k] else inf

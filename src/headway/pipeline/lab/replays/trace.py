@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 from headway.core.base import Reason
@@ -147,11 +148,11 @@ class ConsumerTrace:
         k = bisect_left(self._held, time + 1e-6, key=self.seen.__getitem__)
         return None if k == len(self._held) else max(time, self._unacked[self._held[k]] or time)
 
-    def unacked_since(self, time: float) -> float | None:
-        """Returns when the oldest record in flight was sent; at least as long ago as the next sample says."""
-        k = min(bisect_left(self.seen, time), len(self.seen) - 1)
-        since = self._unacked[k]
-        return since if since is not None and since <= time else None
+    def unacked_since(self, time: float) -> float:
+        """Returns when the oldest record in flight was sent, at least as long ago as the next sample says; ``inf`` if
+        there is none."""
+        since = self._unacked[min(bisect_left(self.seen, time), len(self.seen) - 1)]
+        return since if since <= time else inf
 
     def excused_until(self, time: float) -> float | None:
         """Returns until when the client was excused for what filled its window, as of that time; None: nothing did.
@@ -178,10 +179,8 @@ class ConsumerTrace:
 
     def _sample_of_stretch(self, stretches: Stretches, time: float) -> int:
         following = bisect_left(self.seen, time)
-        if following < len(self.seen):
-            since = stretches.since(self.seen[following])
-            if since is not None and since <= time:
-                return following
+        if following < len(self.seen) and stretches.since(self.seen[following]) <= time:
+            return following
         return self.sample_at(time)
 
     def takes_nothing_since(self) -> float:
@@ -223,9 +222,9 @@ def _seconds(rows: Sequence[Mapping[str, Any]], column: str) -> list[float]:
     return [(row.get(column) or 0.0) / 1000 for row in rows]
 
 
-def _unacked_since(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
-    """Returns since when its oldest delivery was unacknowledged, at each sample."""
-    return [row["time"] - row["ack_age_ms"] / 1000 if row["ack_age_ms"] > 0 else None for row in rows]
+def _unacked_since(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Returns since when its oldest delivery was unacknowledged, at each sample; ``inf``: none was."""
+    return [row["time"] - row["ack_age_ms"] / 1000 if row["ack_age_ms"] > 0 else inf for row in rows]
 
 
 def _patience_asked_s(row: Mapping[str, Any]) -> float:

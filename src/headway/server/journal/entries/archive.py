@@ -11,6 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from heapq import merge
+from math import inf
 from typing import NamedTuple
 
 from headway.core.consumer import ArchiveLag
@@ -92,7 +93,7 @@ class Archive:
             size += more
             if time_us is not None:
                 oldest_us = time_us if oldest_us is None else min(oldest_us, time_us)
-        return ArchiveLag(last, size, None if oldest_us is None else oldest_us / 1e6 - self.wall_offset_s)
+        return ArchiveLag(last, size, inf if oldest_us is None else oldest_us / 1e6 - self.wall_offset_s)
 
     def before(self, filter: str, time_s: float) -> int:
         """Returns the last offset before a time (wall clock), with the precision of a commit."""

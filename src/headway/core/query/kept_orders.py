@@ -33,21 +33,21 @@ POOL_SHARE = 0.25
 KEEP_UP_RECORDS = 128
 """The number of changes that one step puts into one order."""
 
-Name = tuple[State, str, str | None, str]
+OrderName = tuple[State, str, str | None, str]
 """The state, the filter, the selector and the order."""
 
 
 class KeptOrders:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._orders: dict[Name, KeptOrder] = {}
+        self._orders: dict[OrderName, KeptOrder] = {}
         self._turn = 0
         """The order that is brought up to date next, counted from the first."""
 
     def __len__(self) -> int:
         return len(self._orders)
 
-    def wanted(self, name: Name, rank_of: RankOf, now: float, client: str = "") -> KeptOrder | None:
+    def wanted(self, name: OrderName, rank_of: RankOf, now: float, client: str = "") -> KeptOrder | None:
         """Returns the order of this name, which is made for this ``client`` if there is none; None if there is no room
         for it."""
         self.tidy(now)
@@ -61,7 +61,7 @@ class KeptOrders:
         self._orders[name] = order
         return order
 
-    def followed(self, name: Name, rank_of: RankOf, client: str) -> KeptOrder | None:
+    def followed(self, name: OrderName, rank_of: RankOf, client: str) -> KeptOrder | None:
         """Returns the order of this name, as ``wanted``, for a live page that this ``client`` is the first to ask for.
         It is kept as long as it is followed, and not for a while."""
         known = self._orders.get(name)

@@ -47,7 +47,7 @@ class OrderedPages:
         self._stops: list[int] = []
         self._first_start_from: list[int] = []
         """For each page, the first start among it and all behind it."""
-        order.follower = self
+        order.followers.append(self)
         order.state.readings[self] = None
 
     @property
@@ -74,7 +74,7 @@ class OrderedPages:
         self._head.needed = max(self._stops, default=-1) + 1
 
     def close(self) -> None:
-        self.order.follower = None
+        self.order.followers.remove(self)
         self.order.state.readings.pop(self, None)
 
     def give_up(self, why: str) -> None:

@@ -1,7 +1,7 @@
 """Queries of the state: the records that match, in an order, a page of them; columns of them, or aggregates; as the
 state is now, or as it was."""
 
-from headway.core.query.aggregates import AGGREGATES, Aggregate
+from headway.core.query.aggregates import AGGREGATES, Aggregate, with_order
 from headway.core.query.beginning import begin_query
 from headway.core.query.groups import Groups
 from headway.core.query.kept_order import Follower, KeptOrder
@@ -22,5 +22,5 @@ from headway.core.query.state_query import (
 __all__ = [
     "Aggregate", "AGGREGATES", "ALL_RECORDS", "begin_query", "DECLARED", "Follower", "FOLLOWED_PER_CLIENT", "Groups",
     "KeptOrder", "KeptOrders", "Match", "NoState", "ordering_of", "OrderName", "ORDERS_MAX", "PAGE_MAX", "Past",
-    "Present", "Row", "RowsQuery", "Selection", "state_of", "StateQuery", "StateRequest",
+    "Present", "Row", "RowsQuery", "Selection", "state_of", "StateQuery", "StateRequest", "with_order",
 ]

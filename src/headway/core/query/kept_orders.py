@@ -65,13 +65,13 @@ class KeptOrders:
         """Returns the order of this name, as ``wanted``, for a live page that this ``client`` is the first to ask for.
         It is kept as long as it is followed, and not for a while."""
         known = self._orders.get(name)
-        if client != DECLARED and (known is None or known.follower is None):
-            others = (order.client for order in self._orders.values() if order.follower is not None)
+        if client != DECLARED and (known is None or not known.followers):
+            others = (order.client for order in self._orders.values() if order.followers)
             counts = Counter(other for other in others if other != DECLARED)
             if counts.total() >= FOLLOWED_MAX or counts[client] >= FOLLOWED_PER_CLIENT:
                 return None
         order = self.wanted(name, rank_of, -inf, client)
-        if order is not None and order.follower is None:
+        if order is not None and not order.followers:
             order.client = client
         return order
 
@@ -101,7 +101,7 @@ class KeptOrders:
         ``share``."""
         for client, most in held.most_common():
             if most > share:
-                free = [order for order in orders if order.client == client and order.follower is None]
+                free = [order for order in orders if order.client == client and not order.followers]
                 if free:
                     min(free, key=attrgetter("wanted_s")).end("the orders of another client have its place")
                     self.tidy(now)
@@ -125,7 +125,7 @@ class KeptOrders:
                 order.end("its state is not kept any more")
             elif order.state.pool.crowded:
                 order.end("the pool needs its memory")
-            elif order.follower is None and now - order.wanted_s > WANTED_S:
+            elif not order.followers and now - order.wanted_s > WANTED_S:
                 order.end("nobody asks for it any more")
             if order.gone:
                 del self._orders[name]

@@ -163,7 +163,7 @@ class LiveQueries:
         if pages is None:
             text = f"there is no room for one more order of a state; one client has {FOLLOWED_PER_CLIENT} at most"
             raise Refused(Reason.CLIENT_MEMORY, f"{text}: ask again later, or for pages of the same order")
-        page = Page(state, terms.skip, terms.skip + terms.top, match, terms.every_s, self._registry, over)
+        page = Page(state, terms.skip, terms.skip + terms.top, pages.head, match, terms.every_s, self._registry, over)
         pages.add(page)
         return page
 

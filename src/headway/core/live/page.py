@@ -74,5 +74,5 @@ class Page(LiveQuery):
     def check(self) -> None:
         """Asserts that it shows what is in its places, if it has told all."""
         if self.ready and not self._touched:
-            assert self._keys_in_order() == self._head.keys(self.start, self.stop)
+            assert sorted(self._members, key=self._members.__getitem__) == self._head.keys(self.start, self.stop)
             assert len(self.shown) == len(self._members)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.queries import ask
 from tests.core.stage import Stage
 from tests.core.test_live_pages import PAGE, put, told
 
 from headway.core.live import live_queries
 from headway.core.log import StateTerms
-from headway.core.query import StateRequest, begin_query
+from headway.core.query import StateRequest
 
 ORDERS = ("/v DESC", "/k")
 
@@ -21,7 +22,7 @@ def staged() -> Stage:
 
 def looked_at(stage: Stage, order_by: str) -> int:
     request = StateRequest("t/#", order_by=order_by, top=3)
-    query = begin_query(request, stage.broker.registry, stage.broker.orders, stage.now)
+    query = ask(request, stage.broker.registry, stage.broker.orders, stage.now)
     for _ in query.prepare():
         pass
     records = [record for some in query.steps() for record in some]

@@ -8,6 +8,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.queries import ask, scan
 from tests.core.stage import Stage
 
 from headway.core.log import Pool, State
@@ -45,7 +46,7 @@ class World:
     def query(self, filter: str = "t/#", order_by: str = "/v", top: int = 20, skip: int = 0, client: str = "",
               **more: object) -> StateQuery:
         request = StateRequest(filter, order_by=order_by, top=top, skip=skip, **more)  # type: ignore[arg-type]
-        return StateQuery(request, self.registry, self.orders, self.now, client=client)
+        return ask(request, self.registry, self.orders, self.now, client)
 
     def ask(self, **more: object) -> list[int]:
         """Returns the sequences of the answer."""
@@ -64,7 +65,7 @@ class World:
     def scanned(self, **more: object) -> list[int]:
         """Returns the same as a query without a kept order finds it."""
         request = StateRequest("t/#", **({"order_by": "/v", "top": 20} | more))  # type: ignore[arg-type]
-        return taken(StateQuery(request, self.registry))
+        return taken(scan(request, self.registry))
 
 
 def taken(query: StateQuery) -> list[int]:

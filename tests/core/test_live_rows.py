@@ -9,13 +9,14 @@ import re
 from typing import Any
 
 import pytest
+from tests.core.queries import ask
 from tests.core.stage import Client, Stage
 from tests.core.test_live_pages import TOPIC, put, told
 
 from headway.core.live.extremes import KeptGreatest, KeptLeast
 from headway.core.live.kept_rows import key_of_row
 from headway.core.message.record import Properties, Record
-from headway.core.query import StateRequest, begin_query
+from headway.core.query import RowsQuery, StateRequest
 from headway.core.query.aggregates import Average, Sum
 
 SELECT = "/g, count(*) AS n, count(/v) AS with_v, sum(/v), avg(/v), min(/v), max(/v)"
@@ -23,9 +24,10 @@ SELECT = "/g, count(*) AS n, count(/v) AS with_v, sum(/v), avg(/v), min(/v), max
 
 def asked(stage: Stage, **more: Any) -> list[dict[str, object]]:
     """Returns the rows that a query has."""
-    query = begin_query(StateRequest("t/#", **more), stage.broker.registry, stage.broker.orders, stage.now)
+    query = ask(StateRequest("t/#", **more), stage.broker.registry, stage.broker.orders, stage.now)
     for _ in query.prepare():
         pass
+    assert isinstance(query, RowsQuery)
     rows = [row for some in query.rows() for row in some]
     query.close()
     return json.loads(json.dumps(rows))  # type: ignore[no-any-return]

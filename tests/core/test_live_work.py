@@ -77,13 +77,13 @@ def test_a_turn_notes_changes_for_some_pages(monkeypatch: pytest.MonkeyPatch) ->
 def test_all_who_come_between_two_changes_share_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = with_pages()
     listed: list[int] = []
-    in_order = Page._in_order
+    in_order = Page._keys_in_order
 
     def noted(self: Page) -> Any:
         listed.append(self.start)
         return in_order(self)
 
-    monkeypatch.setattr(Page, "_in_order", noted)
+    monkeypatch.setattr(Page, "_keys_in_order", noted)
     options = PAGE | {"top": str(TOP), "skip": "3"}
     first = [stage.consumer(f"a{number}", "t/#", options=options) for number in range(50)]
     stage.turn()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.stage import Stage
 
 from headway.core.base import Refused
 from headway.core.log import Pool, State, Tab
 from headway.core.message import Record, compile_key
-from headway.core.query import KeptOrders, Past, StateRequest, begin_query
+from headway.core.query import Past, StateRequest, begin_query
 from headway.core.query import past as past_module
 
 
@@ -26,8 +25,7 @@ def test_it_is_on_the_tab_until_it_is_freed() -> None:
     past = filled(300, tab)
     past.count()
     assert tab.bytes == past.state.bytes > 300 * 500
-    registry = Stage().broker.registry
-    query = begin_query(StateRequest("t/#", at="300"), registry, KeptOrders(registry), 0.0, tab, past)
+    query = begin_query(StateRequest("t/#", at="300"), past, tab)
     assert [record.sequence for some in query.steps() for record in some] == list(range(1, 301))
     assert query.as_of == 300
     query.close()

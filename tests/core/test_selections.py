@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.queries import ask
 from tests.core.stage import Stage
 
 from headway.core.base import Refused
 from headway.core.log import Pool, State, Tab
 from headway.core.message import Properties, Record, compile_key
-from headway.core.query import KeptOrders, Row, StateRequest, begin_query
+from headway.core.query import KeptOrders, Row, RowsQuery, StateRequest
 from headway.core.query import groups as groups_module
 
 
@@ -34,13 +35,14 @@ class World:
     def ask(self, select: str, **more: object) -> list[Row]:
         request = StateRequest("t/#", select=select, **more)  # type: ignore[arg-type]
         tab = Tab(self.state.pool)
-        query = begin_query(request, self.registry, self.orders, 0.0, tab)
+        query = ask(request, self.registry, self.orders, tab=tab)
         try:
             for _ in query.prepare():
                 pass
         except Refused:
             query.close()
             raise
+        assert isinstance(query, RowsQuery)
         rows = [row for some in query.rows() for row in some]
         query.close()
         assert not self.state.readings
@@ -178,4 +180,4 @@ def test_the_order_of_groups_is_by_their_columns(world: World) -> None:
     with pytest.raises(Refused, match="order: '/carrier' is no column of the groups; there is carrier, n"):
         world.ask("/carrier, count(*) AS n", group_by="/carrier", order_by="/carrier", top=1)
     with pytest.raises(Refused, match="group_by: say select, too"):
-        begin_query(StateRequest("t/#", group_by="/a"), world.registry, world.orders, 0.0)
+        ask(StateRequest("t/#", group_by="/a"), world.registry, world.orders)

@@ -152,10 +152,10 @@ def test_select_takes_the_wanted_of_a_run() -> None:
     ends = [sum(len(payload) + 4 for payload in payloads[: index + 1]) for index in range(4)]
     bodies = [end - len(payload) for end, payload in zip(ends, payloads, strict=True)]
     run = Run("t", data, ends, bodies, properties=Properties(user=(("p", "1"),)))
-    assert compile_selector("x >= 2 AND p = 1").select(run) == [1, 3]
-    assert compile_selector("x IS NULL").select(run) == [2]
-    assert compile_selector("key = '3'").select(run, compile_key("/x")) == [3]
-    assert compile_selector("p = 2").select(run) == []
+    assert compile_selector("x >= 2 AND p = 1").select(run, {}) == [1, 3]
+    assert compile_selector("x IS NULL").select(run, {}) == [2]
+    assert compile_selector("key = '3'").select(run, {}, compile_key("/x")) == [3]
+    assert compile_selector("p = 2").select(run, {}) == []
 
 
 ERRORS = [  # text, position, what it says

@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from tests.core.queries import ask
 from tests.core.stage import Stage
 
 from headway.core.message.keys import compile_key
 from headway.core.message.record import Properties, Record
 from headway.core.query.kept_orders import KeptOrders
-from headway.core.query.state_query import StateQuery, StateRequest
+from headway.core.query.state_query import StateRequest
 from headway.core.selector import building, like, terms
 from headway.core.selector.building import compile_selector
 
@@ -103,7 +104,7 @@ def test_a_step_of_a_query_looks_at_fewer_records_with_a_selector_of_many_terms(
     for terms_of_it in (1, 400):
         where = " AND ".join(f"no{number} IS NULL" for number in range(terms_of_it))
         request = StateRequest("t/#", where, order_by, top=1000)
-        query = StateQuery(request, stage.broker.registry, KeptOrders(stage.broker.registry))
+        query = ask(request, stage.broker.registry, KeptOrders(stage.broker.registry))
         steps[terms_of_it] = sum(1 for _ in query.prepare())
         found = list(query.steps())
         steps[terms_of_it] += len(found) if order_by == "offset" else 0

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.queries import scan
 
 from headway.core.base import Refused
 from headway.core.log import SAVED_RECORD_BYTES, Pool, State, StateReading, Tab
@@ -38,7 +39,7 @@ class World:
         self.truth[topic, key] = record
 
     def query(self, filter: str = "t/#", **more: object) -> StateQuery:
-        return StateQuery(StateRequest(filter, **more), self.registry)  # type: ignore[arg-type]
+        return scan(StateRequest(filter, **more), self.registry)  # type: ignore[arg-type]
 
     def ask(self, filter: str = "t/#", **more: object) -> list[Record]:
         query = self.query(filter, **more)
@@ -66,8 +67,8 @@ def test_a_reading_is_exact_as_of_its_sequence_whatever_changes_meanwhile(
     for sequence in range(1, 101):
         state.put(Record("t", b'{"k":%d}' % chance.randrange(60), sequence=sequence))
     truth = [record for entry in _entries(state) if (record := entry) is not None]
-    reading = StateReading(state, 100, newest_first=newest_first)
-    other = StateReading(state, 100)
+    reading = StateReading(state, 100, Tab(state.pool), newest_first=newest_first)
+    other = StateReading(state, 100, Tab(state.pool))
     found: list[Record] = []
     sequence, last = 100, False
     while not last:
@@ -96,7 +97,7 @@ def test_a_reading_that_is_too_slow_is_given_up(monkeypatch: pytest.MonkeyPatch)
     state = State("#", compile_key("/k"), Pool("p", 10**9, 0), declared=True)
     for sequence in range(1, 21):
         state.put(Record("t", b'{"k":%d}' % (sequence % 10), sequence=sequence))
-    reading = StateReading(state, 20)
+    reading = StateReading(state, 20, Tab(state.pool))
     assert len(reading.take(2)) == 2
     for sequence in range(21, 31):
         state.put(Record("t", b'{"k":%d}' % (sequence % 10), sequence=sequence))
@@ -112,7 +113,7 @@ def test_what_the_queries_of_one_client_hold_is_on_its_tab(make_registry: Regist
     tab = Tab(pool)
     for number in range(100):
         world.put(f"k{number}", pad="." * 300)
-    first, second = (StateQuery(StateRequest("t/#"), world.registry, tab=tab) for _ in range(2))
+    first, second = (scan(StateRequest("t/#"), world.registry, tab) for _ in range(2))
     saved = [world.truth["t/a", f"k{number}"] for number in range(20)]
     for number in range(20):
         world.put(f"k{number}")
@@ -135,13 +136,13 @@ def test_the_page_of_a_query_is_on_the_tab_of_its_client(make_registry: Registry
     for number in range(1000):
         world.put(f"k{number}", rank=number)
     one = SAVED_RECORD_BYTES + world.truth["t/a", "k999"].size
-    query = StateQuery(StateRequest("t/#", order_by="/rank DESC", top=10), world.registry, tab=tab)
+    query = scan(StateRequest("t/#", order_by="/rank DESC", top=10), world.registry, tab)
     most = [tab.bytes for _ in query.steps()]
     assert most[-1] == max(most) == 10 * one
     query.close()
     assert tab.bytes == 0
     world.state.pool.memory_limit = 40_000
-    query = StateQuery(StateRequest("t/#", order_by="/rank DESC", top=100), world.registry, tab=tab)
+    query = scan(StateRequest("t/#", order_by="/rank DESC", top=100), world.registry, tab)
     assert [record for some in query.steps() for record in some] == []
     assert "there is no room for its page: this client takes up" in query.given_up
     assert tab.bytes <= world.state.pool.client_limit + one

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -69,7 +70,7 @@ def verdicts(
     """
     now = time.time()
     kinds = (EntryKind.VERDICT, EntryKind.END) if ends else (EntryKind.VERDICT,)
-    until_s = parse_moment(until, now) if until else None
+    until_s = parse_moment(until, now) if until else inf
     query = Query(parse_moment(since, now), until_s, client, cause=_cause(cause), action=action, kinds=kinds)
     most = last if as_json and last is not None else ENTRIES_MAX
     folder = _folder(config, path)
@@ -77,7 +78,7 @@ def verdicts(
     if len(found) == ENTRIES_MAX:
         say(f"only the latest {format_count(ENTRIES_MAX)} entries: ask for less, with --since or --client")
     if not found:
-        say(f"nothing was decided{_about(query)} since {_when(query.since_s or 0.0, now)}")
+        say(f"nothing was decided{_about(query)} since {_when(query.since_s, now)}")
         raise typer.Exit(NOTHING_FOUND)
     if as_json:
         _print_json(line for _, line in reversed(found))
@@ -94,13 +95,11 @@ def _print_json(lines: Iterable[str | bytes]) -> None:
 # -- where from -------------------------------------------------------------------------------------------------------
 
 
-def _cause(word: str) -> Cause | None:
-    if not word:
-        return None
-    try:
-        return Cause(word.replace("-", "_"))
-    except ValueError:
-        raise ConfigError(f"--cause {word}: one of {', '.join(Cause)}") from None
+def _cause(word: str) -> str:
+    cause = word.replace("-", "_")
+    if cause and cause not in list(Cause):
+        raise ConfigError(f"--cause {word}: one of {', '.join(Cause)}")
+    return cause
 
 
 def _folder(config: Path | None, path: Path | None) -> Path | None:
@@ -134,9 +133,9 @@ def _in_files(folder: Path, query: Query, most: int) -> list[tuple[HistoryEntry,
 def _from_broker(broker: AdminClient, query: Query, most: int) -> list[tuple[HistoryEntry, str]]:
     """Returns the latest entries that match, newest first. Raises ConfigError."""
     words = {"limit": str(most), "kind": "all" if len(query.kinds) > 1 else "verdict"}
-    words |= {"since": f"{query.since_s:.3f}"} if query.since_s is not None else {}
-    words |= {"until": f"{query.until_s:.3f}"} if query.until_s is not None else {}
-    asked = {"client": query.client, "cause": query.cause or "", "action": query.action}
+    words |= {"since": f"{query.since_s:.3f}"} if query.since_s > -inf else {}
+    words |= {"until": f"{query.until_s:.3f}"} if query.until_s < inf else {}
+    asked = {"client": query.client, "cause": query.cause, "action": query.action}
     words |= {name: value for name, value in asked.items() if value}
     try:
         state, lines = broker.verdicts(words)

@@ -25,6 +25,7 @@ from headway.core.base.errors import Refused
 from headway.core.consumer.subscription import Subscription
 from headway.core.delivery.rendering import batch
 from headway.core.live import head, live_query
+from headway.core.log import Tab
 from headway.core.log.states import focus, state
 from headway.core.log.states.state import StatePass
 from headway.core.log.states.state_reading import StateReading
@@ -278,7 +279,7 @@ class World:
         """A query that began some steps ago, and is read now, answers what was true then."""
         (kept,) = self.stage.broker.registry.router.states
         kept.check()
-        self.readings.append(StateReading(kept, self.sequence, newest_first=self.rng.random() < 0.5))
+        self.readings.append(StateReading(kept, self.sequence, Tab(kept.pool), newest_first=self.rng.random() < 0.5))
         if len(self.readings) > 3:
             reading = self.readings.popleft()
             found = [record.sequence for record in reading.take(10**6)]

@@ -170,9 +170,9 @@ class Restoring:
             before = feed.lane.count
             if feed.refuses:
                 for part, sequence in self._accepted(feed, run, first):
-                    self._publishing.appending.append(feed, part, sequence, {}, session, time_s)
+                    self._publishing.appending.append(feed, part, sequence, {}, session, time_s, {})
             else:
-                self._publishing.appending.append(feed, run, first, encoded, session, time_s)
+                self._publishing.appending.append(feed, run, first, encoded, session, time_s, {})
             self.records += feed.lane.count - before
 
     def _accepted(self, feed: Feed, run: Run, first: int) -> Iterator[tuple[Run, int]]:

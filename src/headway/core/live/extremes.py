@@ -1,6 +1,7 @@
 """Least and greatest values of a group whose records come and go.
 
-Each value is there with the number of records that have it, and a heap has them by their places. What is gone is taken
+Each value is there with the number of records that have it, and a heap has them by their places. What has no order is
+null there, and its place is the last. What is gone is taken
 out of the heap when it comes to the top, or when most of the heap is gone.
 """
 
@@ -9,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
-from headway.core.message import MAX_KEY_CHARS
-from headway.core.query import AGGREGATES, Aggregate
+from headway.core.query import AGGREGATES, Aggregate, with_order
 from headway.core.selector import place_of
 
 VALUE_BYTES = 300
@@ -27,20 +27,17 @@ class KeptLeast(Aggregate):
         self._heap: list[bytes] = []
 
     def add(self, value: object) -> int:
-        place = self._place(value)
-        if place is None:
-            return 0
-        same = self._counts.get(place)
-        self._counts[place] = (value, 1) if same is None else (same[0], same[1] + 1)
-        if same is not None:
+        value = with_order(value)
+        place = place_of(value, down=self.down)
+        kept, count = self._counts.get(place, (value, 0))
+        self._counts[place] = kept, count + 1
+        if count:
             return 0
         heappush(self._heap, place)
         return VALUE_BYTES + 2 * len(place)
 
     def remove(self, value: object) -> int:
-        place = self._place(value)
-        if place is None:
-            return 0
+        place = place_of(with_order(value), down=self.down)
         kept, count = self._counts[place]
         if count > 1:
             self._counts[place] = kept, count - 1
@@ -50,11 +47,6 @@ class KeptLeast(Aggregate):
             self._heap = list(self._counts)
             heapify(self._heap)
         return -VALUE_BYTES - 2 * len(place)
-
-    def _place(self, value: object) -> bytes | None:
-        if not isinstance(value, (bool, int, float, str)) or (isinstance(value, str) and len(value) > MAX_KEY_CHARS):
-            return None
-        return place_of(value, down=self.down)
 
     @property
     def value(self) -> object:

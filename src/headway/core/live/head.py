@@ -7,16 +7,20 @@ in it, the next are taken from the order; when there are too many, the last go.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from headway.core.log import NO_RECORD, StateEntry
 from headway.core.message import Record
 from headway.core.query import KeptOrder
+from headway.core.selector import LAST_RANK
 
 Key = tuple[str, str | None]
 """The topic and the key of a record."""
 SPARE_RECORDS = 64
 """So many records more than pages need are taken from the order at a time."""
+BEHIND = 2**62
+"""The place of what is not in the head."""
 
 
 class Ranked(NamedTuple):
@@ -33,8 +37,8 @@ class Head:
         self._ranks: list[bytes] = []
         self._entries: list[StateEntry] = []
         self._rank_of: dict[Key, bytes] = {}
-        self._horizon: bytes | None = b""
-        """Up to this rank all records of the order are here; None: all are."""
+        self._horizon = b""
+        """Up to this rank all records of the order are here."""
 
     def __len__(self) -> int:
         return len(self._ranks)
@@ -42,19 +46,15 @@ class Head:
     def __contains__(self, key: Key) -> bool:
         return key in self._rank_of
 
-    def put(self, entry: StateEntry, rank: bytes | None) -> tuple[int | None, int | None] | None:
+    def put(self, entry: StateEntry, rank: bytes | None) -> tuple[int, int]:
         """Puts a record in its place; with ``rank`` None its key is not in the order. Returns the place that the key
-        had and the one that it has, None if it is behind the head; or None if the head is as it was."""
+        had and the one that it has."""
+        before = after = BEHIND
         old = self._rank_of.pop(entry.key, None)
-        if rank is not None and self._horizon is not None and rank > self._horizon:
-            rank = None
-        if old is None and rank is None:
-            return None
-        before = after = None
         if old is not None:
             before = bisect_left(self._ranks, old)
             del self._ranks[before], self._entries[before]
-        if rank is not None:
+        if rank is not None and rank <= self._horizon:
             after = bisect_left(self._ranks, rank)
             self._ranks.insert(after, rank)
             self._entries.insert(after, entry)
@@ -62,30 +62,33 @@ class Head:
         self.fill()
         return before, after
 
-    def has_left(self, key: Key) -> StateEntry | None:
-        """Returns the entry of a key whose record has left the state, and has none in its place yet."""
-        rank = self._rank_of.get(key)
-        entry = None if rank is None else self._entries[bisect_left(self._ranks, rank)]
-        return entry if entry is not None and entry.record is NO_RECORD else None
+    def without_record(self, keys: Iterable[Key]) -> Iterator[StateEntry]:
+        """Yields the entries of those keys whose records have left the state, and have none in their place yet."""
+        for key in keys:
+            if key in self._rank_of:
+                entry = self._entries[bisect_left(self._ranks, self._rank_of[key])]
+                if entry.record is NO_RECORD:
+                    yield entry
 
     def fill(self) -> None:
         """Sees to it that there are as many records as are needed, and not many more."""
         most = self.needed + SPARE_RECORDS
-        if self._horizon is not None and len(self._ranks) < self.needed:
+        if self._horizon < LAST_RANK and len(self._ranks) < self.needed:
             asked = most - len(self._ranks)
             ranks, entries = self._order.behind(self._horizon, asked)
             self._ranks += ranks
             self._entries += entries
             self._rank_of.update(zip((entry.key for entry in entries), ranks, strict=True))
-            self._horizon = None if len(ranks) < asked else ranks[-1]
+            self._horizon = LAST_RANK if len(ranks) < asked else ranks[-1]
         elif len(self._ranks) > 2 * most:
             for entry in self._entries[most:]:
                 del self._rank_of[entry.key]
             del self._ranks[most:], self._entries[most:]
             self._horizon = self._ranks[-1]
 
-    def key_at(self, place: int) -> Key | None:
-        return self._entries[place].key if 0 <= place < len(self._entries) else None
+    def beside(self, end: int) -> list[Key]:
+        """Returns the keys before and behind the end of a page."""
+        return self.keys(max(0, end - 1), end + 1)
 
     def keys(self, start: int, stop: int) -> list[Key]:
         return [entry.key for entry in self._entries[start:stop]]
@@ -103,4 +106,4 @@ class Head:
         """Asserts the invariants. It visits every record."""
         assert self._ranks == sorted(self._ranks)
         assert self._rank_of == {entry.key: rank for rank, entry in zip(self._ranks, self._entries, strict=True)}
-        assert self._horizon is None or len(self) >= self.needed
+        assert self._horizon == LAST_RANK or len(self) >= self.needed

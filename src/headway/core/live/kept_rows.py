@@ -14,8 +14,9 @@ from itertools import islice
 import msgspec
 
 from headway.core.base import Refused
+from headway.core.live.head import Key
 from headway.core.live.kept_groups import KeptGroups
-from headway.core.live.live_query import LiveQuery, Told, left
+from headway.core.live.live_query import LiveQuery, Told, left, told_key
 from headway.core.log import State, StateEntry
 from headway.core.message import TOLD_KEY, KeyExtractor, Properties, Record, Run
 from headway.core.query import Match, Selection
@@ -119,19 +120,17 @@ class KeptRows(LiveQuery):
             found, known = self._groups.row(key), self._rows.get(key)
             if found is not None:
                 by, row = found
-                payload, name = msgspec.json.encode(row), key_of_row(by)
+                payload = msgspec.json.encode(row)
                 if known is None or payload != known.payload:
-                    user = () if name is None else ((TOLD_KEY, name),)
+                    user = told_key(key_of_row(by))
                     self._rows[key] = record = Record(self._topic, payload, Properties(user=user))
                     yield Told(record)
             elif known is not None:
                 del self._rows[key]
                 yield left(self._topic, known.properties.user_value(TOLD_KEY), "no_records", known)
 
-    def _in_order(self) -> list[Record]:
-        names = [self._rows[key].properties.user_value(TOLD_KEY) for key in sorted(self._rows)]
-        records = [self.shown.get(self._topic, name) for name in names]
-        return [record for record in records if record is not None]
+    def _keys_in_order(self) -> list[Key]:
+        return [(self._topic, self._rows[key].properties.user_value(TOLD_KEY)) for key in sorted(self._rows)]
 
 
 def key_of_row(by: Sequence[object]) -> str | None:

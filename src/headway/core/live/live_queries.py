@@ -22,12 +22,14 @@ from headway.core.live.page import Page
 from headway.core.log import Lane, State
 from headway.core.message import Record
 from headway.core.query import (
+    ALL_RECORDS,
     DECLARED,
     FOLLOWED_PER_CLIENT,
     PAGE_MAX,
     KeptOrder,
     KeptOrders,
     Match,
+    OrderName,
     Selection,
     StateRequest,
     ordering_of,
@@ -51,8 +53,6 @@ DECLARE_AGAIN_S = 60.0
 """A declared order that had no room is tried again after this."""
 LIVE_BYTES, PLACE_BYTES = 8_000, 700
 
-Name = tuple[State, str, str | None, str]
-"""The state, the filter, the selector and the order."""
 Query = tuple[State, str, str | None, LiveTerms]
 """The state, the filter, the selector and the terms."""
 
@@ -104,8 +104,8 @@ class LiveQueries:
             text = "option select: not together with order_by, top and skip: a live page has whole records"
             raise _refused(text)
         return LiveTerms(
-            state.key.text, options.order_by or "offset", options.top, options.skip or 0, options.select,
-            options.group_by, options.interval_s or 0.0,
+            state.key.text, options.order_by or "offset", ALL_RECORDS if options.top is None else options.top,
+            options.skip or 0, options.select, options.group_by, options.interval_s or 0.0,
         )  # fmt: skip
 
     def open(self, key: FeedKey, session: Session) -> Feed:
@@ -152,8 +152,8 @@ class LiveQueries:
         self, name: Query, request: StateRequest, over: Callable[[LiveQuery], None], session: Session
     ) -> Page:
         state, filter, selector, terms = name
-        if terms.top is None or terms.skip + terms.top > PAGE_MAX:
-            said = "say top" if terms.top is None else f"skip and top are {terms.skip + terms.top:,} together"
+        if terms.skip + terms.top > PAGE_MAX:
+            said = "say top" if terms.top == ALL_RECORDS else f"skip and top are {terms.skip + terms.top:,} together"
             raise _refused(f"a live page has {PAGE_MAX:,} records at most: {said}")
         if len(self._queries) >= PAGES_MAX:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{PAGES_MAX:,} different pages are kept already")
@@ -163,11 +163,11 @@ class LiveQueries:
         if pages is None:
             text = f"there is no room for one more order of a state; one client has {FOLLOWED_PER_CLIENT} at most"
             raise Refused(Reason.CLIENT_MEMORY, f"{text}: ask again later, or for pages of the same order")
-        page = Page(state, terms.skip, terms.skip + terms.top, match, terms.every_s, self._registry, over)
+        page = Page(state, terms.skip, terms.skip + terms.top, pages.head, match, terms.every_s, self._registry, over)
         pages.add(page)
         return page
 
-    def _follow(self, name: Name, match: Match, client: str = DECLARED) -> OrderedPages | None:
+    def _follow(self, name: OrderName, match: Match, client: str = DECLARED) -> OrderedPages | None:
         """Returns the pages of an order, which is kept as long as it has any; None if there is no room for it."""
         order = self._orders.followed(name, match.rank_of, client)
         if order is None:

@@ -19,6 +19,7 @@ import msgspec
 from headway.core.base import WorkSteps
 from headway.core.consumer import Feed
 from headway.core.delivery import ListedRecords, MarkedSnapshot
+from headway.core.live.head import Key
 from headway.core.log import Pool, State
 from headway.core.message import EVENT, OUT_OF_FOCUS, TOLD_KEY, KeyExtractor, Properties, Record, Run
 from headway.core.routing import Registry
@@ -38,11 +39,14 @@ class Told(NamedTuple):
     left: bool = False
 
 
+def told_key(key: str | None) -> tuple[tuple[str, str], ...]:
+    """Returns the user property that tells a record's key; none if it has no key."""
+    return () if key is None else ((TOLD_KEY, key),)
+
+
 def left(topic: str, key: str | None, why: str, last: Record) -> Told:
     """Tells that a key has left; ``last`` is the last record that subscribers have of it."""
-    user: tuple[tuple[str, str], ...] = ((EVENT, OUT_OF_FOCUS),)
-    user += () if key is None else ((TOLD_KEY, key),)
-    properties = Properties(user=(*user, ("headway-why", why)))
+    properties = Properties(user=((EVENT, OUT_OF_FOCUS), *told_key(key), ("headway-why", why)))
     return Told(Record(topic, b"", properties, last.qos, time_s=last.time_s, publisher=last.publisher), left=True)
 
 
@@ -122,7 +126,8 @@ class LiveQuery(ABC):
     def snapshot(self, filter: str) -> MarkedSnapshot:
         self.shown.evicted_records = self.source.evicted_records
         if self._listed is None:
-            self._listed = self._in_order()
+            records = [self.shown.get(*key) for key in self._keys_in_order()]
+            self._listed = [record for record in records if record is not None]
         return MarkedSnapshot(self.shown, ListedRecords(self._listed, self._registry.sequence), filter)
 
     def turn(self, now: float, most: int) -> int:
@@ -186,5 +191,5 @@ class LiveQuery(ABC):
         changed."""
 
     @abstractmethod
-    def _in_order(self) -> list[Record]:
-        """Returns the records that are shown, in their order."""
+    def _keys_in_order(self) -> list[Key]:
+        """Returns the keys of the records that are shown, in their order."""

@@ -20,8 +20,6 @@ from headway.core.query import KeptOrder
 STEP_RECORDS = 128
 TOUCHED_MAX = 2048
 """A turn notes changes for so many pages of one order, counted once for each change."""
-LAST = 2**62
-"""The place of what has none: behind all others."""
 
 
 class OrderedPages:
@@ -36,7 +34,7 @@ class OrderedPages:
         """Set if it is kept without pages, too."""
         self.built = False
         """Set when the order had all of its records for the first time."""
-        self._head = Head(order)
+        self.head = Head(order)
         self._left: dict[Key, None] = {}
         """Keys of the head whose records have left the state."""
         self._pages: list[Page] = []
@@ -47,7 +45,7 @@ class OrderedPages:
         self._stops: list[int] = []
         self._first_start_from: list[int] = []
         """For each page, the first start among it and all behind it."""
-        order.follower = self
+        order.followers.append(self)
         order.state.readings[self] = None
 
     @property
@@ -55,12 +53,12 @@ class OrderedPages:
         return self._pages
 
     def add(self, page: Page) -> None:
-        page.head, page.progress = self._head, self.progress
+        page.progress = self.progress
         self._changed[page] = None
         self._arrange([*self._pages, page])
         if self.built:
-            self._head.fill()
-            page.touch(self._head.keys(page.start, page.stop))
+            self.head.fill()
+            page.touch(self.head.keys(page.start, page.stop))
 
     def remove(self, page: Page) -> None:
         self._changed.pop(page, None)
@@ -71,10 +69,10 @@ class OrderedPages:
         self._stops = [page.stop for page in self._pages]
         starts = [page.start for page in reversed(self._pages)]
         self._first_start_from = list(accumulate(starts, min))[::-1]
-        self._head.needed = max(self._stops, default=-1) + 1
+        self.head.needed = max(self._stops, default=-1) + 1
 
     def close(self) -> None:
-        self.order.follower = None
+        self.order.followers.remove(self)
         self.order.state.readings.pop(self, None)
 
     def give_up(self, why: str) -> None:
@@ -84,14 +82,12 @@ class OrderedPages:
     # -- changes ----------------------------------------------------------------------------------------------------
 
     def leaves(self, entry: StateEntry) -> None:
-        if entry.key in self._head:
+        if entry.key in self.head:
             self._left[entry.key] = None
 
     def put(self, entry: StateEntry, rank: bytes | None) -> None:
         if self.built:
-            moved = self._head.put(entry, rank)
-            if moved is not None:
-                self._touch(entry.key, *moved)
+            self._touch(entry.key, *self.head.put(entry, rank))
 
     def catch_up(self, upto: int, most: int) -> bool:
         """Brings the order up to date, with ``most`` changes at most. Returns whether it is."""
@@ -105,13 +101,11 @@ class OrderedPages:
             return False
         if not self.built:
             self.built = True
-            self._head.fill()
+            self.head.fill()
             for page in self._pages:
-                page.touch(self._head.keys(page.start, page.stop))
-        for key in self._left:
-            entry = self._head.has_left(key)
-            if entry is not None:
-                self.put(entry, None)
+                page.touch(self.head.keys(page.start, page.stop))
+        for entry in self.head.without_record(self._left):
+            self.put(entry, None)
         self._left.clear()
         return True
 
@@ -128,14 +122,11 @@ class OrderedPages:
                 self._changed[page] = None
         return looked
 
-    def _touch(self, key: Key, before: int | None, after: int | None) -> None:
-        places = (LAST if before is None else before), (LAST if after is None else after)
-        first, last = min(places), max(places)
-        for page in self._between(first, last):
-            start, stop, at = page.start, page.stop, self._head.key_at
+    def _touch(self, key: Key, before: int, after: int) -> None:
+        for page in self._between(min(before, after), max(before, after)):
             self._changed[page] = None
             self._touched += 1
-            page.touch((key, at(start - 1), at(start), at(stop - 1), at(stop)))
+            page.touch((key, *self.head.beside(page.start), *self.head.beside(page.stop)))
 
     def _between(self, first: int, last: int) -> Iterator[Page]:
         """Yields the pages that have a place from ``first`` to ``last``."""
@@ -148,6 +139,6 @@ class OrderedPages:
 
     def check(self) -> None:
         """Asserts the invariants. It visits every record."""
-        self._head.check()
+        self.head.check()
         for page in self._pages:
             page.check()

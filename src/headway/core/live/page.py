@@ -11,19 +11,20 @@ from collections.abc import Callable, Iterable
 from headway.core.live.head import Head, Key
 from headway.core.live.live_query import LiveQuery, Told, left
 from headway.core.log import State
-from headway.core.message import Record, is_delete
+from headway.core.message import is_delete
 from headway.core.query import Match
 from headway.core.routing import Registry
 
 
 class Page(LiveQuery):
-    """Shows the records in the places from ``start`` to ``stop``, without it."""
+    """Shows the records in the places from ``start`` to ``stop``, without it; ``head`` is that of their order."""
 
     def __init__(
         self,
         source: State,
         start: int,
         stop: int,
+        head: Head,
         match: Match,
         every_s: float,
         registry: Registry,
@@ -31,18 +32,15 @@ class Page(LiveQuery):
     ) -> None:
         super().__init__(source, source.key, every_s, registry, over)
         self.start, self.stop = start, stop
-        self.head: Head | None = None
-        """The head of its order; None: that is not made yet."""
+        self._head = head
         self._match = match
         self._touched: dict[Key, None] = {}
         """The keys that may have entered, left or changed."""
         self._members: dict[Key, bytes] = {}
         """The keys that are shown, with their ranks."""
 
-    def touch(self, keys: Iterable[Key | None]) -> None:
-        for key in keys:
-            if key is not None:
-                self._touched[key] = None
+    def touch(self, keys: Iterable[Key]) -> None:
+        self._touched.update(dict.fromkeys(keys))
 
     @property
     def has_changed(self) -> bool:
@@ -50,8 +48,7 @@ class Page(LiveQuery):
 
     def _changes(self, most: int) -> Iterable[Told]:
         touched, self._touched = self._touched, {}
-        head, members = self.head, self._members
-        assert head is not None
+        head, members = self._head, self._members
         for key in touched:
             found, known = head.within(key, self.start, self.stop), members.get(key)
             if found is not None and found.rank != known:
@@ -71,18 +68,11 @@ class Page(LiveQuery):
             return record.properties.user_value("headway-why") or "deleted"
         return "left_page" if self._match.accepts(record) else "changed"
 
-    def _in_order(self) -> list[Record]:
-        ranked = sorted(self._members.items(), key=_rank)
-        records = [self.shown.get(*key) for key, _ in ranked]
-        return [record for record in records if record is not None]
+    def _keys_in_order(self) -> list[Key]:
+        return sorted(self._members, key=self._members.__getitem__)
 
     def check(self) -> None:
         """Asserts that it shows what is in its places, if it has told all."""
-        assert self.head is not None
         if self.ready and not self._touched:
-            assert [key for key, _ in sorted(self._members.items(), key=_rank)] == self.head.keys(self.start, self.stop)
+            assert sorted(self._members, key=self._members.__getitem__) == self._head.keys(self.start, self.stop)
             assert len(self.shown) == len(self._members)
-
-
-def _rank(member: tuple[Key, bytes]) -> bytes:
-    return member[1]

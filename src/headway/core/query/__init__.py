@@ -1,25 +1,26 @@
 """Queries of the state: the records that match, in an order, a page of them; columns of them, or aggregates; as the
 state is now, or as it was."""
 
-from headway.core.query.aggregates import AGGREGATES, Aggregate
+from headway.core.query.aggregates import AGGREGATES, Aggregate, with_order
 from headway.core.query.beginning import begin_query
 from headway.core.query.groups import Groups
 from headway.core.query.kept_order import Follower, KeptOrder
-from headway.core.query.kept_orders import DECLARED, FOLLOWED_PER_CLIENT, ORDERS_MAX, KeptOrders
+from headway.core.query.kept_orders import DECLARED, FOLLOWED_PER_CLIENT, ORDERS_MAX, KeptOrders, OrderName
 from headway.core.query.past import Past
+from headway.core.query.present import NoState, Present, state_of
+from headway.core.query.rows_query import RowsQuery
 from headway.core.query.selection import Row, Selection
 from headway.core.query.state_query import (
+    ALL_RECORDS,
     PAGE_MAX,
     Match,
-    NoState,
     StateQuery,
     StateRequest,
     ordering_of,
-    state_of,
 )
 
 __all__ = [
-    "Aggregate", "AGGREGATES", "begin_query", "DECLARED", "Follower", "FOLLOWED_PER_CLIENT", "Groups", "KeptOrder",
-    "KeptOrders", "Match", "NoState", "ordering_of", "ORDERS_MAX", "PAGE_MAX", "Past", "Row", "Selection", "state_of",
-    "StateQuery", "StateRequest",
+    "Aggregate", "AGGREGATES", "ALL_RECORDS", "begin_query", "DECLARED", "Follower", "FOLLOWED_PER_CLIENT", "Groups",
+    "KeptOrder", "KeptOrders", "Match", "NoState", "ordering_of", "OrderName", "ORDERS_MAX", "PAGE_MAX", "Past",
+    "Present", "Row", "RowsQuery", "Selection", "state_of", "StateQuery", "StateRequest", "with_order",
 ]

@@ -62,13 +62,13 @@ class Count(Aggregate):
 class Sum(Aggregate):
     """Exact, in whatever order values come and go: a float is a whole number of the smallest float there is."""
 
-    __slots__ = ("_count", "_floats", "_infinite", "_parts", "_whole")
+    __slots__ = ("_above", "_below", "_count", "_floats", "_parts", "_whole")
 
     def __init__(self) -> None:
         self._count = self._floats = self._whole = self._parts = 0
         """The numbers, the floats among them, the sum of the whole ones, the sum of the floats in smallest floats."""
-        self._infinite: list[int] | None = None
-        """How many were beyond all floats, above and below; None: none was."""
+        self._above = self._below = 0
+        """How many are beyond all floats."""
 
     def add(self, value: object) -> int:
         return self._change(value, 1)
@@ -89,10 +89,10 @@ class Sum(Aggregate):
         if isfinite(value):
             numerator, denominator = value.as_integer_ratio()
             self._parts += sign * (numerator << (SMALLEST_BITS + 1 - denominator.bit_length()))
+        elif value > 0:
+            self._above += sign
         else:
-            if self._infinite is None:
-                self._infinite = [0, 0]
-            self._infinite[value < 0] += sign
+            self._below += sign
         return 0
 
     @property
@@ -104,9 +104,8 @@ class Sum(Aggregate):
         return self._divided(1)
 
     def _divided(self, by: int) -> float:
-        if self._infinite is not None and self._infinite != [0, 0]:
-            above, below = self._infinite
-            return nan if above and below else inf if above else -inf
+        if self._above or self._below:
+            return nan if self._above and self._below else inf if self._above else -inf
         if not self._floats:
             return _quotient(self._whole, by)
         return _quotient((self._whole << SMALLEST_BITS) + self._parts, by << SMALLEST_BITS)
@@ -128,6 +127,13 @@ def _quotient(dividend: int, divisor: int) -> float:
         return inf if dividend > 0 else -inf
 
 
+def with_order(value: object) -> object:
+    """Returns a value that has an order, and is no text that is too long; None for all others."""
+    if isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= MAX_KEY_CHARS):
+        return value
+    return None
+
+
 class Least(Aggregate):
     __slots__ = ("_place", "_value")
     down = False
@@ -137,9 +143,8 @@ class Least(Aggregate):
         self._place = place_of(None)
 
     def add(self, value: object) -> int:
-        if isinstance(value, str) and len(value) > MAX_KEY_CHARS:
-            return 0
-        place, before = place_of(value, down=self.down), len(self._place)
+        value, before = with_order(value), len(self._place)
+        place = place_of(value, down=self.down)
         if place >= self._place:
             return 0
         self._value, self._place = value, place

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from headway.core.base import Reason, Refused, format_size
-from headway.core.message import MAX_KEY_CHARS, KeyExtractor, Record
-from headway.core.query.aggregates import AGGREGATES, Aggregate
+from headway.core.message import KeyExtractor, Record
+from headway.core.query.aggregates import AGGREGATES, Aggregate, with_order
 from headway.core.query.selection import ALL, Row, Selection, fields
 from headway.core.selector import rank_of
 
@@ -52,7 +52,7 @@ class Groups:
         """Returns the key of a record's group, the values that it is of, and the value for each aggregate."""
         found = self._fields.values(record, key_of)
         count = len(self._by)
-        by, rest = [_plain(value) for value in found[:count]], iter(found[count:])
+        by, rest = [with_order(value) for value in found[:count]], iter(found[count:])
         values = [True if column.field == ALL else next(rest) for column in self._aggregates]
         return rank_of(by, self._down), by, values
 
@@ -82,9 +82,3 @@ class Groups:
         return {
             column.name: next(found).value if column.aggregate else values[column.field] for column in self._columns
         }
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= MAX_KEY_CHARS):
-        return value
-    return None

@@ -64,8 +64,8 @@ class KeptOrder:
         self.bytes_max = bytes_max
         self.gone = ""
         """The reason why this order is no more; empty: it is there."""
-        self.follower: Follower | None = None
-        """Somebody who needs this order as long as it is there; None: only queries do."""
+        self.followers: list[Follower] = []
+        """Those who need this order as long as it is there, beside queries."""
         self.wanted_s = -inf
         """The time at which somebody last asked for a page."""
         self._rank_of = rank_of
@@ -89,12 +89,12 @@ class KeptOrder:
         if upto > self._pass.upto:
             self._pass.extend(upto)
         entries = self._pass.take(max(1, most // self._cost))
-        before, follower = self.bytes, self.follower
+        before = self.bytes
         for entry in entries:
             rank = None if entry.deleted else self._rank_of(entry.record)
             if rank is not None:
                 self._put(rank, entry)
-            if follower is not None:
+            for follower in self.followers:
                 follower.put(entry, rank)
         self._untidied += len(entries) if self._built else 0
         while self._untidied >= TIDY_RECORDS:

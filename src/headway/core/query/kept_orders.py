@@ -33,21 +33,21 @@ POOL_SHARE = 0.25
 KEEP_UP_RECORDS = 128
 """The number of changes that one step puts into one order."""
 
-Name = tuple[State, str, str | None, str]
+OrderName = tuple[State, str, str | None, str]
 """The state, the filter, the selector and the order."""
 
 
 class KeptOrders:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._orders: dict[Name, KeptOrder] = {}
+        self._orders: dict[OrderName, KeptOrder] = {}
         self._turn = 0
         """The order that is brought up to date next, counted from the first."""
 
     def __len__(self) -> int:
         return len(self._orders)
 
-    def wanted(self, name: Name, rank_of: RankOf, now: float, client: str = "") -> KeptOrder | None:
+    def wanted(self, name: OrderName, rank_of: RankOf, now: float, client: str = "") -> KeptOrder | None:
         """Returns the order of this name, which is made for this ``client`` if there is none; None if there is no room
         for it."""
         self.tidy(now)
@@ -61,17 +61,17 @@ class KeptOrders:
         self._orders[name] = order
         return order
 
-    def followed(self, name: Name, rank_of: RankOf, client: str) -> KeptOrder | None:
+    def followed(self, name: OrderName, rank_of: RankOf, client: str) -> KeptOrder | None:
         """Returns the order of this name, as ``wanted``, for a live page that this ``client`` is the first to ask for.
         It is kept as long as it is followed, and not for a while."""
         known = self._orders.get(name)
-        if client != DECLARED and (known is None or known.follower is None):
-            others = (order.client for order in self._orders.values() if order.follower is not None)
+        if client != DECLARED and (known is None or not known.followers):
+            others = (order.client for order in self._orders.values() if order.followers)
             counts = Counter(other for other in others if other != DECLARED)
             if counts.total() >= FOLLOWED_MAX or counts[client] >= FOLLOWED_PER_CLIENT:
                 return None
         order = self.wanted(name, rank_of, -inf, client)
-        if order is not None and order.follower is None:
+        if order is not None and not order.followers:
             order.client = client
         return order
 
@@ -101,7 +101,7 @@ class KeptOrders:
         ``share``."""
         for client, most in held.most_common():
             if most > share:
-                free = [order for order in orders if order.client == client and order.follower is None]
+                free = [order for order in orders if order.client == client and not order.followers]
                 if free:
                     min(free, key=attrgetter("wanted_s")).end("the orders of another client have its place")
                     self.tidy(now)
@@ -125,7 +125,7 @@ class KeptOrders:
                 order.end("its state is not kept any more")
             elif order.state.pool.crowded:
                 order.end("the pool needs its memory")
-            elif order.follower is None and now - order.wanted_s > WANTED_S:
+            elif not order.followers and now - order.wanted_s > WANTED_S:
                 order.end("nobody asks for it any more")
             if order.gone:
                 del self._orders[name]

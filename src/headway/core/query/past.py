@@ -1,7 +1,7 @@
 """A state as it was at an offset, built from recorded records.
 
 It is a state of its own, for one query, with the memory of that query's client: what is needed of it is asked of it as
-of the state that there is now. It holds the records up to that offset that a query's filter matches, so it is as large
+of the present one (present.py). It holds the records up to that offset that a query's filter matches, so it is as large
 as the state then; if it is larger than ``PAST_BYTES_MAX``, or than its client may have, there is no answer. Nothing is
 evicted in silence.
 """
@@ -11,12 +11,16 @@ from __future__ import annotations
 from headway.core.base import Reason, Refused, WorkSteps, format_size
 from headway.core.log import QUERIES, Pool, State, Tab
 from headway.core.message import Run, may_delete
+from headway.core.query.kept_order import KeptOrder, RankOf
+from headway.core.query.kept_orders import OrderName
 
 PAST_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Past:
     """The state at ``as_of``. ``now`` is the state that there is now, ``tab`` is the client's."""
+
+    is_kept = True
 
     def __init__(self, now: State, as_of: int, tab: Tab, since: int = 0) -> None:
         self.state = State(now.filter, now.key, Pool("", 8 * PAST_BYTES_MAX, 0), declared=now.declared)
@@ -43,6 +47,9 @@ class Past:
         self._tab.check(grown)
         self._tab.add(QUERIES, grown)
         self._counted_bytes += grown
+
+    def order(self, name: OrderName, rank_of: RankOf) -> KeptOrder | None:
+        """Returns None: it is read once."""
 
     def close(self) -> WorkSteps:
         """Takes it off the tab. The returned steps free its memory."""

@@ -45,9 +45,9 @@ class Selection:
         self.group_by = _terms("group_by", group_by) if group_by is not None else []
         self.names = [column.name for column in self.columns]
         self.aggregated = bool(self.group_by) or any(column.aggregate for column in self.columns)
-        twice = next((name for name, count in Counter(self.names).items() if count > 1), None)
-        if twice is not None:
-            raise _refused(f"select: two columns have the name {twice[:60]!a}; say AS and another name")
+        for name, count in Counter(self.names).items():
+            if count > 1:
+                raise _refused(f"select: two columns have the name {name[:60]!a}; say AS and another name")
         for column in self.columns if self.aggregated else ():
             if not column.aggregate and column.field not in self.group_by:
                 text = f"{column.field[:60]!a} is neither in group_by nor in an aggregate: {', '.join(AGGREGATES)}"

@@ -16,12 +16,9 @@ import msgspec
 
 from headway.core.base import Reason, Refused
 from headway.core.log import QUERIES, SAVED_RECORD_BYTES, State, StateReading, Tab
-from headway.core.message import KeyExtractor, Record, covers, matcher
-from headway.core.query.kept_order import KeptOrder
-from headway.core.query.kept_orders import KeptOrders
+from headway.core.message import KeyExtractor, Record, matcher
 from headway.core.query.past import Past
-from headway.core.query.selection import Row, Selection
-from headway.core.routing import Registry
+from headway.core.query.present import Present
 from headway.core.selector import BadOrder, BadSelector, Ordering, compile_ordering, compile_selector, cost_of
 
 STEP_RECORDS = 128
@@ -32,6 +29,8 @@ CHASE_MAX = 2
 """A query that has looked at this many times the keys of the state gives up to bring its order up to date."""
 CHASE_RECORDS = 10_000
 """A query looks at this many more, so that a small state that changes all the time has its order, too."""
+ALL_RECORDS = 2**62
+"""As many as there are."""
 
 _rank = itemgetter(0)
 
@@ -42,8 +41,8 @@ class StateRequest(msgspec.Struct, frozen=True):
     filter: str
     selector: str | None = None
     order_by: str = "offset"
-    top: int | None = None
-    """The most records that are wanted; None: all."""
+    top: int = ALL_RECORDS
+    """The most records that are wanted."""
     skip: int = 0
     select: str | None = None
     """The columns of the answer; None: it has whole records."""
@@ -52,127 +51,121 @@ class StateRequest(msgspec.Struct, frozen=True):
     """An offset or a time: the state as it was then (past.py); None: as it is now."""
 
 
-class NoState(Exception):
-    """There is no state that covers a filter."""
+class _NoReading:
+    """The reading of a query whose page is taken from a kept order."""
+
+    given_up = ""
+    closed = True
+
+    def take(self, most: int) -> list[Record]:
+        return []
+
+    def close(self) -> None:
+        """There is nothing to end."""
 
 
 class StateQuery:
-    """One query that is being answered, until ``close``. Raises :class:`Refused`, :class:`NoState`.
+    """One query that is being answered, until ``close``. Raises :class:`Refused`.
 
     First ``prepare``; then ``as_of`` is settled, and ``steps`` yields the records."""
 
-    def __init__(self, request: StateRequest, registry: Registry, orders: KeptOrders | None = None,
-                 now: float = 0.0, tab: Tab | None = None, *, selection: Selection | None = None,
-                 past: Past | None = None, client: str = "") -> None:
-        """``orders`` has the kept orders; without it none is kept. ``tab``: the client's; None: one of its own.
-        ``past``: the state as it was; None: the one that there is now. ``client``: who asks."""
-        self.selection = selection
+    def __init__(self, request: StateRequest, moment: Present | Past, tab: Tab) -> None:
+        """``moment`` is the state that is asked for, ``tab`` the client's."""
         self.ordering = ordering_of(request)
-        self.state = state_of(registry, request.filter) if past is None else past.state
+        self.moment = moment
+        self.state = moment.state
         self.key_of: KeyExtractor = self.state.key
+        self.columns: list[str] = []
+        """The names of the columns of its rows; empty: the answer has whole records."""
+        self.rows_max = request.top
         self.looked_at = 0
         """The number of records looked at so far."""
-        self._registry = registry
-        self.past = past
         self._match = Match(self.state, request, self.ordering)
         self._step_records = max(1, STEP_RECORDS // cost_of(request.selector))
         self._top, self._skip = request.top, request.skip
-        self._page: list[Record] | None = None
-        """The answer, if it is taken from a kept order."""
-        self._reading: StateReading | None = None
+        self._page: list[Record] = []
+        """The answer, if it is ordered by anything but the offset."""
         self._given_up = ""
-        self._order: KeptOrder | None = None
-        if orders is not None and past is None and not self.ordering.by_offset:
-            name = self.state, request.filter, request.selector, request.order_by
-            self._order = orders.wanted(name, self._match.rank_of, now, client)
-        self._tab = Tab(self.state.pool) if tab is None else tab
+        self._tab = tab
         self._page_bytes = 0
-        """The bytes of the page of an answer that is ordered by anything but the offset."""
+        self._reading: StateReading | _NoReading = _NoReading()
+        name = self.state, request.filter, request.selector, request.order_by
+        self._order = None if self.ordering.by_offset else moment.order(name, self._match.rank_of)
         self._settle()
+        if self._order is None:
+            self._read()
 
     def _settle(self) -> None:
         """Settles as of when the answer is true: now."""
-        self.as_of = self._registry.sequence if self.past is None else self.past.as_of
+        self.as_of = self.moment.as_of
         """The sequence as of which the answer is true."""
         self.evicted_records = self.state.evicted_records
-        if self._order is None:
-            self._reading = StateReading(self.state, self.as_of, self._tab, newest_first=self.ordering.by_offset < 0)
 
-    @property
-    def rows_max(self) -> int | None:
-        """The most rows of the answer; None: nobody can tell."""
-        return self._top
+    def _read(self) -> None:
+        """Begins to read the whole state."""
+        self._settle()
+        self._reading = StateReading(self.state, self.as_of, self._tab, newest_first=self.ordering.by_offset < 0)
 
     @property
     def given_up(self) -> str:
         """The reason why the answer is not whole; empty: it is."""
-        return self._given_up or (self._reading.given_up if self._reading is not None else "")
+        return self._given_up or self._reading.given_up
 
     def prepare(self) -> Iterator[None]:
         """Brings the order up to date, in steps."""
-        order, registry = self._order, self._registry
+        order = self._order
         if order is None:
             return
         most = CHASE_MAX * len(self.state) + CHASE_RECORDS
-        while self.state in registry.router.states:
-            self.looked_at += order.catch_up(registry.sequence, STEP_RECORDS)
+        while self.moment.is_kept:
+            self.looked_at += order.catch_up(self.moment.as_of, STEP_RECORDS)
             if order.gone or self.looked_at > most:
-                self._order = None
-            elif order.is_current(registry.sequence):
-                assert self._top is not None
+                self._read()
+                return
+            if order.is_current(self.moment.as_of):
+                self._settle()
                 self._page = order.page(self._skip, self._top)
                 for record in self._page:
                     self._keep(record)
-            else:
-                yield
-                continue
-            self._settle()
-            return
+                return
+            yield
         self._given_up = "the state is not kept any more"
 
     def steps(self) -> Generator[list[Record], None, None]:
         """Does the query in steps. Each yields the records of the answer that it found, maybe none."""
-        if self._reading is None:
-            assert self._page is not None or self.given_up, "it is prepared"
-            return _portions([] if self._page is None or self.given_up else self._page)
-        return self._by_offset(self._reading) if self.ordering.by_offset else self._ordered(self._reading)
-
-    def rows(self) -> Generator[list[Row], None, None]:
-        """Does the query in steps, as ``steps``. Each yields what is selected of the records that it found."""
-        assert self.selection is not None
-        for some in self.steps():
-            yield [self.selection.row(record, self.key_of) for record in some]
+        return self._by_offset() if self.ordering.by_offset else self._ordered()
 
     def close(self) -> None:
         """Ends the query, wherever it is. What it held is off the tab."""
-        if self._reading is not None:
-            self._reading.close()
+        self._reading.close()
         self._tab.add(QUERIES, -self._page_bytes)
         self._page_bytes = 0
 
-    def _by_offset(self, reading: StateReading) -> Generator[list[Record], None, None]:
-        to_skip, left = self._skip, self._top
-        while left is None or left > 0:
-            some = reading.take(self._step_records)
-            found = self._select(some)
+    def _by_offset(self) -> Generator[list[Record], None, None]:
+        reading, to_skip, left = self._reading, self._skip, self._top
+        while left > 0:
+            found = self._select(reading.take(self._step_records))
             skipped = min(to_skip, len(found))
             to_skip -= skipped
-            found = found[skipped:] if left is None else found[skipped : skipped + left]
-            if left is not None:
-                left -= len(found)
+            found = found[skipped : skipped + left]
+            left -= len(found)
             yield found
             if reading.closed or self.given_up:
                 return
 
-    def _ordered(self, reading: StateReading) -> Generator[list[Record], None, None]:
-        assert self._top is not None
-        most = self._skip + self._top
+    def _ordered(self) -> Generator[list[Record], None, None]:
+        if not self._page:
+            yield from self._find_page()
+        if not self.given_up:
+            for at in range(0, len(self._page), STEP_RECORDS):
+                yield self._page[at : at + STEP_RECORDS]
+
+    def _find_page(self) -> Generator[list[Record], None, None]:
+        """Reads the state, and holds the best of it."""
+        most, reading = self._skip + self._top, self._reading
         best: list[tuple[bytes, Record]] = []
-        more = most > 0
-        while more:
-            some = reading.take(self._step_records)
-            more = not reading.closed
-            for record in self._select(some):
+        while most > 0 and not reading.closed:
+            for record in self._select(reading.take(self._step_records)):
                 rank = self.ordering.rank(record, self.key_of)
                 if len(best) < most or rank < best[-1][0]:
                     insort(best, (rank, record), key=_rank)
@@ -182,8 +175,7 @@ class StateQuery:
                     if self.given_up:
                         return
             yield []
-        if not self.given_up:
-            yield from _portions([record for _, record in best[self._skip :]])
+        self._page = [record for _, record in best[self._skip :]]
 
     def _keep(self, record: Record, count: int = 1) -> None:
         """Counts a record that joins the page; ``count`` -1: one that leaves it."""
@@ -223,27 +215,14 @@ class Match:
         return self._ordering.rank(record, self._key_of) if self.accepts(record) else None
 
 
-def state_of(registry: Registry, filter: str) -> State:
-    """Returns the state of the configuration that has all records of a filter. Raises :class:`NoState`."""
-    for state in registry.router.states:
-        if state.declared and covers(state.filter, filter):
-            return state
-    raise NoState(f"{filter} has no state: no keyed [[topic]] covers it")
-
-
-def _portions(records: list[Record]) -> Generator[list[Record], None, None]:
-    for at in range(0, len(records), STEP_RECORDS):
-        yield records[at : at + STEP_RECORDS]
-
-
 def ordering_of(request: StateRequest) -> Ordering:
     """Raises Refused."""
     try:
         ordering = compile_ordering(request.order_by)
     except BadOrder as error:
         raise Refused(Reason.PROTOCOL_ERROR, str(error)) from error
-    if not ordering.by_offset and (request.top is None or request.skip + request.top > PAGE_MAX):
-        said = "say top" if request.top is None else f"skip and top are {request.skip + request.top:,} together"
+    if not ordering.by_offset and request.skip + request.top > PAGE_MAX:
+        said = "say top" if request.top == ALL_RECORDS else f"skip and top are {request.skip + request.top:,} together"
         order = ascii(request.order_by[:60])
         text = f"an answer in the order {order} has a page of at most {PAGE_MAX:,} records: {said}"
         raise Refused(Reason.PROTOCOL_ERROR, text)

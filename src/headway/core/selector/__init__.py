@@ -3,6 +3,7 @@
 from headway.core.selector.building import compile_selector, cost_of
 from headway.core.selector.fields import FIELDS, BadField, Fields
 from headway.core.selector.ordering import (
+    LAST_RANK,
     BadOrder,
     Ordering,
     compile_ordering,
@@ -16,6 +17,6 @@ from headway.core.selector.syntax import BadSelector, prepare_selectors
 
 __all__ = [
     "BadField", "BadOrder", "BadSelector", "compile_ordering", "compile_selector", "cost_of", "Decoded", "Fields",
-    "FIELDS", "Ordering", "nearest_float", "parse_terms", "place_of", "prepare_selectors",
+    "FIELDS", "LAST_RANK", "Ordering", "nearest_float", "parse_terms", "place_of", "prepare_selectors",
     "priority_of", "rank_of", "Selector",
 ]

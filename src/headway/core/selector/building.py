@@ -101,11 +101,10 @@ def _constant(value: int | float | str | bool, at: int) -> _Expression:
         return _Expression(_quote(value), _CLOSED, "text", lambda view: value, at, constant=value)
     if isinstance(value, bool):
         return _Expression("TRUE" if value else "FALSE", _CLOSED, "truth", lambda view: value, at, constant=value)
-    known = terms.number(value)
-    if known is None or known in (float("inf"), -float("inf")):
+    if value in (float("inf"), -float("inf")):
         raise BadSelector("a number too large to reckon with", at)
-    binds = _CLOSED if known >= 0 else _SIGNED
-    return _Expression(repr(known), binds, "number", lambda view: known, at, constant=known)
+    binds = _CLOSED if value >= 0 else _SIGNED
+    return _Expression(repr(value), binds, "number", lambda view: value, at, constant=value)
 
 
 @v_args(inline=True)

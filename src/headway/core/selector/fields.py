@@ -7,7 +7,6 @@ builds only the outermost fields that are asked for (message/keys.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from headway.core.base import HeadwayError, Reason
@@ -33,32 +32,32 @@ class Fields:
 
     def __init__(self, names: Sequence[str]) -> None:
         """Raises :class:`BadField`."""
-        ways = [_way(name) if name.startswith("/") else None for name in names]
-        outer = list(dict.fromkeys(way[0] for way in ways if way is not None))
-        self._read = field_reader(outer) if outer else None
-        self._getters: list[Getter] = [
-            _pointed(f"f{outer.index(way[0])}", way[1:]) if way is not None else _named(name)
-            for name, way in zip(names, ways, strict=True)
-        ]
+        outer: dict[str, str] = {}
+        self._getters = [_pointed(name, outer) if name.startswith("/") else _named(name) for name in names]
+        self._read = field_reader(list(outer)) if outer else _read_nothing
 
     def values(self, record: Record, key_of: KeyExtractor | None) -> list[object]:
         """Returns the value of each field; None where the record has none."""
-        decoded = None
-        if self._read is not None:
-            with suppress(*NOT_JSON):
-                decoded = self._read(record.payload)
+        try:
+            decoded = self._read(record.payload)
+        except NOT_JSON:
+            decoded = None
         return [get(record, key_of, decoded) for get in self._getters]
 
 
-def _way(name: str) -> list[str]:
+def _read_nothing(payload: bytes) -> None:
+    """Reads a payload of which no field is asked for."""
+
+
+def _pointed(name: str, outer: dict[str, str]) -> Getter:
+    """``outer`` has the reader's attribute for each outermost field; this one adds its own."""
     try:
         compile_key(name)  # the same limits
     except BadKey as error:
         raise BadField(str(error)) from None
-    return [token.replace("~1", "/").replace("~0", "~") for token in name[1:].split("/")]
+    first, *rest = [token.replace("~1", "/").replace("~0", "~") for token in name[1:].split("/")]
+    attribute = outer.setdefault(first, f"f{len(outer)}")
 
-
-def _pointed(attribute: str, rest: Sequence[str]) -> Getter:
     def value(_: Record, __: KeyExtractor | None, decoded: Any) -> object:
         found = getattr(decoded, attribute, None)
         return resolve(found, rest) if rest else found

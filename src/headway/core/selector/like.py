@@ -13,19 +13,21 @@ MAX_LIKE_WORK = 1 << 18
 FOUND_AT_ONCE = 16
 """A search for a piece without "_" goes through so many characters in the time of one comparison."""
 TOO_LONG = -2
+ANY = ""
+"""Stands for any character in a piece."""
 
 
 class _Piece:
-    """A part of a LIKE pattern between two "%"; None stands for any character."""
+    """A part of a LIKE pattern between two "%"."""
 
     __slots__ = ("_core", "_lead", "_literal", "_size")
 
-    def __init__(self, characters: Sequence[str | None]) -> None:
-        given = [at for at, one in enumerate(characters) if one is not None]
+    def __init__(self, characters: Sequence[str]) -> None:
+        given = [at for at, one in enumerate(characters) if one != ANY]
         self._size = len(characters)
         self._lead = given[0] if given else 0
         core = characters[self._lead : given[-1] + 1] if given else []  # from the first to the last given one
-        self._literal = None if None in core else "".join(one or "" for one in core)
+        self._literal = None if ANY in core else "".join(core)
         self._core = _expression(core)
 
     @property
@@ -50,8 +52,8 @@ class _Piece:
         return -1 if at < 0 else at - self._lead + self._size
 
 
-def _expression(characters: Sequence[str | None]) -> re.Pattern[str]:
-    return re.compile("".join("." if one is None else re.escape(one) for one in characters), re.DOTALL)
+def _expression(characters: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("".join("." if one == ANY else re.escape(one) for one in characters), re.DOTALL)
 
 
 class LikePattern:
@@ -78,12 +80,12 @@ class LikePattern:
         return int(len(text) * self.compared)
 
 
-def _pieces(pattern: str, escape: str | None) -> list[list[str | None]]:
+def _pieces(pattern: str, escape: str | None) -> list[list[str]]:
     if len(pattern) > MAX_PATTERN_CHARS:
         raise ValueError(f"the LIKE pattern has {len(pattern)} characters, {MAX_PATTERN_CHARS} are allowed")
     if escape is not None and len(escape) != 1:
         raise ValueError("ESCAPE takes one character")
-    pieces: list[list[str | None]] = [[]]
+    pieces: list[list[str]] = [[]]
     characters = iter(pattern)
     for character in characters:
         if character == escape:
@@ -94,11 +96,11 @@ def _pieces(pattern: str, escape: str | None) -> list[list[str | None]]:
         elif character == "%":
             pieces.append([])
         else:
-            pieces[-1].append(None if character == "_" else character)
+            pieces[-1].append(ANY if character == "_" else character)
     return pieces
 
 
-def _test(pieces: Sequence[Sequence[str | None]], middle: Sequence[_Piece]) -> Callable[[str], Truth]:
+def _test(pieces: Sequence[Sequence[str]], middle: Sequence[_Piece]) -> Callable[[str], Truth]:
     head, tail, tail_chars = _expression(pieces[0]), _expression(pieces[-1]), len(pieces[-1])
     if len(pieces) == 1:
         return lambda text: head.fullmatch(text) is not None

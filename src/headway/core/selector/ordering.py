@@ -31,6 +31,8 @@ EXACT = 2**53
 """Up to here each whole number is a float."""
 
 _MISSING = b"\xff"
+LAST_RANK = _MISSING * (MAX_TERMS + 9)
+"""Behind the ranks of all records."""
 _FALSE, _TRUE = b"\x01\x00", b"\x01\x01"
 _NUMBER = Struct(">BQH")
 _FLOAT, _BITS, _SEQUENCE = Struct(">d"), Struct(">Q"), Struct(">Q")

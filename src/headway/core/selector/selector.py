@@ -31,7 +31,7 @@ from headway.core.selector import terms
 from headway.core.selector.terms import Evaluator, RecordView
 
 Reader = Callable[[bytes], Any]
-Decoded = dict[Reader, list[Any]]
+Decoded = dict[Reader | None, list[Any]]
 """The fields of each record of a run, by what reads them: selectors that name the same fields have the same reader."""
 
 
@@ -66,19 +66,11 @@ class Selector:
         """Tells whether the record satisfies the selector. ``key_of`` gives the value of the identifier ``key``."""
         return self._evaluate(RecordView(record.topic, record.properties, record.payload, key_of)) is True
 
-    def select(
-        self, run: Run, key_of: KeyExtractor | None = None, decoded: Decoded | None = None
-    ) -> list[int]:
+    def select(self, run: Run, decoded: Decoded, key_of: KeyExtractor | None = None) -> list[int]:
         """Returns the indexes of the run's records that satisfy the selector, without making record objects.
         ``decoded``: what other selectors have decoded of this run; this one adds to it."""
         evaluate, data, wanted = self._evaluate, run.data, []
         view = RecordView(run.topic, run.properties, b"", key_of)
-        if decoded is None or self._read is None:
-            for index, (body, end) in enumerate(zip(run.bodies, run.ends, strict=True)):
-                view.show(data[body:end])
-                if evaluate(view) is True:
-                    wanted.append(index)
-            return wanted
         fields = decoded.setdefault(self._read, [None] * len(run.ends))
         for index, (body, end) in enumerate(zip(run.bodies, run.ends, strict=True)):
             view.show(data[body:end], fields[index])

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from math import inf
 from typing import Any
 
 from aiohttp import web
@@ -217,12 +218,12 @@ def _query(request: web.Request) -> Query:
         if action:
             ACTIONS.find(action)
         since_s, until_s = (
-            parse_moment(asked[word], now) if asked.get(word) else None for word in ("since", "until")
+            parse_moment(asked[word], now) if asked.get(word) else else_s
+            for word, else_s in (("since", -inf), ("until", inf))
         )
     except ConfigError as error:
         raise Refusal(400, str(error)) from None
-    return Query(since_s=since_s, until_s=until_s, client=client, cause=Cause(cause) if cause else None, action=action,
-                 kinds=_KINDS[kind or "verdict"])
+    return Query(since_s, until_s, client, cause=cause, action=action, kinds=_KINDS[kind or "verdict"])
 
 
 def _limit(request: web.Request) -> int:

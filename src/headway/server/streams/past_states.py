@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from headway.core.base import ConfigError
 from headway.core.log import Tab
-from headway.core.query import Past, StateRequest, state_of
+from headway.core.query import Past, Present, StateRequest, state_of
 from headway.server.engine import Engine
 from headway.server.http import Refusal
 from headway.server.journal import first_offset_at
@@ -96,9 +96,9 @@ class PastStates:
             raise
         return past
 
-    def free(self, past: Past) -> None:
+    def free(self, moment: Present | Past) -> None:
         """Frees its memory, in steps."""
-        self._engine.broker.registry.deferred.begin(past.close(), self._engine.now())
+        self._engine.broker.registry.deferred.begin(moment.close(), self._engine.now())
 
     async def _find(self, asked: StateRequest) -> Found:
         """Raises Refusal."""

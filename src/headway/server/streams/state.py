@@ -19,7 +19,7 @@ from headway.core.consumer import Use, read_options
 from headway.core.log import Tab
 from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Operation
-from headway.core.query import PAGE_MAX, NoState, Past, StateQuery, StateRequest, begin_query
+from headway.core.query import PAGE_MAX, NoState, Past, Present, StateQuery, StateRequest, begin_query
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Refusal, Seats, abort, is_gone, refusal_for
 from headway.server.streams.events import EventStreams, wants_events
@@ -51,18 +51,18 @@ class StateHandlers:
         self._past_states = PastStates(engine)
         self._streams = EventStreams(engine)
         self._orders = engine.broker.orders
-        self._keeping: asyncio.Task[None] | None = None
+        self._keeping: set[asyncio.Task[None]] = set()
+        """The task that keeps orders up to date, while there are any."""
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/v1/state/{filter:.+}", self._state)]
 
     def close(self) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
+        for task in self._keeping:
+            task.cancel()
         self._past_states.close()
 
     async def _keep_up(self) -> None:
-        """Keeps the orders up to date while there are any."""
         while len(self._orders):
             more = self._orders.keep_up(self._engine.now())
             await asyncio.sleep(0 if more else KEEP_UP_S)
@@ -89,11 +89,19 @@ class StateHandlers:
         format, (asked, right) = _format(request), self._asked(request)
         if format == "arrow" and not await self._engine.loop.run_in_executor(None, has_arrow):
             raise Refusal(501, NO_ARROW)
-        query = await self._begun(request, asked, asker, right)
+        moment = await self._moment(request, asked, asker, right)
         try:
-            if format == "arrow" and query.selection and (query.rows_max is None or query.rows_max > PAGE_MAX):
+            query = begin_query(asked, moment, asker.tab)
+        except Refused as refused:
+            self._past_states.free(moment)
+            raise refusal_for(refused) from None
+        try:
+            if format == "arrow" and query.columns and query.rows_max > PAGE_MAX:
                 text = f"rows of a selection in Arrow are {PAGE_MAX:,} at most, whose values tell the columns' types"
                 raise Refusal(400, f"{text}: say top, or format=jsonl")
+            if len(self._orders) and not self._keeping:
+                self._keeping.add(task := self._engine.loop.create_task(self._keep_up()))
+                task.add_done_callback(self._keeping.discard)
             await self._prepare(request, query, right)
             answer = StateAnswer(query, asked.filter, format, self._engine.broker.registry.wall_offset_s)
             response = web.StreamResponse(headers=answer.headers() | {"Content-Type": FORMATS[format]})
@@ -101,8 +109,7 @@ class StateHandlers:
             await self._send(request, response, answer, right)
         finally:
             query.close()
-            if query.past is not None:
-                self._past_states.free(query.past)
+            self._past_states.free(moment)
         return response
 
     async def _prepare(self, request: web.Request, query: StateQuery, right: ReadRight) -> None:
@@ -170,20 +177,15 @@ class StateHandlers:
         except BadTopic as error:
             raise Refusal(400, str(error)) from None
 
-    async def _begun(self, request: web.Request, asked: StateRequest, asker: _Asker, right: ReadRight) -> StateQuery:
-        """Raises Refusal, ConnectionError."""
+    async def _moment(
+        self, request: web.Request, asked: StateRequest, asker: _Asker, right: ReadRight
+    ) -> Present | Past:
+        """Returns the state that is asked for, to be freed. Raises Refusal, ConnectionError."""
         registry = self._engine.broker.registry
-        past: Past | None = None
         try:
             if asked.at is not None:
-                past = await self._past_states.build(asked, asker.tab, lambda: _check(request, right))
-            query = begin_query(
-                asked, registry, self._orders, self._engine.now(), asker.tab, past, client=asker.name
-            )
-            past = None  # it is the query's
-            if len(self._orders) and (self._keeping is None or self._keeping.done()):
-                self._keeping = self._engine.loop.create_task(self._keep_up())
-            return query
+                return await self._past_states.build(asked, asker.tab, lambda: _check(request, right))
+            return Present(registry, asked.filter, self._orders, self._engine.now(), asker.name)
         except Refused as refused:
             raise refusal_for(refused) from None
         except NoState as error:
@@ -191,9 +193,6 @@ class StateHandlers:
             states = [state.filter for state in registry.router.states if state.declared]
             readable = [name for name in states if rights.covers(Operation.SUBSCRIBE, name)]
             raise Refusal(404, str(error), keyed=readable) from None
-        finally:
-            if past is not None:
-                self._past_states.free(past)
 
 
 class _Asker:

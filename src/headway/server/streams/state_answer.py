@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from headway.core.message import Record
-from headway.core.query import Row, StateQuery
+from headway.core.query import Row, RowsQuery, StateQuery
 from headway.server.recorded import RunPart, records_of
 
 _encode = msgspec.json.Encoder().encode
@@ -17,6 +17,7 @@ class StateAnswer:
     def __init__(self, query: StateQuery, filter: str, format: str, wall_offset_s: float) -> None:
         self.filter = filter
         self._query = query
+        self._columns = query.columns
         self._format = format
         self._wall_offset_s = wall_offset_s
         self._is_first = True
@@ -34,7 +35,7 @@ class StateAnswer:
 
     def headers(self) -> dict[str, str]:
         query = self._query
-        since = {"Headway-Earliest-Offset": str(query.past.since)} if query.past and query.past.since else {}
+        since = {"Headway-Earliest-Offset": str(query.moment.since)} if query.moment.since else {}
         return {
             "Headway-Offset": str(query.as_of), "Headway-Keys": str(len(query.state)),
             "Headway-Evicted-Keys": str(query.evicted_records),
@@ -51,12 +52,12 @@ class StateAnswer:
                 "filter": self.filter, "offset": query.as_of, "keys": len(query.state),
                 "evicted_keys": query.evicted_records,
             }  # fmt: skip
-            if query.past is not None and query.past.since:
-                head["earliest"] = query.past.since
-            if query.selection is not None:
-                head["columns"] = query.selection.names
+            if query.moment.since:
+                head["earliest"] = query.moment.since
+            if self._columns:
+                head["columns"] = self._columns
             return _encode(head)[:-1] + b',"records":['
-        if self._format == "arrow" and query.selection is None:
+        if self._format == "arrow" and not self._columns:
             from headway.store.records import stream_start
 
             return stream_start(self._metadata)
@@ -64,12 +65,12 @@ class StateAnswer:
 
     def parts(self) -> Iterator[bytes]:
         """Yields the next bytes after each step of the query, maybe none."""
-        if self._query.selection is None:
-            for found in self._query.steps():
-                yield self._of_records(found) if found else b""
-        else:
+        if isinstance(self._query, RowsQuery):
             for rows in self._query.rows():
                 yield self._of_rows(rows) if rows else b""
+        else:
+            for found in self._query.steps():
+                yield self._of_records(found) if found else b""
 
     def _of_records(self, found: list[Record]) -> bytes:
         if self._format == "arrow":
@@ -96,13 +97,13 @@ class StateAnswer:
             return _encode({"looked_at": self._query.looked_at}).replace(b"{", b"],", 1)
         if self._format == "jsonl":
             return b""
-        if self._query.selection is None:
+        if not self._columns:
             from headway.store.records import STREAM_END
 
             return STREAM_END
         from headway.store.selected import rows_stream
 
-        return rows_stream(self._query.selection.names, self._rows, self._metadata)
+        return rows_stream(self._columns, self._rows, self._metadata)
 
     def _parts(self, found: Iterable[Record]) -> Iterator[RunPart]:
         for record in found:

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import translate
 from heapq import merge
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from headway.core.base import Cause
 from headway.store.history.entry import EntryKind, HistoryEntry, decode_entry
 from headway.store.history.files import files_of
 
@@ -28,15 +28,15 @@ CLOCK_SLACK_S = 60.0
 
 
 class Query(NamedTuple):
-    """A question to the history. None and empty: anything."""
+    """A question to the history. Empty: anything."""
 
-    since_s: float | None = None
-    until_s: float | None = None
+    since_s: float = -inf
+    until_s: float = inf
     client: str = ""
     """A client's name, or a pattern with ``*``, ``?`` and ``[…]``."""
     exact: bool = False
     """``client`` is a name, whatever characters it has."""
-    cause: Cause | None = None
+    cause: str = ""
     action: str = ""
     kinds: tuple[EntryKind, ...] = (EntryKind.VERDICT,)
 
@@ -69,9 +69,8 @@ def matcher(query: Query) -> Callable[[HistoryEntry], bool]:
     def test(entry: HistoryEntry) -> bool:
         return bool(
             entry.kind in query.kinds
-            and (query.since_s is None or entry.wall_s >= query.since_s)
-            and (query.until_s is None or entry.wall_s <= query.until_s)
-            and (query.cause is None or entry.cause == query.cause)
+            and query.since_s <= entry.wall_s <= query.until_s
+            and (not query.cause or entry.cause == query.cause)
             and (not query.action or entry.action == query.action)
             and (fits(entry.client) or (entry.admitted is False and fits(entry.user)))
         )
@@ -81,7 +80,7 @@ def matcher(query: Query) -> Callable[[HistoryEntry], bool]:
 
 def _keyed(found: Iterable[Found | None]) -> Iterator[tuple[float, Found | None]]:
     """Yields each with its place in the order. A pause keeps the place of the entry before it."""
-    place = float("-inf")
+    place = -inf
     for one in found:
         if one is not None:
             place = max(place, -one.entry.wall_s)
@@ -96,14 +95,14 @@ def _series(folder: Path, kind: EntryKind, query: Query) -> Iterator[Found | Non
         except FileNotFoundError:
             return  # it was removed meanwhile, and so was everything older
         try:
-            if query.since_s is not None and os.fstat(fd).st_mtime < query.since_s - CLOCK_SLACK_S:
+            if os.fstat(fd).st_mtime < query.since_s - CLOCK_SLACK_S:
                 return
             for lines in _blocks(fd, needles):
                 for line in reversed(lines):
                     entry = decode_entry(line)
                     if entry is None:
                         continue
-                    if query.since_s is not None and entry.wall_s < query.since_s - CLOCK_SLACK_S:
+                    if entry.wall_s < query.since_s - CLOCK_SLACK_S:
                         return
                     if test(entry):
                         yield Found(entry, line)
@@ -115,7 +114,7 @@ def _series(folder: Path, kind: EntryKind, query: Query) -> Iterator[Found | Non
 def _needles(query: Query) -> list[bytes]:
     """Returns what every line that matches has in it. A name in an end may be that of the user."""
     needles = [msgspec.json.encode(query.client)] if query.named else []
-    return needles + ([b'"cause":' + msgspec.json.encode(query.cause)] if query.cause is not None else [])
+    return needles + ([b'"cause":' + msgspec.json.encode(query.cause)] if query.cause else [])
 
 
 def _blocks(fd: int, needles: list[bytes]) -> Iterator[list[bytes]]:

@@ -20,7 +20,7 @@ class LiveTerms(NamedTuple):
     key: str
     """The key of the topics whose state it is."""
     order_by: str
-    top: int | None
+    top: int
     skip: int
     select: str | None
     """Aggregates; None: it is a page."""

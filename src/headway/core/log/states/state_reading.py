@@ -29,10 +29,10 @@ class StateReading:
     ends = True
     __slots__ = ("_at", "_newest_first", "_saved", "given_up", "saved_bytes", "state", "tab", "upto")
 
-    def __init__(self, state: State, upto: int, tab: Tab | None = None, *, newest_first: bool = False) -> None:
-        """``tab``: that of the client; None: one of its own."""
+    def __init__(self, state: State, upto: int, tab: Tab, *, newest_first: bool = False) -> None:
+        """``tab`` is that of the client."""
         self.state = state
-        self.tab = Tab(state.pool) if tab is None else tab
+        self.tab = tab
         self.upto = upto
         """The state is read as of this sequence."""
         self.given_up = ""

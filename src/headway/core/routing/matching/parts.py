@@ -125,7 +125,7 @@ def worked_out_parts(
     if feed.focus is not None:
         parts = _focused_parts(feed, feed.focus, run, first, before, decoded, now)
     else:
-        wanted = range(len(run)) if feed.selector is None else feed.selector.select(run, decoded=decoded)
+        wanted = range(len(run)) if feed.selector is None else feed.selector.select(run, decoded)
         parts = [(part_of(run, index, index + 1), index) for index in wanted]
     shape = feed.shape
     if shape is None:
@@ -143,7 +143,7 @@ def _focused_parts(
     each with the index of its record."""
     selector = feed.selector
     assert selector is not None
-    selected, parts = set(selector.select(run, decoded=decoded)), list[tuple[Run, int]]()
+    selected, parts = set(selector.select(run, decoded)), list[tuple[Run, int]]()
     for index, (key, old) in enumerate(before[focus.state]):
         if index in selected:
             parts.append((part_of(run, index, index + 1), index))

@@ -21,7 +21,7 @@ class Appending:
 
     def append(
         self, feed: Feed, run: Run, first: int, encoded: Encoded, session: Session | None, now: float,
-        decoded: Decoded | None = None,
+        decoded: Decoded,
     ) -> int:  # fmt: skip
         """Appends a run to the lane of a feed. Returns 0 if the feed accepts none of its records, else 1."""
         key = feed.key
@@ -39,12 +39,12 @@ class Appending:
         return 1
 
     def _append_selected(
-        self, feed: Feed, selector: Selector, run: Run, first: int, encoded: Encoded, decoded: Decoded | None,
+        self, feed: Feed, selector: Selector, run: Run, first: int, encoded: Encoded, decoded: Decoded,
         now: float,
     ) -> bool:  # fmt: skip
         """Appends the records that the feed's selector accepts. Neighbours form a run of their own."""
         dialect = feed.key.dialect
-        selected = selector.select(run, decoded=decoded)
+        selected = selector.select(run, decoded)
         start = 0
         for at, index in enumerate(selected, 1):
             if at < len(selected) and selected[at] == index + 1:

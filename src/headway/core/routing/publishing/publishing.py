@@ -232,7 +232,7 @@ class Publishing:
             if feed.refuses and (room := _room(feed, run, now)) < len(run):
                 taken, accepted = taken + 1, min(accepted, room)
                 if room:
-                    appending.append(feed, part_of(run, 0, room), first, {}, session, now)
+                    appending.append(feed, part_of(run, 0, room), first, {}, session, now, {})
                 for queue in list(feed.queues):
                     queue.refuse(run, room, first, now)
             elif feed.worked_out:

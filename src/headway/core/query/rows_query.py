@@ -1,4 +1,5 @@
-"""A query for aggregates: all records that match go into their groups, and the groups are the answer."""
+"""Queries whose answers are rows: columns of the records that match; or aggregates, for which these go into their
+groups, and the groups are the answer."""
 
 from __future__ import annotations
 
@@ -11,24 +12,38 @@ from headway.core.base import Reason, Refused
 from headway.core.log import Tab
 from headway.core.query.groups import GROUPS_MAX, Groups
 from headway.core.query.past import Past
+from headway.core.query.present import Present
 from headway.core.query.selection import Row, Selection
-from headway.core.query.state_query import STEP_RECORDS, StateQuery, StateRequest
-from headway.core.routing import Registry
+from headway.core.query.state_query import ALL_RECORDS, STEP_RECORDS, StateQuery, StateRequest
 from headway.core.selector import BadOrder, parse_terms, rank_of
 
 
-class AggregateQuery(StateQuery):
+class RowsQuery(StateQuery):
+    """A query for columns of the records that match."""
+
+    def __init__(self, request: StateRequest, moment: Present | Past, tab: Tab, selection: Selection) -> None:
+        super().__init__(request, moment, tab)
+        self.columns = selection.names
+        self._row_of = selection.row
+
+    def rows(self) -> Generator[list[Row], None, None]:
+        """Does the query in steps, as ``steps``. Each yields what is selected of the records that it found."""
+        for some in self.steps():
+            yield [self._row_of(record, self.key_of) for record in some]
+
+
+class AggregateQuery(RowsQuery):
     """``prepare`` reads the state, and raises :class:`Refused` if there are too many groups. The order is one of the
     columns; by default that of the values that the groups are of."""
 
-    def __init__(self, request: StateRequest, selection: Selection, registry: Registry, tab: Tab | None = None,
-                 past: Past | None = None) -> None:
+    def __init__(self, request: StateRequest, moment: Present | Past, tab: Tab, selection: Selection) -> None:
         self._order_by, self._down = _order(request, selection)
         self._rows_top, self._rows_skip = request.top, request.skip
         self._groups = Groups(selection)
         self._rows: list[Row] = []
-        wanted = msgspec.structs.replace(request, order_by="offset", top=None, skip=0)
-        super().__init__(wanted, registry, tab=tab, selection=selection, past=past)
+        wanted = msgspec.structs.replace(request, order_by="offset", top=ALL_RECORDS, skip=0)
+        super().__init__(wanted, moment, tab, selection)
+        self.rows_max = GROUPS_MAX
 
     def prepare(self) -> Iterator[None]:
         for some in self.steps():
@@ -47,12 +62,7 @@ class AggregateQuery(StateQuery):
             if len(ranked) % STEP_RECORDS == 0:
                 yield
         ranked.sort(key=itemgetter(0))
-        stop = None if self._rows_top is None else self._rows_skip + self._rows_top
-        self._rows = [row for _, row in ranked[self._rows_skip : stop]]
-
-    @property
-    def rows_max(self) -> int | None:
-        return GROUPS_MAX
+        self._rows = [row for _, row in ranked[self._rows_skip : self._rows_skip + self._rows_top]]
 
     def rows(self) -> Generator[list[Row], None, None]:
         for at in range(0, len(self._rows), STEP_RECORDS):

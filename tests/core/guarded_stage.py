@@ -32,7 +32,7 @@ class Guarded:
         number = len(self.over) + 1
         self.stage.broker.set_permissions(self.rights_of, self.stage.now, partial(self.over.append, number))
 
-    def rights_of(self, session: Session) -> Rights | None:
+    def rights_of(self, session: Session) -> Rights:
         return self.permissions.rights(NOBODY, session.client)
 
     def client(self, name: str, filters: int = 0, **how: float) -> Client:

@@ -158,7 +158,7 @@ def test_a_partly_allowed_subscription_is_told_of_the_part() -> None:
 def test_answers_are_bounded_counted_to_the_client_and_forgotten() -> None:
     tab = Tab(Pool("p", 1 << 30, 0, 1.0))
     asked = rights("ops")
-    asked.tab = tab
+    asked.count_on(tab)
     most = 0
     for number in range(3 * ANSWERS_MAX):
         assert asked.may_publish(f"topic/{number}")

@@ -15,6 +15,7 @@ from tests.server.pretended import Socket
 from tests.sim.seeds import seeds_of_the_day
 
 from headway.core.message.record import Properties
+from headway.core.permission.all_rights import ALL_RIGHTS
 from headway.core.permission.identity import Identity
 from headway.core.permission.rule import Permission
 from headway.server.mqtt.peer import MqttPeer
@@ -133,7 +134,7 @@ def test_the_checker_sees_a_fault(kind: type[World]) -> None:
     found = 0
     for seed in range(20):
         world = kind(seed)
-        world.house.permissions.rights = lambda user, client, **_: None  # type: ignore[method-assign]
+        world.house.permissions.rights = lambda user, client, **_: ALL_RIGHTS  # type: ignore[method-assign]
         try:
             for _ in range(STEPS):
                 world.step()

@@ -294,7 +294,7 @@ class Broker:
         is not allowed any more ends over the turns to come; then ``over`` is called."""
         self._revoking.apply(rights_of, now, over)
 
-    def set_rights(self, session: Session, rights: Rights | None, now: float) -> None:
+    def set_rights(self, session: Session, rights: Rights, now: float) -> None:
         """Gives one session other rights, and ends what they do not allow, over the turns to come."""
         self._revoking.regrant(session, rights, now)
 

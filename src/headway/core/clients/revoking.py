@@ -24,11 +24,11 @@ from headway.core.clients.queues import Queues, check_binding, is_own, read_by
 from headway.core.clients.sessions import Admission, Ending
 from headway.core.consumer import Revoked, Session, Subscription
 from headway.core.delivery import lose
-from headway.core.permission import Grants, Operation, Rights
+from headway.core.permission import ALL_RIGHTS, Grants, Operation, Rights
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Registry, SessionRound
 
-RightsOf = Callable[[Session], Rights | None]
+RightsOf = Callable[[Session], Rights]
 JUDGE_WORK = 3
 """The work of judging one subscription or binding."""
 FILTERS_PER_WORK = 4
@@ -57,7 +57,7 @@ class Revoking:
         self._on_round_over = over
         self.round.begin(now)
 
-    def regrant(self, session: Session, rights: Rights | None, now: float) -> None:
+    def regrant(self, session: Session, rights: Rights, now: float) -> None:
         """Gives one session other rights, and ends what they do not allow."""
         session.grant(rights)
         self._registry.rounds.begin(self._visit_alone(session), now)
@@ -74,14 +74,15 @@ class Revoking:
 
     def _visit(self, session: Session) -> WorkSteps:
         rights, before = session.rights, session.held.judged_by
-        lost = frozenset[Operation]() if rights is None or rights is before else self._lost(rights, before)
-        if lost and rights is not None:
+        if lost := self._lost(rights, before):
             yield from self._judge(session, rights, lost)
         # If another reload came meanwhile, nothing is known of what was judged first.
-        session.held.judged_by = rights if session.rights is rights else None
+        session.held.judged_by = rights if session.rights is rights else ALL_RIGHTS
 
-    def _lost(self, rights: Rights, before: Rights | None) -> frozenset[Operation]:
-        if before is None:
+    def _lost(self, rights: Rights, before: Rights) -> frozenset[Operation]:
+        if rights is ALL_RIGHTS or rights is before:
+            return frozenset()
+        if before is ALL_RIGHTS:
             return ALL
         pair = rights.grants, before.grants
         known = self._less.get(pair)
@@ -166,7 +167,7 @@ class Revoking:
         """Deletes the exclusive queues of a client that have a binding which it may not make any more."""
         for queue in map(queue_of, list(self._registry.owned.get(session, ()))):
             for binding in self._queues.feeds.bindings_of(queue):
-                if queue.ended or session.ended or session.rights is None:
+                if queue.ended or session.ended:
                     break
                 source = self._registry.router.exchanges.by_name.get(binding.source)
                 try:

@@ -156,8 +156,8 @@ class Session:
         return self.life is SessionLife.ENDED
 
     @property
-    def rights(self) -> Rights | None:
-        """The client's rights; None: it may do everything."""
+    def rights(self) -> Rights:
+        """The client's rights."""
         return self.held.of(self, self.tab)
 
     @property
@@ -204,7 +204,7 @@ class Session:
         self.grant(request.rights)
         self.charge(request.allowance)
 
-    def grant(self, rights: Rights | None) -> None:
+    def grant(self, rights: Rights) -> None:
         """Replaces the client's rights, and forgets the answers of the old ones."""
         self.held.grant(rights, self.tab)
 

@@ -1,5 +1,6 @@
 """Permissions: who may do what, decided by filters. It knows no protocol and does no I/O."""
 
+from headway.core.permission.all_rights import ALL_RIGHTS
 from headway.core.permission.denials import Denial, Denials
 from headway.core.permission.grants import FilterSet, Grants, fill
 from headway.core.permission.identity import NOBODY, Identity
@@ -8,6 +9,6 @@ from headway.core.permission.rights import Rights
 from headway.core.permission.rule import EXCHANGES, QUEUES, Operation, Permission
 
 __all__ = [
-    "Denial", "Denials", "EXCHANGES", "fill", "FilterSet", "Grants", "Identity", "NOBODY", "Operation", "Permission",
-    "Permissions", "QUEUES", "Rights",
+    "ALL_RIGHTS", "Denial", "Denials", "EXCHANGES", "fill", "FilterSet", "Grants", "Identity", "NOBODY", "Operation",
+    "Permission", "Permissions", "QUEUES", "Rights",
 ]

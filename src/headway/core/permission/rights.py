@@ -31,15 +31,15 @@ _VERBS = {
 
 
 class Rights:
-    """The rights of one client. ``tab``: where its answers are counted."""
+    """The rights of one client."""
 
-    __slots__ = ("_answers", "_denials", "_own", "_publish", "_told", "client", "grants", "identity", "size", "tab")
+    __slots__ = ("_answers", "_denials", "_own", "_publish", "_tab", "_told", "client", "grants", "identity", "size")
 
     def __init__(self, identity: Identity, client: str, grants: Grants, denials: Denials) -> None:
         """``client`` is empty where the client has no client id of its own, as over HTTP."""
         self.identity = identity
         self.client = client
-        self.tab: Tab | None = None
+        self._tab: Tab | None = None
         self.size = 0
         """Bytes of the remembered answers."""
         self.grants = grants
@@ -49,6 +49,10 @@ class Rights:
         """Answers by topic."""
         self._answers: dict[tuple[Operation, str], bool] = {}
         self._told: set[Operation] = set()
+
+    def count_on(self, tab: Tab) -> None:
+        """Counts the answers on this tab from now on."""
+        self._tab = tab
 
     def same_as(self, other: Rights) -> bool:
         """Tells whether the other rights allow the same, to the same client."""
@@ -169,8 +173,8 @@ class Rights:
 
     def _count(self, change: int) -> None:
         self.size += change
-        if self.tab is not None:
-            self.tab.put(RIGHTS, self.size)
+        if self._tab is not None:
+            self._tab.put(RIGHTS, self.size)
 
     def _tell(self, operation: Operation, name: str) -> None:
         first = operation not in self._told

@@ -17,6 +17,7 @@ from headway.core.base import moved
 from headway.core.clients import Queues
 from headway.core.consumer import NO_LIMIT, Channel, Session, Subscription
 from headway.core.message import Run
+from headway.core.permission import ALL_RIGHTS
 from headway.server.amqp import consuming, declaring
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.ports import ClientSide
@@ -210,7 +211,7 @@ class AmqpChannel:
         run = self._publisher.checked(item)
         if self.mode is TRANSACTIONS:
             self._transaction.publish(self._publish(item, run, 0), [run], len(run.data) + len(item.properties))
-            if self.session.rights is not None:
+            if self.session.rights is not ALL_RIGHTS:
                 self._transaction.check_at_commit(partial(self._publisher.check_again, item, run))
             return
         stop, work = self._publisher.publish(item, run)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from headway.core.clients import check_binding, check_exchange, check_queue, is_own, published_to, queue_object
 from headway.core.consumer import QueueTerms, Session
 from headway.core.message import Run, topic_of
-from headway.core.permission import EXCHANGES, Operation
+from headway.core.permission import ALL_RIGHTS, EXCHANGES, Operation
 from headway.core.routing import PREDECLARED, Binding, Exchange
 from headway.server.amqp.ports import ChannelSide
 
@@ -24,7 +24,7 @@ def check_publish(session: Session, run: Run, other_keys: Iterable[str]) -> None
     """Checks a publish under its own routing key and others. Whoever knows the name of a direct reply's queue may
     publish to it: only its requester told it."""
     rights = session.rights
-    if rights is None:
+    if rights is ALL_RIGHTS:
         return
     for topic in (run.topic, *map(topic_of, other_keys)):
         name = published_to(run.exchange, topic)
@@ -34,38 +34,34 @@ def check_publish(session: Session, run: Run, other_keys: Iterable[str]) -> None
 
 def check_read(channel: ChannelSide, queue: str) -> None:
     """Checks that the client may read a queue."""
-    rights = channel.session.rights
-    if rights is not None and not _owns(channel, queue):
-        rights.check(Operation.SUBSCRIBE, queue_object(queue))
+    if not _owns(channel, queue):
+        channel.session.rights.check(Operation.SUBSCRIBE, queue_object(queue))
 
 
 def check_queue_declaration(channel: ChannelSide, name: str, terms: QueueTerms) -> None:
     """Checks that the client may declare a queue. ``name`` is empty if the broker is to give it one."""
-    if channel.session.rights is not None:
-        own = terms.exclusive and (not name or _owns(channel, name))
-        check_queue(channel.session.rights, name, terms, own=own)
+    own = terms.exclusive and (not name or _owns(channel, name))
+    check_queue(channel.session.rights, name, terms, own=own)
 
 
 def check_queue_deletion(channel: ChannelSide, name: str) -> None:
-    rights = channel.session.rights
-    if rights is not None and not _owns(channel, name):
-        rights.check(Operation.DECLARE, queue_object(name))
+    if not _owns(channel, name):
+        channel.session.rights.check(Operation.DECLARE, queue_object(name))
 
 
 def check_exchange_declaration(channel: ChannelSide, exchange: Exchange) -> None:
     """Checks that the client may declare an exchange. To declare one that is always there changes nothing."""
-    if channel.session.rights is not None and exchange.name not in _PREDECLARED:
+    if exchange.name not in _PREDECLARED:
         check_exchange(channel.session.rights, exchange)
 
 
 def check_exchange_deletion(channel: ChannelSide, name: str) -> None:
-    if channel.session.rights is not None:
-        channel.session.rights.check(Operation.DECLARE, EXCHANGES + name.replace("/", "%2F"))
+    channel.session.rights.check(Operation.DECLARE, EXCHANGES + name.replace("/", "%2F"))
 
 
 def check_bind(channel: ChannelSide, binding: Binding) -> None:
     """Checks that the client may make, or end, a binding."""
-    if channel.session.rights is not None:
+    if channel.session.rights is not ALL_RIGHTS:  # the exchange need not be there
         own = binding.destination.kind == "queue" and _owns(channel, binding.destination.name)
         check_binding(channel.session.rights, binding, channel.queues.exchange(binding.source), own=own)
 

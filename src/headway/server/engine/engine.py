@@ -33,7 +33,7 @@ from headway.core.consumer import (
     Session,
     Spill,
 )
-from headway.core.permission import Identity
+from headway.core.permission import ALL_RIGHTS, Identity
 from headway.core.selector import prepare_selectors
 from headway.server.config import Settings, make_broker
 from headway.server.connections import (
@@ -352,7 +352,7 @@ class Engine:
         outlet = session.outlet
         if isinstance(outlet, Connection):
             return self.allowances.of(outlet.peer_side.identity)
-        if session.rights is not None:
+        if session.rights is not ALL_RIGHTS:
             return self.allowances.of(session.rights.identity)
         if session.allowance is not None:
             return self.allowances.of(Identity(session.allowance.user))

@@ -18,7 +18,7 @@ from headway.core.base import History, Reason, Refused
 from headway.core.broker import Broker
 from headway.core.clients import WriterOutlet
 from headway.core.consumer import Session
-from headway.core.permission import Denial, Denials, Identity, Operation, Permission, Permissions, Rights
+from headway.core.permission import ALL_RIGHTS, Denial, Denials, Identity, Operation, Permission, Permissions, Rights
 from headway.server.config import Settings, users_are_elsewhere
 from headway.server.connections import Connection
 
@@ -99,9 +99,9 @@ class PermissionsInForce:
         if identity.user and not identity.elsewhere and identity.user not in self._names:
             raise Refused(Reason.NOT_AUTHORIZED, f"{identity.user} is no user any more")
 
-    def rights(self, identity: Identity, client: str) -> Rights | None:
-        """Returns the rights of a client; None: it may do everything."""
-        return None if self._rules is None else self._rules.rights(identity, client)
+    def rights(self, identity: Identity, client: str) -> Rights:
+        """Returns the rights of a client."""
+        return ALL_RIGHTS if self._rules is None else self._rules.rights(identity, client)
 
     def may_admin(self, identity: Identity, word: str) -> bool:
         """Returns whether a permission lets a user ``read`` or ``change`` at the admin API."""
@@ -110,20 +110,20 @@ class PermissionsInForce:
     def deny_admin(self, user: str, word: str) -> None:
         self._denials.add(Operation.ADMIN)
 
-    def _rights_of(self, session: Session) -> Rights | None:
+    def _rights_of(self, session: Session) -> Rights:
         outlet, last = session.outlet, session.held.last
         if isinstance(outlet, Connection):
             identity = outlet.peer_side.identity
-        elif last is not None:
+        elif last is not ALL_RIGHTS:
             identity = last.identity
         elif isinstance(outlet, WriterOutlet):
-            return None  # it goes on with a batch that was begun before there were permissions
+            return ALL_RIGHTS  # it goes on with a batch that was begun before there were permissions
         else:
             # The journal does not know what showed its name. Nobody but its user can come back for it.
             identity = Identity(session.username or "", elsewhere=self._may_be_elsewhere)
         if identity.user in self._gone:
             self._seen.add(identity.user)
-        return self.rights(identity, session.client if last is None else last.client)
+        return self.rights(identity, session.client if last is ALL_RIGHTS else last.client)
 
     def renewed(self, session: Session, identity: Identity, now: float) -> None:
         """Gives a session the rights of a newer token, whose groups may be others, and ends what they do not allow."""

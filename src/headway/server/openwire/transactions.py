@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from headway.core.base import Reason, Refused
+from headway.core.permission import ALL_RIGHTS
 from headway.server.connections import Steps
 from headway.server.openwire.consuming import Consuming
 from headway.server.openwire.faults import JmsFault
@@ -103,7 +104,7 @@ class Transactions(PeerPart[ClientSide]):
         transaction = self._of(message.transaction)
         runs = self._publishing.runs_of(message)
         transaction.publish(self._publishing.steps(runs), runs, len(message.payload) + runs[0].properties.size)
-        if self._peer.granted.rights is not None:
+        if self._peer.granted.rights is not ALL_RIGHTS:
             for run in runs:
                 transaction.check_at_commit(partial(self._peer.queues.check_publish, run))
 

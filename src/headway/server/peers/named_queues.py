@@ -21,7 +21,7 @@ from headway.core.base import Reason, Refused
 from headway.core.clients import Queues, check_binding, check_queue, is_own, published_to, queue_object
 from headway.core.consumer import QueueTerms, Session
 from headway.core.message import TOPICS, Run
-from headway.core.permission import Operation
+from headway.core.permission import ALL_RIGHTS, Operation
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Binding, Destination
 from headway.core.selector import BadSelector, compile_selector
@@ -89,8 +89,7 @@ class NamedQueues:
         """Returns the queue of this name, and makes it if there is none. Raises :class:`Refused`."""
         if self.knows(name) or is_temporary(name):
             return self.queues.queue(self._session, name)
-        if self._session.rights is not None:
-            check_queue(self._session.rights, name, terms, own=False)
+        check_queue(self._session.rights, name, terms, own=False)
         self._budget.left -= SUBSCRIBE_WORK
         return self.queues.declare(self._session, name, terms, QUEUES.dialect, self._engine.now())
 
@@ -151,28 +150,27 @@ class NamedQueues:
     def bind(self, queue: Queue, key: str, exchange: str = TOPICS) -> bool:
         """Binds a queue. Returns whether the journal keeps that. Raises :class:`Refused`."""
         binding = Binding(exchange, Destination("queue", queue.name), key)
-        if self._session.rights is not None:
-            own = is_own(queue.name, queue.terms) and queue.owner is self._session
-            check_binding(self._session.rights, binding, self.queues.exchange(exchange), own=own)
+        check_binding(self._session.rights, binding, self.queues.exchange(exchange), own=self._owns(queue))
         work = self.queues.bind(self._session, binding, self._engine.now())
         self._budget.left -= SUBSCRIBE_WORK + work
         return self.queues.outlives(binding)
 
     def delete(self, name: str) -> None:
         """Deletes a queue, if there is one. Raises :class:`Refused`."""
-        if self._session.rights is not None:
-            self._session.rights.check(Operation.DECLARE, queue_object(name))
+        self._session.rights.check(Operation.DECLARE, queue_object(name))
         if self.knows(name):
             self.queues.delete(self.queues.queue(self._session, name), self._engine.now(), by=self._session)
 
     def check_read(self, queue: Queue) -> None:
         """Raises :class:`Refused` unless the client may consume from the queue."""
-        own = is_own(queue.name, queue.terms) and queue.owner is self._session
-        if self._session.rights is not None and not own:
+        if not self._owns(queue):
             self._session.rights.check(Operation.SUBSCRIBE, queue_object(queue.name))
+
+    def _owns(self, queue: Queue) -> bool:
+        return is_own(queue.name, queue.terms) and queue.owner is self._session
 
     def check_publish(self, run: Run) -> None:
         """Raises :class:`Refused` unless the client may publish the run."""
         name = published_to(run.exchange, run.topic)
-        if self._session.rights is not None and not name.startswith(queue_object(TEMPORARY_NAMES)):
+        if self._session.rights is not ALL_RIGHTS and not name.startswith(queue_object(TEMPORARY_NAMES)):
             self._session.rights.check_publish(name, len(run.ends))

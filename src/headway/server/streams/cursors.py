@@ -85,17 +85,17 @@ class CursorHandlers:
         except Refused as refused:
             raise Refusal(403, str(refused)) from None
 
-    def _may(self, request: web.Request) -> Rights | None:
+    def _may(self, request: web.Request) -> Rights:
         """Returns what the user may do as this cursor. Raises Refusal if the cursor is not for this user."""
         name = request.match_info["name"]
         rights = self._engine.permissions.rights(request[IDENTITY], name)
-        if rights is not None and not rights.may(Operation.DECLARE, f"$cursor/{name}"):
+        if not rights.may(Operation.DECLARE, f"$cursor/{name}"):
             raise Refusal(403, rights.text(Operation.DECLARE, f"$cursor/{name}"))
         return rights
 
-    def _may_read(self, rights: Rights | None, topic: str) -> None:
+    def _may_read(self, rights: Rights, topic: str) -> None:
         """Raises Refusal if a reload has revoked it; the cursor itself ends a moment later."""
-        if rights is not None and not rights.may(Operation.SUBSCRIBE, topic):
+        if not rights.may(Operation.SUBSCRIBE, topic):
             raise Refusal(403, rights.text(Operation.SUBSCRIBE, topic))
 
     async def _leave(self, request: web.Request) -> web.Response:
@@ -124,7 +124,7 @@ class CursorHandlers:
         except NotRecorded as error:
             raise Refusal(404, str(error)) from None
 
-    def _attached(self, name: str, user: str, wish: CursorRequest, found: list[RecordedTopic], rights: Rights | None
+    def _attached(self, name: str, user: str, wish: CursorRequest, found: list[RecordedTopic], rights: Rights
                   ) -> Poll:
         engine, now = self._engine, self._engine.now()
         self._check(name)

@@ -18,7 +18,7 @@ from headway.core.base import Refused
 from headway.core.clients import Origin
 from headway.core.consumer import Session
 from headway.core.message import Run
-from headway.core.permission import Identity, Rights
+from headway.core.permission import ALL_RIGHTS, Identity, Rights
 from headway.server.engine import Engine
 from headway.server.streams.read_right import check_token, token_left_s
 from headway.store.staged import Staged
@@ -45,7 +45,7 @@ class Publication:
         self._threads = threads
         self._writer = writer
         self._user = user
-        self._rights: Rights | None = None
+        self._rights: Rights = ALL_RIGHTS
         self._version = -1
         """The version of the permissions that ``_rights`` are of."""
         self._begun = begun

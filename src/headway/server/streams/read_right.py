@@ -37,6 +37,4 @@ class ReadRight:
     def _ask(self) -> None:
         self._version = self._permissions.version
         self._permissions.check_user(self._identity)
-        rights = self._permissions.rights(self._identity, "")
-        if rights is not None:
-            rights.check(Operation.SUBSCRIBE, self._filter)
+        self._permissions.rights(self._identity, "").check(Operation.SUBSCRIBE, self._filter)

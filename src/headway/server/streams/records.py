@@ -178,7 +178,7 @@ class RecordHandlers:
 
     def _readable(self, request: web.Request, recorded: Iterable[str]) -> list[str]:
         rights = self._engine.permissions.rights(request[IDENTITY], "")
-        return [filter for filter in recorded if rights is None or rights.covers(Operation.SUBSCRIBE, filter)]
+        return [filter for filter in recorded if rights.covers(Operation.SUBSCRIBE, filter)]
 
 
 def recorded_streams(engine: Engine) -> dict[str, RecordedStream]:

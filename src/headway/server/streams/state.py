@@ -189,7 +189,7 @@ class StateHandlers:
         except NoState as error:
             rights = self._engine.permissions.rights(request[IDENTITY], "")
             states = [state.filter for state in registry.router.states if state.declared]
-            readable = [name for name in states if rights is None or rights.covers(Operation.SUBSCRIBE, name)]
+            readable = [name for name in states if rights.covers(Operation.SUBSCRIBE, name)]
             raise Refusal(404, str(error), keyed=readable) from None
         finally:
             if past is not None:

@@ -103,8 +103,8 @@ class WriterHandlers:
             run = self._engine.loop.run_in_executor
             rows, topics = await run(self._threads, self._checked, data)
             rights = self._engine.permissions.rights(request[IDENTITY], name)
-            for topic in topics if rights is not None else ():
-                if rights is not None and not rights.may_publish(topic):
+            for topic in topics:
+                if not rights.may_publish(topic):
                     raise Refusal(403, rights.text(Operation.PUBLISH, topic))
             part = await run(self._threads, self._stage, name, data)
         return json_answer({"part": part, "rows": rows}, 201)
@@ -153,7 +153,7 @@ class WriterHandlers:
         if not is_name(name):
             raise Refusal(400, f"{name!r} cannot be a writer's name: letters, digits and . _ -, at most 128")
         rights = self._engine.permissions.rights(request[IDENTITY], name)
-        if rights is not None and not rights.may(Operation.DECLARE, f"$writer/{name}"):
+        if not rights.may(Operation.DECLARE, f"$writer/{name}"):
             raise Refusal(403, rights.text(Operation.DECLARE, f"$writer/{name}"))
         session = self._engine.broker.registry.sessions.get(name)
         if session is not None and session.protocol != PROTOCOL:

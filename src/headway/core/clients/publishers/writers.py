@@ -28,7 +28,7 @@ from headway.core.clients.sessions import Admission
 from headway.core.consumer import ConnectionlessOutlet, ConnectRequest, Session
 from headway.core.log import MAIN
 from headway.core.message import Run, says_merge
-from headway.core.permission import Rights
+from headway.core.permission import ALL_RIGHTS, Rights
 from headway.core.policy import HTTP_LISTENER
 from headway.core.routing import Publishing, Registry, part_of
 
@@ -86,7 +86,7 @@ class Writers:
     # -- sessions ---------------------------------------------------------------------------------------------------
 
     def attach(
-        self, name: str, resumed: Callable[[], None], now: float, rights: Rights | None = None,
+        self, name: str, resumed: Callable[[], None], now: float, rights: Rights = ALL_RIGHTS,
         allowance: Allowance | None = None,
     ) -> Session:  # fmt: skip
         """Returns the writer's session. Policies judge, pause and disconnect it like any publisher, and the limits of
@@ -126,8 +126,7 @@ class Writers:
                 return
             if skipped > 0:
                 run, origin = part_of(run, skipped, len(run)), origin._replace(row=origin.row + skipped)
-        if session.rights is not None:
-            session.rights.check_publish(run.topic, len(run.ends))
+        session.rights.check_publish(run.topic, len(run.ends))
         if says_merge(run.properties) and self._registry.router.route(run.topic).merges is not None:
             raise Refused(Reason.PROTOCOL_ERROR, "a writer's batch has whole records: no patches (merge)")
         parts: list[Run] = []

@@ -18,7 +18,7 @@ from headway.core.clients.sessions.ending import Ending
 from headway.core.consumer import GIVEN_UP, ConnectRequest, Disconnect, Outlet, Session, SessionLife, Will
 from headway.core.delivery import Fanout, go_back, last_of_half_sent
 from headway.core.log import Tab
-from headway.core.permission import Rights
+from headway.core.permission import ALL_RIGHTS, Rights
 from headway.core.policy import FlapControl
 from headway.core.routing import Publishing, Registry
 
@@ -44,10 +44,9 @@ class Admission:
         """Admits a client; ``session.present`` tells whether it resumed its earlier session. Where there are
         permissions, a session is not resumed by another user than its own. Raises Refused."""
         registry = self._registry
-        if request.rights is not None:
-            request.rights.check_connect()
-            if request.will is not None:
-                request.rights.check_publish(request.will.record.topic)
+        request.rights.check_connect()
+        if request.will is not None:
+            request.rights.check_publish(request.will.record.topic)
         wait_s = self._flap.wait_s(request.client, now)
         if wait_s > 0:
             text = (f"disconnected for slowness {self._flap.strikes(request.client)} times of late; "
@@ -265,17 +264,18 @@ class Admission:
 
     def _publish_will(self, session: Session, will: Will, now: float) -> None:
         """Publishes a will, unless its client may not publish there any more."""
-        if session.rights is not None and not session.rights.may_publish(will.record.topic):
+        if not session.rights.may_publish(will.record.topic):
             return
         expires = None if will.lifetime_s is None else now + will.lifetime_s
         self._publishing.announce(msgspec.structs.replace(will.record, expires_s=expires), now)
 
 
-def _is_of_another(session: Session, rights: Rights | None) -> bool:
+def _is_of_another(session: Session, rights: Rights) -> bool:
     """Tells whether a session belongs to another user, so that its records are not for this one. Raises
     :class:`Refused` if that user may still come back for it."""
-    if rights is None or (session.rights is not None and session.rights.user == rights.user):
+    before = session.rights
+    if rights is ALL_RIGHTS or (before is not ALL_RIGHTS and before.user == rights.user):
         return False
-    if session.rights is not None and session.rights.applies:
+    if before.applies:
         raise Refused(Reason.NOT_AUTHORIZED, f"client id {session.client!r} has a session of another user")
     return True

@@ -16,7 +16,7 @@ from headway.core.consumer import (
     SubscriptionOptions,
 )
 from headway.core.message import Dialect
-from headway.core.permission import Operation, Rights
+from headway.core.permission import ALL_RIGHTS, Operation, Rights
 from headway.core.policy import HTTP_LISTENER
 from headway.core.routing import Registry
 
@@ -32,11 +32,10 @@ class Polls:
         self._subscribing = subscribing
 
     def attach(self, name: str, filter: str, offset: int, policy: str | None, dialect: Dialect, now: float,
-               username: str | None = None, patience_s: float | None = None, rights: Rights | None = None) -> Poll:
+               username: str | None = None, patience_s: float | None = None, rights: Rights = ALL_RIGHTS) -> Poll:
         """Returns the poll of this name, which reads a recorded filter. A new poll begins at ``offset``. ``dialect`` is
         journaled with it, but no record is encoded for a poll. ``username`` is its owner. Raises :class:`Refused`."""
-        if rights is not None:
-            rights.check(Operation.SUBSCRIBE, filter)
+        rights.check(Operation.SUBSCRIBE, filter)
         session = self._registry.sessions.get(name)
         if session is not None and session.protocol != POLLS_PROTOCOL:
             text = f"{name!r} is the name of a client that speaks {session.protocol}"

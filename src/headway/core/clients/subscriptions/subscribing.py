@@ -71,8 +71,7 @@ class Subscribing:
     def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
         """Grants a subscription, or raises :class:`Refused`. It replaces an earlier one with the same filter."""
         group, filter = parse_filter(request)
-        if session.rights is not None:
-            session.rights.check(Operation.SUBSCRIBE, filter)
+        session.rights.check(Operation.SUBSCRIBE, filter)
         limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
         old = session.subscriptions.get(request.key)
         if old is None and len(session.subscriptions) >= limit:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headway.core.log import Tab
-from headway.core.permission import Rights
+from headway.core.permission import ALL_RIGHTS, Rights
 
 
 class RightsSource:
@@ -18,10 +18,10 @@ class RightsSource:
     def __init__(self) -> None:
         self.version = 0
         """Rises with each reload of the permissions."""
-        self.rights_of: Callable[[Any], Rights | None] = lambda session: None
+        self.rights_of: Callable[[Any], Rights] = lambda session: ALL_RIGHTS
         """Returns the rights of a session. (This file knows no sessions.)"""
 
-    def replace(self, rights_of: Callable[[Any], Rights | None]) -> None:
+    def replace(self, rights_of: Callable[[Any], Rights]) -> None:
         self.rights_of = rights_of
         self.version += 1
 
@@ -34,34 +34,32 @@ class HeldRights:
     __slots__ = ("_source", "_version", "being_cleared", "judged_by", "last")
 
     def __init__(self, source: RightsSource) -> None:
-        self.last: Rights | None = None
+        self.last: Rights = ALL_RIGHTS
         """The rights that the session had when they were last asked for."""
-        self.judged_by: Rights | None = None
-        """The rights that allow everything that stands: subscriptions, wills and bindings. None: everything was allowed
-        when it was made, or it is not known by which rights it was judged."""
+        self.judged_by: Rights = ALL_RIGHTS
+        """The rights that allow everything that stands: subscriptions, wills and bindings. All rights: everything was
+        allowed when it was made, or it is not known by which rights it was judged."""
         self.being_cleared = False
         """Set while subscriptions that were revoked end, over several turns."""
         self._source = source
         self._version = source.version
 
-    def of(self, session: object, tab: Tab) -> Rights | None:
+    def of(self, session: object, tab: Tab) -> Rights:
         """Returns the rights that the session has now."""
         if self._version != self._source.version:
             self.grant(self._source.rights_of(session), tab)
         return self.last
 
-    def grant(self, rights: Rights | None, tab: Tab) -> None:
+    def grant(self, rights: Rights, tab: Tab) -> None:
         """Replaces the rights, and forgets the answers of the old ones. What stands is judged later
         (core/clients/revoking.py)."""
         old = self.last
         self._version = self._source.version
-        if rights is not None and old is not None and rights.same_as(old):
+        if old is not ALL_RIGHTS and rights.same_as(old):
             if self.judged_by is old:
                 self.judged_by = rights
         elif self.judged_by is not old:
-            self.judged_by = None  # what was made under the old rights was not judged by the ones before
-        if old is not None:
-            old.forget()
+            self.judged_by = ALL_RIGHTS  # what was made under the old rights was not judged by the ones before
+        old.forget()
         self.last = rights
-        if rights is not None:
-            rights.tab = tab
+        rights.count_on(tab)

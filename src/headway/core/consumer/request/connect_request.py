@@ -7,7 +7,7 @@ import msgspec
 from headway.core.allowance import Allowance
 from headway.core.consumer.credit import MQTT_ID_MAX
 from headway.core.message import Record
-from headway.core.permission import Rights
+from headway.core.permission import ALL_RIGHTS, Rights
 
 
 class Will(msgspec.Struct, frozen=True):
@@ -32,7 +32,6 @@ class ConnectRequest(msgspec.Struct, frozen=True):
     username: str | None = None
     protocol: str = ""
     will: Will | None = None
-    rights: Rights | None = None
-    """The client's rights; None: it may do everything."""
+    rights: Rights = ALL_RIGHTS
     allowance: Allowance | None = None
     """The allowance of the client's user; None: it has no limits."""

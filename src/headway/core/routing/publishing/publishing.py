@@ -20,7 +20,7 @@ from headway.core.consumer import Feed, Session, SharedReader
 from headway.core.forms import merged_run
 from headway.core.log import MAIN, Retained, State
 from headway.core.message import ReceiptRequest, Record, Run, may_delete, routing_key_of
-from headway.core.permission import QUEUES, Operation, Rights
+from headway.core.permission import ALL_RIGHTS, QUEUES, Operation, Rights
 from headway.core.routing.matching import (
     DECODED_A_UNIT,
     SEARCHED_A_UNIT,
@@ -72,7 +72,7 @@ class Publishing:
             if done and (work >= work_max or session.paused_by):
                 break
             done += 1
-            if rights is not None and not rights.may_publish(run.topic, len(run.ends)):
+            if rights is not ALL_RIGHTS and not rights.may_publish(run.topic, len(run.ends)):
                 session.refused_records += len(run.ends)
                 refused = rights.refusal(Operation.PUBLISH, run.topic)
                 work += 1
@@ -240,7 +240,7 @@ class Publishing:
             else:
                 taken += appending.append(feed, run, first, encoded, session, now, decoded)
         if run.receipt is not None and session is not None:
-            if session.rights is not None and run.receipt.reply_to:
+            if run.receipt.reply_to:
                 run.receipt = _permitted(run.receipt, session.rights)
             asked = self._registry.receipts.ask(session, run, first, route.feeds, route.states, now)
             self._registry.router.searched += asked

@@ -9,7 +9,7 @@ import pytest
 from tests.core.stage import SHARED, STUCK, Client, Socket, Stage
 from tests.core.test_tab import connect, disconnect
 
-from headway.core.allowance import Allowance, Allowances, UserLimits
+from headway.core.allowance import UNLIMITED, Allowance, Allowances, UserLimits
 from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.request.connect_request import ConnectRequest
 from headway.core.consumer.request.options import SubscribeRequest
@@ -27,7 +27,7 @@ def given(stage: Stage, *limits: UserLimits, groups: dict[str, list[str]] | None
 
 def of_user(stage: Stage, client: Client, user: str) -> Allowance:
     allowance = stage.broker.registry.allowances.of(Identity(user))
-    assert allowance is not None
+    assert allowance is not UNLIMITED
     client.session.charge(allowance)
     return allowance
 
@@ -38,7 +38,7 @@ def of_user(stage: Stage, client: Client, user: str) -> Allowance:
 def test_the_first_limit_that_is_for_a_user_is_its_limit() -> None:
     allowances = Allowances()
     assert not allowances.take((), {})
-    assert allowances.of(Identity("ann")) is None
+    assert allowances.of(Identity("ann")) is UNLIMITED
     assert allowances.take(
         [
             UserLimits("limit[1]", user="ann", connections=1), UserLimits("limit[2]", group="desks", connections=2),
@@ -51,7 +51,7 @@ def test_the_first_limit_that_is_for_a_user_is_its_limit() -> None:
     assert {name: one.limits.connections for name, one in found.items() if one} == {
         "ann": 1, "bob": 2, "carl": 3, "dan": 2
     }  # fmt: skip
-    assert allowances.of(Identity("")) is None
+    assert allowances.of(Identity("")) is UNLIMITED
     assert allowances.of(Identity("ann")) is found["ann"]
     assert allowances.take((), {})  # those who had limits have to be told
 
@@ -128,9 +128,9 @@ def test_counts_are_those_of_the_sessions_there_are_whatever_clients_do(seed: in
     allowances = given(stage, UserLimits("limit[1]", connections=3, subscriptions=6))
     known: dict[str, Allowance] = {}
 
-    def of(user: str) -> Allowance | None:
+    def of(user: str) -> Allowance:
         found = allowances.of(Identity(user))
-        if found is not None:
+        if found is not UNLIMITED:
             known[user] = found
         return found
 
@@ -235,12 +235,12 @@ def test_a_reload_takes_limits_away_and_gives_others() -> None:
     client.publish("t", 0, 1000)
     given(stage)
     stage.broker.set_allowances(lambda _: stage.broker.registry.allowances.of(Identity("ann")), stage.now)
-    assert client.session.allowance is None
+    assert client.session.allowance is UNLIMITED
     stage.turn()
     assert not client.paused
     allowances = given(stage, UserLimits("limit[1]", subscriptions=1))
     ann = allowances.of(Identity("ann"))
-    stage.broker.set_allowances(lambda session: ann if session is client.session else None, stage.now)
+    stage.broker.set_allowances(lambda session: ann if session is client.session else UNLIMITED, stage.now)
     assert ann is client.session.allowance
     assert ann is not None
     assert (ann.connections, ann.subscriptions) == (1, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.sim.client import Client
 from tests.sim.world import World
 
-from headway.core.allowance import Allowance, UserLimits
+from headway.core.allowance import UNLIMITED, Allowance, UserLimits
 from headway.core.permission import Identity
 
 OVERHEAD_BYTES = 500
@@ -20,16 +20,16 @@ class LimitedWorld(World):
         self.most = self.rng.choice((1, 1_000, 5_000))
         self.broker.registry.allowances.take([UserLimits("limit[1]", in_flight_bytes=self.most)], {})
 
-    def allowance_of(self, client: Client) -> Allowance | None:
+    def allowance_of(self, client: Client) -> Allowance:
         if client.manner.healthy:
-            return None
+            return UNLIMITED
         return self.broker.registry.allowances.of(Identity("ann"))
 
     def turn(self) -> None:
         super().turn()
         registry = self.broker.registry
         ann = registry.allowances.of(Identity("ann"))
-        assert ann is not None
+        assert ann is not UNLIMITED
         sessions = list(registry.numbers.values())
         counted = sum(one.channel.in_flight_bytes.total for one in sessions if one.allowance is ann)
         assert ann.in_flight_bytes == counted, "each delivery in flight is counted once"

@@ -14,7 +14,7 @@ from tests.sim.model import GroupModel, History, Published, SubModel
 from tests.sim.record import Records
 from tests.sim.stream import Stream
 
-from headway.core.allowance import Allowance
+from headway.core.allowance import UNLIMITED, Allowance
 from headway.core.base.errors import Reason, Refused
 from headway.core.broker import SWEEP_S, Broker
 from headway.core.consumer.connection.outlet import Outlet
@@ -101,9 +101,9 @@ class World:
     def _policies(self) -> tuple[Policy, ...]:
         return chance.policies(self.rng)
 
-    def allowance_of(self, client: Client) -> Allowance | None:
-        """The limits of the client's user; None: it has none."""
-        return None
+    def allowance_of(self, client: Client) -> Allowance:
+        """The limits of the client's user."""
+        return UNLIMITED
 
     def _sizes(self) -> None:
         """Small chunks and batches, so that their edges come up all the time."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from headway.core.allowance.allowance import Allowance, Due
+from headway.core.allowance.allowance import UNLIMITED, Allowance, Due
 from headway.core.allowance.user_limits import UserLimits
 from headway.core.permission import Identity
 
@@ -34,12 +34,12 @@ class Allowances:
         self._groups = {name: frozenset(members) for name, members in groups.items()}
         return bool(before[0] or limits) and before != (self._limits, self._groups)
 
-    def of(self, identity: Identity) -> Allowance | None:
-        """Returns the allowance of a user; None: it has no limits, or is nobody whose name was checked."""
+    def of(self, identity: Identity) -> Allowance:
+        """Returns the allowance of a user. One without limits, or whose name was not checked, is ``UNLIMITED``."""
         user = identity.user
         limits = self._limits_of(identity) if user and self._limits else None
         if limits is None:
-            return None
+            return UNLIMITED
         known = self._known.get(user)
         if known is None:
             if len(self._known) >= self._forget_at:

@@ -41,10 +41,10 @@ class Session:
     """One client."""
 
     __slots__ = (
+        "allowance",
         "aside",
         "channel",
         "client",
-        "counted_in",
         "durable",
         "expiry",
         "expiry_s",
@@ -141,7 +141,7 @@ class Session:
         """Set if the session is in the journal and so outlives the process."""
         self.last_reason: Reason | None = None
         self.held = HeldRights(source)
-        self.counted_in = UNLIMITED
+        self.allowance = UNLIMITED
         """The allowance that counts what the client takes up. Only ``charge`` sets it."""
         self.spent_records = self.spent_bytes = 0
         """Those of ``published_records`` and ``published_bytes`` that are counted in the allowance."""
@@ -161,18 +161,13 @@ class Session:
         return self.held.of(self, self.tab)
 
     @property
-    def allowance(self) -> Allowance | None:
-        """The allowance of the client's user; None: it has no limits."""
-        return None if self.counted_in is UNLIMITED else self.counted_in
-
-    @property
     def connected(self) -> bool:
         """Tells whether the client has a connection. One that was given up stays until its last word is sent."""
         return self.outlet is not NO_OUTLET
 
     def connect(self, outlet: Outlet) -> None:
         self.become(CONNECTED)
-        self.counted_in.connections += not self.connected
+        self.allowance.connections += not self.connected
         self.outlet = outlet
 
     def disconnect(self, now: float) -> None:
@@ -180,7 +175,7 @@ class Session:
         _ = self.rights  # who the client is, is known by its connection
         if self.life is CONNECTED:
             self.become(AWAY)
-        self.counted_in.connections -= self.connected
+        self.allowance.connections -= self.connected
         self.channel.in_flight_bytes.wait_no_more()
         self.outlet = NO_OUTLET
         self.gone_since_s = now
@@ -208,9 +203,9 @@ class Session:
         """Replaces the client's rights, and forgets the answers of the old ones."""
         self.held.grant(rights, self.tab)
 
-    def charge(self, allowance: Allowance | None) -> None:
+    def charge(self, new: Allowance) -> None:
         """Counts what the client takes up for another user, or for none."""
-        old, new = self.counted_in, allowance or UNLIMITED
+        old = self.allowance
         self.channel.in_flight_bytes.charge(new)  # first, because limits change and their allowance stays
         if new is old:
             return
@@ -218,20 +213,20 @@ class Session:
         old.subscriptions -= len(self.subscriptions)
         new.connections += self.connected
         new.subscriptions += len(self.subscriptions)
-        self.counted_in = new
+        self.allowance = new
         self.holdings.charge(new)
         self.spent_records, self.spent_bytes = self.published_records, self.published_bytes
 
     def put(self, subscription: Subscription) -> None:
         """Puts a subscription into the table, under a key that is free or its own."""
-        self.counted_in.subscriptions += subscription.request.key not in self.subscriptions
+        self.allowance.subscriptions += subscription.request.key not in self.subscriptions
         self.subscriptions[subscription.request.key] = subscription
 
     def drop(self, subscription: Subscription) -> None:
         """Takes a subscription out of the table, if it is there; its key is free then."""
         if self.subscriptions.get(subscription.request.key) is subscription:
             del self.subscriptions[subscription.request.key]
-            self.counted_in.subscriptions -= 1
+            self.allowance.subscriptions -= 1
 
     def fell_behind(self, subscription: Subscription) -> None:
         self.lagging[subscription] = None

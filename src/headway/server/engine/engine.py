@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from math import inf
 from typing import Any
 
-from headway.core.allowance import Allowance
+from headway.core.allowance import UNLIMITED, Allowance
 from headway.core.base import ProtocolError, Reason
 from headway.core.clients import WriterOutlet
 from headway.core.consumer import (
@@ -348,16 +348,16 @@ class Engine:
         if self.allowances.take(self.settings.limits, self.settings.auth.groups):
             self.broker.set_allowances(self._allowance_of, self.now())
 
-    def _allowance_of(self, session: Session) -> Allowance | None:
+    def _allowance_of(self, session: Session) -> Allowance:
         outlet = session.outlet
         if isinstance(outlet, Connection):
             return self.allowances.of(outlet.peer_side.identity)
         if session.rights is not ALL_RIGHTS:
             return self.allowances.of(session.rights.identity)
-        if session.allowance is not None:
+        if session.allowance is not UNLIMITED:
             return self.allowances.of(Identity(session.allowance.user))
         # It is away, and had no limits when it was here, or is from before this process. Names were checked, or not.
-        return self.allowances.of(Identity(session.username or "")) if self.logins.ask else None
+        return self.allowances.of(Identity(session.username or "")) if self.logins.ask else UNLIMITED
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine, and keeps a reference to its task until it is done."""

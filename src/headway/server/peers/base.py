@@ -258,7 +258,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
             self._lanes, self._crowded = lanes, crowded
             most = self.engine.read_bytes if crowded else self.engine.usual_read_bytes
             share = self.session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
-            if self.session.counted_in.limits.of_rates:
+            if self.session.allowance.limits.of_rates:
                 share = 0  # one read may not be worth minutes of waiting
             self.connection.read_bytes = max(READ_BYTES_MIN, min(most, share))
 

@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
 
+from headway.core.allowance import UNLIMITED
 from headway.core.base import Refused
 from headway.core.clients import Origin
 from headway.core.consumer import Session
@@ -134,7 +135,7 @@ class Publication:
         """Returns the writer's session once it may publish. Raises Refused."""
         engine = self._engine
         while True:
-            user, allowance = self._user, None
+            user, allowance = self._user, UNLIMITED
             if user is not None:
                 check_token(user)
                 allowance = engine.allowances.of(user)

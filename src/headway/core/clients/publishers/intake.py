@@ -58,7 +58,7 @@ class Intake:
     def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
         """Publishes these runs, from the first on, until ``work_max`` is used up."""
         some = self._publishing.publish_some(session, runs, now, work_max)
-        if some.refused is None or session.counted_in is not UNLIMITED:
+        if some.refused is None or session.allowance is not UNLIMITED:
             self._published(session, now)
         return some
 
@@ -88,5 +88,5 @@ class Intake:
         than its user may a second waits, too."""
         if session.paused_by and session.paused_since_s == now:
             self.advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
-        if session.counted_in is not UNLIMITED:
+        if session.allowance is not UNLIMITED:
             self._registry.spend(session, now)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
-from headway.core.allowance import Allowance
+from headway.core.allowance import UNLIMITED, Allowance
 from headway.core.base import Reason, Refused
 from headway.core.clients.durability import DurableMetadata, WriterBatch
 from headway.core.clients.sessions import Admission
@@ -87,7 +87,7 @@ class Writers:
 
     def attach(
         self, name: str, resumed: Callable[[], None], now: float, rights: Rights = ALL_RIGHTS,
-        allowance: Allowance | None = None,
+        allowance: Allowance = UNLIMITED,
     ) -> Session:  # fmt: skip
         """Returns the writer's session. Policies judge, pause and disconnect it like any publisher, and the limits of
         its user are those of any connection. Raises Refused."""

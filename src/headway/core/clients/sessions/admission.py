@@ -12,6 +12,7 @@ from math import inf
 
 import msgspec
 
+from headway.core.allowance import UNLIMITED
 from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.durability import DurableMetadata, SessionTerms
 from headway.core.clients.sessions.ending import Ending
@@ -60,9 +61,8 @@ class Admission:
         old = registry.sessions.get(request.client)
         if old is not None and old.outlet.keeps_its_name and old.protocol != request.protocol:
             raise Refused(Reason.NOT_ALLOWED, f"{request.client} is the name of a client that keeps it")
-        if request.allowance is not None:
-            replaced = old is not None and old.connected and old.counted_in is request.allowance
-            request.allowance.check_connection(leaving=replaced)
+        replaced = old is not None and old.connected and old.allowance is request.allowance
+        request.allowance.check_connection(leaving=replaced)
         if old is None and len(registry.sessions) >= registry.sessions_max:
             raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
         if old is not None:
@@ -223,7 +223,7 @@ class Admission:
         session.become(SessionLife.ENDED)
         session.stop_timers()
         self._metadata.session_ended(session)
-        session.charge(None)
+        session.charge(UNLIMITED)
         registry.deferred.begin(self._clear_up(session, reason), now, client=session)
         if registry.sessions.get(session.client) is session:
             del registry.sessions[session.client]

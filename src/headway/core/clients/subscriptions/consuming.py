@@ -45,7 +45,7 @@ class Consuming(Acks, ABC):
         if len(session.subscriptions) >= limit:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} consumers")
         session.tab.check(cost(request))
-        session.counted_in.check_subscription()
+        session.allowance.check_subscription()
         if queue.members.exclusive is not None or (exclusive and queue.members.any_consumer):
             raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer, and one is to be the only one")
         queue.picking.admit(request.options.selector)

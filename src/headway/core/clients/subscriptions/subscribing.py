@@ -78,7 +78,7 @@ class Subscribing:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} subscriptions")
         if old is None:
             session.tab.check(cost(request))
-            session.counted_in.check_subscription()
+            session.allowance.check_subscription()
         policy = self._policy(session, request, filter)
         accepts = acceptance_of(request, filter, session.number if request.no_local else 0)
         self._check_start(request.options, filter)

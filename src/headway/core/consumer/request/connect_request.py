@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.core.allowance import Allowance
+from headway.core.allowance import UNLIMITED, Allowance
 from headway.core.consumer.credit import MQTT_ID_MAX
 from headway.core.message import Record
 from headway.core.permission import ALL_RIGHTS, Rights
@@ -33,5 +33,5 @@ class ConnectRequest(msgspec.Struct, frozen=True):
     protocol: str = ""
     will: Will | None = None
     rights: Rights = ALL_RIGHTS
-    allowance: Allowance | None = None
-    """The allowance of the client's user; None: it has no limits."""
+    allowance: Allowance = UNLIMITED
+    """That of the client's user."""

@@ -263,7 +263,7 @@ def over_share_of_user(pool: Pool, subscription: Subscription, now: float) -> tu
     """Returns (used, limit) if all clients of the consumer's user take up more than that user may, and this one has had
     time to take it. A client that holds less than most of them is left alone."""
     session = subscription.session
-    allowance = session.counted_in
+    allowance = session.allowance
     if allowance.limits.pool_share is None:
         return None
     used = allowance.gating_bytes, allowance.disk_bytes

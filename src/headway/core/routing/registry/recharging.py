@@ -14,7 +14,7 @@ from headway.core.consumer import Session
 from headway.core.routing.registry.registry import Registry
 from headway.core.routing.registry.session_round import SessionRound
 
-AllowanceOf = Callable[[Session], Allowance | None]
+AllowanceOf = Callable[[Session], Allowance]
 
 
 class Recharging:

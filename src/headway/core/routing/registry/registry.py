@@ -248,13 +248,13 @@ class Registry:
     def spend(self, session: Session, now: float) -> None:
         """Counts what the client has published since the last call, and has it wait if its user may publish no more."""
         records, size = session.published_records, session.published_bytes
-        session.counted_in.spend(records - session.spent_records, size - session.spent_bytes, now)
+        session.allowance.spend(records - session.spent_records, size - session.spent_bytes, now)
         session.spent_records, session.spent_bytes = records, size
         self.keep_to_rate(session, now)
 
     def keep_to_rate(self, session: Session, now: float) -> None:
         """Has the publisher wait if its user has published as much as it may for now."""
-        allowance = session.counted_in
+        allowance = session.allowance
         wait_s = allowance.wait_s(now)
         if wait_s > 0 and session.connected:
             if allowance not in session.paused_by:

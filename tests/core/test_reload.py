@@ -20,6 +20,7 @@ from headway.core.consumer.request.options import SubscribeRequest
 from headway.core.log.states.state import StateTerms
 from headway.core.message.record import Record
 from headway.core.permission.identity import Identity
+from headway.core.permission.rights import ALL_RIGHTS
 from headway.core.permission.rule import Operation, Permission
 from headway.core.policy.rules.policy import Policy, parse_policies
 from headway.core.policy.trial import parse_trials
@@ -145,7 +146,7 @@ def test_new_actions_are_judged_by_the_new_permissions_at_once() -> None:
     with pytest.raises(Refused) as refused:
         late.subscribe("t/more")
     assert refused.value.reason is Reason.NOT_AUTHORIZED
-    assert late.session.rights is not None
+    assert late.session.rights is not ALL_RIGHTS
     assert not late.session.rights.may_publish("u/x")
     assert late.session.rights.may(Operation.SUBSCRIBE, "u/x")
     guarded.finish()

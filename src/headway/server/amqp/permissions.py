@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from headway.core.clients import check_binding, check_exchange, check_queue, is_own, queue_object
 from headway.core.consumer import QueueTerms
-from headway.core.permission import EXCHANGES, Operation
+from headway.core.permission import ALL_RIGHTS, EXCHANGES, Operation
 from headway.core.routing import PREDECLARED, Binding, Exchange
 from headway.server.amqp.channel import AmqpChannel
 
@@ -45,8 +45,9 @@ def check_exchange_deletion(channel: AmqpChannel, name: str) -> None:
 
 def check_bind(channel: AmqpChannel, binding: Binding) -> None:
     """Checks that the client may make, or end, a binding."""
-    own = binding.destination.kind == "queue" and _owns(channel, binding.destination.name)
-    check_binding(channel.session.rights, binding, channel.queues.exchange(binding.source), own=own)
+    if channel.session.rights is not ALL_RIGHTS:  # else the exchange need not be there
+        own = binding.destination.kind == "queue" and _owns(channel, binding.destination.name)
+        check_binding(channel.session.rights, binding, channel.queues.exchange(binding.source), own=own)
 
 
 def _owns(channel: AmqpChannel, name: str) -> bool:

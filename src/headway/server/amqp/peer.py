@@ -228,8 +228,8 @@ class AmqpPeer(ClientSide):
     def close_consumer(self, subscription: Subscription, text: str) -> None:
         self._end_consumer(subscription, ReplyCode.RESOURCE_ERROR, text)
 
-    def revoked(self, subscription: Subscription, text: str) -> None:
-        self._end_consumer(subscription, ReplyCode.ACCESS_REFUSED, text)
+    def revoked(self, subscription: Subscription, reason: Reason, text: str) -> None:
+        self._end_consumer(subscription, code_of(reason), text)
 
     def _end_consumer(self, subscription: Subscription, code: ReplyCode, text: str) -> None:
         """Cancels a consumer. If the client does not understand that, or polls, its channel is closed."""

@@ -251,8 +251,8 @@ class Amqp1Peer(ClientSide):
     def close_consumer(self, subscription: Subscription, text: str) -> None:
         self._end_consumer(subscription, Condition.RESOURCE_LIMIT_EXCEEDED, text)
 
-    def revoked(self, subscription: Subscription, text: str) -> None:
-        self._end_consumer(subscription, Condition.UNAUTHORIZED_ACCESS, text)
+    def revoked(self, subscription: Subscription, reason: Reason, text: str) -> None:
+        self._end_consumer(subscription, end_condition(reason), text)
 
     def cancelled(self, subscription: Subscription, reason: Reason) -> None:
         """Ends a link whose queue is gone, or whose lease is over. That of an answered query stays, for its client to

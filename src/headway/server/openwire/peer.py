@@ -239,8 +239,8 @@ class OpenWirePeer(ClientSide):
     def close_consumer(self, subscription: Subscription, text: str) -> None:
         self._close_consumer(subscription, Reason.NORMAL, text)
 
-    def revoked(self, subscription: Subscription, text: str) -> None:
-        self._close_consumer(subscription, Reason.NOT_AUTHORIZED, text)
+    def revoked(self, subscription: Subscription, reason: Reason, text: str) -> None:
+        self._close_consumer(subscription, reason, text)
 
     def _close_consumer(self, subscription: Subscription, reason: Reason, text: str) -> None:
         consumer = self._consuming.of(subscription)

@@ -151,7 +151,7 @@ def test_amqp_1_0_is_told_that_a_lease_is_over(keyed: BrokerProcess) -> None:
 def test_jms_is_told_that_a_lease_is_over(keyed: BrokerProcess, jms: Jms) -> None:
     connection = jms.connect(url_of(keyed))
     jms.consumer(jms.session(connection), "topic://leased.jms", "/*+ lease=100ms */ TRUE")
-    until(lambda: "the lease of leased/jms is over" in str(jms.faults(connection)), what="the listener is told")
+    until(lambda: "the lease of topic://leased.jms is over" in str(jms.faults(connection)), what="the listener is told")
     jms.do("close", connection)
 
 

@@ -306,11 +306,11 @@ class Consuming(PeerPart[ClientSide]):
         self._queues.close_channel(peer.granted, consumer.channel, peer.engine.now())
 
     def lost(self, subscription: Subscription) -> Consumer | None:
-        """Forgets a subscription that the broker has ended; returns its consumer if that has no other."""
+        """Forgets a subscription that the broker has ended; returns its consumer, unless that has wildcards."""
         consumer = self.of(subscription)
         if consumer is not None and subscription in consumer.subscriptions:
             consumer.subscriptions.remove(subscription)
-            if not consumer.subscriptions and consumer not in wildcards_of(self._peer.engine).consumers:
+            if consumer not in wildcards_of(self._peer.engine).consumers:
                 return consumer
         return None
 

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import CloseChannel, Session, Subscription
+from headway.core.queue import queue_of
 from headway.server.config import ListenerTable
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
 from headway.server.engine import Engine
@@ -252,14 +253,14 @@ class OpenWirePeer(ClientSide):
     def cancelled(self, subscription: Subscription, reason: Reason) -> None:
         """Closes a consumer whose last queue is gone. An answered query, and a consumer whose lease is over, stay open,
         for their client to close: a library that is asked to close drops what its user has not received."""
-        if reason is Reason.LEASE_EXPIRED:
-            self.write(write_error(JMS_ERROR, f"the lease of {subscription.filter} is over"))
+        consumer = self._consuming.of(subscription)
+        if reason is Reason.LEASE_EXPIRED and consumer is not None:
+            self.write(write_error(JMS_ERROR, f"the lease of {consumer.info.destination} is over"))
             self.answer_now()
-            return
-        consumer = None if reason is Reason.NORMAL else self._consuming.lost(subscription)
-        if consumer is not None:
-            self.write(write_error(JMS_ERROR, f"{subscription.filter} was deleted"))
-            self._consuming.close(consumer)
+        elif reason is Reason.SUBSCRIPTION_ENDED and (consumer := self._consuming.lost(subscription)) is not None:
+            self.write(write_error(JMS_ERROR, f"queue://{queue_of(subscription.reader.queue).name} was deleted"))
+            if not consumer.subscriptions:
+                self._consuming.close(consumer)
             self.answer_now()
 
     def set_idle(self, idle_s: float) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from headway.core.base import HeadwayError, ProtocolError, Refused
+from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import GrantedChannel, Session, Subscription
 from headway.server.amqp1.browsing import BrowsingLink, queue_to_browse
 from headway.server.amqp1.consuming import ConsumingLink
@@ -54,6 +54,9 @@ from headway.wire.amqp1.replies import (
 WINDOW = 0x7FFF_FFFF
 """Frames that the broker takes and sends: reading less is how it slows a client down."""
 HANDLE_MAX = 4095
+GONE_BACK_MAX = 4096
+"""So many deliveries that went back to their queues are remembered, the last ones."""
+GONE_BACK, GONE_BACK_BYTES = "gone_back", 100
 LOOK_SHARE = 32
 """So many deliveries that are looked through are one unit of work."""
 _MASK = 0xFFFF_FFFF
@@ -61,7 +64,8 @@ _MASK = 0xFFFF_FFFF
 
 class Amqp1Session:
     __slots__ = (
-        "_next_incoming", "_next_outgoing", "core", "gone", "leaving", "links", "number", "peer", "session",
+        "_gone_back", "_next_incoming", "_next_outgoing", "core", "gone", "leaving", "links", "number", "peer",
+        "session",
     )  # fmt: skip
 
     def __init__(self, peer: ClientSide, session: Session, number: int, begin: Begin) -> None:
@@ -76,6 +80,8 @@ class Amqp1Session:
         """Handles of links that the broker has ended, and the client has not yet."""
         self.gone = False
         """Whether it has ended."""
+        self._gone_back: dict[int, None] = {}
+        """Deliveries of links that have ended, which are in their queues again: no transaction can settle them."""
         self._next_incoming = begin.next_outgoing_id
         self._next_outgoing = 0
         peer.write(write_begin(number, number, 0, WINDOW, WINDOW, HANDLE_MAX))
@@ -326,6 +332,9 @@ class Amqp1Session:
             raise LinkFault(Condition.UNKNOWN_ID, "there is no such transaction")
         do = self._outcome(state.outcome, settled=True)
         assert do is not None
+        if self._has_gone_back(said.first, last):
+            text = "a delivery that it settles has gone back to its queue, as its link ended"
+            transaction.spoil(Refused(Reason.PRECONDITION_FAILED, text))
         named = transaction.named(self.core)
         ids = [one for one in ids if one not in named]
         answer = b"" if said.settled else write_disposition(self.number, False, said.first, last, ACCEPTED)
@@ -337,6 +346,19 @@ class Amqp1Session:
         if ids:
             refuse = partial(self.peer.engine.broker.queues.refuse, self.core, requeue=True)
             self.peer.budget.left -= settle(self.peer.engine, ids, refuse)
+            self._remember(ids)
+
+    def _remember(self, ids: list[int]) -> None:
+        gone, before = self._gone_back, len(self._gone_back)
+        gone |= dict.fromkeys(ids[-GONE_BACK_MAX:])
+        while len(gone) > GONE_BACK_MAX:
+            del gone[next(iter(gone))]
+        self.session.tab.add(GONE_BACK, GONE_BACK_BYTES * (len(gone) - before))
+
+    def _has_gone_back(self, first: int, last: int) -> bool:
+        begin, count = self._number(first), (last - first & _MASK) + 1
+        self.peer.budget.left -= len(self._gone_back) // LOOK_SHARE
+        return any(begin <= one < begin + count for one in self._gone_back)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -352,4 +374,5 @@ class Amqp1Session:
         self.peer.pending_replies.drop_channel(self.number)
         self.peer.pending_attaches.drop_channel(self.number)
         self.links.leave()
+        self.session.tab.add(GONE_BACK, -GONE_BACK_BYTES * len(self._gone_back))
         self.peer.engine.broker.queues.close_channel(self.session, self.core, self.now())

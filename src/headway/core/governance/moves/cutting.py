@@ -62,6 +62,10 @@ class Cutter:
             else:
                 self._admission.expel(session, Reason.CLIENT_MEMORY, text, now)
 
+    def end_stream(self, session: Session, reason: Reason, text: str, now: float) -> None:
+        """Ends the connection of a client whose one subscription ends."""
+        self._admission.expel(session, reason, text, now)
+
     def disconnect(self, session: Session, reason: Reason, text: str, now: float) -> None:
         """Disconnects a client that costs others too much. A durable session keeps its subscriptions."""
         if not session.connected:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from proton import Condition, ConnectionException, Handler, Message, symbol
+from proton.handlers import MessagingHandler, TransactionHandler
 from proton.reactor import Container
 from proton.utils import BlockingConnection, LinkDetached
 from tests.interop.amqp1_fixtures import TIMEOUT_S
@@ -93,6 +94,56 @@ def test_a_consumer_is_cut_and_told_why(slow_broker: BrokerProcess, clients: Any
     (verdict,) = slow_broker.verdicts(name)
     assert "amqp:resource-limit-exceeded" in str(told.value)
     assert verdict["text"] in str(told.value)
+
+
+class Late(MessagingHandler, TransactionHandler):
+    """Takes a message, and settles it in a transaction only when its link was detached."""
+
+    def __init__(self, url: str, source: str) -> None:
+        super().__init__(prefetch=0, auto_accept=False)
+        self.url, self.source, self.outcome = url, source, ""
+        self.delivery: Any = None
+
+    def on_start(self, event: Any) -> None:
+        self.conn = event.container.connect(self.url)
+        event.container.create_receiver(self.conn, self.source).flow(1)
+
+    def on_message(self, event: Any) -> None:
+        self.delivery = event.delivery
+
+    def on_link_error(self, event: Any) -> None:
+        event.container.declare_transaction(self.conn, handler=self)
+
+    def on_transaction_declared(self, event: Any) -> None:
+        event.transaction.accept(self.delivery)
+        event.transaction.commit()
+
+    def on_transaction_committed(self, event: Any) -> None:
+        self._over("committed")
+
+    def on_transaction_commit_failed(self, event: Any) -> None:
+        self._over("failed")
+
+    def _over(self, outcome: str) -> None:
+        self.outcome = outcome
+        self.conn.close()
+
+
+@pytest.mark.parametrize(("address", "outcome"), [("queue://ask", "failed"), ("topic://ask.late", "committed")])
+def test_a_commit_of_what_has_gone_back_to_its_queue(
+    slow_broker: BrokerProcess, clients: Any, name: str, address: str, outcome: str
+) -> None:
+    """The records of a topic are nobody else's."""
+    late = Late(f"amqp://127.0.0.1:{slow_broker.port}", address)
+    container = Container(late)
+    container.timeout = TIMEOUT_S
+    container.start()
+    sender = clients(name).create_sender(address)
+    while container.process() and not late.outcome:
+        if late.delivery is None and sender.link.credit:
+            sender.send(Message("x"))
+            sender.send(Message("y"))
+    assert late.outcome == outcome
 
 
 def test_a_gap_is_told_in_annotations(clients: Any, name: str) -> None:

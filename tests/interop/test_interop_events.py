@@ -188,6 +188,20 @@ def test_a_client_that_does_not_read_is_a_slow_consumer(start: BrokerFactory) ->
         assert list(stuck.events) == [], "and then it is over"
 
 
+def test_a_subscription_that_is_deleted_ends_its_stream_and_says_why(start: BrokerFactory) -> None:
+    rule = 'when = { lag_records = 1000 }\nthen = "delete_subscription"\n'
+    broker = start(f'{LISTENER}{TOPIC}[[policy]]\nname = "delete"\n[[policy.rule]]\n{rule}')
+    with closing(Stream(broker, "flights/big")) as stuck, Raw(broker.ports["mqtt"], "publisher") as writer:
+        stuck.until("snapshot_end")
+        for number in range(3000):
+            writer.publish("flights/big", json.dumps({"tailnum": "N1", "delay": number, "fill": "." * 8000}).encode())
+        until(lambda: not broker.get("/v1/consumers")["consumers"], what="the subscription ends")
+        numbers = [json.loads(one.data["payload"])["delay"] for one in stuck.until("closed")]
+        assert numbers == list(range(len(numbers)))
+        assert stuck.mark["reason"] == "lag_records"
+        assert "policy 'delete'" in stuck.mark["text"]
+
+
 @pytest.mark.parametrize(
     ("filter", "query", "status", "words"),
     [

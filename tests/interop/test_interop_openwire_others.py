@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import paho.mqtt.client as mqtt
 from paho.mqtt.packettypes import PacketTypes
 from tests.interop.amqp_pika import Pika
@@ -78,3 +80,19 @@ def test_topics_are_shared_with_mqtt(jms: Jms, connection: str, broker: BrokerPr
         assert (text.kind, text.body, text.properties) == ("text", "héllo", {"who": "String:mqtt"})
         assert text.reply_to == "topic://of.replies"
         assert (raw.kind, raw.body, raw.destination) == ("bytes", "AQI=", there)
+
+
+def test_each_queue_that_is_deleted_is_told_in_the_words_of_jms(
+    jms: Jms, connection: str, broker: BrokerProcess
+) -> None:
+    """The consumer of two goes on with the other one, and is closed when that is gone, too."""
+    one, other = fresh(), fresh()
+    session = jms.session(connection)
+    consumer = jms.consumer(session, f"{one},{other}")
+    with closing(Pika(broker.ports["amqp"])) as pika:
+        pika.channel.queue_delete(one.removeprefix("queue://"))
+        until(lambda: f"{one} was deleted" in str(jms.faults(connection)), what="it is told")
+        jms.send(jms.producer(session), session, "here", other)
+        assert jms.got(consumer).body == "here"
+        pika.channel.queue_delete(other.removeprefix("queue://"))
+        until(lambda: f"{other} was deleted" in str(jms.faults(connection)), what="it is told")

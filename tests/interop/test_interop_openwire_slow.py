@@ -57,12 +57,15 @@ def _is_closed(jms: Jms, consumer: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize(("there", "done"), [("queue://ask/work", False), ("topic://ask.work", True)])
+@pytest.mark.parametrize(
+    ("there", "done"), [("queue://ask/work", False), ("queue://cut/work", False), ("topic://ask.work", True)]
+)
 def test_a_commit_of_a_consumer_that_was_closed(jms: Jms, governed: BrokerProcess, there: str, done: bool) -> None:
     """What it took from a queue is others' again, so the commit fails. A topic's records are nobody else's."""
     slow, other = jms.connect(url_of(governed)), jms.connect(url_of(governed))
     session, sending, out = jms.session(slow, TRANSACTED), jms.session(other), fresh()
     consumer = jms.consumer(session, f"{there}?consumer.prefetchSize=5")
+    jms.consumer(jms.session(slow), fresh())  # so that the connection is not cut
     jms.do("flood", jms.producer(sending), sending, there, NON_PERSISTENT, 20, None)
     taken = jms.got(consumer).body
     until(lambda: jms.faults(slow), what="it is asked to close")

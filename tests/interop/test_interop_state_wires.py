@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from bench.wires.packets import encode_publish
-from proton import Described, symbol
+from proton import Described, Message, symbol
 from proton.reactor import Filter
 from proton.utils import BlockingConnection, LinkDetached
+from tests.interop.amqp_pika import Pika
 from tests.interop.conftest import BrokerFactory
 from tests.interop.jms_client import Jms, needs_jms
 from tests.interop.openwire_fixtures import url_of
@@ -24,6 +26,7 @@ from tests.interop.test_interop_state import ask
 from tests.interop.waiting import PATIENCE_S, until
 
 from headway.core.message import Properties
+from headway.core.query.groups import GROUPS_MAX
 
 FIRST = [{"k": "a", "price": 1}, {"k": "b", "price": 2}, {"k": "c", "price": 3}]
 LATER = [{"k": "b", "price": 20}, {"k": "b", "price": 21}]
@@ -148,7 +151,7 @@ def test_amqp_1_0_is_told_that_a_lease_is_over(keyed: BrokerProcess) -> None:
 def test_jms_is_told_that_a_lease_is_over(keyed: BrokerProcess, jms: Jms) -> None:
     connection = jms.connect(url_of(keyed))
     jms.consumer(jms.session(connection), "topic://leased.jms", "/*+ lease=100ms */ TRUE")
-    until(lambda: "the lease of leased/jms is over" in str(jms.faults(connection)), what="the listener is told")
+    until(lambda: "the lease of topic://leased.jms is over" in str(jms.faults(connection)), what="the listener is told")
     jms.do("close", connection)
 
 
@@ -163,4 +166,42 @@ def test_stomp_is_told_whether_a_lease_was_renewed(keyed: BrokerProcess) -> None
     assert [renewed("500ms"), renewed("500ms")] == [b"false", b"true"]
     until(lambda: "leased/stomp" not in str(keyed.get("/v1/consumers")), what="the lease is over")
     assert renewed("500ms") == b"false"
+    client.close()
+
+
+AGGREGATE = {"select": "/k, count(*) AS some", "group_by": "/k"}
+
+
+def too_many_groups(broker: BrokerProcess, root: str) -> None:
+    with Raw(broker.ports["mqtt"], f"writer-{root}") as writer:
+        publish(writer, root, *({"k": f"k{number}"} for number in range(GROUPS_MAX + 1)))
+        until(lambda: f"{root}/#" not in str(broker.get("/v1/consumers")), what="the aggregate is given up")
+
+
+def test_an_aggregate_that_is_given_up_ends_no_other_consumer_of_its_channel(keyed: BrokerProcess) -> None:
+    with closing(Pika(keyed.ports["amqp"])) as client:
+        root, cancelled = f"r{uuid4().hex[:8]}", list[Any]()
+        arguments = {f"x-headway-{option}": value for option, value in {"topics": f"{root}.#", **AGGREGATE}.items()}
+        client.channel.add_on_cancel_callback(cancelled.append)
+        client.consume("amq.topic", auto_ack=True, arguments=arguments)
+        queue = client.queue()
+        client.consume(queue)
+        too_many_groups(keyed, root)
+        until(lambda: client.turn() is not None and cancelled, what="it is cancelled")
+        client.put(queue, b"here")
+        assert b"here" in until(lambda: [one.body for one in client.turn() if one.key == queue])
+
+
+def test_an_aggregate_that_is_given_up_ends_no_other_link_of_its_session(keyed: BrokerProcess) -> None:
+    root = f"r{uuid4().hex[:8]}"
+    client = BlockingConnection(f"amqp://127.0.0.1:{keyed.ports['amqp']}", timeout=PATIENCE_S)
+    named = {symbol(f"x-opt-headway-{option}"): value for option, value in AGGREGATE.items()}
+    filters = Filter({name: Described(name, value) for name, value in named.items()})
+    client.create_receiver(f"topic://{root}.>", credit=1, options=filters)
+    beside = client.create_receiver(f"queue://{root}", credit=1)
+    too_many_groups(keyed, root)
+    with pytest.raises(LinkDetached, match="is kept no more: group_by: more than"):
+        client.wait(lambda: False)
+    client.create_sender(f"queue://{root}").send(Message("here"))
+    assert beside.receive().body == "here"
     client.close()

@@ -77,10 +77,11 @@ class Cancelled(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """Tell the client that its consumer has ended, because it may not read its queue any more."""
+    """End a consumer, and tell its client why: it may not be read any more (``NOT_AUTHORIZED``), or cannot be."""
 
     subscription: Subscription
     text: str
+    reason: Reason = Reason.NOT_AUTHORIZED
 
 
 class DeadLetter(NamedTuple):

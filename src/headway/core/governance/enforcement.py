@@ -46,7 +46,9 @@ class Enforcer:
                     self._delete_queue(subscription, verdict, now)
             case ActionKind.DELETE_SUBSCRIPTION:
                 self._ending.end(subscription, verdict.reason, now)
-                if not subscription.session.connected:
+                if subscription.session.outlet.is_one_stream:
+                    self._cutter.end_stream(subscription.session, verdict.reason, verdict.text, now)
+                elif not subscription.session.connected:
                     self._metadata.deleted("client", verdict.client, verdict.reason, verdict.text)
                 self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
             case _:

@@ -190,7 +190,13 @@ class AmqpPeer(ClientSide):
             self._close_channel(channel.number, code_of(effect.reason), effect.text, 0)
             self.after()
 
-    def close_consumer(self, subscription: Subscription, text: str, *, revoked: bool = False) -> None:
+    def close_consumer(self, subscription: Subscription, text: str) -> None:
+        self._end_consumer(subscription, ReplyCode.RESOURCE_ERROR, text)
+
+    def revoked(self, subscription: Subscription, reason: Reason, text: str) -> None:
+        self._end_consumer(subscription, code_of(reason), text)
+
+    def _end_consumer(self, subscription: Subscription, code: ReplyCode, text: str) -> None:
         """Cancels a consumer. If the client does not understand that, or polls, its channel is closed."""
         channel = self._channel_of(subscription.channel)
         if channel is None or subscription.ended:
@@ -199,7 +205,6 @@ class AmqpPeer(ClientSide):
             self.engine.broker.queues.cancel(subscription, self.engine.now())
             cancelled(channel, subscription)
         else:
-            code = ReplyCode.ACCESS_REFUSED if revoked else ReplyCode.RESOURCE_ERROR
             self._close_channel(channel.number, code, text, 0)
         self.after()
 

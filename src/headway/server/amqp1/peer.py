@@ -249,9 +249,11 @@ class Amqp1Peer(ClientSide):
             self._end_session(session, SessionFault(end_condition(effect.reason), effect.text))
             self.after()
 
-    def close_consumer(self, subscription: Subscription, text: str, *, revoked: bool = False) -> None:
-        condition = Condition.UNAUTHORIZED_ACCESS if revoked else Condition.RESOURCE_LIMIT_EXCEEDED
-        self._end_consumer(subscription, condition, text)
+    def close_consumer(self, subscription: Subscription, text: str) -> None:
+        self._end_consumer(subscription, Condition.RESOURCE_LIMIT_EXCEEDED, text)
+
+    def revoked(self, subscription: Subscription, reason: Reason, text: str) -> None:
+        self._end_consumer(subscription, end_condition(reason), text)
 
     def cancelled(self, subscription: Subscription, reason: Reason) -> None:
         """Ends a link whose queue is gone, or whose lease is over. That of an answered query stays, for its client to

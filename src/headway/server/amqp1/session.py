@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from headway.core.base import HeadwayError, ProtocolError, Refused
-from headway.core.consumer import Session
+from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
+from headway.core.consumer import Session, Subscription
 from headway.server.amqp1.browsing import BrowsingLink, queue_to_browse
 from headway.server.amqp1.consuming import ConsumingLink
 from headway.server.amqp1.coordinator import CoordinatorLink
@@ -45,18 +45,23 @@ from headway.wire.amqp1.performatives import (
 from headway.wire.amqp1.replies import ACCEPTED, error, write, write_disposition
 
 HANDLE_MAX = 4095
+GONE_BACK_MAX = 4096
+"""So many deliveries that went back to their queues are remembered, the last ones."""
+GONE_BACK, GONE_BACK_BYTES = "gone_back", 100
 LOOK_SHARE = 32
 """So many deliveries that are looked through are one unit of work."""
 
 
 class Amqp1Session(SessionSide):
-    __slots__ = ("leaving", "links")
+    __slots__ = ("_gone_back", "leaving", "links")
 
     def __init__(self, peer: ClientSide, session: Session, number: int, begin: Begin) -> None:
         super().__init__(peer, session, number, begin)
         self.links = Links(peer, session)
         self.leaving: set[int] = set()
         """Handles of links that the broker has ended, and the client has not yet."""
+        self._gone_back: dict[int, None] = {}
+        """Deliveries of links that have ended, which are in their queues again: no transaction can settle them."""
         peer.write(write(number, Begin(number, 0, WINDOW, WINDOW, HANDLE_MAX)))
 
     # -- windows ------------------------------------------------------------------------------------------------------
@@ -283,10 +288,30 @@ class Amqp1Session(SessionSide):
             raise LinkFault(Condition.UNKNOWN_ID, "there is no such transaction")
         do = self._outcome(state.outcome, settled=True)
         assert do is not None
+        if self._has_gone_back(said.first, last):
+            text = "a delivery that it settles has gone back to its queue, as its link ended"
+            transaction.spoil(Refused(Reason.PRECONDITION_FAILED, text))
         named = transaction.named(self.core)
         ids = [one for one in ids if one not in named]
         answer = b"" if said.settled else write_disposition(self.number, False, said.first, last, ACCEPTED)
         transaction.settle(self._settle(ids, do, answer), self.core, ids)
+
+    def requeue(self, consumer: Subscription) -> None:
+        ids = list(self.core.ids_of(consumer))
+        super().requeue(consumer)
+        self._remember(ids)
+
+    def _remember(self, ids: list[int]) -> None:
+        gone, before = self._gone_back, len(self._gone_back)
+        gone |= dict.fromkeys(ids[-GONE_BACK_MAX:])
+        while len(gone) > GONE_BACK_MAX:
+            del gone[next(iter(gone))]
+        self.session.tab.add(GONE_BACK, GONE_BACK_BYTES * (len(gone) - before))
+
+    def _has_gone_back(self, first: int, last: int) -> bool:
+        begin, count = self._number(first), (last - first & MASK) + 1
+        self.peer.budget.left -= len(self._gone_back) // LOOK_SHARE
+        return any(begin <= one < begin + count for one in self._gone_back)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -302,4 +327,5 @@ class Amqp1Session(SessionSide):
         self.peer.pending_replies.drop_channel(self.number)
         self.peer.pending_attaches.drop_channel(self.number)
         self.links.leave()
+        self.session.tab.add(GONE_BACK, -GONE_BACK_BYTES * len(self._gone_back))
         self.peer.engine.broker.queues.close_channel(self.session, self.core, self.now())

@@ -296,8 +296,8 @@ class Engine:
                 subscription.session.outlet.peer_side.cancelled(subscription, reason)
             case Cancelled(subscription, _) if isinstance(subscription.session.outlet, ConnectionlessOutlet):
                 subscription.session.outlet.cancelled()
-            case Revoked(subscription, text) if isinstance(subscription.session.outlet, Connection):
-                subscription.session.outlet.peer_side.close_consumer(subscription, text, revoked=True)
+            case Revoked(subscription, text, reason) if isinstance(subscription.session.outlet, Connection):
+                subscription.session.outlet.peer_side.revoked(subscription, reason, text)
             case PluginFailed(name, error):
                 log.error("the plug-in %s failed, and goes on being asked; this is said once", name, exc_info=error)
             case DeadLetter():

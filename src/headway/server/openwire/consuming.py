@@ -77,7 +77,7 @@ class Consuming(PeerPart[ClientSide]):
         self.by_id: dict[ConsumerId, Consumer] = {}
         self.by_slot: dict[int, Consumer] = {}
         self.closed: dict[ConsumerId, Consumer] = {}
-        """Consumers that the broker has closed, and the client has not yet, and whose messages went back to queues."""
+        """Consumers of queues that the broker has closed, and the client has not yet."""
         self._slots: list[int] = []
         """Numbers that are free again."""
         self._top = 0
@@ -307,11 +307,11 @@ class Consuming(PeerPart[ClientSide]):
         self._queues.close_channel(peer.granted, consumer.channel, peer.engine.now())
 
     def lost(self, subscription: Subscription) -> Consumer | None:
-        """Forgets a subscription that the broker has ended; returns its consumer if that has no other."""
+        """Forgets a subscription that the broker has ended; returns its consumer, unless that has wildcards."""
         consumer = self.of(subscription.channel)
         if consumer is not None and subscription in consumer.subscriptions:
             consumer.subscriptions.remove(subscription)
-            if not consumer.subscriptions and consumer not in wildcards_of(self._peer.engine).consumers:
+            if consumer not in wildcards_of(self._peer.engine).consumers:
                 return consumer
         return None
 
@@ -321,9 +321,8 @@ class Consuming(PeerPart[ClientSide]):
 
     def close(self, consumer: Consumer) -> None:
         """Ends a consumer, and asks the client to close it."""
-        has_some = bool(consumer.channel.in_flight)
         self._end(consumer)
-        if has_some:
+        if any(one.reader.queue is not None for one in consumer.subscriptions):
             self.closed[consumer.id] = consumer
             self._peer.granted.tab.add(CONSUMERS, _bytes_of(consumer.info))
         self._peer.write(write_close_consumer(consumer.id))

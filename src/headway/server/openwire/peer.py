@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
 from headway.core.consumer import CloseChannel, Session, Subscription
+from headway.core.queue import queue_of
 from headway.server.config import ListenerTable
 from headway.server.connections import Connection, Steps
 from headway.server.engine import Engine
@@ -41,7 +42,6 @@ from headway.wire.openwire.marshalling import (
 from headway.wire.openwire.replies import (
     JMS_ERROR,
     KEEP_ALIVE,
-    SECURITY_ERROR,
     write_error,
     write_refusal,
     write_response,
@@ -219,23 +219,29 @@ class OpenWirePeer(ClientSide):
     def close_channel(self, effect: CloseChannel) -> None:
         self._close(self._consuming.of(effect.channel), class_of_reason(effect.reason), effect.text)
 
-    def close_consumer(self, subscription: Subscription, text: str, *, revoked: bool = False) -> None:
-        self._close(self._consuming.of(subscription.channel), SECURITY_ERROR if revoked else JMS_ERROR, text)
+    def close_consumer(self, subscription: Subscription, text: str) -> None:
+        self._close(self._consuming.of(subscription.channel), JMS_ERROR, text)
 
-    def cancelled(self, subscription: Subscription, reason: Reason) -> None:
-        """Closes a consumer whose last queue is gone. An answered query, and a consumer whose lease is over, stay open,
-        for their client to close: a library that is asked to close drops what its user has not received."""
-        if reason is Reason.LEASE_EXPIRED:
-            self.write(write_error(JMS_ERROR, f"the lease of {subscription.filter} is over"))
-            self.answer_now()
-            return
-        consumer = None if reason is Reason.NORMAL else self._consuming.lost(subscription)
-        self._close(consumer, JMS_ERROR, f"{subscription.filter} was deleted")
+    def revoked(self, subscription: Subscription, reason: Reason, text: str) -> None:
+        self._close(self._consuming.of(subscription.channel), class_of_reason(reason), text)
 
     def _close(self, consumer: Consumer | None, java_class: str, text: str) -> None:
         if consumer is not None:
             self.write(write_error(java_class, text))
             self._consuming.close(consumer)
+            self.answer_now()
+
+    def cancelled(self, subscription: Subscription, reason: Reason) -> None:
+        """Closes a consumer whose last queue is gone. An answered query, and a consumer whose lease is over, stay open,
+        for their client to close: a library that is asked to close drops what its user has not received."""
+        consumer = self._consuming.of(subscription.channel)
+        if reason is Reason.LEASE_EXPIRED and consumer is not None:
+            self.write(write_error(JMS_ERROR, f"the lease of {consumer.info.destination} is over"))
+            self.answer_now()
+        elif reason is Reason.SUBSCRIPTION_ENDED and (consumer := self._consuming.lost(subscription)) is not None:
+            self.write(write_error(JMS_ERROR, f"queue://{queue_of(subscription.reader.queue).name} was deleted"))
+            if not consumer.subscriptions:
+                self._consuming.close(consumer)
             self.answer_now()
 
     # -- the end ------------------------------------------------------------------------------------------------------

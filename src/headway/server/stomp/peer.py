@@ -171,9 +171,8 @@ class StompPeer(ClientSide):
     def close_channel(self, effect: CloseChannel) -> None:
         self.end_with_error(effect.text, effect.reason)
 
-    def close_consumer(self, subscription: Subscription, text: str, *, revoked: bool = False) -> None:
-        if revoked:
-            self.end_with_error(text, Reason.NOT_AUTHORIZED)
+    def revoked(self, subscription: Subscription, reason: Reason, text: str) -> None:
+        self.end_with_error(text, reason)
 
     def cancelled(self, subscription: Subscription, reason: Reason) -> None:
         """Ends the connection, as STOMP has no other way to tell that a queue is gone. An answered query ends nothing:

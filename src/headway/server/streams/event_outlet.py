@@ -19,6 +19,7 @@ PIECE_BYTES = 64 * 1024
 
 class EventOutlet(ConnectionlessOutlet):
     __slots__ = ("_over", "changed", "is_whole", "piece", "rest")
+    is_one_stream = True
 
     def __init__(self, now: float, over: Callable[[], object]) -> None:
         """``over`` is called when the session is ended."""

@@ -39,6 +39,8 @@ class Outlet(ABC):
     __slots__ = ("blocked", "out", "progress_s", "taken_bytes")
     told_of_ends = False
     """Whether the client is told of each of its subscriptions that ends while it is connected (``Cancelled``)."""
+    is_one_stream = False
+    """Whether the client has one subscription and nothing else, and leaves with it."""
     keeps_its_name = False
     """Whether a client of another protocol that connects under this one's name is refused, instead of taking over."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headway.core.base import Reason
 from headway.core.clients import Admission, Queues
-from headway.core.consumer import CloseChannel, Session, Subscription
+from headway.core.consumer import CloseChannel, Revoked, Session, Subscription
 from headway.core.log import CHUNK_BYTES
 from headway.core.policy import FlapControl
 from headway.core.queue import queue_behind
@@ -51,15 +51,20 @@ class Cutter:
     def end_broken(self, broken: list[tuple[Subscription, str]], now: float) -> None:
         """Ends those whose live queries cannot go on, and tells them why. It is not their fault."""
         for subscription, why in broken:
-            session, channel = subscription.session, subscription.channel
+            session = subscription.session
             if subscription.ended or subscription.gone:
                 continue
             text = f"what it has asked to be kept of the state of {subscription.filter} is kept no more: {why}"
             if subscription.has_channel:
-                self._queues.close_channel(session, channel, now)
-                self._registry.effects.append(CloseChannel(session, channel, Reason.CLIENT_MEMORY, text))
+                subscription.let_flow(False)
+                self._registry.effects.append(Revoked(subscription, text, Reason.CLIENT_MEMORY))
+                self._advisories.tell("close_consumer", session.client, now, filter=subscription.filter, text=text)
             else:
                 self._admission.expel(session, Reason.CLIENT_MEMORY, text, now)
+
+    def end_stream(self, session: Session, reason: Reason, text: str, now: float) -> None:
+        """Ends the connection of a client whose one subscription ends."""
+        self._admission.expel(session, reason, text, now)
 
     def disconnect(self, session: Session, reason: Reason, text: str, now: float) -> None:
         """Disconnects a client that costs others too much. A durable session keeps its subscriptions."""

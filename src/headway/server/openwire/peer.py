@@ -28,7 +28,7 @@ from headway.server.openwire.settling import Settling
 from headway.server.openwire.temporaries import Temporaries
 from headway.server.openwire.transactions import Transactions
 from headway.server.peers import OPEN, NamedQueues
-from headway.wire.openwire import commands
+from headway.wire.openwire import commands, replies
 from headway.wire.openwire.alike import Acks, Series
 from headway.wire.openwire.decoder import Item, Request, Sent, WireFormat
 from headway.wire.openwire.marshalling import (
@@ -37,14 +37,6 @@ from headway.wire.openwire.marshalling import (
     LocalTransactionId,
     ProducerId,
     SessionId,
-)
-from headway.wire.openwire.replies import (
-    JMS_ERROR,
-    KEEP_ALIVE,
-    SECURITY_ERROR,
-    write_error,
-    write_refusal,
-    write_response,
 )
 
 OBJECTS, HELD = "numbered_objects", "held_messages"
@@ -62,7 +54,7 @@ class OpenWirePeer(ClientSide):
     temporaries: Temporaries
     publishes = frozenset({Sent, Series})
     faults = (ProtocolError, Refused, JmsFault)
-    heartbeat_word = KEEP_ALIVE
+    heartbeat_word = replies.KEEP_ALIVE
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
         super().__init__(engine, connection, listener)
@@ -139,7 +131,7 @@ class OpenWirePeer(ClientSide):
             return
         if isinstance(command, commands.KeepAliveInfo):
             if request.wants_response:
-                self.write(KEEP_ALIVE)
+                self.write(replies.KEEP_ALIVE)
             return
         if isinstance(command, commands.ShutdownInfo):
             self.end_with(b"", Reason.NORMAL, "the client said goodbye")
@@ -171,7 +163,7 @@ class OpenWirePeer(ClientSide):
 
     def _respond(self, request: Request, *, kept: bool) -> None:
         if request.wants_response:
-            self.pending_replies.send(write_response(request.number), kept=kept)
+            self.pending_replies.send(replies.write_response(request.number), kept=kept)
 
     def _add_producer(self, info: commands.ProducerInfo) -> None:
         destination = info.destination
@@ -206,13 +198,13 @@ class OpenWirePeer(ClientSide):
         item = self._doing
         self._transactions.spoil(_transaction_of(item), str(fault))
         if isinstance(item, Request | Sent | Series) and item.wants_response:
-            self.pending_replies.send(write_refusal(item.number, class_of(fault), str(fault)), kept=False)
+            self.pending_replies.send(replies.write_refusal(item.number, class_of(fault), str(fault)), kept=False)
         else:
-            self.write(write_error(class_of(fault), str(fault)))
+            self.write(replies.write_error(class_of(fault), str(fault)))
 
     def break_off(self, error: ProtocolError) -> None:
         self.engine.protocol_error(self.connection, error)
-        self.end_with(write_error(JMS_ERROR, str(error)), error.reason, str(error))
+        self.end_with(replies.write_error(replies.JMS_ERROR, str(error)), error.reason, str(error))
 
     # -- requests of the broker ---------------------------------------------------------------------------------------
 
@@ -220,17 +212,18 @@ class OpenWirePeer(ClientSide):
         self._close(self._consuming.of(effect.channel), class_of_reason(effect.reason), effect.text)
 
     def close_consumer(self, subscription: Subscription, text: str, *, revoked: bool = False) -> None:
-        self._close(self._consuming.of(subscription.channel), SECURITY_ERROR if revoked else JMS_ERROR, text)
+        java_class = replies.SECURITY_ERROR if revoked else replies.JMS_ERROR
+        self._close(self._consuming.of(subscription.channel), java_class, text)
 
     def cancelled(self, subscription: Subscription, *, answered: bool) -> None:
         """Closes a consumer whose last queue is gone. An answered query stays open, for its client to close: a library
         that is asked to close drops what its user has not received."""
         consumer = None if answered else self._consuming.lost(subscription)
-        self._close(consumer, JMS_ERROR, f"{subscription.filter} was deleted")
+        self._close(consumer, replies.JMS_ERROR, f"{subscription.filter} was deleted")
 
     def _close(self, consumer: Consumer | None, java_class: str, text: str) -> None:
         if consumer is not None:
-            self.write(write_error(java_class, text))
+            self.write(replies.write_error(java_class, text))
             self._consuming.close(consumer)
             self.answer_now()
 
@@ -239,7 +232,7 @@ class OpenWirePeer(ClientSide):
     def last_word(self, reason: Reason, text: str) -> bytes:
         if self.state is not OPEN:
             return self._final
-        return write_error(class_of_reason(reason), text)
+        return replies.write_error(class_of_reason(reason), text)
 
     def over(self) -> None:
         inflating_of(self.engine).discard(self)

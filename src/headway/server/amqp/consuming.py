@@ -100,9 +100,9 @@ def _options(arguments: dict[str, Any] | None, use: Use) -> SubscriptionOptions:
 def _reply_queue(channel: AmqpChannel, *, no_ack: bool) -> str:
     """Declares the channel's own queue for direct replies, and returns its name."""
     if not no_ack:
-        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "replies cannot be acknowledged: consume them with no_ack")
+        raise ChannelFault("replies cannot be acknowledged: consume them with no_ack")
     if channel.reply_queue:
-        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "this channel has a consumer of replies already")
+        raise ChannelFault("this channel has a consumer of replies already")
     channel.reply_queue = f"{REPLY_TO}.{secrets.token_urlsafe(16)}"
     terms = read_terms({}, durable=False, exclusive=True, auto_delete=True)
     channel.queues.declare(channel.session, channel.reply_queue, terms, DIALECT, channel.now())

@@ -104,7 +104,7 @@ class AmqpPeer(ClientSide):
             case Oversize(number, _, size):
                 if self._channel(number) is not None:
                     text = f"a message of {size} bytes (at most {self.message_bytes_max})"
-                    raise ChannelFault(ReplyCode.CONTENT_TOO_LARGE, text)
+                    raise ChannelFault(text, ReplyCode.CONTENT_TOO_LARGE)
             case Heartbeat():
                 return
 

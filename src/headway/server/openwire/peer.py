@@ -71,16 +71,19 @@ class OpenWirePeer(ClientSide):
 
     def one(self, item: Item) -> None:
         self._doing = item
+        if type(item) is WireFormat:
+            self._greeting.agree(item)
+            return
+        if type(item) is Request and type(item.command) in _BEFORE_LOGIN:
+            self._greet(item, item.command)
+            return
+        self.granted  # noqa: B018  raises
         if type(item) is Series:
-            assert self.granted
             self._publishing.publish_series(item)
         elif type(item) is Acks:
-            assert self.granted
             self._settling.settle_each(item)
         elif type(item) is Sent:
             self._sent(item)
-        elif type(item) is WireFormat:
-            self._greeting.agree(item)
         else:
             assert type(item) is Request
             self._request(item, item.command)
@@ -109,38 +112,32 @@ class OpenWirePeer(ClientSide):
             inflating_of(self.engine).discard(self)
 
     def _sent(self, item: Sent) -> None:
-        assert self.granted
         if item.message.transaction is None:
             self._publishing.publish(item)
         else:
             self._transactions.send(item.message)
             self._publishing.answer(item, kept=False)
 
-    def _request(self, request: Request, command: commands.Command) -> None:
-        if type(command) is commands.MessageAck:
-            assert self.granted
-            if command.transaction is None:
-                self._settling.settle(command)
-            else:
-                self._transactions.settle(command)
-            self._respond(request, kept=True)
-            return
-        if isinstance(command, commands.ConnectionInfo):
-            self.connection_id = self.connection_id or command.connection.value
-            self._greeting.connect(request, command)
-            return
-        if isinstance(command, commands.KeepAliveInfo):
-            if request.wants_response:
-                self.write(replies.KEEP_ALIVE)
-            return
-        if isinstance(command, commands.ShutdownInfo):
-            self.end_with(b"", Reason.NORMAL, "the client said goodbye")
-            return
-        if isinstance(command, commands.Notice):
-            self._respond(request, kept=False)
-            return
-        assert self.granted
+    def _greet(self, request: Request, command: commands.Command) -> None:
+        """Carries out what may come before the client is let in, too."""
         match command:
+            case commands.ConnectionInfo():
+                self.connection_id = self.connection_id or command.connection.value
+                self._greeting.connect(request, command)
+            case commands.KeepAliveInfo() if request.wants_response:
+                self.write(replies.KEEP_ALIVE)
+            case commands.ShutdownInfo():
+                self.end_with(b"", Reason.NORMAL, "the client said goodbye")
+            case commands.Notice():
+                self._respond(request, kept=False)
+
+    def _request(self, request: Request, command: commands.Command) -> None:
+        match command:
+            case commands.MessageAck():
+                if command.transaction is None:
+                    self._settling.settle(command)
+                else:
+                    self._transactions.settle(command)
             case commands.TransactionInfo():
                 self._transactions.carry_out(request.number, command, wants_response=request.wants_response)
                 return
@@ -282,5 +279,8 @@ def _transaction_of(item: Item | None) -> LocalTransactionId | None:
     return None
 
 
-_KEPT = {commands.ConsumerInfo, commands.RemoveSubscriptionInfo, commands.DestinationInfo}
+_BEFORE_LOGIN = {commands.ConnectionInfo, commands.KeepAliveInfo, commands.ShutdownInfo, commands.Notice}
+_KEPT = {
+    commands.MessageAck, commands.ConsumerInfo, commands.RemoveSubscriptionInfo, commands.DestinationInfo,
+}  # fmt: skip
 """Commands whose responses wait for the journal."""

@@ -14,6 +14,8 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from typing import NamedTuple
 
 import msgspec
@@ -61,6 +63,18 @@ def told_headers(common: CommonProperties) -> Mapping[str, object]:
     if any(name.startswith(KEPT) for name in headers):
         return {name: value for name, value in headers.items() if not name.startswith(KEPT)}
     return headers
+
+
+def header_text(value: object) -> str | None:
+    """Returns a header as a text, for protocols that have no others; None: it has none (bytes, lists, mappings)."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str() | int() | float() | Decimal():
+            return str(value)
+        case datetime():
+            return value.isoformat()
+    return None
 
 
 def address_of(record: Record | Run) -> Address | None:

@@ -8,7 +8,19 @@ from operator import sub
 
 import msgspec
 
-from headway.core.message import EncodedRun, Gap, Record, Run
+from headway.core.message import (
+    DELETE,
+    DELTA,
+    EVENT,
+    OUT_OF_FOCUS,
+    TOLD,
+    EncodedRun,
+    Gap,
+    Properties,
+    Record,
+    Run,
+    says_delete,
+)
 from headway.wire.columns import equal_pieces
 
 
@@ -59,6 +71,22 @@ class BareDialect(PlainDialect, frozen=True):
 
     def with_gap(self, frame: bytes, gap: Gap) -> bytes:
         raise NotImplementedError
+
+
+def event_of(properties: Properties) -> str:
+    """Returns what a record is that is no ordinary one: a delete, a delta, or out of focus; empty: it is one."""
+    if says_delete(properties):
+        return DELETE
+    said = properties.user_value(EVENT) if properties.user else None
+    return said if said in (DELTA, OUT_OF_FOCUS) else ""
+
+
+def mark_of(said: Properties) -> tuple[str, dict[str, str | int]] | None:
+    """Returns the name of a mark of the broker's own, and what it tells; None: a record that says this is no mark."""
+    name = said.user_value(EVENT)
+    if not name:
+        return None
+    return name, {key.removeprefix(TOLD): int(value) if value.isdecimal() else value for key, value in said.user[1:]}
 
 
 def encode_by_size(run: Run, lead_of: Callable[[int], bytes]) -> EncodedRun:

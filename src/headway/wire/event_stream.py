@@ -16,22 +16,8 @@ from typing import Any
 
 import msgspec
 
-from headway.core.message import (
-    DELETE,
-    DELTA,
-    EVENT,
-    OUT_OF_FOCUS,
-    TOLD,
-    TOLD_KEY,
-    EncodedRun,
-    Gap,
-    Properties,
-    Record,
-    Run,
-    compile_key,
-    says_delete,
-)
-from headway.wire.dialect import PlainDialect
+from headway.core.message import TOLD_KEY, EncodedRun, Gap, Properties, Record, Run, compile_key
+from headway.wire.dialect import PlainDialect, event_of, mark_of
 from headway.wire.json_forms import properties_form, text_form
 
 END = b"\n\n"
@@ -55,7 +41,7 @@ class EventStreamDialect(PlainDialect, frozen=True):
 
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         properties = properties_form(run.properties, run.qos, retain=False)
-        name = _name(run.properties)
+        name = event_of(run.properties)
         told_key = _told_key(run.properties, name)
         return EncodedRun.of([
             _frame(run.topic, key or told_key, properties, run.payload(index), first_sequence + index, name)
@@ -78,23 +64,15 @@ class EventStreamDialect(PlainDialect, frozen=True):
         gap: Gap | None = None,
     ) -> bytes:  # fmt: skip
         before = b"" if gap is None else _gap(gap)
-        if not record.sequence and (mark := record.properties.user_value(EVENT)):
-            return before + event(mark, dict(map(_figure, record.properties.user[1:])))
+        if not record.sequence and (mark := mark_of(record.properties)):
+            return before + event(*mark)
         properties = properties_form(record.properties, record.qos, retain=retain)
-        name = _name(record.properties)
+        name = event_of(record.properties)
         key = compile_key(self.key).of(record) or _told_key(record.properties, name)
         return before + _frame(record.topic, key, properties, record.payload, record.sequence, name)
 
     def with_gap(self, frame: bytes, gap: Gap) -> bytes | None:
         return _gap(gap) + frame
-
-
-def _name(properties: Properties) -> str:
-    """Returns the name of a record's event; empty: it is an ordinary one."""
-    if says_delete(properties):
-        return DELETE
-    said = properties.user_value(EVENT) if properties.user else None
-    return said if said in (OUT_OF_FOCUS, DELTA) else ""
 
 
 def _told_key(properties: Properties, name: str) -> str | None:
@@ -113,11 +91,6 @@ def _frame(
 def _gap(gap: Gap) -> bytes:
     told = {"records": gap.records, "reason": str(gap.reason), "first": gap.first_sequence, "last": gap.last_sequence}
     return event("gap", told)
-
-
-def _figure(pair: tuple[str, str]) -> tuple[str, object]:
-    name, value = pair
-    return name.removeprefix(TOLD), int(value) if value.isdecimal() else value
 
 
 def _data(name: str, told: dict[str, Any]) -> bytes | None:

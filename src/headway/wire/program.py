@@ -17,23 +17,10 @@ from typing import Any, Final
 
 import msgspec
 
-from headway.core.message import (
-    DELETE,
-    DELTA,
-    EVENT,
-    NO_PROPERTIES,
-    OUT_OF_FOCUS,
-    TOLD,
-    TOLD_KEY,
-    EncodedRun,
-    Properties,
-    Run,
-    compile_key,
-    says_delete,
-)
+from headway.core.message import NO_PROPERTIES, TOLD_KEY, EncodedRun, Properties, Run, compile_key
 from headway.core.message import Gap as SkippedRecords
 from headway.core.message import Record as Published
-from headway.wire.dialect import PlainDialect
+from headway.wire.dialect import PlainDialect, event_of, mark_of
 from headway.wire.remembered import Remembered
 
 _FRAME = Struct(">IBQHI")
@@ -147,9 +134,8 @@ class ProgramDialect(PlainDialect, frozen=True):
         gap: SkippedRecords | None = None,
     ) -> bytes:  # fmt: skip
         before = b"" if gap is None else _gap(gap)
-        if not record.sequence and (mark := record.properties.user_value(EVENT)):
-            told = {name.removeprefix(TOLD): _figure(value) for name, value in record.properties.user[1:]}
-            return before + _frame(_MARK, 0, None, _encode((mark, told)), b"")
+        if not record.sequence and (mark := mark_of(record.properties)):
+            return before + _frame(_MARK, 0, None, _encode(mark), b"")
         head, told_key = _head(record.topic, record.properties, record.qos, retain=retain)
         key = compile_key(self.key).of(record) if self.key else None
         return before + _frame(_RECORD, record.sequence, told_key if key is None else key, head, record.payload)
@@ -162,10 +148,8 @@ def _head(topic: str, said: Properties, qos: int, *, retain: bool) -> tuple[byte
     """Returns the head of a run's frames, and the key that the broker has told with it."""
     if said is NO_PROPERTIES:
         return _encode(_Head(topic, "", qos, retain, None, None, None, ())), None
-    event = DELETE if says_delete(said) else said.user_value(EVENT) if said.user else None
-    event = event if event in (DELETE, DELTA, OUT_OF_FOCUS) else ""
     head = _Head(
-        topic, event, qos, retain, said.content_type, said.response_topic, said.correlation_data, said.user
+        topic, event_of(said), qos, retain, said.content_type, said.response_topic, said.correlation_data, said.user
     )
     return _encode(head), said.user_value(TOLD_KEY)
 
@@ -180,10 +164,6 @@ def _frame(kind: int, sequence: int, key: str | None, head: bytes, payload: byte
 def _gap(gap: SkippedRecords) -> bytes:
     told = (gap.records, gap.first_sequence, gap.last_sequence, str(gap.reason))
     return _frame(_GAP, 0, None, _encode(told), b"")
-
-
-def _figure(value: str) -> str | int:
-    return int(value) if value.isdecimal() else value
 
 
 class Frames:

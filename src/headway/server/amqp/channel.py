@@ -36,7 +36,6 @@ from headway.server.amqp.states import (
 )
 from headway.server.connections import Steps
 from headway.server.peers import NO_TRANSACTION, PORTION, NoTransaction, Settle, Transaction, settle
-from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.replies import write_method
 
@@ -227,13 +226,13 @@ class AmqpChannel:
 
     def confirm(self, command: commands.Confirm.Select) -> None:
         if self.mode is TRANSACTIONS:
-            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "a channel with transactions has no confirms")
+            raise ChannelFault("a channel with transactions has no confirms")
         self.mode = moved(MODE_MOVES, self.mode, CONFIRMS)
         self.answer(command, commands.Confirm.SelectOk())
 
     def tx_select(self, command: commands.Tx.Select) -> None:
         if self.mode is CONFIRMS:
-            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "a channel with confirms has no transactions")
+            raise ChannelFault("a channel with confirms has no transactions")
         if self.mode is PLAIN:
             self._transaction = Transaction(self.session)
         self.mode = moved(MODE_MOVES, self.mode, TRANSACTIONS)
@@ -242,8 +241,7 @@ class AmqpChannel:
     def _take_transaction(self) -> Transaction:
         transaction = self._transaction
         if isinstance(transaction, NoTransaction):
-            text = "this channel has no transactions: there was no tx.select"
-            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
+            raise ChannelFault("this channel has no transactions: there was no tx.select")
         self._transaction = Transaction(self.session)
         return transaction
 
@@ -274,4 +272,4 @@ class AmqpChannel:
 
 
 def unknown_tag(tag: int) -> ChannelFault:
-    return ChannelFault(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+    return ChannelFault(f"unknown delivery tag {tag}")

@@ -100,9 +100,9 @@ def _options(arguments: dict[str, Any] | None, use: Use) -> SubscriptionOptions:
 def _reply_queue(channel: AmqpChannel, *, no_ack: bool) -> str:
     """Declares the channel's own queue for direct replies, and returns its name."""
     if not no_ack:
-        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "replies cannot be acknowledged: consume them with no_ack")
+        raise ChannelFault("replies cannot be acknowledged: consume them with no_ack")
     if channel.reply_queue:
-        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "this channel has a consumer of replies already")
+        raise ChannelFault("this channel has a consumer of replies already")
     channel.reply_queue = f"{REPLY_TO}.{secrets.token_urlsafe(16)}"
     terms = read_terms({}, durable=False, exclusive=True, auto_delete=True)
     channel.queues.declare(channel.session, channel.reply_queue, terms, DIALECT, channel.now())
@@ -173,24 +173,15 @@ def _get_later(channel: AmqpChannel, command: commands.Basic.Get, queue: Queue) 
 # -- settling ----------------------------------------------------------------------------------------------------------
 
 
-def nack(channel: AmqpChannel, command: commands.Basic.Nack) -> None:
-    _refuse(channel, command.delivery_tag or 0, multiple=command.multiple, requeue=command.requeue)
+def refuse(channel: AmqpChannel, command: commands.Basic.Nack | commands.Basic.Reject) -> None:
+    multiple = isinstance(command, commands.Basic.Nack) and command.multiple
+    do = partial(channel.queues.refuse, channel.core, requeue=command.requeue)
+    channel.settle([command.delivery_tag or 0], multiple=multiple, do=do)
 
 
-def reject(channel: AmqpChannel, command: commands.Basic.Reject) -> None:
-    _refuse(channel, command.delivery_tag or 0, multiple=False, requeue=command.requeue)
-
-
-def _refuse(channel: AmqpChannel, tag: int, *, multiple: bool, requeue: bool) -> None:
-    channel.settle([tag], multiple=multiple, do=partial(channel.queues.refuse, channel.core, requeue=requeue))
-
-
-def recover(channel: AmqpChannel, command: commands.Basic.Recover) -> None:
-    channel.say(commands.Basic.RecoverOk())  # redeliveries follow it
-    recover_async(channel, command)
-
-
-def recover_async(channel: AmqpChannel, command: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:
+def recover(channel: AmqpChannel, command: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:
+    if isinstance(command, commands.Basic.Recover):
+        channel.say(commands.Basic.RecoverOk())  # redeliveries follow it
     steps = channel.queues.recover(channel.core, channel.now(), frozenset(channel.named), requeue=command.requeue)
     channel.peer.budget.begin(steps)
 
@@ -200,8 +191,8 @@ METHODS: dict[type, Any] = {
     commands.Basic.Consume: consume,
     commands.Basic.Cancel: cancel,
     commands.Basic.Get: get,
-    commands.Basic.Nack: nack,
-    commands.Basic.Reject: reject,
+    commands.Basic.Nack: refuse,
+    commands.Basic.Reject: refuse,
     commands.Basic.Recover: recover,
-    commands.Basic.RecoverAsync: recover_async,
+    commands.Basic.RecoverAsync: recover,
 }

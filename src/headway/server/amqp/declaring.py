@@ -48,7 +48,7 @@ def declare_exchange(channel: AmqpChannel, command: commands.Exchange.Declare) -
     elif kind not in KINDS:
         raise connection_fault(ReplyCode.COMMAND_INVALID, f"unknown exchange type '{kind}'")
     elif not name:
-        raise ChannelFault(ReplyCode.ACCESS_REFUSED, "the default exchange is always there, and cannot be declared")
+        raise ChannelFault("the default exchange is always there, and cannot be declared", ReplyCode.ACCESS_REFUSED)
     else:
         exchange = Exchange(
             name, kind, durable=command.durable, auto_delete=command.auto_delete, internal=command.internal,
@@ -96,8 +96,7 @@ def _bind(channel: AmqpChannel, binding: Binding, options: SubscriptionOptions =
     check_bind(channel, binding)
     match = dict(binding.arguments).get("x-match", "all")
     if channel.queues.exchange(binding.source).kind == "headers" and match not in MATCHES:
-        text = f"invalid x-match {match!r}: one of {', '.join(sorted(MATCHES))}"
-        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
+        raise ChannelFault(f"invalid x-match {match!r}: one of {', '.join(sorted(MATCHES))}")
     channel.peer.budget.left -= channel.queues.bind(channel.session, binding, channel.now(), options=options)
     return channel.queues.outlives(binding)
 
@@ -127,7 +126,7 @@ def declare_queue(channel: AmqpChannel, command: commands.Queue.Declare) -> None
         queue.used_s = now
     else:
         if name.startswith(OWN_NAMES) and not channel.knows(name):
-            raise ChannelFault(ReplyCode.ACCESS_REFUSED, f"queue names that begin with '{OWN_NAMES}' are the broker's")
+            raise ChannelFault(f"queue names that begin with '{OWN_NAMES}' are the broker's", ReplyCode.ACCESS_REFUSED)
         terms = read_terms(
             command.arguments or {}, durable=command.durable, exclusive=command.exclusive,
             auto_delete=command.auto_delete,
@@ -148,7 +147,7 @@ def declare_queue(channel: AmqpChannel, command: commands.Queue.Declare) -> None
 def queue_name(channel: AmqpChannel, name: str) -> str:
     """Returns the queue that is meant: without a name, the one declared last on this channel."""
     if not name and not channel.last_queue:
-        raise ChannelFault(ReplyCode.NOT_FOUND, "no queue was declared on this channel that could be meant")
+        raise ChannelFault("no queue was declared on this channel that could be meant", ReplyCode.NOT_FOUND)
     return name or channel.last_queue
 
 

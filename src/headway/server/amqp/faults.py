@@ -19,7 +19,7 @@ _CODES = {
 class ChannelFault(HeadwayError):
     """A fault that closes the channel, but not the connection."""
 
-    def __init__(self, code: ReplyCode, text: str) -> None:
+    def __init__(self, text: str, code: ReplyCode = ReplyCode.PRECONDITION_FAILED) -> None:
         super().__init__(text)
         self.code = code
 
@@ -28,7 +28,7 @@ def fault_of(error: Refused) -> ChannelFault | ProtocolError:
     """Returns the exception that the specification demands for a refusal."""
     code = _CODES.get(error.reason, ReplyCode.RESOURCE_ERROR)
     if code.is_soft or code is ReplyCode.RESOURCE_ERROR:
-        return ChannelFault(code, str(error))
+        return ChannelFault(str(error), code)
     return connection_fault(code, str(error))
 
 

@@ -27,15 +27,9 @@ from headway.server.config import ListenerTable
 from headway.server.connections import Connection
 from headway.server.engine import Engine
 from headway.server.peers import OPEN
+from headway.wire.amqp import replies
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import Access, AckBatch, Heartbeat, Item, Method, Opening, Oversize, PublishedRun
-from headway.wire.amqp.replies import (
-    HEARTBEAT,
-    write_access_ok,
-    write_blocked,
-    write_close_channel,
-    write_close_connection,
-)
 
 PARTS_MAX = 2
 """Limit of partial messages on all channels of a connection together, in messages of the largest size."""
@@ -46,7 +40,7 @@ class AmqpPeer(ClientSide):
     __slots__ = ("_closing_channels", "_doing", "_handshake", "channels")
 
     pending_declares: PendingDeclares
-    heartbeat_word = HEARTBEAT
+    heartbeat_word = replies.HEARTBEAT
     publishes = frozenset({PublishedRun})
     faults = (ChannelFault, ProtocolError, Refused)
 
@@ -106,11 +100,11 @@ class AmqpPeer(ClientSide):
                 self._handshake.begin(version)
             case Access(number):
                 if self._channel(number) is not None:
-                    self.write(write_access_ok(number))
+                    self.write(replies.write_access_ok(number))
             case Oversize(number, _, size):
                 if self._channel(number) is not None:
                     text = f"a message of {size} bytes (at most {self.message_bytes_max})"
-                    raise ChannelFault(ReplyCode.CONTENT_TOO_LARGE, text)
+                    raise ChannelFault(text, ReplyCode.CONTENT_TOO_LARGE)
             case Heartbeat():
                 return
 
@@ -175,7 +169,7 @@ class AmqpPeer(ClientSide):
         self._closing_channels.add(number)
         channel.close()
         self.decoder.forget(number)
-        self.write(write_close_channel(self.version, number, code, text, method))
+        self.write(replies.write_close_channel(self.version, number, code, text, method))
 
     def _channel_of(self, core: Channel) -> AmqpChannel | None:
         """Returns the channel that belongs to the core's; None: it is not open any more."""
@@ -219,7 +213,7 @@ class AmqpPeer(ClientSide):
         """Tells the client that it is blocked, because others cannot take what it publishes, or no longer blocked."""
         if self.tells_blocked and self.state is OPEN:
             if why:
-                self.write(write_blocked(why))
+                self.write(replies.write_blocked(why))
             else:
                 self.say(0, commands.Connection.Unblocked())
             self.after()
@@ -229,12 +223,12 @@ class AmqpPeer(ClientSide):
     def break_off(self, error: ProtocolError, method: int = 0) -> None:
         self.engine.protocol_error(self.connection, error)
         code = ReplyCode(error.code) if error.code else ReplyCode.SYNTAX_ERROR
-        self.end_with(write_close_connection(self.version, code, str(error), method), error.reason, str(error))
+        self.end_with(replies.write_close_connection(self.version, code, str(error), method), error.reason, str(error))
 
     def last_word(self, reason: Reason, text: str) -> bytes:
         if self.state is not OPEN:
             return self._final
-        return write_close_connection(self.version, code_of(reason), text)
+        return replies.write_close_connection(self.version, code_of(reason), text)
 
     def over(self) -> None:
         self._handshake.over()

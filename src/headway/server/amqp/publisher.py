@@ -65,10 +65,10 @@ class Publisher:
         run, address, peer = item.run, item.address, self._channel.peer
         exchange = peer.engine.broker.registry.router.exchanges.by_name.get(address.exchange)
         if exchange is None:
-            raise ChannelFault(ReplyCode.NOT_FOUND, f"there is no exchange '{address.exchange}'")
+            raise ChannelFault(f"there is no exchange '{address.exchange}'", ReplyCode.NOT_FOUND)
         if exchange.internal:
             text = f"exchange '{exchange.name}' is internal: bind another one to it"
-            raise ChannelFault(ReplyCode.ACCESS_REFUSED, text)
+            raise ChannelFault(text, ReplyCode.ACCESS_REFUSED)
         if address.exchange == TOPICS:
             check_topic(address.routing_key)
         facts = self._read(item.properties)
@@ -80,8 +80,7 @@ class Publisher:
             for key in copies:
                 check_topic(key)
         if facts.user_id is not None and facts.user_id != peer.username:
-            text = f"user_id is '{facts.user_id}', and the connection is that of '{peer.username}'"
-            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
+            raise ChannelFault(f"user_id is '{facts.user_id}', and the connection is that of '{peer.username}'")
         run.properties, run.headers, run.qos = facts.properties, facts.headers or None, facts.qos
         if facts.expiration_ms is not None:
             run.expires_s = peer.engine.now() + facts.expiration_ms / 1000
@@ -89,7 +88,7 @@ class Publisher:
             check_patience(facts.headers[JOB_PATIENCE])
         if says_merge(facts.properties) and merges(peer.engine, run):
             if self._channel.mode is TRANSACTIONS:
-                raise ChannelFault(ReplyCode.PRECONDITION_FAILED, f"the header {MERGE}: {NO_PATCHES}")
+                raise ChannelFault(f"the header {MERGE}: {NO_PATCHES}")
             take_merge_away(run)
         if RECEIPT in facts.headers:
             reply_to = topic_of(facts.reply_to) if facts.reply_to else ""
@@ -123,7 +122,7 @@ class Publisher:
     def _with_own_reply_to(self, raw: bytes) -> Facts:
         """Replaces the reply address, so that direct replies come to this channel. Raises :class:`ChannelFault`."""
         if not self._channel.reply_queue:
-            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, "nobody consumes direct replies on this channel")
+            raise ChannelFault("nobody consumes direct replies on this channel")
         return read(with_reply_to(raw, self._channel.reply_queue))
 
     def publish(self, item: PublishedRun, run: Run, start: int = 0) -> tuple[int, int]:
@@ -152,7 +151,7 @@ class Publisher:
             work += published.work
             refused = refused or published.refused
         if refused is not None and not confirms:
-            raise ChannelFault(ReplyCode.PRECONDITION_FAILED, f"the header {MERGE}: {refused}")
+            raise ChannelFault(f"the header {MERGE}: {refused}")
         if taken:
             peer.pace(taken)
         elif address.mandatory and refused is None:
@@ -209,8 +208,7 @@ def keys_of(facts: Facts, header: str) -> list[str]:
     if keys is None:
         return []
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(keys) > KEYS_MAX:
-        text = f"the header {header} is an array of routing keys, {KEYS_MAX} at most"
-        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
+        raise ChannelFault(f"the header {header} is an array of routing keys, {KEYS_MAX} at most")
     return list(dict.fromkeys(map(str, keys)))
 
 

@@ -15,7 +15,6 @@ from headway.core.consumer import PREFIX, SubscribeRequest, Subscription, Subscr
 from headway.core.message import topic_of
 from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.faults import ChannelFault
-from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.dialect import AmqpDialect
 from headway.wire.amqp.envelope import AmqpEnvelope
 
@@ -44,11 +43,9 @@ def consume_topics(
 ) -> Subscription:
     """Begins or renews a consumer of topics. Raises :class:`ChannelFault`, :class:`Refused`."""
     if not command.no_ack:
-        text = "a consumer of topics acknowledges nothing: consume with no_ack (auto_ack=True)"
-        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
+        raise ChannelFault("a consumer of topics acknowledges nothing: consume with no_ack (auto_ack=True)")
     if command.exclusive:
-        text = "a consumer of topics cannot be exclusive: each reads the topics for itself"
-        raise ChannelFault(ReplyCode.PRECONDITION_FAILED, text)
+        raise ChannelFault("a consumer of topics cannot be exclusive: each reads the topics for itself")
     request = SubscribeRequest(
         filter_of(key), AmqpDialect(topics=True, offsets=options.offsets), send_retained="never", options=options,
         name=(channel.number, tag), envelope=AmqpEnvelope(channel.number, tag, channel.peer.frame_bytes_max),

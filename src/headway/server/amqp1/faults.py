@@ -29,16 +29,11 @@ class SessionFault(LinkFault):
     """A fault that ends a session, but not the connection."""
 
 
-def condition_of(reason: Reason) -> Condition:
-    """Returns the condition of a refusal."""
-    return _CONDITIONS.get(reason, Condition.RESOURCE_LIMIT_EXCEEDED)
-
-
 def link_fault(error: HeadwayError) -> LinkFault:
     if isinstance(error, LinkFault):
         return error
     reason = error.reason if isinstance(error, Refused | ProtocolError) else Reason.INTERNAL_ERROR
-    return LinkFault(condition_of(reason), str(error))
+    return LinkFault(_CONDITIONS.get(reason, Condition.RESOURCE_LIMIT_EXCEEDED), str(error))
 
 
 def end_condition(reason: Reason) -> Condition:

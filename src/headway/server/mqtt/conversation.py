@@ -10,13 +10,14 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 
-from headway.core.base import ProtocolError, Reason, moved
+from headway.core.base import Reason, moved
 from headway.core.permission import Identity
 from headway.server.logins import SCRAM, Refusal, Scram, ScramError
 from headway.server.mqtt.ports import ClientSide
 from headway.server.peers import PeerPart
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import Auth
+from headway.wire.mqtt.primitives import violation
 
 
 class AuthState(StrEnum):
@@ -67,19 +68,17 @@ class Conversation(PeerPart[ClientSide]):
 
     def on_auth(self, packet: Auth) -> None:
         """Handles AUTH. Raises ProtocolError."""
-        if self.state is NOT_AGREED or packet.method != SCRAM:
-            text = "AUTH came, but no authentication method was agreed on" if self.state is NOT_AGREED else (
-                f"AUTH names another method than CONNECT, {SCRAM}"
-            )  # fmt: skip
-            raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
+        if self.state is NOT_AGREED:
+            raise violation("AUTH came, but no authentication method was agreed on")
+        if packet.method != SCRAM:
+            raise violation(f"AUTH names another method than CONNECT, {SCRAM}")
         message = packet.data or b""
         if packet.code == ReasonCode.REAUTHENTICATE:
             self._again(message)
             return
         scram, self._scram = self._scram, None
         if scram is None or self._proved is None:
-            text = "AUTH goes on with an authentication that has not begun"
-            raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
+            raise violation("AUTH goes on with an authentication that has not begun")
         self._become(CHECKING)
         peer, checked = self._peer, partial(self._checked, self._proved)
         proof = peer.engine.logins.check_proof(scram, message, peer.host, peer.is_wanted)
@@ -97,8 +96,7 @@ class Conversation(PeerPart[ClientSide]):
         peer = self._peer
         scram = peer.engine.logins.scram()
         if peer.session is None or self.state is not IDLE:
-            text = "AUTH begins an authentication before the last one has ended"
-            raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
+            raise violation("AUTH begins an authentication before the last one has ended")
         try:
             if scram is None:
                 raise ScramError("no user can log in by SCRAM any more")

@@ -23,6 +23,7 @@ from headway.wire.mqtt import packets
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.dialect import MqttDialect, gap_pairs
 from headway.wire.mqtt.packets import NEVER, Item, PubAck, Publish
+from headway.wire.mqtt.primitives import violation
 from headway.wire.mqtt.replies import Replies
 
 SHARED = MqttDialect(5, 2, None, True, False)
@@ -95,8 +96,7 @@ class MqttPeer(ClientSide):
     def _on_disconnect(self, packet: packets.DisconnectPacket) -> None:
         if packet.session_expiry_s is not None:
             if packet.session_expiry_s and not self.granted.expiry_s:
-                text = "DISCONNECT may not give a session an expiry that CONNECT did not"
-                raise ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=ReasonCode.PROTOCOL_ERROR)
+                raise violation("DISCONNECT may not give a session an expiry that CONNECT did not")
             never = packet.session_expiry_s == NEVER
             self.final_expiry_s = inf if never else float(packet.session_expiry_s)
         self.will_due = packet.code != ReasonCode.SUCCESS

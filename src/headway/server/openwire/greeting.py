@@ -15,17 +15,9 @@ from headway.server.logins import Refusal
 from headway.server.openwire.faults import class_of
 from headway.server.openwire.ports import ClientSide
 from headway.server.peers import OPEN, PeerPart
+from headway.wire.openwire import replies
 from headway.wire.openwire.commands import ConnectionInfo
 from headway.wire.openwire.decoder import Request, WireFormat
-from headway.wire.openwire.replies import (
-    CLIENT_ID_ERROR,
-    JMS_ERROR,
-    SECURITY_ERROR,
-    write_broker_info,
-    write_refusal,
-    write_response,
-    write_wire_format,
-)
 
 IDLE_MS = 30_000
 """After so long without a word each side takes the connection for dead; a client may want less."""
@@ -43,8 +35,8 @@ class Greeting(PeerPart[ClientSide]):
         peer.wire = asked.form
         idle_ms = min(asked.idle_ms, IDLE_MS)
         peer.set_idle(idle_ms / 1000)
-        peer.write(write_wire_format(asked.form, idle_ms, peer.decoder.packet_bytes_max))
-        peer.write(write_broker_info(NAME, peer.connection.listener, asked.form))
+        peer.write(replies.write_wire_format(asked.form, idle_ms, peer.decoder.packet_bytes_max))
+        peer.write(replies.write_broker_info(NAME, peer.connection.listener, asked.form))
 
     def connect(self, request: Request, info: ConnectionInfo) -> None:
         peer = self._peer
@@ -54,10 +46,10 @@ class Greeting(PeerPart[ClientSide]):
         client = info.client_id or info.connection.value
         peer.connection.client, peer.connection.username = client[:CLIENT_ID_CHARS_MAX], username
         if info.is_bridge:
-            self._deny(request, JMS_ERROR, "networks of brokers are not spoken here")
+            self._deny(request, replies.JMS_ERROR, "networks of brokers are not spoken here")
         elif len(client) > CLIENT_ID_CHARS_MAX or not client.isprintable():
             text = f"a client id has {CLIENT_ID_CHARS_MAX} characters at most, and none that cannot be printed"
-            self._deny(request, CLIENT_ID_ERROR, text)
+            self._deny(request, replies.CLIENT_ID_ERROR, text)
         else:
             password = (info.password or "").encode()
             peer.log_in(info.username or None, password, partial(self._checked, request, info, client))
@@ -66,12 +58,12 @@ class Greeting(PeerPart[ClientSide]):
         if refusal is None:
             self._admit(request, info, client)
         else:
-            self._deny(request, SECURITY_ERROR, refusal.text)
+            self._deny(request, replies.SECURITY_ERROR, refusal.text)
 
     def _deny(self, request: Request, java_class: str, text: str, reason: Reason = Reason.NOT_AUTHORIZED) -> None:
         peer = self._peer
         peer.engine.refused(peer.connection, text)
-        peer.end_with(write_refusal(request.number, java_class, text), reason, text)
+        peer.end_with(replies.write_refusal(request.number, java_class, text), reason, text)
 
     def _admit(self, request: Request, info: ConnectionInfo, client: str) -> None:
         peer = self._peer
@@ -80,7 +72,7 @@ class Greeting(PeerPart[ClientSide]):
         is_own = known is not None and known.connected and known.protocol.startswith(PROTOCOL)
         if is_own and not info.reconnects:
             text = f"a client with the id {client!r} is connected already"
-            self._deny(request, CLIENT_ID_ERROR, text, Reason.NOT_ALLOWED)
+            self._deny(request, replies.CLIENT_ID_ERROR, text, Reason.NOT_ALLOWED)
             return
         name = client if is_own else peer.free_name(client)  # no session of others ends
         peer.connection.client, peer.client_id = name, client
@@ -91,5 +83,5 @@ class Greeting(PeerPart[ClientSide]):
             return
         peer.opened(session)
         peer.become(OPEN)
-        peer.write(write_response(request.number))
+        peer.write(replies.write_response(request.number))
         engine.connected(peer.connection)

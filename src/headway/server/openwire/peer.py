@@ -29,7 +29,7 @@ from headway.server.openwire.settling import Settling
 from headway.server.openwire.temporaries import Temporaries
 from headway.server.openwire.transactions import Transactions
 from headway.server.peers import OPEN, NamedQueues
-from headway.wire.openwire import commands
+from headway.wire.openwire import commands, replies
 from headway.wire.openwire.alike import Acks, Series
 from headway.wire.openwire.decoder import Item, Request, Sent, WireFormat
 from headway.wire.openwire.marshalling import (
@@ -38,13 +38,6 @@ from headway.wire.openwire.marshalling import (
     LocalTransactionId,
     ProducerId,
     SessionId,
-)
-from headway.wire.openwire.replies import (
-    JMS_ERROR,
-    KEEP_ALIVE,
-    write_error,
-    write_refusal,
-    write_response,
 )
 
 OBJECTS, HELD = "numbered_objects", "held_messages"
@@ -62,7 +55,7 @@ class OpenWirePeer(ClientSide):
     temporaries: Temporaries
     publishes = frozenset({Sent, Series})
     faults = (ProtocolError, Refused, JmsFault)
-    heartbeat_word = KEEP_ALIVE
+    heartbeat_word = replies.KEEP_ALIVE
 
     def __init__(self, engine: Engine, connection: Connection, listener: ListenerTable) -> None:
         super().__init__(engine, connection, listener)
@@ -79,16 +72,19 @@ class OpenWirePeer(ClientSide):
 
     def one(self, item: Item) -> None:
         self._doing = item
+        if type(item) is WireFormat:
+            self._greeting.agree(item)
+            return
+        if type(item) is Request and type(item.command) in _BEFORE_LOGIN:
+            self._greet(item, item.command)
+            return
+        self.granted  # noqa: B018  raises
         if type(item) is Series:
-            assert self.granted
             self._publishing.publish_series(item)
         elif type(item) is Acks:
-            assert self.granted
             self._settling.settle_each(item)
         elif type(item) is Sent:
             self._sent(item)
-        elif type(item) is WireFormat:
-            self._greeting.agree(item)
         else:
             assert type(item) is Request
             self._request(item, item.command)
@@ -117,38 +113,32 @@ class OpenWirePeer(ClientSide):
             inflating_of(self.engine).discard(self)
 
     def _sent(self, item: Sent) -> None:
-        assert self.granted
         if item.message.transaction is None:
             self._publishing.publish(item)
         else:
             self._transactions.send(item.message)
             self._publishing.answer(item, kept=False)
 
-    def _request(self, request: Request, command: commands.Command) -> None:
-        if type(command) is commands.MessageAck:
-            assert self.granted
-            if command.transaction is None:
-                self._settling.settle(command)
-            else:
-                self._transactions.settle(command)
-            self._respond(request, kept=True)
-            return
-        if isinstance(command, commands.ConnectionInfo):
-            self.connection_id = self.connection_id or command.connection.value
-            self._greeting.connect(request, command)
-            return
-        if isinstance(command, commands.KeepAliveInfo):
-            if request.wants_response:
-                self.write(KEEP_ALIVE)
-            return
-        if isinstance(command, commands.ShutdownInfo):
-            self.end_with(b"", Reason.NORMAL, "the client said goodbye")
-            return
-        if isinstance(command, commands.Notice):
-            self._respond(request, kept=False)
-            return
-        assert self.granted
+    def _greet(self, request: Request, command: commands.Command) -> None:
+        """Carries out what may come before the client is let in, too."""
         match command:
+            case commands.ConnectionInfo():
+                self.connection_id = self.connection_id or command.connection.value
+                self._greeting.connect(request, command)
+            case commands.KeepAliveInfo() if request.wants_response:
+                self.write(replies.KEEP_ALIVE)
+            case commands.ShutdownInfo():
+                self.end_with(b"", Reason.NORMAL, "the client said goodbye")
+            case commands.Notice():
+                self._respond(request, kept=False)
+
+    def _request(self, request: Request, command: commands.Command) -> None:
+        match command:
+            case commands.MessageAck():
+                if command.transaction is None:
+                    self._settling.settle(command)
+                else:
+                    self._transactions.settle(command)
             case commands.TransactionInfo():
                 self._transactions.carry_out(request.number, command, wants_response=request.wants_response)
                 return
@@ -171,7 +161,7 @@ class OpenWirePeer(ClientSide):
 
     def _respond(self, request: Request, *, kept: bool) -> None:
         if request.wants_response:
-            self.pending_replies.send(write_response(request.number), kept=kept)
+            self.pending_replies.send(replies.write_response(request.number), kept=kept)
 
     def _add_producer(self, info: commands.ProducerInfo) -> None:
         destination = info.destination
@@ -206,13 +196,13 @@ class OpenWirePeer(ClientSide):
         item = self._doing
         self._transactions.spoil(_transaction_of(item), str(fault))
         if isinstance(item, Request | Sent | Series) and item.wants_response:
-            self.pending_replies.send(write_refusal(item.number, class_of(fault), str(fault)), kept=False)
+            self.pending_replies.send(replies.write_refusal(item.number, class_of(fault), str(fault)), kept=False)
         else:
-            self.write(write_error(class_of(fault), str(fault)))
+            self.write(replies.write_error(class_of(fault), str(fault)))
 
     def break_off(self, error: ProtocolError) -> None:
         self.engine.protocol_error(self.connection, error)
-        self.end_with(write_error(JMS_ERROR, str(error)), error.reason, str(error))
+        self.end_with(replies.write_error(replies.JMS_ERROR, str(error)), error.reason, str(error))
 
     # -- requests of the broker ---------------------------------------------------------------------------------------
 
@@ -220,14 +210,14 @@ class OpenWirePeer(ClientSide):
         self._close(self._consuming.of(effect.channel), class_of_reason(effect.reason), effect.text)
 
     def close_consumer(self, subscription: Subscription, text: str) -> None:
-        self._close(self._consuming.of(subscription.channel), JMS_ERROR, text)
+        self._close(self._consuming.of(subscription.channel), replies.JMS_ERROR, text)
 
     def revoked(self, subscription: Subscription, reason: Reason, text: str) -> None:
         self._close(self._consuming.of(subscription.channel), class_of_reason(reason), text)
 
     def _close(self, consumer: Consumer | None, java_class: str, text: str) -> None:
         if consumer is not None:
-            self.write(write_error(java_class, text))
+            self.write(replies.write_error(java_class, text))
             self._consuming.close(consumer)
             self.answer_now()
 
@@ -236,10 +226,10 @@ class OpenWirePeer(ClientSide):
         for their client to close: a library that is asked to close drops what its user has not received."""
         consumer = self._consuming.of(subscription.channel)
         if reason is Reason.LEASE_EXPIRED and consumer is not None:
-            self.write(write_error(JMS_ERROR, f"the lease of {consumer.info.destination} is over"))
+            self.write(replies.write_error(replies.JMS_ERROR, f"the lease of {consumer.info.destination} is over"))
             self.answer_now()
         elif reason is Reason.SUBSCRIPTION_ENDED and (consumer := self._consuming.lost(subscription)) is not None:
-            self.write(write_error(JMS_ERROR, f"queue://{queue_of(subscription.reader.queue).name} was deleted"))
+            self.write(replies.write_error(replies.JMS_ERROR, f"queue://{queue_of(subscription.reader.queue).name} was deleted"))
             if not consumer.subscriptions:
                 self._consuming.close(consumer)
             self.answer_now()
@@ -249,7 +239,7 @@ class OpenWirePeer(ClientSide):
     def last_word(self, reason: Reason, text: str) -> bytes:
         if self.state is not OPEN:
             return self._final
-        return write_error(class_of_reason(reason), text)
+        return replies.write_error(class_of_reason(reason), text)
 
     def over(self) -> None:
         inflating_of(self.engine).discard(self)
@@ -299,5 +289,8 @@ def _transaction_of(item: Item | None) -> LocalTransactionId | None:
     return None
 
 
-_KEPT = {commands.ConsumerInfo, commands.RemoveSubscriptionInfo, commands.DestinationInfo}
+_BEFORE_LOGIN = {commands.ConnectionInfo, commands.KeepAliveInfo, commands.ShutdownInfo, commands.Notice}
+_KEPT = {
+    commands.MessageAck, commands.ConsumerInfo, commands.RemoveSubscriptionInfo, commands.DestinationInfo,
+}  # fmt: skip
 """Commands whose responses wait for the journal."""

@@ -164,7 +164,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
                         break
                     room = True
                     if kind is Run:
-                        at += self._publish_runs(session, items, at)
+                        at += self._publish_runs(session or self.granted, items, at)
                         continue
                 if self.holds_up(item):
                     break
@@ -216,11 +216,9 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
             return False  # that is an error of its own, found later
         return broker.intake.must_wait(session, run, self.engine.now())
 
-    def _publish_runs(self, session: Session | None, items: list[Any], at: int) -> int:
+    def _publish_runs(self, session: Session, items: list[Any], at: int) -> int:
         """Publishes the neighbouring runs from ``at`` on, as far as the budget goes. Returns how many are done. The
         next one may have been published in part; its rest takes its place."""
-        if session is None:
-            raise ProtocolError("the client has not logged in", reason=Reason.PROTOCOL_ERROR)
         budget = self.budget
         runs: list[Run] = []
         for item in islice(items, at, None):

@@ -78,13 +78,10 @@ class Publisher(PeerPart[ClientSide]):
                 raise Refused(Reason.PRECONDITION_FAILED, f"the header {MERGE}: {NO_PATCHES}")
             size = sum(len(run.data) + run.properties.size for run in runs)
             transaction.publish(self._publish(runs, headers), runs, size)
-            transaction.check_at_commit(partial(self._check, runs))
+            for run in runs:
+                transaction.check_at_commit(partial(peer.named.check_publish, run))
             return
         peer.budget.begin(self._publish(runs, headers))
-
-    def _check(self, runs: list[Run]) -> None:
-        for run in runs:
-            self._peer.named.check_publish(run)
 
     def _publish(self, runs: list[Run], headers: Headers) -> Steps:
         """Publishes runs in steps, and waits while the client has to. Those of a commit go on without the client."""

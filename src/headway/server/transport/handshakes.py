@@ -32,7 +32,8 @@ class Handshake(Protocol):
 class Handshakes:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._threads: ThreadPoolExecutor | None = None
+        count = min(THREADS_MAX, max(1, (os.cpu_count() or 1) // 2))
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="headway-tls")
         self._waiting: dict[str, dict[Handshake, None]] = {}
         """Handshakes by their limit that wait for their clients; who waits longest is first."""
         self._computing: dict[str, int] = {}
@@ -58,25 +59,14 @@ class Handshakes:
 
     def compute(self, limit: str, step: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
         """Computes a step in a thread, then calls ``then`` on the loop, with the error if there was one."""
-        if self._threads is None:
-            count = min(THREADS_MAX, max(1, (os.cpu_count() or 1) // 2))
-            self._threads = ThreadPoolExecutor(count, thread_name_prefix="headway-tls")
         self._computing[limit] = self._computing.get(limit, 0) + 1
 
-        def run() -> None:
-            error: BaseException | None = None
-            try:
-                step()
-            except Exception as one:  # noqa: BLE001 - it is handed on
-                error = one
-            self.loop.call_soon_threadsafe(finish, error)
-
-        def finish(error: BaseException | None) -> None:
+        def finish(computed: asyncio.Future[None]) -> None:
             self._computing[limit] -= 1
-            then(error)
+            if not computed.cancelled():
+                then(computed.exception())
 
-        self._threads.submit(run)
+        self.loop.run_in_executor(self._threads, step).add_done_callback(finish)
 
     def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=True, cancel_futures=True)

@@ -12,8 +12,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from datetime import datetime
-from decimal import Decimal
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -31,6 +29,7 @@ from headway.wire.amqp.primitives import (
     write_table,
     write_value,
 )
+from headway.wire.common import header_text
 
 NAMES = (
     "content-type", "content-encoding", "headers", "delivery-mode", "priority", "correlation-id", "reply-to",
@@ -176,15 +175,9 @@ def user_texts(headers: Mapping[str, object], priority: int | None) -> tuple[tup
 
 def _user_text(name: str, value: object) -> str | None:
     """Returns a header as the text of an MQTT user property; None: it has no text, or none that fits."""
-    match value:
-        case bool():
-            text = "true" if value else "false"
-        case str() | int() | float() | Decimal():
-            text = str(value)
-        case datetime():
-            text = value.isoformat()
-        case _:
-            return None
+    text = header_text(value)
+    if text is None:
+        return None
     return None if "\0" in name or "\0" in text or len(text.encode()) > TEXT_BYTES_MAX else text
 
 

@@ -117,7 +117,7 @@ class Amqp1Decoder(FrameDecoder[Item]):
                     self.tail.need_bytes = size
                     return pos
                 pos = self._frame(data, pos, pos + size, items)
-            if self.layer is None and pos == 0 and 0 < n < HEADER_BYTES and not _may_open(data):
+            if self.layer is None and pos == 0 and 0 < n < HEADER_BYTES and not PROTOCOL.startswith(data[:4]):
                 self._opening(data, 0, items)
                 return n
         except ProtocolError as error:
@@ -247,11 +247,6 @@ class Amqp1Decoder(FrameDecoder[Item]):
 def _lost(channel: int, first: Transfer, frames: int, text: str = "", *, aborted: bool = False) -> Lost:
     settled = bool(first.settled)
     return Lost(channel, first.handle, first.delivery_id or 0, settled, frames, aborted, text)
-
-
-def _may_open(data: bytes) -> bool:
-    """Tells whether these first bytes may become a protocol header."""
-    return PROTOCOL.startswith(data[:4])
 
 
 def _fault(condition: Condition, text: str) -> ProtocolError:

@@ -310,16 +310,10 @@ def _optional(value: Any, write: Any) -> bytes:
 def annotated(sections: bytes, values: Mapping[str, object]) -> bytes:
     """Returns a bare lead with these message annotations in front of its own."""
     parts = [part for name, value in values.items() for part in (writing.symbol(name), _annotation(value))]
-    count, own, rest = len(parts), b"", sections
+    own_count, own, rest = 0, b"", sections
     if sections.startswith(_ANNOTATIONS):
         own_count, own, rest = _map_items(sections, len(_ANNOTATIONS))
-        count += own_count
-    body = b"".join(parts) + own
-    if len(body) < 255 and count < 256:
-        head = bytes((0xC1, len(body) + 1, count))
-    else:
-        head = b"\xd1" + (len(body) + 4).to_bytes(4, "big") + count.to_bytes(4, "big")
-    return _ANNOTATIONS + head + body + rest
+    return _ANNOTATIONS + writing.compound(0xC1, len(parts) + own_count, b"".join((*parts, own))) + rest
 
 
 def _annotation(value: object) -> bytes:

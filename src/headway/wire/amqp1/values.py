@@ -112,7 +112,6 @@ _FIXED: dict[int, Callable[[bytes, int], object]] = {
 _VARIABLE: dict[int, Callable[[bytes], object]] = {0xA0: bytes, 0xA1: _text, 0xA3: _symbol}
 _WIDTHS = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
 """The bytes of a value, by the first half of its constructor."""
-_LIST0, _LIST8, _LIST32, _MAP8, _MAP32, _ARRAY8, _ARRAY32 = 0x45, 0xC0, 0xD0, 0xC1, 0xD1, 0xE0, 0xF0
 
 
 def _checked(end: int, limit: int) -> int:

@@ -72,12 +72,11 @@ def timestamp(when: datetime) -> bytes:
     return b"\x83" + ((when - _EPOCH) // _MS).to_bytes(8, "big", signed=True)
 
 
-def compound(code: int, parts: list[bytes]) -> bytes:
-    """Writes a list (0xc0) or a map (0xc1)."""
-    body = b"".join(parts)
-    if len(body) < 255 and len(parts) < 256:
-        return bytes((code, len(body) + 1, len(parts))) + body
-    return bytes((code + 0x10,)) + (len(body) + 4).to_bytes(4, "big") + len(parts).to_bytes(4, "big") + body
+def compound(code: int, count: int, body: bytes) -> bytes:
+    """Writes a list (0xc0) or a map (0xc1) of so many items."""
+    if len(body) < 255 and count < 256:
+        return bytes((code, len(body) + 1, count)) + body
+    return bytes((code + 0x10,)) + (len(body) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + body
 
 
 def list_of(parts: list[bytes]) -> bytes:
@@ -85,7 +84,7 @@ def list_of(parts: list[bytes]) -> bytes:
     parts = list(parts)
     while parts and parts[-1] == NULL:
         parts.pop()
-    return compound(0xC0, parts) if parts else LIST0
+    return compound(0xC0, len(parts), b"".join(parts)) if parts else LIST0
 
 
 def described(descriptor: int, value: bytes) -> bytes:
@@ -93,7 +92,8 @@ def described(descriptor: int, value: bytes) -> bytes:
 
 
 def map_of(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
-    return compound(0xC1, [part for pair in pairs for part in pair])
+    parts = [part for pair in pairs for part in pair]
+    return compound(0xC1, len(parts), b"".join(parts))
 
 
 def symbol_map(values: Mapping[str, object]) -> bytes:
@@ -125,7 +125,7 @@ def value(one: object) -> bytes:
         case Described():
             return b"\x00" + value(one.descriptor) + value(one.value)
         case list() | tuple():
-            return compound(0xC0, [value(item) for item in one]) if one else LIST0
+            return compound(0xC0, len(one), b"".join([value(item) for item in one])) if one else LIST0
         case Mapping():
             return map_of((value(key), value(item)) for key, item in one.items())
         case Decimal():

@@ -8,12 +8,10 @@ Headers that are the frame's own are no message's.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
-from decimal import Decimal
 
 from headway.core.message import Record
 from headway.wire.codecs import queue_form
-from headway.wire.common import Address, CommonProperties, told_headers
+from headway.wire.common import Address, CommonProperties, header_text, told_headers
 from headway.wire.stomp.destinations import destination_of, text_of
 from headway.wire.stomp.items import Headers
 from headway.wire.stomp.versions import Version, header_line
@@ -93,22 +91,8 @@ def _headers(record: Record) -> Iterator[tuple[str, str]]:
         if common.timestamp_ms is not None:
             yield "expires", str(common.timestamp_ms + common.expiration_ms)
     for name, value in told_headers(common).items():
-        text = _text(value)
+        if isinstance(value, bytes):  # a text whose encoding nobody said
+            value = value.decode("utf-8", "replace")
+        text = header_text(value)
         if text is not None and name and name not in _KNOWN:
             yield name, text
-
-
-def _text(value: object) -> str | None:
-    """Returns a header's value as text; None: it has none (bytes, lists, tables)."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return value
-        case bytes():  # a text whose encoding nobody said
-            return value.decode("utf-8", "replace")
-        case datetime():
-            return value.isoformat()
-        case int() | float() | Decimal():
-            return str(value)
-    return None

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 
 from headway.core.base import Reason
@@ -68,14 +68,11 @@ def unescaped(text: str, version: Version) -> str:
     return _ESCAPE.sub(one, text)
 
 
-def written(command: str, headers: Mapping[str, str] | Iterable[tuple[str, str]], body: bytes = b"",
-            version: Version | None = V1_2) -> bytes:
-    """Writes a frame. ``version`` None: the headers are not escaped."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    head = "".join(header_line(name, value, version) for name, value in pairs)
+def written(command: str, headers: Mapping[str, str], version: Version, body: bytes = b"") -> bytes:
+    """Writes a frame."""
+    head = "".join(header_line(name, value, version) for name, value in headers.items())
     return f"{command}\n{head}\n".encode() + body + b"\0"
 
 
-def header_line(name: str, value: str, version: Version | None) -> str:
-    shown = V1_0 if version is None else version
-    return f"{escaped(name, shown)}:{escaped(value, shown)}\n"
+def header_line(name: str, value: str, version: Version) -> str:
+    return f"{escaped(name, version)}:{escaped(value, version)}\n"

@@ -18,7 +18,7 @@ from tests.interop.records import recording
 from tests.interop.waiting import until
 from tests.pipeline.classes import java_options
 from tests.pipeline.cluster import Cluster, start_cluster
-from tests.pipeline.pages import AT, Page, table
+from tests.pipeline.pages import ABOUT, AT, Page, table
 
 from headway.core.base.errors import ConfigError
 from headway.pipeline.java import check_java
@@ -75,6 +75,6 @@ def lab(tmp_path: Path) -> Callable[..., Page]:
             for row in candidates for s in range(5)
         ]  # fmt: skip
         tables = table("candidates", *candidates), table("outcomes", *outcomes or []), table("curve", *curve)
-        return Page(lab_report(*tables, about, tmp_path / "lab.html"))
+        return Page(lab_report(*tables, ABOUT | about, tmp_path / "lab.html"))
 
     return make

@@ -56,6 +56,9 @@ SCHEMAS: dict[str, dict[str, pa.DataType]] = {
     },
     "curve": {"candidate": TEXT, "time": TIME, "memory_bytes": NUMBER, "disk_bytes": NUMBER},
 }  # fmt: skip
+GOAL = {"memory_bytes": 0, "disk_bytes": 0, "stall_ms": 0.0}
+ABOUT: dict[str, Any] = {"goal": GOAL, "check": {}, "why": "", "limits": []}
+"""Facts that every run of the lab has."""
 EMPTY = {TEXT: "", NUMBER: 0, SHARE: 0.0, TIME: AT, FLAG: False}
 
 

@@ -61,7 +61,7 @@ def archived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
     both, before = [open_folder(out, filter) for filter in ("t/#", "other")], []
     for block, folders in enumerate((both, both[:1])):
         before += publish(broker, block)
-        update(spark, folders, broker.admin, out, "5s")
+        update(spark, folders, broker.admin, out)
         for file in out.glob("_state/**/t_flow/**/commits/0"):
             file.unlink()
             (file.parent / f".{file.name}.crc").unlink(missing_ok=True)

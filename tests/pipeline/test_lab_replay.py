@@ -114,8 +114,8 @@ def test_a_candidate_grants_the_patience_that_was_asked_for_or_less(patience_max
 def test_a_usual_pause_is_that_of_the_stretch_it_belongs_to() -> None:
     """The row before the stretch is of a consumer that was not looked at, so it does not know."""
     rows = [dict(one, usual_pause_ms=4000.0 if n > 10 else 0.0) for n, one in enumerate(STUCK)]
-    assert trace(rows).usual_pause(10.5) == 4.0
-    assert trace(rows).usual_pause(9.5) == 0.0
+    assert trace(rows).blocked.pause(10.5) == 4.0
+    assert trace(rows).blocked.pause(9.5) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.pages import AT, candidate, table
+from tests.pipeline.pages import ABOUT, AT, candidate, table
 from tests.pipeline.test_report import health_tables
 
 from headway.pipeline.report.health import health_report
@@ -50,7 +50,8 @@ def lab(folder: Path) -> Path:
     curve = [{"candidate": rows[0]["candidate"], "time": AT + dt.timedelta(seconds=s), "memory_bytes": s * 1000}
              for s in range(90)]  # fmt: skip
     tables = table("candidates", *rows), table("outcomes", *outcomes), table("curve", *curve)
-    return lab_report(*tables, {"goal": {"memory_bytes": 64_000_000}}, folder / "lab.html")
+    goal = {"memory_bytes": 64_000_000, "disk_bytes": 0}
+    return lab_report(*tables, ABOUT | {"goal": goal}, folder / "lab.html")
 
 
 def seen(page: Path, width: int) -> dict[str, Any]:

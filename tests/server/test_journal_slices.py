@@ -184,8 +184,8 @@ def test_the_writer_tells_of_a_position_that_goes_back() -> None:
     stage, journal = crowd.stage, crowd.stage.journal
     stage.loop.pass_time(6.0)
     crowd.turn()
-    needs = journal._tidying._needs
-    assert needs is not None
+    needs = journal._tidying._search
+    assert isinstance(needs, Needs)
     assert needs._seen
     sequence = stage.broker.registry.sequence
     position = journal.ledger.positions[next(iter(needs._seen))]
@@ -251,8 +251,8 @@ def test_a_chunk_that_is_unloaded_while_others_are_looked_at_is_seen() -> None:
     journal._tidying.begin()
     lane = queue_of(crowd.stage.broker.registry.router.queues["q"]).backlog.cursor.lane
     assert journal.chunk(lane, lane.first) is not None
-    needs = journal._tidying._needs
-    assert needs is not None
+    needs = journal._tidying._search
+    assert isinstance(needs, Needs)
     assert needs.unloaded == lane.first.sequence_of(0)
 
 

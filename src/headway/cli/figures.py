@@ -28,9 +28,9 @@ def total(counts: Any) -> int:
     return sum(counts.values()) if isinstance(counts, Mapping) else 0
 
 
-def ago(wall_s: float, now: float | None = None) -> str:
+def ago(wall_s: float) -> str:
     """Returns an age such as ``12 s``; clocks that differ do not make it negative."""
-    return format_duration(max(0.0, round((time.time() if now is None else now) - wall_s)))
+    return format_duration(max(0.0, round(time.time() - wall_s)))
 
 
 def deed(verdict: Mapping[str, Any]) -> str:
@@ -44,11 +44,11 @@ def deed(verdict: Mapping[str, Any]) -> str:
     return printable(words) + ("" if verdict.get("enforced", True) else " (dry run)")
 
 
-def verdict_line(verdict: Mapping[str, Any] | None, now: float | None = None) -> str:
+def verdict_line(verdict: Mapping[str, Any] | None) -> str:
     """``12 s ago: disconnect, blocked (network)``."""
     if not verdict:
         return ""
-    line = f"{ago(verdict.get('wall_s', 0), now)} ago: {deed(verdict)}"
+    line = f"{ago(verdict.get('wall_s', 0))} ago: {deed(verdict)}"
     if verdict.get("kind") == "clear":
         return line
     cause = f" ({str(verdict['cause']).replace('_', '-')})" if verdict.get("cause") else ""

@@ -42,10 +42,7 @@ class ViewError(HeadwayError):
 
 
 class Follower:
-    def __init__(
-        self, request: Request, told: Callable[[Changes], None], room: Callable[[], int],
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    def __init__(self, request: Request, told: Callable[[Changes], None], room: Callable[[], int]) -> None:
         """``told`` is called with all changes. ``room``: how many more of them can be taken."""
         self.image = Image(request.stale_after_s, marked=request.order_by is not None)
         self.refusal: str | None = None
@@ -55,7 +52,6 @@ class Follower:
         self._request = request
         self._told = told
         self._room = room
-        self._now = now
         self._key = compile_key(request.key)
         self._link = Link(request.address, request.client_id, request.receive_max, self)
         self._lost: asyncio.Future[str] | None = None
@@ -99,14 +95,14 @@ class Follower:
     async def _follow(self, lost: asyncio.Future[str]) -> str:
         """Follows the topic over one connection. Returns the reason why it ended."""
         self._asked.clear()
-        self._heard_s = self._now()
+        self._heard_s = time.monotonic()
         self._begin()
         while True:
             pause_s = self._request.beat_s if self.image.whole else min(GATHERING_S, self._request.beat_s)
             await asyncio.wait([lost], timeout=pause_s)
             if lost.done():
                 return lost.result()
-            now = self._now()
+            now = time.monotonic()
             self._tell(self.image.look(now))
             if self._silent(now):
                 self._link.close()
@@ -132,7 +128,7 @@ class Follower:
     def _ask(self) -> int | None:
         request = self._request
         number = self._link.subscribe(request.filter, request.qos, (*request.options, self._start))
-        self._asked_s = self._now()
+        self._asked_s = time.monotonic()
         if number is not None:
             self._asked[number] = self._asked_s
         return number
@@ -160,7 +156,7 @@ class Follower:
         return max(room, GATHERED) if room and not self.image.whole else room
 
     def received(self, runs: Sequence[Run]) -> None:
-        self._heard_s = self._now()
+        self._heard_s = time.monotonic()
         if self._ending is not None:
             return
         try:
@@ -174,7 +170,7 @@ class Follower:
             self._begin_anew()
 
     def granted(self, number: int, refusal: str, user: Pairs) -> None:
-        now = self._heard_s = self._now()
+        now = self._heard_s = time.monotonic()
         sent_s = self._asked.pop(number, None)
         if sent_s is None:
             return
@@ -211,7 +207,7 @@ class Follower:
                 self._life = grant.life
 
     def ended(self, number: int) -> None:
-        self._heard_s = self._now()
+        self._heard_s = time.monotonic()
         if number == self._ending:
             self._begin()
 

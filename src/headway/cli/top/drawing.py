@@ -19,6 +19,7 @@ LOW = 30
 """Below this height only the first publisher and queue are shown."""
 ROWS_MIN = 3
 ONCE_ROWS = 50
+BAR_CHARS = 8
 CONSOLE_LAG_S_SHOWN = 2.0
 LATE_MS_SHOWN = 10
 """The least lateness of the loop that is shown."""
@@ -165,6 +166,6 @@ def _pool_line(pool: dict[str, Any], wide: bool) -> Text:
     return line
 
 
-def _bar(full: float, width: int = 8) -> str:
-    filled = min(width, max(round(full * width), 1 if full > 0 else 0))
-    return "█" * filled + "░" * (width - filled)
+def _bar(full: float) -> str:
+    filled = min(BAR_CHARS, max(round(full * BAR_CHARS), 1 if full > 0 else 0))
+    return "█" * filled + "░" * (BAR_CHARS - filled)

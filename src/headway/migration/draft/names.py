@@ -6,7 +6,7 @@ from headway.core.message import BadTopic, validate_filter
 from headway.migration.draft.units import Unreadable
 
 
-def from_dotted(name: str, *, one: str = "*", rest: str = ">") -> str:
+def from_dotted(name: str, *, rest: str = ">") -> str:
     """Returns the filter for a name such as ``stocks.us.*`` or ``stocks.>``. Raises Unreadable."""
     levels: list[str] = []
     words = name.split(".")
@@ -15,9 +15,9 @@ def from_dotted(name: str, *, one: str = "*", rest: str = ">") -> str:
             if position < len(words):
                 raise Unreadable(f"{name!r}: {rest} stands for several levels at the end only")
             levels.append("#")
-        elif word == one:
+        elif word == "*":
             levels.append("+")
-        elif set(word) & {one, rest, "+", "#", "/"}:
+        elif set(word) & {"*", rest, "+", "#", "/"}:
             raise Unreadable(f"{name!r}: a wildcard stands for a whole level, not for a part of one")
         else:
             levels.append(word)

@@ -38,10 +38,9 @@ def key_line(key: str, item: Keyed) -> str:
     return f"{line:<{WIDTH}} {comment(item.source)}" if item.source else line
 
 
-def table_text(header: str, keys: dict[str, Keyed], source: str = "") -> str:
+def table_text(header: str, keys: dict[str, Keyed]) -> str:
     """Writes a table. ``header`` has its brackets."""
-    head = f"{header:<{WIDTH}} {comment(source)}" if source else header
-    return "\n".join([head, *(key_line(key, item) for key, item in keys.items())]) + "\n"
+    return "\n".join([header, *(key_line(key, item) for key, item in keys.items())]) + "\n"
 
 
 def commented(text: str) -> str:

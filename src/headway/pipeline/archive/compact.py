@@ -21,10 +21,10 @@ FEW = 8
 """Up to so many small files in a row are left for the next run."""
 
 
-def compact(folder: Folder, *, small_bytes: int = SMALL_BYTES, few: int = FEW) -> int:
+def compact(folder: Folder, *, few: int = FEW) -> int:
     """Returns how many files became fewer. Raises OSError."""
     gone = 0
-    for group in groups(folder.files(), small_bytes, few):
+    for group in groups(folder.files(), SMALL_BYTES, few):
         part = folder.part()
         first, last = group[0].first, max(file.last for file in group)
         with pq.ParquetWriter(str(part), pq.read_schema(folder.path / group[0].name), compression="zstd") as writer:

@@ -31,6 +31,8 @@ from headway.pipeline.session import MEMORY, open_session
 from headway.pipeline.stop_signal import stop_signal
 
 DATABASE = "archive"
+TIMEOUT = "60s"
+"""The time for which a broker that is away is waited for."""
 BATCH_BYTES = "256MB"
 """Bytes that a flow reads at a time, so that memory does not grow with the backlog."""
 
@@ -51,7 +53,7 @@ Tell = Callable[[list[Archived]], None]
 
 def run_archive(
     filters: Sequence[str], admin: str, out: Path, tell: Tell, *, every_s: float | None = None,
-    master: str = "local[*]", memory: str = MEMORY, timeout: str = "60s", verbose: bool = False,
+    master: str = "local[*]", memory: str = MEMORY, verbose: bool = False,
 ) -> None:  # fmt: skip
     """Brings OUT up to date with what is recorded of these topics; with ``every_s`` again and again, until the process
     is told to stop. ``tell`` is called after each time. Raises ConfigError."""
@@ -59,7 +61,7 @@ def run_archive(
     check_folder(out)
     with ExitStack() as stack:
         stack.enter_context(locked(out))
-        _check(filters, admin, timeout)
+        _check(filters, admin)
         folders = [open_folder(out, filter) for filter in filters]
         for folder in folders:
             folder.mend()
@@ -67,7 +69,7 @@ def run_archive(
         spark.dataSource.register(ArchiveFormat)
         stop = stack.enter_context(stop_signal() if every_s is not None else nullcontext(threading.Event()))
         while True:
-            update(spark, folders, admin, out, timeout)
+            update(spark, folders, admin, out)
             for folder in folders:
                 compact(folder)
             tell([_archived(folder) for folder in folders])
@@ -75,11 +77,11 @@ def run_archive(
                 return
 
 
-def _check(filters: Sequence[str], admin: str, timeout: str) -> None:
+def _check(filters: Sequence[str], admin: str) -> None:
     """Checks that the topics are recorded, before a JVM is started for nothing. Raises ConfigError."""
     try:
         for filter in filters:
-            BrokerClient(admin, parse_duration(timeout)).offsets(filter)
+            BrokerClient(admin, parse_duration(TIMEOUT)).offsets(filter)
     except SourceError as error:
         raise ConfigError(str(error)) from None
 
@@ -89,12 +91,12 @@ def _archived(folder: Folder) -> Archived:
     return Archived(folder.filter, folder.path, len(files), sum(file.bytes for file in files), folder.end())
 
 
-def update(spark: SparkSession, folders: Sequence[Folder], admin: str, out: Path, timeout: str) -> None:
+def update(spark: SparkSession, folders: Sequence[Folder], admin: str, out: Path) -> None:
     """Adds the records that are not archived yet. Raises ConfigError."""
 
     def flows() -> None:
         for folder in folders:
-            define(spark, folder, admin, timeout)
+            define(spark, folder, admin)
 
     try:
         with progress("Archiving", spark):
@@ -103,7 +105,7 @@ def update(spark: SparkSession, folders: Sequence[Folder], admin: str, out: Path
         raise ConfigError(f"not archived: {error_text(error)} (--verbose shows more)") from error
 
 
-def define(spark: SparkSession, folder: Folder, admin: str, timeout: str) -> None:
+def define(spark: SparkSession, folder: Folder, admin: str) -> None:
     """Defines a topic's flow in the pipeline that is being registered."""
     name = folder.path.name
     pipelines.create_sink(name, FORMAT, {"path": str(folder.path), "topic": folder.filter})
@@ -111,7 +113,7 @@ def define(spark: SparkSession, folder: Folder, admin: str, timeout: str) -> Non
     @pipelines.append_flow(target=name, name=f"{name}_flow")
     def rows() -> DataFrame:
         source = spark.readStream.format("headway").option("topic", folder.filter).option("admin", admin)
-        source = source.option("maxBytesPerTrigger", BATCH_BYTES).option("timeout", timeout)
+        source = source.option("maxBytesPerTrigger", BATCH_BYTES).option("timeout", TIMEOUT)
         return source.option("from", folder.end() or "earliest").load()
 
 

@@ -100,7 +100,7 @@ def score(replayed: Replayed, candidates: Sequence[Candidate], runs: Mapping[str
     consumers = sum(run.consumers for run in runs.values())
     scores = [Score(candidate.name, candidate.kind, consumers, policy=candidate.toml) for candidate in candidates]
     stalls = [_Stalls() for _ in scores]
-    given_up = _pools(replayed.pooled, scores, stalls)
+    given_up = _pools(replayed.pooled, scores, stalls, runs)
     by_consumer: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in replayed.passages.to_pylist():
         key = row["candidate"], row["run"], row["client"], row["filter"]
@@ -111,9 +111,9 @@ def score(replayed: Replayed, candidates: Sequence[Candidate], runs: Mapping[str
     for key in sorted(by_consumer):
         passages = sorted(by_consumer[key], key=lambda row: row["begin_s"])
         one = scores[key[0]]
-        pressed = given_up.get(key)
+        pressed = given_up.get(key, _NEVER)
         gates_ms[key[0]] += sum(row["stall_ms"] for row in passages)
-        find_s[key[0]] += _find(one, passages, pressed, runs[key[1]])
+        find_s[key[0]] += _find(one, passages, pressed.time_s)
         outcome = _outcome(one, passages, pressed, runs[key[1]])
         if outcome is not None:
             outcomes.append(outcome)
@@ -128,13 +128,15 @@ def score(replayed: Replayed, candidates: Sequence[Candidate], runs: Mapping[str
 
 
 class _Pressed(NamedTuple):
-    """A consumer that pressure gave up, for the first time."""
+    """How pressure gave a consumer up, for the first time."""
 
-    number: int
-    """The bucket's number."""
+    time_s: float
     subscription: int
     reason: str
     lag_bytes: int
+
+
+_NEVER = _Pressed(inf, 0, "", 0)
 
 
 class _Stalls(msgspec.Struct):
@@ -144,7 +146,9 @@ class _Stalls(msgspec.Struct):
     full_ms: float = 0.0
 
 
-def _pools(pooled: pa.Table, scores: list[Score], stalls: list[_Stalls]) -> dict[tuple[Any, ...], _Pressed]:
+def _pools(
+    pooled: pa.Table, scores: list[Score], stalls: list[_Stalls], runs: Mapping[str, RecordedRun]
+) -> dict[tuple[Any, ...], _Pressed]:
     """Adds peaks and stalls to the scores; returns the consumers that pressure gave up."""
     given_up: dict[tuple[Any, ...], _Pressed] = {}
     for row in pooled.to_pylist():
@@ -156,18 +160,15 @@ def _pools(pooled: pa.Table, scores: list[Score], stalls: list[_Stalls]) -> dict
             stalls[row["candidate"]].full_ms += row["full_ms"]
             continue
         key = row["candidate"], row["run"], row["client"], row["filter"]
-        known = given_up.get(key)
-        if known is None or row["number"] < known.number:
-            given_up[key] = _Pressed(row["number"], row["subscription"], row["reason"], row["lag_bytes"])
+        time_s = row["number"] * runs[row["run"]].bucket_s
+        if time_s < given_up.get(key, _NEVER).time_s:
+            given_up[key] = _Pressed(time_s, row["subscription"], row["reason"], row["lag_bytes"])
     return given_up
 
 
-def _find(
-    one: Score, passages: list[dict[str, Any]], pressed: _Pressed | None, run: RecordedRun
-) -> list[float]:
+def _find(one: Score, passages: list[dict[str, Any]], pressed_s: float) -> list[float]:
     """Counts whether one consumer was found, rightly, in time, and cut off if it was stuck. Returns the time to find,
     in seconds, if it never caught up."""
-    pressed_s = inf if pressed is None else pressed.number * run.bucket_s
     first = next((row for row in passages if row["found_s"] is not None), None)
     found_s = min(pressed_s, inf if first is None else first["found_s"])
     last, stuck = passages[-1], next((row for row in passages if row["stuck_s"] is not None), None)
@@ -189,12 +190,12 @@ def _find(
 
 
 def _outcome(
-    one: Score, passages: list[dict[str, Any]], pressed: _Pressed | None, run: RecordedRun
+    one: Score, passages: list[dict[str, Any]], pressed: _Pressed, run: RecordedRun
 ) -> dict[str, Any] | None:
     """Counts one consumer in; returns its row of ``OUTCOMES`` if it was hit."""
-    one.noticed += pressed is not None or any(row["noticed"] for row in passages)
+    pressed_s = pressed.time_s
+    one.noticed += pressed_s < inf or any(row["noticed"] for row in passages)
     hit = next((row for row in passages if row["hit_s"] is not None), None)
-    pressed_s = inf if pressed is None else pressed.number * run.bucket_s
     by_pressure = pressed_s < (inf if hit is None else hit["hit_s"])
     if hit is None and not by_pressure:
         one.records_lost += sum(row["records_lost"] for row in passages)
@@ -207,7 +208,6 @@ def _outcome(
         conflated += row["records_conflated"]
     first = hit
     if by_pressure:
-        assert pressed is not None
         first = next((row for row in passages if row["subscription"] == pressed.subscription), passages[0])
         lost += round(pressed.lag_bytes / first["record_bytes"]) if first["record_bytes"] else 0
     assert first is not None
@@ -224,7 +224,7 @@ def _outcome(
         "candidate": one.candidate, "run": first["run"], "client": first["client"], "filter": first["filter"],
         "subscription": first["subscription"], "time": moment(run, time_s),
         "action": str(ActionKind.DISCARD if kept else ActionKind.DISCONNECT) if by_pressure else first["action"],
-        "reason": pressed.reason if by_pressure and pressed is not None else first["reason"],
+        "reason": pressed.reason if by_pressure else first["reason"],
         "policy": "" if by_pressure else first["policy"], "rule": 0 if by_pressure else first["rule"],
         "records_lost": lost, "records_conflated": conflated,
         "stall_ms": sum(row["stall_ms"] for row in passages), "would_catch_up": would,

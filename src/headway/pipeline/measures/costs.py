@@ -10,16 +10,16 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headway.pipeline.measures.spans import GAP_S, spans
+from headway.pipeline.measures.spans import spans
 
 
-def costs(samples: DataFrame, gap_s: float = GAP_S) -> DataFrame:
+def costs(samples: DataFrame) -> DataFrame:
     """One row per run, client, filter and hour in which it cost anything. From ``consumer_samples``.
 
     run, client, filter, hour (its beginning, UTC), held_byte_seconds, stall_ms, skipped_records.
     """
     return (
-        spans(samples, gap_s)
+        spans(samples)
         .groupBy("run", "client", "filter", F.date_trunc("hour", "time").alias("hour"))
         .agg(
             F.sum(F.col("held_bytes") * F.col("seconds")).alias("held_byte_seconds"),

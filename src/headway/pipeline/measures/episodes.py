@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from headway.core.policy import ActionKind
 from headway.pipeline.measures.causes import find_cause
-from headway.pipeline.measures.spans import GAP_S, spans
+from headway.pipeline.measures.spans import spans
 
 LENGTH_MIN_S = 1.0
 SLACK_S = 2.0
@@ -26,18 +26,16 @@ _SEVERITY = {str(action): rank for rank, action in enumerate(ActionKind)}
 _ONE = ("run", "subscription", "episode")
 
 
-def slow_episodes(
-    samples: DataFrame, verdicts: DataFrame, gap_s: float = GAP_S, length_min_s: float = LENGTH_MIN_S
-) -> DataFrame:
+def slow_episodes(samples: DataFrame, verdicts: DataFrame) -> DataFrame:
     """One row per episode. From ``consumer_samples`` and ``verdicts``.
 
     run, broker, client, filter, lane, subscription, start, end (its last sample that lags), open, cause, reason,
     action, lag_records_peak, lag_bytes_peak, lag_age_peak_ms, held_byte_seconds, stall_ms, records_skipped, verdicts,
     ended (how the subscription ended in it; else empty).
     """
-    found = _stretches(spans(samples, gap_s))
+    found = _stretches(spans(samples))
     judged = _judged(found, verdicts)
-    lasted = F.unix_micros("end") - F.unix_micros("start") >= int(length_min_s * 1e6)
+    lasted = F.unix_micros("end") - F.unix_micros("start") >= int(LENGTH_MIN_S * 1e6)
     paid = (F.col("stall_ms") > 0) | (F.col("records_skipped") > 0)
     return (
         found.join(judged, list(_ONE), "left")

@@ -22,9 +22,7 @@ COLUMNS = ("run", "kind", "client", "filter", "used_bytes", "limit_bytes", "seen
 SLOPES = ("growth_bytes_per_s", "first_growth", "second_growth")
 
 
-def forecast(
-    broker_samples: DataFrame, samples: DataFrame, configs: DataFrame, window_s: float = WINDOW_S
-) -> DataFrame:
+def forecast(broker_samples: DataFrame, samples: DataFrame, configs: DataFrame) -> DataFrame:
     """One row per run and pool, and per run and client that lags when it ends.
 
     From ``broker_samples``, ``consumer_samples`` and ``configs``: run, kind (``memory``, ``disk`` or ``client``),
@@ -33,8 +31,8 @@ def forecast(
     steadily, or too little was seen to say).
     """
     ends = broker_samples.groupBy("run").agg(F.max("time").alias("run_end"), F.min("time").alias("run_start"))
-    pools = _last_minutes(broker_samples, ends, window_s)
-    rows = _pool(pools, "memory").union(_pool(pools, "disk")).union(_clients(samples, ends, configs, window_s))
+    pools = _last_minutes(broker_samples, ends)
+    rows = _pool(pools, "memory").union(_pool(pools, "disk")).union(_clients(samples, ends, configs))
     left = F.col("limit_bytes") - F.col("used_bytes")
     steady = (F.col("seen_s") >= SEEN_MIN_S) & (F.least(*(_or_nought(name) for name in SLOPES)) >= GROWTH_MIN)
 
@@ -51,14 +49,14 @@ def _or_nought(name: str) -> Column:
     return F.coalesce(F.col(name), F.lit(0.0))
 
 
-def _last_minutes(rows: DataFrame, ends: DataFrame, window_s: float) -> DataFrame:
+def _last_minutes(rows: DataFrame, ends: DataFrame) -> DataFrame:
     """Keeps the rows within the window before their run's end, with ``ago`` in seconds (0 at the end, negative before)
     and ``middle``, where the second half begins."""
     ago = (F.unix_micros("time") - F.unix_micros("run_end")) / F.lit(1e6)
     ran_s = (F.unix_micros("run_end") - F.unix_micros("run_start")) / F.lit(1e6)
-    middle = -F.least(ran_s, F.lit(window_s)) / 2
+    middle = -F.least(ran_s, F.lit(WINDOW_S)) / 2
     joined = rows.join(F.broadcast(ends), "run").withColumn("ago", ago).withColumn("middle", middle)
-    return joined.where(F.col("ago") >= -window_s)
+    return joined.where(F.col("ago") >= -WINDOW_S)
 
 
 def _slopes(used: str) -> list[Column]:
@@ -92,12 +90,12 @@ def _pool(rows: DataFrame, kind: str) -> DataFrame:
     )
 
 
-def _clients(samples: DataFrame, ends: DataFrame, configs: DataFrame, window_s: float) -> DataFrame:
+def _clients(samples: DataFrame, ends: DataFrame, configs: DataFrame) -> DataFrame:
     """A client grows as its subscriptions do together; it was seen for as long as the one that waits least long."""
     pool = F.when(F.col("disk_limit_bytes") > 0, F.col("disk_limit_bytes")).otherwise(F.col("memory_limit_bytes"))
     share = (pool * F.col("client_share")).cast("long")
     limits = configs.groupBy("run").agg(F.max_by(share, "seq").alias("limit_bytes"))
-    at_end = _last_minutes(samples, ends, window_s).groupBy("run", "subscription").agg(
+    at_end = _last_minutes(samples, ends).groupBy("run", "subscription").agg(
         F.max_by(F.struct("client", "filter", "lag_bytes", "lag_records", "ended"), "seq").alias("now"),
         _seen(), *_slopes("lag_bytes"),
     )  # fmt: skip

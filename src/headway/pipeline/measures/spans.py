@@ -22,7 +22,7 @@ GAP_S = 30.0
 EDGE_S = 1.0
 
 
-def spans(samples: DataFrame, gap_s: float = GAP_S) -> DataFrame:
+def spans(samples: DataFrame) -> DataFrame:
     """Adds to each row of ``consumer_samples``:
 
     ``lagging`` flag; ``begins`` and ``follows`` flags: the first of a stretch of lag, and the row after one that lags;
@@ -34,13 +34,13 @@ def spans(samples: DataFrame, gap_s: float = GAP_S) -> DataFrame:
     marked = samples.withColumn("lagging", lagging)
     before, after = F.lag("lagging").over(row), F.lead("lagging").over(row)
     since, until = _seconds(F.lag("time").over(row), F.col("time")), _seconds(F.col("time"), F.lead("time").over(row))
-    joined = F.coalesce(before & (since <= gap_s), F.lit(False))
+    joined = F.coalesce(before & (since <= GAP_S), F.lit(False))
     return marked.select(
         "*",
         (F.col("lagging") & ~joined).alias("begins"),
         (~F.col("lagging") & joined).alias("follows"),
         after.isNull().alias("last"),
-        ((_reach(before, since, gap_s) + _reach(after, until, gap_s)) / 2).alias("seconds"),
+        ((_reach(before, since) + _reach(after, until)) / 2).alias("seconds"),
         _growth("producer_stall_ms", row).alias("stall_ms"),
         _growth("skipped_records", row).alias("skipped"),
     )
@@ -50,10 +50,10 @@ def _seconds(earlier: Column, later: Column) -> Column:
     return F.greatest(F.lit(0.0), (F.unix_micros(later) - F.unix_micros(earlier)) / F.lit(1e6))
 
 
-def _reach(neighbour: Column, seconds: Column, gap_s: float) -> Column:
+def _reach(neighbour: Column, seconds: Column) -> Column:
     """Returns how much of the way to its neighbour is known; ``neighbour``: whether that one lags, null if there is
     none."""
-    whole = (neighbour == F.col("lagging")) & (~neighbour | (seconds <= gap_s))
+    whole = (neighbour == F.col("lagging")) & (~neighbour | (seconds <= GAP_S))
     known = F.when(whole, seconds).otherwise(F.least(seconds, F.lit(EDGE_S)))
     return F.when(neighbour.isNull(), F.lit(0.0)).otherwise(known)
 

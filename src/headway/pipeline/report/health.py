@@ -65,17 +65,15 @@ def _answer(
     about: Mapping[str, Any],
 ) -> tuple[str, str]:  # fmt: skip
     """Sums up the report in a sentence or two, and says how bad it is."""
-    full = [pool for pool in pools if not words.missing(pool["seconds_to_limit"]) and pool["seconds_to_limit"] < SOON_S]
+    full = [pool for pool in pools if pool["seconds_to_limit"] < SOON_S]
     warning = "".join(
         f" {pool['name'].capitalize()} is full in {words.until(pool['soonest_s'], pool['latest_s'])} if it goes on so."
         if pool["seconds_to_limit"] else f" {pool['name'].capitalize()} is full." for pool in full
     )  # fmt: skip
     if episodes.empty:
-        of = f" of {words.many(about['consumers'], 'consumer')}" if "consumers" in about else ""
-        return f"Nobody{of} was slow.{warning}", "bad" if full else "good"
+        return f"Nobody of {words.many(about['consumers'], 'consumer')} was slow.{warning}", "bad" if full else "good"
     clients = episodes["client"].nunique()
     were = "was" if clients == 1 else "were"
-    of = f" of {words.count(about['consumers'])}" if "consumers" in about else ""
     shares = offenders.groupby("client")["share_of_cost"].sum()  # of all that a client reads, as in the plot
     cost = ""
     if clients > 1 and len(shares) and shares.max() > 0:
@@ -90,7 +88,8 @@ def _answer(
         )
     else:
         others = "The others did not notice."
-    slow = f"{words.many(clients, 'consumer')}{of} {were} slow, {words.many(len(episodes), 'time')} in all."
+    slow = f"{words.many(clients, 'consumer')} of {words.count(about['consumers'])} {were} slow, "
+    slow += f"{words.many(len(episodes), 'time')} in all."
     return f"{slow} {others}{cost}{warning}", "bad" if full else "mind" if noticed else "good"
 
 
@@ -248,12 +247,9 @@ def _of_limit(pool: dict[str, Any]) -> str:
 
 
 def _whole(frame: pd.DataFrame) -> dict[str, Any] | None:
-    """Returns the row that compares: over all runs, or of the only one."""
-    rows: list[dict[str, Any]] = frame.to_dict("records")
-    best = next((row for row in rows if row["run"] in (None, "", "all")), rows[0] if len(rows) == 1 else None)
-    if best is None or words.missing(best["p99_with_ms"]) or words.missing(best["p99_without_ms"]):
-        return None
-    return best
+    """Returns the row over all runs, if there is something to compare."""
+    rows = frame[(frame["run"] == "") & frame["p99_with_ms"].notna() & frame["p99_without_ms"].notna()]
+    return next(iter(rows.to_dict("records")), None)
 
 
 def _pools(frame: pd.DataFrame) -> list[dict[str, Any]]:

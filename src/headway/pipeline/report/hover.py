@@ -9,8 +9,8 @@ from headway.pipeline.report import words
 
 def episode(row: dict[str, Any]) -> str:
     length = (row["end"] - row["start"]).total_seconds()
-    done = f"<br>{words.label(words.action(row['action']))}" if row.get("action") else ""
-    going = ", and still so at the end" if row.get("open") else ""
+    done = f"<br>{words.label(words.action(row['action']))}" if row["action"] else ""
+    going = ", and still so at the end" if row["open"] else ""
     return (
         f"<b>{words.label(row['client'])}</b> on {words.label(row['filter'])}<br>"
         f"{words.clock(row['start'])} for "

@@ -1,7 +1,8 @@
 """The lab's report: what other policies would have done with the recorded traffic, and which to take.
 
-It is made of the candidates, what they did to whom, how much was held over time, and ``about``: ``lake``, ``first``,
-``last``, ``consumers``, ``seconds``, ``goal`` (``memory_bytes``, ``disk_bytes``, ``stall_ms``, maybe ``cut_stuck_ms``),
+It is made of the candidates (among them the one that ran, and one recommended), what they did to whom, how much was
+held over time, and ``about``: ``lake``, ``first``, ``last``, ``consumers``, ``seconds``, ``goal`` (``memory_bytes``,
+``disk_bytes``, ``stall_ms``, maybe ``cut_stuck_ms``),
 ``check`` (how far the replay of what ran agrees with what was recorded), ``why`` (what speaks for the recommended) and
 ``limits`` (sentences: what the figures do not say); what else is in it is shown under its own name.
 """
@@ -57,23 +58,22 @@ _MEASURES: tuple[tuple[str, str, Callable[[Any], str], tuple[str, str]], ...] = 
 def lab_report(candidates: pa.Table, outcomes: pa.Table, curve: pa.Table, about: Mapping[str, Any], out: Path) -> Path:
     """Writes the report of a lab run to ``out`` and returns it. Raises ConfigError where it cannot."""
     frame = _known(candidates.to_pandas())
-    ran, best = _only(frame, frame["kind"] == "ran"), _only(frame, frame["recommended"])
-    answer, tone = _answer(frame, ran, best, about)
+    ran, best = _first(frame, frame["kind"] == "ran"), _first(frame, frame["recommended"])
+    answer, tone = _answer(ran, best)
     page = Document("lab", "Headway: which policy", answer, tone)
     page.section("What was replayed")
     page.facts(facts({key: value for key, value in about.items() if key not in _SAID_ELSEWHERE}, _FACTS))
-    if about.get("goal"):
-        page.say(f"The goal, which a candidate should keep to: {_goal(about['goal'])}.")
-    check = about.get("check") or {}
+    page.say(f"The goal, which a candidate should keep to: {_goal(about['goal'])}.")
+    check = about["check"]
     if any(check.values()):
         page.say(f"How far the replay of what ran agrees with what was recorded: {words.fact('check', check)}.")
-    _recommendation(page, ran, best, str(about.get("why") or ""))
+    _recommendation(page, ran, best, about["why"])
     _trade_off(page, frame)
-    _curves(page, frame, curve.to_pandas(), ran, best, about.get("goal") or {})
+    _curves(page, frame, curve.to_pandas(), about["goal"])
     _outcomes(page, outcomes.to_pandas(), ran, best)
     _candidates(page, frame)
     page.section("What these figures do not say")
-    page.items([*_LIMITS, *(printable(line) for line in about.get("limits", ()))])
+    page.items([*_LIMITS, *(printable(line) for line in about["limits"])])
     return page.write(out)
 
 
@@ -85,31 +85,20 @@ def _known(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**times, cut_stuck_worst_ms=frame["cut_stuck_worst_ms"].where(stuck))
 
 
-def _only(frame: pd.DataFrame, which: pd.Series) -> dict[str, Any] | None:
-    rows = frame[which].to_dict("records")
-    return rows[0] if rows else None
+def _first(frame: pd.DataFrame, which: pd.Series) -> dict[str, Any]:
+    row: dict[str, Any] = frame[which].iloc[:1].to_dict("records")[0]
+    return row
 
 
 def _goal(goal: Mapping[str, Any]) -> str:
     return ", ".join(f"{words.name(key)} at most {words.fact(str(key), value)}" for key, value in goal.items())
 
 
-def _answer(
-    frame: pd.DataFrame, ran: dict[str, Any] | None, best: dict[str, Any] | None, about: Mapping[str, Any]
-) -> tuple[str, str]:
+def _answer(ran: Mapping[str, Any], best: Mapping[str, Any]) -> tuple[str, str]:
     """Says which policy to take and why, in a sentence or two, and how good the news are."""
-    if frame.empty:
-        return "There was no candidate to try.", "bad"
-    if best is None:
-        reason = (
-            "None of the candidates keeps to the goal" if not frame["within_goal"].any() else "No candidate stands out"
-        )
-        return f"{reason}, so none is recommended.", "bad"
     does = f"{_hits(best, 'hits')} and holds at most {_held(best)}"
     tone = "good" if best["within_goal"] else "mind"
     take = "Take" if best["within_goal"] else "None of the candidates keeps to the goal. The nearest is"
-    if ran is None:
-        return f"{take} “{words.candidate(best['candidate'])}”: it {does}.", tone
     if best["candidate"] == ran["candidate"]:
         keep = "Keep what ran: no candidate does better." if best["within_goal"] else f"{take} what ran."
         return f"{keep} It {does}.", tone
@@ -131,38 +120,24 @@ def _held(row: Mapping[str, Any]) -> str:
     return f"{words.size(row['memory_peak_bytes'])} in memory{disk}"
 
 
-def _recommendation(page: Document, ran: dict[str, Any] | None, best: dict[str, Any] | None, why: str) -> None:
-    page.section("Recommended, and what ran", *([f"What speaks for it: {printable(why)}."] if why else []))
-    if best is None:
-        page.nothing("Nothing is recommended. The table of all candidates below says by how much each misses the goal.")
-        return
-    if ran is None or ran["candidate"] == best["candidate"]:
-        rows = [{"what": what, "best": form(best[key])} for key, what, form, _ in _MEASURES]
-        columns: list[Column] = [("what", "", str), ("best", "recommended", str)]
-    else:
-        rows = [
-            {"what": what, "best": form(best[key]), "ran": form(ran[key]),
-             "change": words.change(best[key], ran[key], form, than)}
-            for key, what, form, than in _MEASURES
-        ]  # fmt: skip
-        columns = [
-            ("what", "", str),
-            ("ran", "as it ran", str),
-            ("best", "recommended", str),
-            ("change", "difference", str),
-        ]
+def _recommendation(page: Document, ran: Mapping[str, Any], best: Mapping[str, Any], why: str) -> None:
+    page.section("Recommended, and what ran", f"What speaks for it: {printable(why)}.")
+    rows = [
+        {"what": what, "best": form(best[key]), "ran": form(ran[key]),
+         "change": words.change(best[key], ran[key], form, than)}
+        for key, what, form, than in _MEASURES
+    ]  # fmt: skip
+    columns: list[Column] = [("what", "", str), ("best", "recommended", str)]
+    texts = [("Recommended", best["policy"] or "# no policy")]
+    if ran["candidate"] != best["candidate"]:
+        columns = [columns[0], ("ran", "as it ran", str), columns[1], ("change", "difference", str)]
+        texts.append(("As it ran", ran["policy"] or "# no policy"))
     page.table(rows, columns, f"“{words.candidate(best['candidate'])}” on the recorded traffic.")
-    texts = [("Recommended", str(best["policy"]) or "# no policy")]
-    if ran is not None and ran["candidate"] != best["candidate"]:
-        texts.append(("As it ran", str(ran["policy"]) or "# no policy"))
     page.beside(*texts)
 
 
 def _trade_off(page: Document, frame: pd.DataFrame) -> None:
     page.section("The trade-off")
-    if frame.empty:
-        page.nothing("There was no candidate to try.")
-        return
     page.plot(
         plots.trade_off(frame),
         "Each mark is a candidate. To the right: it lets more pile up in memory and on disk. Up: more consumers feel "
@@ -186,44 +161,36 @@ def _peak(frame: pd.DataFrame) -> pd.Series:
     return frame["memory_peak_bytes"] + frame["disk_peak_bytes"]
 
 
-def _curves(
-    page: Document, frame: pd.DataFrame, curve: pd.DataFrame, ran: dict[str, Any] | None, best: dict[str, Any] | None,
-    goal: Mapping[str, Any],
-) -> None:  # fmt: skip
+def _curves(page: Document, frame: pd.DataFrame, curve: pd.DataFrame, goal: Mapping[str, Any]) -> None:
     page.section("What would have been held")
-    nothing = _only(frame, frame["kind"] == "nothing")
+    drawn, kind = set(curve["candidate"]), frame["kind"]
     names: dict[str, str] = {}
-    for row, what in ((best, "recommended"), (ran, "as it ran"), (nothing, "no policy at all")):
-        if row is not None and (curve["candidate"] == row["candidate"]).any():
-            names[row["candidate"]] = f"{names[row['candidate']]}, {what}" if row["candidate"] in names else what
+    for which, what in ((frame["recommended"], "recommended"), (kind == "ran", "as it ran"),
+                        (kind == "nothing", "no policy at all")):  # fmt: skip
+        for name in drawn.intersection(frame["candidate"][which]):
+            names[name] = f"{names[name]}, {what}" if name in names else what
     if not names:
         page.nothing("There is no course over time to draw.")
         return
-    both = sum(float(goal.get(key) or 0) for key in ("memory_bytes", "disk_bytes"))
     page.plot(
-        plots.curves(curve, list(names.items()), {"goal, memory and disk together": both}),
+        plots.curves(curve, list(names.items()), goal["memory_bytes"] + goal["disk_bytes"]),
         "Memory and disk together, over the recorded time. Normal: up and down again. A line that only rises is "
         "somebody who never catches up; where it drops at once, that consumer was cut, or caught up.",
         f"Bytes held over time for: {', '.join(names.values())}.",
     )  # fmt: skip
 
 
-def _outcomes(page: Document, outcomes: pd.DataFrame, ran: dict[str, Any] | None, best: dict[str, Any] | None) -> None:
+def _outcomes(page: Document, outcomes: pd.DataFrame, ran: Mapping[str, Any], best: Mapping[str, Any]) -> None:
     page.section("Who would have been hit")
-    shown = {}
-    if best is not None:
-        shown[best["candidate"]] = "With the recommended policy"
-    if ran is not None:
-        shown.setdefault(ran["candidate"], "As it ran")
+    shown = {best["candidate"]: "With the recommended policy"}
+    shown.setdefault(ran["candidate"], "As it ran")
     for candidate, heading in shown.items():
         part = outcomes[outcomes["candidate"] == candidate]
         if part.empty:
             page.nothing(f"{heading}: nobody was hit.")
             continue
         order = {"yes": 0, "unknown": 1, "no": 2}
-        rows = part.assign(order=part["would_catch_up"].map(order).fillna(3)).sort_values(
-            ["order", "time"], kind="stable"
-        )
+        rows = part.assign(order=part["would_catch_up"].map(order)).sort_values(["order", "time"], kind="stable")
         page.table(rows.to_dict("records"), [
             ("client", "consumer", words.shown), ("filter", "reads", words.shown), ("time", "when (UTC)", words.moment),
             ("action", "what was done", words.action), ("reason", "reason", words.name),
@@ -232,8 +199,6 @@ def _outcomes(page: Document, outcomes: pd.DataFrame, ran: dict[str, Any] | None
             ("records_conflated", "conflated", words.count), ("stall_ms", "publishers held", words.ms),
             ("by_pressure", "pool full", words.yes), ("extrapolated", "extrapolated", words.yes),
         ], f"{heading}: {words.many(len(part), 'consumer')} hit, {_wrongly(part)}.", OUTCOMES_MAX)  # fmt: skip
-    if not shown:
-        page.nothing("There is neither a recommended candidate nor one that ran.")
 
 
 def _wrongly(part: pd.DataFrame) -> str:
@@ -247,9 +212,6 @@ def _wrongly(part: pd.DataFrame) -> str:
 
 def _candidates(page: Document, frame: pd.DataFrame) -> None:
     page.section("All candidates")
-    if frame.empty:
-        page.nothing("There was no candidate to try.")
-        return
     first = (frame["recommended"] * 4 + (frame["kind"] == "ran") * 2 + (frame["kind"] != "grid")).astype(int)
     rows = frame.assign(first=first, peak=_peak(frame)).sort_values(
         ["first", "within_goal", "false_verdicts", "missed", "find_ms", "hit", "peak"],

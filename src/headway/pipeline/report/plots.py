@@ -175,13 +175,11 @@ def trade_off(frame: pd.DataFrame) -> go.Figure:
         textposition=[one[3] for one in labels], textfont={"size": 12}, hoverinfo="skip", showlegend=False,
         mode="markers+text", marker={"opacity": 0, "size": 24}, cliponaxis=False,
     ))  # fmt: skip
-    best = frame[frame["recommended"]]
-    if not best.empty:
-        at = best.index[0]
-        figure.add_trace(go.Scatter(
-            x=[x[at]], y=[best["hit"].iloc[0]], mode="markers", name="recommended", hoverinfo="skip",
-            marker={"symbol": "star-open", "size": 30, "color": GREEN, "line": {"width": 2.5}},
-        ))  # fmt: skip
+    best = frame[frame["recommended"]].head(1)
+    figure.add_trace(go.Scatter(
+        x=list(x[best.index]), y=list(best["hit"]), mode="markers", name="recommended", hoverinfo="skip",
+        marker={"symbol": "star-open", "size": 30, "color": GREEN, "line": {"width": 2.5}},
+    ))  # fmt: skip
     figure.update_layout(coloraxis={
         "showscale": bool(wrong.max()), "colorscale": "Cividis", "cmin": 0, "cmax": most, "reversescale": True,
         "colorbar": {"title": {"text": "hit wrongly", "side": "right"}, "thickness": 12, "len": 0.85, "outlinewidth": 0,
@@ -195,11 +193,11 @@ def trade_off(frame: pd.DataFrame) -> go.Figure:
     return _finished(figure, 560)
 
 
-def curves(frame: pd.DataFrame, names: Sequence[tuple[str, str]], limits: dict[str, float]) -> go.Figure:
+def curves(frame: pd.DataFrame, names: Sequence[tuple[str, str]], goal_bytes: float) -> go.Figure:
     """Plots memory and disk together over time; ``names``: candidates with their labels, most important first."""
     figure = go.Figure()
     total = frame["memory_bytes"] + frame["disk_bytes"]
-    scale, unit = _unit(float(total.max()) if len(frame) else 1.0)
+    scale, unit = _unit(float(total.max()))
     looks = ((GREEN, "solid"), (RED, "dash"), (GREY, "dot"), (BLUE, "dashdot"))
     for (candidate, name), (colour, dash) in zip(names, looks, strict=False):
         part = frame[frame["candidate"] == candidate].sort_values("time")
@@ -209,10 +207,9 @@ def curves(frame: pd.DataFrame, names: Sequence[tuple[str, str]], limits: dict[s
             line={"color": colour, "dash": dash, "width": 2.5}, text=[words.size(value) for value in held],
             hovertemplate="%{text}<extra>" + words.label(name, 48) + "</extra>",
         ))  # fmt: skip
-    for name, limit in limits.items():
-        if 0 < limit <= 1.5 * float(total.max()):
-            figure.add_hline(y=limit / scale, line={"color": GREY, "width": 1},
-                             annotation={"text": words.label(name, 48), "xanchor": "left", "x": 0.01})  # fmt: skip
+    if 0 < goal_bytes <= 1.5 * float(total.max()):
+        goal = {"text": "goal, memory and disk together", "xanchor": "left", "x": 0.01}
+        figure.add_hline(y=goal_bytes / scale, line={"color": GREY, "width": 1}, annotation=goal)
     figure.update_layout(hovermode="x unified")
     figure.update_xaxes(title="time (UTC)", type="date")
     figure.update_yaxes(title=f"held, {unit}", rangemode="tozero")

@@ -116,9 +116,9 @@ def yes(value: Any) -> str:
 
 
 def moment(value: Any) -> str:
-    """Writes a time to the second, in UTC; what is not a time is shown as it is."""
-    if missing(value) or not isinstance(value, dt.datetime):
-        return "–" if missing(value) else printable(value)
+    """Writes a time to the second, in UTC."""
+    if missing(value):
+        return "–"
     at = value if value.tzinfo is None else value.astimezone(dt.UTC)
     return f"{at:%Y-%m-%d %H:%M:%S}"
 
@@ -156,18 +156,11 @@ def until(soonest_s: Any, latest_s: Any) -> str:
 
 def fact(key: str, value: Any) -> str:
     """Writes a fact given by others, as it is, or in the unit that its name ends with."""
-    if missing(value):
-        return "–"
-    if isinstance(value, bool):
-        return yes(value)
     if isinstance(value, dt.datetime) or _ISO_TIME.match(str(value)):
         return moment(value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(value))
     if isinstance(value, int | float):
         unit = next((form for ending, form in _ENDINGS.items() if key.endswith(ending)), count)
         return unit(value)
-    if isinstance(value, list | tuple | set | frozenset):
-        texts = [shown(one) for one in value]
-        return ", ".join(texts[:8]) + (f" and {len(texts) - 8} others" if len(texts) > 8 else "")
     if isinstance(value, dict):
         return "; ".join(f"{name(key)} {fact(str(key), one)}" for key, one in value.items())
     return printable(value)

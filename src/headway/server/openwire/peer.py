@@ -229,7 +229,8 @@ class OpenWirePeer(ClientSide):
             self.write(replies.write_error(replies.JMS_ERROR, f"the lease of {consumer.info.destination} is over"))
             self.answer_now()
         elif reason is Reason.SUBSCRIPTION_ENDED and (consumer := self._consuming.lost(subscription)) is not None:
-            self.write(replies.write_error(replies.JMS_ERROR, f"queue://{queue_of(subscription.reader.queue).name} was deleted"))
+            text = f"queue://{queue_of(subscription.reader.queue).name} was deleted"
+            self.write(replies.write_error(replies.JMS_ERROR, text))
             if not consumer.subscriptions:
                 self._consuming.close(consumer)
             self.answer_now()

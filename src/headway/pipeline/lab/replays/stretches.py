@@ -1,4 +1,4 @@
-"""Stretches: when a consumer stood still, and since when, as its samples tell."""
+"""Stretches: when a consumer stood still, since when, and for how long it usually does, as its samples tell."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import Any
 from headway.pipeline.lab.replays.curves import ROUNDING_S, STUCK_S, went_on
 from headway.pipeline.lab.replays.reach import SAME_LOOK_S
 
-STANDS = ("blocked_ms", "unread_ms", "credit_exhausted_ms", "unacknowledged_ms")
-"""For how long a consumer has taken, read or acknowledged nothing."""
+STANDS = {
+    "blocked_ms": "usual_pause_ms", "unread_ms": "unread_pause_ms", "credit_exhausted_ms": "",
+    "unacknowledged_ms": "ack_pause_ms",
+}  # fmt: skip
+"""For how long a consumer has taken, read or acknowledged nothing; and for how long it usually does."""
 _SAME_S = 0.05
 """The most by which two samples of one blocked stretch differ in its beginning."""
 
@@ -23,6 +26,7 @@ class Stretches:
         """``column``: for how many milliseconds it has been so, 0 if it is not. What has long been so in the last row
         stays so up to ``end``; any other stretch ends where the consumer went on, or at the last row that says so."""
         self._seen = [row["time"] for row in rows]
+        self._pauses = seconds_of(rows, STANDS[column])
         self._since: list[float] = []
         self._until: list[float] = []
         before: Mapping[str, Any] | None = None
@@ -47,6 +51,16 @@ class Stretches:
         if self._until and rows[-1][column] >= STUCK_S * 1000:
             self._until[-1] = max(end, self._until[-1])
 
+    def pause(self, time: float) -> float:
+        """Returns for how long the client usually stood so between two steps, as of that time.
+
+        It grows only with a step. So where the client has stood still up to the next sample, that sample has it; it may
+        be the first that does, because only a consumer that lags is measured."""
+        following = bisect_left(self._seen, time)
+        if following < len(self._seen) and self.since(self._seen[following]) <= time:
+            return self._pauses[following]
+        return self._pauses[max(0, bisect_right(self._seen, time) - 1)]
+
     def since(self, time: float) -> float:
         """Returns since when it has been so at that time; ``inf`` if it is not."""
         k = bisect_right(self._since, time) - 1
@@ -56,3 +70,8 @@ class Stretches:
             if self._seen[seen] > self._since[following]:
                 return self._since[following]  # the look that saw it begin, and none that did not yet
         return self._since[k] if k >= 0 and time <= self._until[k] else inf
+
+
+def seconds_of(rows: Sequence[Mapping[str, Any]], column: str) -> list[float]:
+    """Returns a column in seconds; 0 where an older lake does not have it."""
+    return [(row.get(column) or 0.0) / 1000 for row in rows]

@@ -17,7 +17,7 @@ from headway.core.message import parse_shared_filter
 from headway.pipeline.lab.replays.curves import curves, gone_on, next_tight
 from headway.pipeline.lab.replays.lateness import AGES, ON_TIME, RecordedLateness, on_the_clock
 from headway.pipeline.lab.replays.reach import Reach
-from headway.pipeline.lab.replays.stretches import STANDS, Stretches
+from headway.pipeline.lab.replays.stretches import STANDS, Stretches, seconds_of
 
 COLUMNS = (
     "run", "time", "subscription", "seq", "client", "filter", "lane", "listener", "protocol", "durable",
@@ -30,7 +30,6 @@ COLUMNS = (
 )  # fmt: skip
 """Columns of ``consumer_samples`` that a replay needs."""
 
-PAUSES = ("usual_pause_ms", "unread_pause_ms", "ack_pause_ms")
 CUT_BY_BROKER = frozenset(
     {
         Reason.LAG_RECORDS, Reason.LAG_BYTES, Reason.LAG_AGE, Reason.DRAIN_RATE, Reason.BLOCKED,
@@ -89,9 +88,8 @@ class ConsumerTrace:
         self.pool_share: list[float] = [row["pool_share"] for row in rows]
         self.lag_bytes: list[int] = [row["lag_bytes"] for row in rows]
         self.blocked, self.unread, self.credit, self.silence = (Stretches(rows, name, self.end) for name in STANDS)
-        self._usual_pause, self._unread_pause, self._ack_pause = (_seconds(rows, name) for name in PAUSES)
         self.acknowledged = [max(0, row["drained_records"] - row["in_flight"]) for row in rows]
-        self._excused = _seconds(rows, "excused_ms")
+        self._excused = seconds_of(rows, "excused_ms")
         self._unacked = _unacked_since(rows)
         self._held = [at for at, row in enumerate(rows) if row["ack_age_ms"] >= HELD_MS]
         """The samples at which something was unacknowledged for long."""
@@ -162,27 +160,6 @@ class ConsumerTrace:
         excused = next((k for k in (after, before) if self._excused[k]), None)
         return None if excused is None else self.seen[excused] + self._excused[excused]
 
-    def usual_pause(self, time: float) -> float:
-        """Returns for how long the client usually stood still between two steps, as of that time.
-
-        It grows only with a step. So where the client has stood still up to the next sample, that sample has it; it may
-        be the first that does, because only a consumer that lags is measured."""
-        return self._usual_pause[self._sample_of_stretch(self.blocked, time)]
-
-    def unread_pause(self, time: float) -> float:
-        """Returns for how long the client usually read nothing, likewise."""
-        return self._unread_pause[self._sample_of_stretch(self.unread, time)]
-
-    def ack_pause(self, time: float) -> float:
-        """Returns for how long the client usually acknowledged nothing, likewise."""
-        return self._ack_pause[self._sample_of_stretch(self.silence, time)]
-
-    def _sample_of_stretch(self, stretches: Stretches, time: float) -> int:
-        following = bisect_left(self.seen, time)
-        if following < len(self.seen) and stretches.since(self.seen[following]) <= time:
-            return following
-        return self.sample_at(time)
-
     def takes_nothing_since(self) -> float:
         """Returns since when it takes nothing any more; the end of the recording if it takes something up to there."""
         k = len(self.times) - 1
@@ -215,11 +192,6 @@ def _whole(row: Mapping[str, Any]) -> Mapping[str, Any]:
         "unread_ms": row["blocked_ms"] if unread_ms is None else unread_ms,
         "unacknowledged_ms": row.get("unacknowledged_ms") or 0.0,
     }  # fmt: skip
-
-
-def _seconds(rows: Sequence[Mapping[str, Any]], column: str) -> list[float]:
-    """Returns a column in seconds; 0 where an older lake does not have it."""
-    return [(row.get(column) or 0.0) / 1000 for row in rows]
 
 
 def _unacked_since(rows: Sequence[Mapping[str, Any]]) -> list[float]:

@@ -43,9 +43,8 @@ class Tidying:
         """The journal may also have removed records of these sequences."""
         self._first_snapshot = self._searched_snapshot = 0
         """The snapshot that the main stream begins with, and the last one for which ranges were searched."""
-        self._needs: Needs | None = None
-        self._search: UnneededRanges | None = None
-        """The search that follows a finished ``Needs`` if an old record keeps its segment."""
+        self._search: Needs | UnneededRanges | None = None
+        """A search for ranges follows a finished ``Needs`` if an old record keeps its segment."""
         self._broker = broker
         self._ledger = ledger
         self._streams = streams
@@ -59,48 +58,46 @@ class Tidying:
 
     def begin(self) -> None:
         """Starts a search for needed records, unless one is running."""
-        if self._needs is None and self._search is None:
+        if self._search is None:
             recorded = [topic.filter for topic in self._topics if topic.keep is not None]
             unloaded = self._chunk_cache.unloaded.values()
-            self._needs = Needs(self._ledger, self._broker.registry.sequence, recorded, unloaded)
+            self._search = Needs(self._ledger, self._broker.registry.sequence, recorded, unloaded)
 
     def on_commit(self, positions: Iterable[CommittedPosition]) -> None:
-        for passing in (self._needs, self._search):
-            if passing is not None:
-                passing.on_commit(positions)
+        if self._search is not None:
+            self._search.on_commit(positions)
 
     def on_unload(self, sequence: int) -> None:
         """Notes a newly unloaded chunk, which begins with this sequence."""
-        if self._needs is not None:
-            self._needs.on_unload(sequence)
+        if isinstance(self._search, Needs):
+            self._search.on_unload(sequence)
 
     @property
     def under_way(self) -> bool:
         """Tells whether a search is running."""
-        return any(passing is not None and not passing.done for passing in (self._needs, self._search))
+        return self._search is not None and not self._search.done
 
     @property
     def due(self) -> bool:
         """Tells whether a search is done, so that ``tidy`` can use its result."""
-        return any(passing is not None and passing.done for passing in (self._needs, self._search))
+        return self._search is not None and self._search.done
 
     def advance(self) -> None:
         """Does another slice."""
-        if self._needs is not None:
-            self._needs.advance(SLICE_ITEMS)
-        elif self._search is not None:
-            self._search.advance(SLICE_CHUNKS)
+        if self._search is not None:
+            self._search.advance(SLICE_ITEMS if isinstance(self._search, Needs) else SLICE_CHUNKS)
 
     # -- removing ---------------------------------------------------------------------------------------------------
 
     def tidy(self, now: float, committed_sequence: int) -> None:
         """Removes unneeded segments and ranges. Called right after a commit, when it is ``due``."""
-        if self._search is not None:
-            search, self._search = self._search, None
+        search, self._search = self._search, None
+        if isinstance(search, UnneededRanges):
             self._free_ranges(list(search.found))
-            return
-        needs, self._needs = self._needs, None
-        assert needs is not None
+        elif search is not None:
+            self._free_before_needed(search, now, committed_sequence)
+
+    def _free_before_needed(self, needs: Needs, now: float, committed_sequence: int) -> None:
         by_writers = self._broker.writers.needed_sequence()
         held = int(min(committed_sequence + 1, needs.unloaded, by_writers))
         for topic in self._topics:

@@ -217,7 +217,7 @@ class _RawMetadata(NamedTuple):
 _decode_raw = msgspec.msgpack.Decoder(_RawMetadata).decode
 
 
-def encode_metadata(change: MetadataChange, wall_offset_s: float, kind: int = METADATA) -> Entry:
+def encode_metadata(change: MetadataChange, wall_offset_s: float) -> Entry:
     name, terms = change.name, change.terms
     if isinstance(name, Binding):
         name = (name.source, *name.destination, name.key, _table(name.arguments))
@@ -228,7 +228,7 @@ def encode_metadata(change: MetadataChange, wall_offset_s: float, kind: int = ME
         terms = terms._replace(gone_s=terms.gone_s + wall_offset_s)
     elif isinstance(terms, WriterBatch):
         terms = terms._replace(time_s=terms.time_s + wall_offset_s)
-    return Entry(kind, change.sequence, 0, (_encode((change.what, name, terms)),))
+    return Entry(METADATA, change.sequence, 0, (_encode((change.what, name, terms)),))
 
 
 def decode_metadata(stored: StoredEntry, wall_offset_s: float) -> MetadataChange:

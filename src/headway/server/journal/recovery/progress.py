@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 
 from headway.core.base import format_size
 
@@ -14,9 +13,8 @@ LOG_EVERY_S = 2.0
 
 
 class RecoveryProgress:
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._logged_s = now()
+    def __init__(self) -> None:
+        self._logged_s = time.monotonic()
         self._checked_bytes = 0
 
     def checked(self, size: int) -> None:
@@ -33,6 +31,6 @@ class RecoveryProgress:
         self._log(f"{records:,} records are back")
 
     def _log(self, text: str) -> None:
-        if self._now() - self._logged_s > LOG_EVERY_S:
-            self._logged_s = self._now()
+        if time.monotonic() - self._logged_s > LOG_EVERY_S:
+            self._logged_s = time.monotonic()
             log.info("reading the journal: %s", text)

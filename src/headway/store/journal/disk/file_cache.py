@@ -25,9 +25,8 @@ class _CachedFile:
 class FileCache:
     """For any thread."""
 
-    def __init__(self, files: Files, open_max: int = OPEN_MAX) -> None:
+    def __init__(self, files: Files) -> None:
         self._files = files
-        self._max = open_max
         self._lock = threading.Lock()
         self._open: OrderedDict[Path, _CachedFile] = OrderedDict()
         self._forgets = 0
@@ -75,7 +74,7 @@ class FileCache:
         self._open[path] = file
         file.readers += 1
         self._open.move_to_end(path)
-        if len(self._open) > self._max:
+        if len(self._open) > OPEN_MAX:
             self._retire(self._open.popitem(last=False)[1])
         return file
 

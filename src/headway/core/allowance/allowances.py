@@ -37,7 +37,7 @@ class Allowances:
     def of(self, identity: Identity) -> Allowance:
         """Returns the allowance of a user. One without limits, or whose name was not checked, has the unlimited one."""
         user = identity.user
-        limits = self._limits_of(identity) if user and self._limits else None
+        limits = next((one for one in self._limits if user and self._is_for(one, identity)), None)
         if limits is None:
             return UNLIMITED
         known = self._known.get(user)
@@ -59,15 +59,8 @@ class Allowances:
             found += allowance.next_turns()  # it puts itself back, at the end, if others wait
         return found
 
-    def _limits_of(self, identity: Identity) -> UserLimits | None:
-        user = identity.user
-        for limits in self._limits:
-            if limits.user is not None:
-                applies = limits.user == user
-            elif limits.group is not None:
-                applies = limits.group in identity.groups or user in self._groups.get(limits.group, ())
-            else:
-                applies = True
-            if applies:
-                return limits
-        return None
+    def _is_for(self, limits: UserLimits, identity: Identity) -> bool:
+        user, group = identity.user, limits.group
+        if limits.user is not None:
+            return limits.user == user
+        return group is None or group in identity.groups or user in self._groups.get(group, ())

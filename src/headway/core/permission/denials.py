@@ -31,6 +31,3 @@ class Denials:
 
     def add(self, operation: Operation, count: int = 1) -> None:
         self.counts[operation] += count
-
-    def put(self, denial: Denial) -> None:
-        self.tell(denial)

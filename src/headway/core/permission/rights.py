@@ -77,11 +77,8 @@ class Rights:
         """Tells whether records may be published to this topic, and counts them if not."""
         answer = self._publish.get(topic)
         if answer is None:
-            answer = not _is_own(topic) and self._allows(Operation.PUBLISH, topic)
-            self._make_room(topic)
-            self._publish[topic] = answer
-            if not answer:
-                self._tell(Operation.PUBLISH, topic)
+            allows = not _is_own(topic) and self._allows(Operation.PUBLISH, topic)
+            answer = self._publish[topic] = self._new_answer(Operation.PUBLISH, topic, allows)
         if not answer:
             self._denials.add(Operation.PUBLISH, records)
         return answer
@@ -91,11 +88,7 @@ class Rights:
         key = operation, filter
         answer = self._answers.get(key)
         if answer is None:
-            answer = self.covers(operation, filter)
-            self._make_room(filter)
-            self._answers[key] = answer
-            if not answer:
-                self._tell(operation, filter)
+            answer = self._answers[key] = self._new_answer(operation, filter, self.covers(operation, filter))
         if not answer:
             self._denials.add(operation)
         return answer
@@ -166,13 +159,16 @@ class Rights:
             return self.grants.applies
         return any(matches(_ID + filter, _ID + self.client) for filter in filters)
 
-    def _make_room(self, name: str) -> None:
-        """Counts one more answer. Where there are too many, all are forgotten."""
+    def _new_answer(self, operation: Operation, name: str, answer: bool) -> bool:
+        """Counts an answer that is to be remembered. Where there are too many, all others are forgotten."""
         size = ANSWER_BYTES + 2 * len(name)
         full = len(self._publish) + len(self._answers) >= ANSWERS_MAX or self.size + size > ANSWERS_BYTES_MAX
         if full:
             self.forget()
         self._count(size)
+        if not answer:
+            self._tell(operation, name)
+        return answer
 
     def _count(self, change: int) -> None:
         self.size += change
@@ -183,7 +179,7 @@ class Rights:
         first = operation not in self._told
         self._told.add(operation)
         shown = name[:NAME_CHARS_MAX]
-        self._denials.put(Denial(self.client, self.user, operation, shown, self.text(operation, name), first))
+        self._denials.tell(Denial(self.client, self.user, operation, shown, self.text(operation, name), first))
 
 
 class AllRights(Rights):

@@ -20,7 +20,7 @@ from headway.core.queue.drops import Drops
 from headway.core.queue.lifetimes import Lifetimes
 from headway.core.queue.members import Members
 from headway.core.queue.picking import Picker
-from headway.core.queue.places import QueueCursor, RequeuedRecord, place_in_chunk
+from headway.core.queue.places import QueueCursor, RequeuedRecord
 from headway.core.queue.writing import deliveries_of, send_batch, send_one
 from headway.core.routing import REQUEUED_WORK, SORTED_WORK, Registry
 
@@ -180,7 +180,7 @@ class Dispatch:
             offer = picking.next_for(member)
             if offer is None:
                 break
-            chunk, at = place_in_chunk(offer.found)
+            chunk, at = offer.found.chunk, offer.found.at
             reason = self._why_not(member, chunk, at, now)
             if reason is not None and not self._drops.affordable_at_least(1):
                 self._registry.overdue.put_off(self._queue, begun=given > 0)
@@ -228,7 +228,7 @@ class Dispatch:
         """Hands out or drops the next few records. Returns how many."""
         backlog, drops = self._backlog, self._drops
         if (found := backlog.next_apart()) is not None:
-            chunk, at = place_in_chunk(found)
+            chunk, at = found.chunk, found.at
             if self._lifetimes.expired(chunk, at, now):
                 return drops.drop(drops.affordable(1), Reason.EXPIRED)
             if self._registry.returning.left <= 0:

@@ -105,11 +105,11 @@ class Unsettled:
         channel = member.channel
         for delivery_id in list(channel.ids_of(member)):
             held = channel.in_flight[delivery_id]
-            if not all_of_it and held.record is not None and min(held.record.qos, member.request.qos) != 1:
+            if not all_of_it and not _others_may_get(held):
                 continue
             delivery = lose(member, delivery_id)
             assert delivery is not None
-            if delivery.record is None or min(delivery.record.qos, member.request.qos) == 1:
+            if _others_may_get(delivery):
                 self.requeue(delivery)
             elif isinstance(delivery.cursor, QueueCursor):
                 self.lose(delivery, reason)
@@ -128,9 +128,12 @@ class Unsettled:
         """Returns whether a write-off of the member would free some of its deliveries: others may get them, or the
         member was promised nothing."""
         held = map(member.channel.in_flight.__getitem__, member.channel.ids_of(member))
-        return any(
-            not member.promised or d.record is None or min(d.record.qos, member.request.qos) == 1 for d in held
-        )
+        return any(not member.promised or _others_may_get(delivery) for delivery in held)
+
+
+def _others_may_get(delivery: Delivery) -> bool:
+    """Tells whether a record may go to another client: one that is delivered exactly once may not."""
+    return delivery.record is None or min(delivery.record.qos, delivery.subscription.request.qos) == 1
 
 
 def _place_of(delivery: Delivery) -> tuple[QueueCursor, Chunk]:

@@ -19,15 +19,7 @@ from headway.core.delivery import record_at
 from headway.core.log import Chunk
 from headway.core.queue.backlog.lane_reads import LaneReads
 from headway.core.queue.backlog.port import QueuePort
-from headway.core.queue.places import (
-    Key,
-    QueueCursor,
-    Requeued,
-    RequeuedRecord,
-    Standing,
-    StandingRecord,
-    place_in_chunk,
-)
+from headway.core.queue.places import Key, QueueCursor, Requeued, RequeuedRecord, Standing, StandingRecord
 from headway.core.routing import Registry
 
 
@@ -128,7 +120,7 @@ class Backlog:
         if (top := self.requeued.top) is not None:
             times.append(top.chunk.time_of(top.at))
         if (first := self.standing.next()) is not None:
-            times.append(first.row.chunk.time_of(first.at))
+            times.append(first.chunk.time_of(first.at))
         if times:
             return min(times)
         return next((time for s in self.cursors if (time := s.oldest_time()) < inf), inf)
@@ -171,7 +163,7 @@ class Backlog:
     def head(self) -> tuple[Chunk, int] | None:
         """Returns the next record to be handed out: its chunk and its index there."""
         if (found := self.next_apart()) is not None:
-            return place_in_chunk(found)
+            return found.chunk, found.at
         return self.fresh()[1:] if self.has_fresh() else None
 
     def waiting(self, most: int) -> Iterator[tuple[Chunk, int, int]]:

@@ -21,7 +21,6 @@ from headway.core.queue.places import (
     QueueCursor,
     RequeuedRecord,
     StandingRecord,
-    place_in_chunk,
 )
 from headway.core.routing import Overdue
 from headway.core.selector import Selector
@@ -122,10 +121,7 @@ class Picker:
         """Returns the time when the first of some found records was published; ``inf`` if none of them waits."""
         first = heap.first()
         found = None if first is None else self._backlog.find(*first.key)
-        if found is None:
-            return inf
-        chunk, at = place_in_chunk(found)
-        return chunk.time_of(at)
+        return inf if found is None else found.chunk.time_of(found.at)
 
     @property
     def may_find(self) -> bool:
@@ -178,7 +174,7 @@ class Picker:
                 backlog.leave_standing(PASSED_AT_ONCE)
                 standing = backlog.standing.next(*self.looked_upto)
                 continue
-            if standing is not None and not (self._unseen and self._unseen[0] < (0, *standing.key)):
+            if standing is not None and not (self._unseen and self._unseen[0] < standing.place):
                 self._look_through(standing, work, until, enough, before)
                 after = backlog.standing.next(*self.looked_upto)
                 if after is not None and after.key == standing.key:
@@ -209,11 +205,10 @@ class Picker:
 
     def look_at(self, one: RequeuedRecord | StandingRecord, work: Overdue) -> None:
         """Looks at a record, and tells if it wants it."""
-        chunk, at = place_in_chunk(one)
-        size, selector, group, closes = chunk.size_of(at), self.selector, "", False
+        size, selector, group, closes = one.chunk.size_of(one.at), self.selector, "", False
         work.left -= LOOKED_WORK * (1 if selector is None else selector.cost) + size // BYTES_A_UNIT
         try:
-            record = record_at(one.cursor.lane.dialect, chunk, at)
+            record = record_at(one.cursor.lane.dialect, one.chunk, one.at)
         except OSError:
             pass  # the disk fails: whoever is to get it reports that
         else:
@@ -221,15 +216,13 @@ class Picker:
                 return
             if self.grouped:
                 group, closes = group_of(record.properties)
-        rank = one.rank if isinstance(one, RequeuedRecord) else 0
-        self._on_found(self, one, FoundRecord((rank, *one.key), size, group, closes))
+        self._on_found(self, one, FoundRecord(one.place, size, group, closes))
 
     def selects(self, one: RequeuedRecord | StandingRecord) -> bool:
         """Tells whether it would find this record."""
         if self.selector is None:
             return True
-        chunk, at = place_in_chunk(one)
         try:
-            return self.selector.matches(record_at(one.cursor.lane.dialect, chunk, at))
+            return self.selector.matches(record_at(one.cursor.lane.dialect, one.chunk, one.at))
         except OSError:
             return True

@@ -29,7 +29,7 @@ from headway.core.queue.picking.finds import Finds
 from headway.core.queue.picking.groups import NO_GROUPS, Groups
 from headway.core.queue.picking.picker import NO_PLACE, Offer, Picker
 from headway.core.queue.picking.share import Share
-from headway.core.queue.places import BEHIND_ALL, Key, RequeuedRecord, StandingRecord, place_in_chunk
+from headway.core.queue.places import BEHIND_ALL, Key, RequeuedRecord, StandingRecord
 from headway.core.routing import Overdue
 from headway.core.selector import BadSelector, Selector, compile_selector
 
@@ -184,7 +184,7 @@ class Picking:
         for owner, mine in self.groups.reserved.items():
             reserved = (backlog.find(*key) for key in mine.wanted.by_key if chunk.first_number <= key[1] < stop)
             found = chain([backlog.standing.next(*mine.again_from)], reserved)
-            if any(one is not None and place_in_chunk(one)[0] is chunk for one in found):
+            if any(one is not None and one.chunk is chunk for one in found):
                 owners.append(owner)
         return owners
 

@@ -146,13 +146,11 @@ class QueueCursor(Cursor):
         at = bisect_right(self.rows, number, key=_first_number) - 1
         return at if at >= 0 and number < self.rows[at].chunk.first_number + len(self.rows[at].flags) else at + 1
 
-    def take(self, row: Row, index: int) -> bool:
-        """Takes a record that waits out of its row. Returns whether a member may have had it before a restart."""
-        came_back = row.flags[index] == CAME_BACK
+    def take(self, row: Row, index: int) -> None:
+        """Takes a record that waits out of its row."""
         row.flags[index] = OUT
         row.waiting -= 1
         self.taken[row.chunk.first_number + index] = row
-        return came_back
 
     def _acknowledge_other(self, number: int) -> None:
         row = self.taken.pop(number, None)

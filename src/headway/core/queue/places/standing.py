@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headway.core.log import Chunk
 from headway.core.queue.places.queue_cursor import CAME_BACK, WAITS, QueueCursor, Row
-from headway.core.queue.places.requeued import RequeuedRecord
+from headway.core.queue.places.requeued import Key, Place, RequeuedRecord
 
 
 class StandingRecord(NamedTuple):
@@ -18,8 +18,20 @@ class StandingRecord(NamedTuple):
     at: int
 
     @property
-    def key(self) -> tuple[int, int]:
+    def key(self) -> Key:
         return self.cursor.order, self.row.chunk.first_number + self.at
+
+    @property
+    def place(self) -> Place:
+        return (0, *self.key)
+
+    @property
+    def chunk(self) -> Chunk:
+        return self.row.chunk
+
+    def requeued(self) -> RequeuedRecord:
+        came_back = self.row.flags[self.at] == CAME_BACK
+        return RequeuedRecord(*self.place, self.cursor, self.chunk, self.at, int(came_back))
 
 
 class Standing:
@@ -65,9 +77,8 @@ class Standing:
 
     def take(self, one: StandingRecord) -> RequeuedRecord:
         """Takes a record out. It is the caller's to hand out, to drop or to requeue."""
-        cursor, row, index = one
-        came_back = cursor.take(row, index)
-        record = RequeuedRecord(0, *one.key, cursor, row.chunk, index, int(came_back))
+        record = one.requeued()
+        one.cursor.take(one.row, one.at)
         self.records -= 1
         self.size -= record.size
         return record
@@ -88,9 +99,7 @@ class Standing:
             for row in cursor.rows:
                 index = row.next(0)
                 while index is not None:
-                    came_back = row.flags[index] == CAME_BACK
-                    number = row.chunk.first_number + index
-                    yield RequeuedRecord(0, cursor.order, number, cursor, row.chunk, index, int(came_back))
+                    yield StandingRecord(cursor, row, index).requeued()
                     index = row.next(index + 1)
 
     def wants(self, chunk: Chunk) -> bool:

@@ -10,6 +10,7 @@ A reader holds no reference to its subscription, which would make a cycle; each 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.core.consumer.conflation import EVERY_RECORD
@@ -148,7 +149,7 @@ LANE_READER: Final = LaneReader()
 def _rest_skipped(subscription: Subscription) -> Skip | None:
     """Returns the skip in force that leaves out everything from some record on, if there is one."""
     for skip in subscription.skips:
-        if skip.stop is None and skip.predicate is None:
+        if skip.stop == inf and skip.predicate is None:
             return skip
     return None
 

@@ -15,6 +15,8 @@ A record that is half sent is finished first (half_sent.py).
 
 from __future__ import annotations
 
+from math import inf
+
 from headway.core.base import Reason, WorkSteps
 from headway.core.consumer import Poll, Predicate, Skip, Subscription
 from headway.core.delivery import conflate_once, free_cursor, marked
@@ -60,7 +62,7 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
     if which is Which.LOWEST_PRIORITY and not _more_than_kept(subscription, action):
         stop_discarding(subscription)
         return
-    if any(skip.stop is None for skip in subscription.skips):
+    if any(skip.stop == inf for skip in subscription.skips):
         return
     first = cursor.number + (not cursor.at_boundary)
     if which is Which.NEWEST:
@@ -68,28 +70,27 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
         kept_to = cursor.lane.count if kept is None else min(cursor.lane.count, first + kept)
         if action.keep_bytes is not None:
             kept_to = min(kept_to, _number_at(cursor.chunk, cursor.position + action.keep_bytes))
-        skip = Skip(max(kept_to, first), None, None, Reason.DISCARDED)
+        skip = Skip(max(kept_to, first), None, Reason.DISCARDED)
         skip.position = _position_of(cursor.chunk, skip.first)
     elif which is Which.LOWEST_PRIORITY:
-        skip = Skip(first, None, NOTHING_YET, Reason.DISCARDED)
+        skip = Skip(first, NOTHING_YET, Reason.DISCARDED)
         subscription.skips.append(skip)
         registry.deferred.begin(_find_lowest(subscription, skip), now, client=subscription.session)
         return
     elif which is Which.TOPICS:
         tests = [matcher(pattern) for pattern in action.topics]
-        skip = Skip(first, None, Predicate(("topics", action.topics), lambda r: any(t(r.topic) for t in tests)),
+        skip = Skip(first, Predicate(("topics", action.topics), lambda r: any(t(r.topic) for t in tests)),
                     Reason.DISCARDED)
     else:
         selector = compile_selector(action.selector)
-        skip = Skip(first, None, Predicate(("selector", action.selector), selector.matches), Reason.DISCARDED)
+        skip = Skip(first, Predicate(("selector", action.selector), selector.matches), Reason.DISCARDED)
     subscription.skips.append(skip)
 
 
 def stop_discarding(subscription: Subscription) -> None:
     """Ends open skips, so that records published from now on are not left out."""
     for skip in subscription.skips:
-        if skip.stop is None:
-            skip.stop = subscription.cursor.lane.count
+        skip.stop = min(skip.stop, subscription.cursor.lane.count)
 
 
 def _keep_from(subscription: Subscription, action: Action) -> int:

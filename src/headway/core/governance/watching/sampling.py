@@ -145,7 +145,7 @@ def state_of(subscription: Subscription) -> str:
         return "away"
     if subscription.conflating:
         return "conflating"
-    if any(skip.stop is None for skip in subscription.skips):
+    if any(skip.stop == inf for skip in subscription.skips):
         return "discarding"
     if subscription.cursor.chunk.spill is not None:
         return "offline"

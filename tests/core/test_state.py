@@ -12,6 +12,7 @@ from tests.core.test_idle import steps
 from headway.core.log.lanes.pool import Pool
 from headway.core.log.states import state as state_module
 from headway.core.log.states.state import ENTRY_BYTES, FORGET_ENTRIES, State
+from headway.core.log.states.state_pass import everything
 from headway.core.message.keys import compile_key
 from headway.core.message.record import SCAN_BYTES, SCAN_MAX, Properties, Record
 
@@ -284,7 +285,7 @@ def test_each_reader_counts_the_evictions_behind_its_place(monkeypatch: pytest.M
     for number in range(1, 21):
         state.put(record(f"{number:02}", number))
     stopped, reading, done, selecting = (
-        state.snapshot(20, accept) for accept in (None, None, None, lambda one: one.sequence % 2 == 0)
+        state.snapshot(20, accept) for accept in (everything, everything, everything, lambda one: one.sequence % 2 == 0)
     )
     assert [next(reading).sequence for _ in range(12)][-1] == 12
     assert len(list(done)) == 20

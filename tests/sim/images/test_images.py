@@ -20,6 +20,7 @@ from headway.core.forms.shape import Deltas
 from headway.core.live import head, live_query
 from headway.core.log.states import focus, state
 from headway.core.log.states.state import StatePass
+from headway.core.log.states.state_pass import everything
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +52,7 @@ def test_much_happens() -> None:
 
 
 def _no_deletes(old: Callable[..., StatePass]) -> Callable[..., StatePass]:
-    return lambda self, after, upto, accept=None, focus=None: StatePass(self, after, upto, accept, focus, 10**9)
+    return lambda self, after, upto, accept=everything, focus=None: StatePass(self, after, upto, accept, focus, 10**9)
 
 
 def test_a_pass_without_deletes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from headway.core.base import Reason
 from headway.core.consumer import Delivery, SharedReader, Subscription
-from headway.core.log import Lane
+from headway.core.log import Lane, OpenReceipts
 from headway.core.receipts.receipt import LANE, STATE, Receipt, Sent
 
 
@@ -21,7 +21,7 @@ class AllReceipts(Protocol):
     def unacknowledged(self, receipt: Receipt, reader: Subscription, delivery: Delivery) -> None: ...
 
 
-class LaneReceipts:
+class LaneReceipts(OpenReceipts):
     def __init__(self, receipts: AllReceipts) -> None:
         self._receipts = receipts
         self._sequences: list[int] = []

@@ -103,6 +103,8 @@ class Ending:
         channel = subscription.channel
         for delivery_id in channel.ids_of(subscription):
             delivery = channel.in_flight[delivery_id]
+            if delivery.chunk is None:
+                continue  # it is from a backfill, whose progress goes on
             with suppress(OSError):  # the disk failed: this record cannot be sent again
                 delivery.record = delivery_record(delivery)
             delivery.leave_lane()

@@ -246,11 +246,9 @@ class Ledger:
                 self.waiting_clients[client] = None
         return list(waited)
 
-    def needed_sequence(self, sequence: int, reads: Callable[[DurablePosition], bool] | None = None) -> int:
-        """Returns the first sequence that a durable position needs. ``reads`` selects the positions that count; without
-        it all do."""
-        positions = [position for position in self.positions.values() if reads is None or reads(position)]
-        found = [cursor.unsettled_sequence() for position in positions for cursor in position.cursors]
+    def needed_sequence(self, sequence: int) -> int:
+        """Returns the first sequence that a durable position needs."""
+        found = [cursor.unsettled_sequence() for position in self.positions.values() for cursor in position.cursors]
         return min((unsettled for unsettled in found if unsettled), default=sequence + 1)
 
 

@@ -1,15 +1,15 @@
 """The receipts that are open on one lane, as the rooms between the log and the receipts report to them.
 
-While no receipt is open on a record of its own, a lane has ``NO_RECEIPTS``. The rooms of the log know no subscriptions;
-``reader`` is one.
+While no receipt is open on a record of its own, a lane has ``NO_RECEIPTS``, which ignores all reports. The rooms of the
+log know no subscriptions; ``reader`` is one.
 """
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 
-class OpenReceipts(Protocol):
+class OpenReceipts:
     def lost(self, reader: object, first: int, last: int, reason: str) -> None:
         """Notes that a subscription does not get the lane's records with these sequences."""
 
@@ -28,23 +28,4 @@ class OpenReceipts(Protocol):
         from the lane."""
 
 
-class NoReceipts:
-    """Those of a lane without open receipts. It ignores all reports."""
-
-    def lost(self, reader: object, first: int, last: int, reason: str) -> None:
-        pass
-
-    def sent(self, reader: object, sequence: int, delivery_id: int) -> None:
-        pass
-
-    def conflating(self, reader: object) -> None:
-        pass
-
-    def leaving(self, reader: object, reason: str) -> None:
-        pass
-
-    def replaced(self, reader: object, heir: object) -> None:
-        pass
-
-
-NO_RECEIPTS: Final = NoReceipts()
+NO_RECEIPTS: Final = OpenReceipts()

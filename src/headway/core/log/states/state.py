@@ -23,7 +23,16 @@ from weakref import WeakValueDictionary
 
 from headway.core.base import WorkSteps
 from headway.core.log.lanes import Pool
-from headway.core.log.states.state_pass import NO_RECORD, Accept, Deleted, Evictions, StateEntry, StatePass, Told
+from headway.core.log.states.state_pass import (
+    NO_RECORD,
+    Accept,
+    Deleted,
+    Evictions,
+    StateEntry,
+    StatePass,
+    Told,
+    everything,
+)
 from headway.core.message import KeyExtractor, Record, is_delete
 
 POOL_SHARE = 0.25
@@ -269,12 +278,12 @@ class State:
         assert len(self._deleted) <= self.deletes_max
         assert size == self.bytes, f"{self.bytes} bytes counted, {size} there"
 
-    def read(self, after: int, upto: int, accept: Accept | None = None, focus: Told | None = None) -> StatePass:
+    def read(self, after: int, upto: int, accept: Accept = everything, focus: Told | None = None) -> StatePass:
         """Returns a pass over the accepted records with ``after`` < sequence <= ``upto``, with deletes. ``focus``
         says what is told of the other records, if anything is."""
         return StatePass(self, after, upto, accept, focus, after)
 
-    def snapshot(self, upto: int, accept: Accept | None = None, focus: Told | None = None) -> StatePass:
+    def snapshot(self, upto: int, accept: Accept = everything, focus: Told | None = None) -> StatePass:
         """Returns a pass over all accepted records up to ``upto``; deletes only if the pass is extended."""
         return StatePass(self, 0, upto, accept, focus, upto)
 

@@ -74,6 +74,11 @@ EVICTIONS_MAX = 4096
 """The most evictions that are noted one by one for readers of one kind."""
 
 
+def everything(record: Record) -> bool:
+    """Accepts all records."""
+    return True
+
+
 class Told(Protocol):
     """Says what readers are told of records that are not accepted (focus.py)."""
 
@@ -121,7 +126,7 @@ class Evictions:
 
     __slots__ = ("__weakref__", "_accept", "_focus", "accepted", "told")
 
-    def __init__(self, accept: Accept | None, focus: Told | None) -> None:
+    def __init__(self, accept: Accept, focus: Told | None) -> None:
         self._accept = accept
         self._focus = focus
         self.accepted = SequenceLog()
@@ -129,7 +134,7 @@ class Evictions:
         """Records that are not accepted, and that readers are told of."""
 
     def note(self, record: Record) -> None:
-        if self._accept is None or self._accept(record):
+        if self._accept(record):
             self.accepted.append(record.sequence)
         elif self._focus is not None and self._focus.left(record) is not None:
             self.told.append(record.sequence)
@@ -156,7 +161,7 @@ class StatePass:
     )  # fmt: skip
 
     def __init__(
-        self, state: PassedState, after: int, upto: int, accept: Accept | None, focus: Told | None, deletes_after: int
+        self, state: PassedState, after: int, upto: int, accept: Accept, focus: Told | None, deletes_after: int
     ) -> None:
         self.state = state
         self.after = after
@@ -237,7 +242,7 @@ class StatePass:
 
     def _shown(self, record: Record) -> Record | None:
         """Returns what the reader gets for a record; None: nothing."""
-        if self.accept is None or self.accept(record):
+        if self.accept(record):
             return record
         return self.focus.left(record) if self.focus is not None and record.sequence > self.deletes_after else None
 

@@ -101,7 +101,7 @@ def _looks_back_at(feed: Feed) -> State | None:
     """Returns the state whose records before those of a run a feed needs; None: it needs none."""
     if feed.focus is not None:
         return feed.focus.state
-    return None if feed.shape is None or feed.shape.deltas is None else feed.shape.deltas.state
+    return None if feed.deltas is None else feed.deltas.state
 
 
 def records_before(feeds: list[Feed], run: Run, first: int, now: float) -> Befores:

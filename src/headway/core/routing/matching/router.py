@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headway.core.consumer import Feed, FeedKey
 from headway.core.log import State, StateTerms
@@ -19,6 +19,7 @@ from headway.core.routing.matching.exchange import Exchanges
 if TYPE_CHECKING:
     from headway.core.consumer import SharedReader
 
+K = TypeVar("K")
 COPIES = "CC"
 """The header with more routing keys for a message (sender-selected distribution)."""
 COPY_WORK = 8
@@ -90,12 +91,7 @@ class Router:
         """The number of times that all routes were forgotten."""
 
     def route(self, topic: str) -> Route:
-        route = self._routes.get(topic)
-        if route is None:
-            if len(self._routes) >= ROUTES_MAX:
-                self._routes.clear()
-            route = self._routes[topic] = self._work_out(TOPICS, topic, NO_HEADERS)
-        return route
+        return self._routes.get(topic) or self._remember(self._routes, topic, TOPICS, topic, NO_HEADERS)
 
     def route_from(self, exchange: str, topic: str, headers: Headers | None) -> Route:
         """Returns the route of a record that is published to an exchange, also under the keys of its header CC."""
@@ -113,12 +109,14 @@ class Router:
         return Route(list(feeds), list(states), route.stream)
 
     def _route_under(self, exchange: str, topic: str, headers: Headers | None) -> Route:
+        headers = headers or NO_HEADERS
         seen = self._seen(exchange, headers) if headers else ()
-        if not seen:
-            return self.route(topic) if exchange == TOPICS else self._remembered(self._bound, (exchange, topic), None)
-        if any(len(value) > VALUE_MAX for _, value in seen if isinstance(value, str | bytes | tuple)):
-            return self._work_out(exchange, topic, headers or NO_HEADERS)
-        return self._remembered(self._by_headers, (exchange, topic, *seen), headers)
+        if not seen and exchange == TOPICS:
+            return self.route(topic)
+        if seen and any(len(value) > VALUE_MAX for _, value in seen if isinstance(value, str | bytes | tuple)):
+            return self._work_out(exchange, topic, headers)
+        routes, asked = self._by_headers if seen else self._bound, (exchange, topic, *seen)
+        return routes.get(asked) or self._remember(routes, asked, exchange, topic, headers if seen else NO_HEADERS)
 
     def _seen(self, exchange: str, headers: Headers) -> tuple[tuple[str, object], ...]:
         """Returns the headers that the exchange, and the exchanges behind it, look at."""
@@ -129,14 +127,11 @@ class Router:
             return ()
         return tuple((name, hashable(headers[name])) for name in sorted(names & headers.keys()))
 
-    def _remembered(self, routes: dict[tuple[object, ...], Route], asked: tuple[object, ...], headers: Headers | None
-                    ) -> Route:
-        """Returns a cached route, or finds it. ``asked`` has the exchange, the topic, and the headers that decide."""
-        route = routes.get(asked)
-        if route is None:
-            if len(routes) >= ROUTES_MAX:
-                routes.clear()
-            route = routes[asked] = self._work_out(str(asked[0]), str(asked[1]), headers or NO_HEADERS)
+    def _remember(self, routes: dict[K, Route], asked: K, exchange: str, topic: str, headers: Headers) -> Route:
+        """Finds a route, and caches it."""
+        if len(routes) >= ROUTES_MAX:
+            routes.clear()
+        route = routes[asked] = self._work_out(exchange, topic, headers)
         return route
 
     def _work_out(self, exchange: str, topic: str, headers: Headers) -> Route:

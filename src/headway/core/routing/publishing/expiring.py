@@ -26,12 +26,9 @@ class Expiring:
 
     def tick(self, now: float) -> None:
         for state in self._registry.router.expiring:
-            self._expire(state, now)
-
-    def _expire(self, state: State, now: float) -> None:
-        for record in state.older(now - state.expire_s, EXPIRE_MAX):
-            with suppress(Refused):  # a queue is full; everybody else has the delete
-                self._publishing.publish(None, [_delete(state, record)], now)
+            for record in state.older(now - state.expire_s, EXPIRE_MAX):
+                with suppress(Refused):  # a queue is full; everybody else has the delete
+                    self._publishing.publish(None, [_delete(state, record)], now)
 
 
 def _delete(state: State, record: Record) -> Run:

@@ -19,7 +19,7 @@ from headway.core.base import Reason, Refused
 from headway.core.consumer import Feed, Session, SharedReader
 from headway.core.forms import merged_run
 from headway.core.log import MAIN, Retained, State
-from headway.core.message import ReceiptRequest, Record, Run, may_delete, routing_key_of
+from headway.core.message import ReceiptRequest, Record, Run, may_delete, routing_key_of, says_merge
 from headway.core.permission import ALL_RIGHTS, QUEUES, Operation, Rights
 from headway.core.routing.matching import (
     DECODED_A_UNIT,
@@ -97,39 +97,31 @@ class Publishing:
 
     def _publish(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[int, Refused | None]:
         """Publishes a run. Returns how many lanes and states took it, and the last refusal."""
-        refused: Refused | None = None
-        if (state := merges_of(run, route)) is not None:
-            whole, refused = self._merge(session, run, state, now)
-            if whole is None:
-                return 0, refused
-            taken, again = self._publish(session, whole, route, now)
-            run.journaled = whole.journaled
-            return taken, again or refused
-        first = self._count(session, run)
-        if run.retain:
+        whole, refused = self._whole(session, run, route, now)
+        if whole is None:
+            return 0, refused
+        first = self._count(session, whole)
+        if whole.retain:
             try:
-                self._retained.put(run.record(len(run) - 1, first, now))
-                self._registry.ledger.retained_changed(run.topic)
+                self._retained.put(whole.record(len(whole) - 1, first, now))
+                self._registry.ledger.retained_changed(whole.topic)
             except Refused as error:
                 refused = error
-        taken, accepted = self._take(session, run, first, route, now)
-        if accepted < len(run.ends):
+        taken, accepted = self._take(session, whole, first, route, now)
+        if accepted < len(whole.ends):
             refused = Refused(Reason.QUEUE_LENGTH, "a queue that these records are for is full, and refuses more")
+        run.journaled = whole.journaled
         return taken, refused
 
-    def publish_to(self, session: Session | None, run: Run, now: float, *, route: Route | None = None) -> Published:
+    def publish_to(self, session: Session | None, run: Run, now: float) -> Published:
         """Publishes a run to ``run.exchange``."""
-        if route is None:
-            route = self.route(run)
-        if (state := merges_of(run, route)) is not None:
-            whole, refused = self._merge(session, run, state, now)
-            published = Published(0, 0, self._searched(), refused)
-            if whole is not None:
-                published = self.publish_to(session, whole, now, route=route)
-                run.journaled = whole.journaled
-            return published
-        taken, accepted = self._take(session, run, self._count(session, run), route, now)
-        return Published(taken, accepted, work_of(run, route, taken) + self._searched())
+        route = self.route(run)
+        whole, refused = self._whole(session, run, route, now)
+        if whole is None:
+            return Published(0, 0, self._searched(), refused)
+        taken, accepted = self._take(session, whole, self._count(session, whole), route, now)
+        run.journaled = whole.journaled
+        return Published(taken, accepted, work_of(whole, route, taken) + self._searched())
 
     def publish_slice(self, session: Session, run: Run, now: float, start: int = 0) -> PublishedSlice:
         """Publishes a slice of a run, from record ``start`` on, to ``run.exchange``."""
@@ -141,7 +133,7 @@ class Publishing:
                 stop = min(start + most, stop)
                 run = part_of(run, start, stop)
         if merges_of(run, route) is not None:
-            published = self.publish_to(session, run, now, route=route)
+            published = self.publish_to(session, run, now)
             return PublishedSlice(run, published.taken, published.accepted, published.work, stop, published.refused)
         taken, accepted = self._take(session, run, self._count(session, run), route, now)
         work = work_of(run, route, taken)
@@ -149,9 +141,11 @@ class Publishing:
             work += self._searched()
         return PublishedSlice(run, taken, accepted, work, stop)
 
-    def _merge(self, session: Session | None, run: Run, state: State, now: float) -> tuple[Run | None, Refused | None]:
-        """Makes whole records of patches. Returns them, None if all are refused, and the last refusal."""
-        whole, dropped, refused, looked_bytes = merged_run(state, run, now)
+    def _whole(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[Run | None, Refused | None]:
+        """Returns the run with whole records in the place of patches, None if all are refused; and the last refusal."""
+        if route.merges is None or not says_merge(run.properties):
+            return run, None
+        whole, dropped, refused, looked_bytes = merged_run(route.merges, run, now)
         self._registry.router.searched += SEARCHED_A_UNIT * (looked_bytes // DECODED_A_UNIT + len(run))
         if session is not None:
             session.refused_records += dropped

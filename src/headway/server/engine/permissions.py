@@ -44,7 +44,6 @@ class PermissionsInForce:
         self._broker = broker
         self._denials = Denials(self._denied)
         self._requests: History[DeniedRequest] = History(PER_NAME_MAX, NAMES_MAX)
-        self._rules: Permissions | None = None
         self._names = _names(settings)
         self._gone: set[str] = set()
         """Users and tokens that reloads removed, while some session may still be theirs."""
@@ -56,7 +55,7 @@ class PermissionsInForce:
 
     def begin(self, now: float) -> None:
         """Gives rights to the sessions of the journal, and ends what the config does not allow them any more."""
-        if self._rules is not None:
+        if self.given:
             self._broker.set_permissions(self._rights_of, now)
 
     def reload(self, settings: Settings, now: float) -> None:
@@ -66,20 +65,21 @@ class PermissionsInForce:
         gone, self._names = self._names - names, names
         if _wanted(settings) == self._wanted and not gone and not self._gone & names:
             return
-        was_open = self._rules is None
+        was_given = self.given
         self._gone = (self._gone | gone) - names
         self._seen = set()
         self.version += 1
         self._take(settings)
         # Where there are no permissions, a round still finds out which removed users have a session.
-        if not was_open or self._rules is not None or self._gone:
+        if was_given or self.given or self._gone:
             self._broker.set_permissions(self._rights_of, now, partial(self._forget_gone, self.version))
 
     def _take(self, settings: Settings) -> None:
         rules, groups, self._may_be_elsewhere = self._wanted = _wanted(settings)
-        self._rules = Permissions(rules, groups, self._denials) if rules else None
-        if self._rules is not None:
-            self._rules.forget_users(self._gone)
+        self.given = bool(rules)
+        """Whether there are permissions; if not, everybody may do everything."""
+        self._rules = Permissions(rules, groups, self._denials)
+        self._rules.forget_users(self._gone)
 
     def _forget_gone(self, version: int) -> None:
         """Forgets the names of removed users that no session goes by any more, when all sessions were judged."""
@@ -87,11 +87,6 @@ class PermissionsInForce:
             self._gone &= self._seen
 
     # -- questions --------------------------------------------------------------------------------------------------
-
-    @property
-    def given(self) -> bool:
-        """Whether there are permissions; if not, everybody may do everything."""
-        return self._rules is not None
 
     def check_user(self, identity: Identity) -> None:
         """Raises Refused if a reload has removed the user since it logged in. For work that goes on and has no session:
@@ -101,11 +96,11 @@ class PermissionsInForce:
 
     def rights(self, identity: Identity, client: str) -> Rights | None:
         """Returns the rights of a client; None: it may do everything."""
-        return None if self._rules is None else self._rules.rights(identity, client)
+        return self._rules.rights(identity, client) if self.given else None
 
     def may_admin(self, identity: Identity, word: str) -> bool:
         """Returns whether a permission lets a user ``read`` or ``change`` at the admin API."""
-        return self._rules is not None and self._rules.admin(identity, word)
+        return self._rules.admin(identity, word)
 
     def deny_admin(self, user: str, word: str) -> None:
         self._denials.add(Operation.ADMIN)

@@ -33,8 +33,8 @@ def write_off(
     in_flight = [(i, channel.in_flight[i]) for i in channel.ids_of(subscription)]
     stop = subscription.stop
     if unreadable:
-        chunks = {delivery.chunk for _, delivery in in_flight if delivery.chunk is not None}
-        bad = {chunk for chunk in chunks | {cursor.chunk} if chunk is not None and not chunk.readable()}
+        chunks = {cursor.chunk, *(delivery.chunk for _, delivery in in_flight)}
+        bad = {chunk for chunk in chunks if chunk is not None and not chunk.readable()}
         in_flight = [(i, delivery) for i, delivery in in_flight if delivery.chunk in bad]
         stop = min(stop, cursor.chunk.first_number + len(cursor.chunk)) if cursor.chunk in bad else cursor.number
     for delivery_id, delivery in in_flight:

@@ -9,7 +9,7 @@ from tests.core.queues_stage import QueueStage
 from tests.core.stage import STUCK, Stage
 
 from headway.core.base.errors import ConfigError
-from headway.core.policy import DecisionKind, Sample, Trial, Verdict, minds_acks, parse_trials, try_out
+from headway.core.policy import DecisionKind, Sample, Trial, Verdict, parse_trials, try_out
 
 TWO = """
 [[trial]]
@@ -172,7 +172,7 @@ def test_trials_that_stay_go_on_and_others_begin() -> None:
 def test_trials_that_compare_ages_of_acknowledgements_have_their_consumers_watched() -> None:
     rule = '[[trial]]\nname = "n"\n[[trial.rule]]\nwhen = {{ {} = "1s" }}\nthen = "notify"\n'
     parsed = [parse_trials(tomllib.loads(rule.format(meter))["trial"]) for meter in ("ack_age", "lag_age")]
-    assert [minds_acks(trials) for trials in parsed] == [True, False]
+    assert [any(one.minds_acks for one in trials) for trials in parsed] == [True, False]
 
 
 @pytest.mark.parametrize(("table", "said"), [

@@ -41,7 +41,7 @@ from headway.core.log import DISK_RETRY_S, Chunk, Lane, Ledger, Pool, Retained, 
 from headway.core.message import Dialect, Run
 from headway.core.operating import Operating
 from headway.core.permission import Rights
-from headway.core.policy import FlapControl, Policy, VerdictBook, minds_acks, minds_silence
+from headway.core.policy import FlapControl, Policy, VerdictBook
 from headway.core.query import KeptOrders
 from headway.core.receipts import TraceSampling
 from headway.core.routing import (
@@ -306,6 +306,7 @@ class Broker:
         """Sets the policies that judge consumers beside those in force. Consumers get them at the next look at them.
         Verdicts of trials that are no more are forgotten."""
         if trials != self.registry.trials:
-            self.registry.trials, self.registry.trials_mind_acks = trials, minds_acks(trials)
-            self.registry.trials_mind_silence = minds_silence(trials)
+            self.registry.trials = trials
+            self.registry.trials_mind_acks = any(trial.minds_acks for trial in trials)
+            self.registry.trials_mind_silence = any(trial.minds_silence for trial in trials)
             self.governor.trials.keep_only(trials)

@@ -13,6 +13,7 @@ lateness: meters leave it out, and the clocks of rules are moved by it.
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 
 import msgspec
 
@@ -70,7 +71,8 @@ class Governor:
         self.cutter = Cutter(registry, admission, queues, advisories, flap)
         self._enforcer = Enforcer(registry, ending, queues, metadata, advisories, self.cutter)
         self.relief = Relief(registry, ending, self.watchlist, self._verdicts, self.cutter)
-        self._last_sweep_s: float | None = None
+        self._last_sweep_s = inf
+        """When the last sweep was; ``inf``: there was none."""
         self._due: deque[Subscription] = deque()
         """The consumers that this sweep has not looked at yet."""
         self._shares: Shares = {}
@@ -92,7 +94,7 @@ class Governor:
     def sweep(self, now: float, late_s: float = 0.0) -> Shares:
         """Begins a sweep of the watched consumers and makes its first looks; ``go_on`` makes the others. Returns the
         shares of lanes that were computed. ``late_s`` is the loop's known lateness since the last sweep."""
-        late = late_s if self._last_sweep_s is None else max(late_s, now - self._last_sweep_s - self._sweep_s)
+        late = max(late_s, now - self._last_sweep_s - self._sweep_s)
         self._last_sweep_s = now
         self._shares = {}
         self._due.clear()  # whoever was not looked at comes first in the next sweep
@@ -203,11 +205,8 @@ class Governor:
 
     def change_policy(self, subscription: Subscription, now: float) -> None:
         """Applies the policy that covers a consumer now, if it is another one."""
-        name = subscription.request.options.policy
-        policy = self._registry.policy_named(name) if name is not None else None
-        if policy is None:
-            policy = self._registry.policy_of(subscription)
-        case = subscription.case
+        case, asked = subscription.case, subscription.request.options.policy or ""
+        policy = self._registry.policy_named(asked) or self._registry.policy_of(subscription)
         case.tried = None
         case.policies_version = self._registry.policies_version
         if policy == case.policy:

@@ -31,7 +31,6 @@ from headway.core.policy.rules import (
     HTTP_LISTENER,
     NO_POLICY,
     Action,
-    ActionInfo,
     ActionKind,
     AllOf,
     Amount,
@@ -55,7 +54,7 @@ from headway.core.policy.rules import (
     policy_named,
     tell,
 )
-from headway.core.policy.trial import Trial, minds_acks, minds_silence, parse_trials, try_out
+from headway.core.policy.trial import Trial, parse_trials, try_out
 from headway.core.policy.verdicts import (
     BLOCKED_S,
     BURST_FACTOR,
@@ -77,11 +76,11 @@ from headway.core.policy.verdicts import (
 )
 
 __all__ = [
-    "Action", "ActionInfo", "ActionKind", "ACTIONS", "AHEAD", "AllOf", "Amount", "ANY_LUMP_BYTES", "AnyOf", "BLOCKED_S",
+    "Action", "ActionKind", "ACTIONS", "AHEAD", "AllOf", "Amount", "ANY_LUMP_BYTES", "AnyOf", "BLOCKED_S",
     "BURST_FACTOR", "Case", "Comparison", "Condition", "CONDITIONS", "Decision", "DecisionKind", "EASE", "evaluate",
     "explain", "explain_cause", "Figures", "find_cause", "find_reason", "FlapControl", "Holding", "HTTP_LISTENER",
     "judge", "judge_pressure", "LATE_ACK_S", "Lateness", "leading", "Look", "Meter", "MeterInfo", "METERS",
-    "minds_acks", "minds_silence", "Move", "move", "NO_CREDIT_S", "NO_POLICY", "ON_ITS_WAY_BYTES", "outlook",
+    "Move", "move", "NO_CREDIT_S", "NO_POLICY", "ON_ITS_WAY_BYTES", "outlook",
     "parse_policies", "parse_policy", "parse_trials", "PAUSES", "plugged_action", "plugged_condition", "plugged_meter",
     "PluggedAction", "PluggedCondition", "PluggedMeter", "Policy", "policy_for", "policy_for_any", "policy_named",
     "PolicyState", "Prospect", "RARE_S", "RATE_WINDOW_S", "Reading", "replace_policy", "Rule", "Sample", "STEADY_SHARE",

@@ -69,13 +69,3 @@ def try_out(policies: Iterable[Policy], running: Iterable[Trial], late_s: float)
         trial.state.keep_up(late_s)
         found.append(trial)
     return tuple(found)
-
-
-def minds_acks(policies: Iterable[Policy]) -> bool:
-    """Tells whether some policy compares ``ack_age``, for which a consumer is watched though nothing waits for it."""
-    return any(policy.minds_acks for policy in policies)
-
-
-def minds_silence(policies: Iterable[Policy]) -> bool:
-    """Tells whether some policy compares ``unacknowledged_time``."""
-    return any(policy.minds_silence for policy in policies)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from functools import cache
 from typing import Protocol
 
 from headway.core.base import Reason
@@ -83,7 +84,7 @@ class LaneReceipts(OpenReceipts):
 
     def leaving(self, reader: object, reason: str) -> None:
         assert isinstance(reader, Subscription)
-        in_flight: dict[int, Sent] | None = None
+        in_flight = cache(lambda: _in_flight(reader))
         for receipt in self._pending(reader):
             way = receipt.pending[reader]
             if isinstance(way, Sent):
@@ -101,8 +102,7 @@ class LaneReceipts(OpenReceipts):
             elif number not in reader.cursor.unacknowledged:
                 self._receipts.resolve(receipt, reader, None)
             else:
-                in_flight = _in_flight(reader) if in_flight is None else in_flight
-                self._left_in_flight(receipt, reader, in_flight[number])
+                self._left_in_flight(receipt, reader, in_flight()[number])
 
     def _left_in_flight(self, receipt: Receipt, reader: Subscription, sent: Sent) -> None:
         """The subscription ends, and its client may still acknowledge this delivery, unless its session ends too."""
@@ -114,7 +114,7 @@ class LaneReceipts(OpenReceipts):
     def replaced(self, reader: object, heir: object) -> None:
         assert isinstance(reader, Subscription)
         assert isinstance(heir, Subscription)
-        in_flight: dict[int, Sent] | None = None
+        in_flight = cache(lambda: _in_flight(reader))
         for receipt in list(self._by_sequence.values()):
             about = receipt.pending_reader(reader)
             if not isinstance(about, Subscription) or isinstance(receipt.pending[about], Sent):
@@ -122,8 +122,7 @@ class LaneReceipts(OpenReceipts):
             number, way = receipt.numbers[about.cursor.lane], receipt.pending[about]
             if about is reader and way is not STATE and reader.cursor.number > number:
                 if number in reader.cursor.unacknowledged:
-                    in_flight = _in_flight(reader) if in_flight is None else in_flight
-                    self._receipts.park(receipt, reader, in_flight[number])
+                    self._receipts.park(receipt, reader, in_flight()[number])
                 else:
                     self._receipts.resolve(receipt, reader, None)
                 continue

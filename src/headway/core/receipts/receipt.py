@@ -69,21 +69,21 @@ class Receipt:
     __slots__ = (
         "_left_waiting", "bytes", "closing", "conflated", "dead_lettered", "discarded", "got", "heirs", "keys", "lost",
         "number", "numbers", "opened_s", "owed", "pending", "qos", "queues", "request", "sequence", "session", "state",
-        "text", "timer", "to_look", "told", "topic", "trace", "why",
+        "text", "timer", "to_look", "told", "topic", "traces", "why",
     )  # fmt: skip
 
     def __init__(
         self, number: int, session: Session, run: Run, request: ReceiptRequest, sequence: int, now: float,
-        trace: Trace | None = None,
+        traces: tuple[Trace, ...] = (),
     ) -> None:  # fmt: skip
-        """``trace``: the broker itself asks, for this; its publisher is told nothing."""
+        """``traces``: the broker itself asks, for these; its publisher is told nothing."""
         self.number = number
         self.session = session
         """The publisher's."""
         self.request = request
-        self.trace = trace
+        self.traces = traces
         """The trace that the record is followed for, if any: names, times and reasons."""
-        self.told = trace is None
+        self.told = not traces
         """Whether the publisher is told, because it asked."""
         self.topic = run.topic
         self.qos = run.qos
@@ -133,8 +133,8 @@ class Receipt:
             del self.pending[reader]
         else:
             del self.queues[reader]
-        if self.trace is not None:
-            self.trace.note(reader, reason, dead_letter=dead_letter)
+        for trace in self.traces:
+            trace.note(reader, reason, dead_letter=dead_letter)
         if reason is None:
             self.got += 1
             return
@@ -154,21 +154,18 @@ class Receipt:
         self.lost += len(queues)
         if queues:
             self.why[Reason.QUEUE_LENGTH] += len(queues)
-        if self.trace is not None:
+        for trace in self.traces:
             for queue in queues:
-                self.trace.note(queue, Reason.QUEUE_LENGTH)
+                trace.note(queue, Reason.QUEUE_LENGTH)
 
-    def end_trace(self, trace: Trace) -> None:
+    def end_traces(self) -> None:
         """Completes what its trace notes, before the readers are forgotten."""
-        for queue in self.queues:
-            trace.note_waiting(queue)
-        for subscription in self.pending:
-            trace.note_waiting(subscription)
-        trace.state = str(self.state)
-        trace.figures = {
-            "owed": self.owed, "got": self.got, "conflated": self.conflated, "discarded": self.discarded,
-            "dead_lettered": self.dead_lettered, "lost": self.lost, "waiting": self.waiting,
-        }  # fmt: skip
+        for trace in self.traces:
+            for queue in self.queues:
+                trace.note_waiting(queue)
+            for subscription in self.pending:
+                trace.note_waiting(subscription)
+            trace.state, trace.figures = str(self.state), self.counts()
 
     def pending_reader(self, reader: Subscription) -> Subscription | SharedReader | None:
         """Returns whom a report about this subscription is about; None if that is nobody who is pending: itself, the
@@ -219,12 +216,17 @@ class Receipt:
 
     # -- telling ----------------------------------------------------------------------------------------------------
 
+    def counts(self) -> dict[str, int]:
+        """Returns how many readers were owed the record, and what became of it for how many."""
+        return {
+            "owed": self.owed, "got": self.got, "conflated": self.conflated, "discarded": self.discarded,
+            "dead_lettered": self.dead_lettered, "lost": self.lost, "waiting": self.waiting,
+        }  # fmt: skip
+
     def figures(self, now: float) -> dict[str, Any]:
         """Returns what the publisher is told, without its own name."""
         told: dict[str, Any] = {
-            "topic": self.topic, "sequence": self.sequence, "state": str(self.state), "owed": self.owed,
-            "got": self.got, "conflated": self.conflated, "discarded": self.discarded,
-            "dead_lettered": self.dead_lettered, "lost": self.lost, "waiting": self.waiting,
+            "topic": self.topic, "sequence": self.sequence, "state": str(self.state), **self.counts(),
             "why": {str(reason): count for reason, count in self.why.items()},
             "took_ms": int((now - self.opened_s) * 1000), "timeout_ms": int(self.request.wait_s * 1000),
         }  # fmt: skip

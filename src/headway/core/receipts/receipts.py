@@ -109,9 +109,9 @@ class Receipts:
         sequence = trace.sequence
         asked = self.open.get(sequence)
         if asked is not None:  # its publisher asked, too
-            asked.trace = trace
+            asked.traces = (trace,)
             return 0
-        receipt = Receipt(0, session, run, ReceiptRequest(wait_s), sequence, now, trace)
+        receipt = Receipt(0, session, run, ReceiptRequest(wait_s), sequence, now, (trace,))
         size = RECEIPT_BYTES + RECEIPT_READER_BYTES * _readers_of(feeds, sequence)
         if self._followed_bytes + size > TRACES_BYTES_MAX:
             self._close(receipt, ReceiptState.REFUSED)
@@ -200,9 +200,8 @@ class Receipts:
             self._followed_bytes -= receipt.bytes
         receipt.timer.cancel()
         receipt.bytes = 0
-        if receipt.trace is not None:
-            receipt.end_trace(receipt.trace)
-            self._news[receipt.trace] = None
+        receipt.end_traces()
+        self._news |= dict.fromkeys(receipt.traces)
         if self.open.pop(receipt.sequence, None) is not None:
             self._take_out(receipt)
         self._old.pop(receipt, None)
@@ -250,8 +249,7 @@ class Receipts:
             if isinstance(way, Sent):
                 del self._parked[way.delivery]
         receipt.resolve(reader, reason, dead_letter=dead_letter)
-        if receipt.trace is not None:
-            self._news[receipt.trace] = None
+        self._news |= dict.fromkeys(receipt.traces)
         if not receipt.waiting and receipt.state is ReceiptState.OPEN:
             self._close(receipt, ReceiptState.COMPLETE)
 

@@ -157,7 +157,7 @@ class Census:
 
     def slices(self) -> Iterator[None]:
         sessions = list(self._broker.registry.sessions.values())
-        for number, subscription in enumerate(one for session in sessions for one in _each(session)):
+        for number, subscription in enumerate(each_consumer(sessions)):
             if subscription is not None and not subscription.ended:
                 self._count(subscription)
             if number % SLICE == SLICE - 1:
@@ -185,10 +185,11 @@ class Census:
             heapreplace(self._found, (lag_bytes, self.subscriptions, subscription))
 
 
-def _each(session: Session) -> Iterator[Subscription | None]:
-    """Yields None for the session itself, because it costs a step, too, and then its subscriptions."""
-    yield None
-    yield from list(session.subscriptions.values())
+def each_consumer(sessions: list[Session]) -> Iterator[Subscription | None]:
+    """Yields None for each session, because it costs a step, too, and then its consumers."""
+    for session in sessions:
+        yield None
+        yield from list(session.subscriptions.values())
 
 
 def most_lag_first(stats: ConsumerStats) -> tuple[int, int, str, str]:

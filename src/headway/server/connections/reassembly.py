@@ -71,6 +71,9 @@ class Reservation(NamedTuple):
     """Bytes of the packet that had come then."""
 
 
+NO_RESERVATION = Reservation(0.0, 0, 0, 0)
+
+
 class Wish(NamedTuple):
     """A reservation that a connection waits for."""
 
@@ -105,8 +108,7 @@ class Reassembly:
 
     def limit_of(self, connection: PacketSource) -> int:
         """Returns how many bytes one read may bring while any connection waits."""
-        grant = self.reading.get(connection)
-        missing = grant.bytes - connection.partial_bytes if grant is not None else 0
+        missing = self.reading.get(connection, NO_RESERVATION).bytes - connection.partial_bytes
         return min(connection.read_bytes, max(SMALL_BYTES, missing))
 
     def update(self, connection: PacketSource, part: PartialPacket, now: float) -> None:
@@ -150,9 +152,8 @@ class Reassembly:
     def remove(self, connection: PacketSource, now: float) -> None:
         """Forgets a connection that has ended."""
         self._count(connection, 0)
-        grant, wanted = self.reading.pop(connection, None), self.waiting.pop(connection, None)
-        if grant is not None:
-            self._granted_bytes -= grant.bytes
+        self._granted_bytes -= self.reading.pop(connection, NO_RESERVATION).bytes
+        wanted = self.waiting.pop(connection, None)
         if wanted is not None:
             self._granted_bytes -= wanted.granted_bytes
         self._admit(now)

@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from heapq import nlargest
 from itertools import islice
 
-from headway.core.consumer import Feed, Session, Subscription
+from headway.core.consumer import Feed, Subscription
 from headway.core.governance import state_of
+from headway.core.telemetry import stats
 from headway.server.engine import Engine
 
 LOOKS = 1024
@@ -107,7 +108,7 @@ class Walk:
     async def _go_on(self) -> None:
         """Looks at the next part of the crowd."""
         if self._crowd is None:
-            self._crowd = _each(list(self._registry.sessions.values()))
+            self._crowd = stats.each_consumer(list(self._registry.sessions.values()))
         now, looked = self._engine.now(), 0
         for one in islice(self._crowd, LOOKS):
             looked += 1
@@ -136,13 +137,6 @@ class Walk:
     def _tell(self) -> None:
         self.ages = list(self._ages)
         self.large = [feed for feed, _ in self._feeds.most_common(LARGE_FEEDS)]
-
-
-def _each(sessions: list[Session]) -> Iterator[Subscription | None]:
-    """Yields None for each session, because it costs a step, too, and then its consumers."""
-    for session in sessions:
-        yield None
-        yield from list(session.subscriptions.values())
 
 
 def badness(one: Subscription, now: float) -> Badness | None:

@@ -112,8 +112,8 @@ class Engine:
         self._turn_due = False
         self.stopped = False
         """Set at the end: there are no more turns, also where the loop goes on, which may be another program's."""
-        self._read_s: float | None = None
-        """Time of the first read of this turn; None: nothing was read."""
+        self._read_s = inf
+        """Time of the first read of this turn; ``inf``: nothing was read."""
         self._ticks = Repeating(loop, settings.server.sweep_s, self._tick)
         self._sweeps = Repeating(loop, SWEEP_S, self._sweep)
         self._rings: asyncio.TimerHandle | None = None
@@ -156,9 +156,9 @@ class Engine:
         self._sweep()
         self.readiness.stage = Stage.SERVING
 
-    def turn_soon(self, read_s: float | None = None) -> None:
-        """Schedules a turn. ``read_s``: the time of the read that caused it; None: there was none."""
-        if self._read_s is None:
+    def turn_soon(self, read_s: float = inf) -> None:
+        """Schedules a turn. ``read_s``: the time of the read that caused it; ``inf``: there was none."""
+        if read_s < self._read_s:
             self._read_s = read_s
         if not self._turn_due and not self.stopped:
             self._turn_due = True
@@ -179,9 +179,9 @@ class Engine:
         ended = self.pulse.end("turn", began)
         if ended - began > self.longest_turn_s:
             self.longest_turn_s = ended - began
-        if self.telemetry is not None and self._read_s is not None:
+        if self.telemetry is not None and self._read_s < inf:
             self.telemetry.observer.turned(ended - self._read_s)
-        self._read_s = None
+        self._read_s = inf
         self._turn_over()
 
     def _turn_over(self) -> None:

@@ -133,7 +133,7 @@ class HistoryWriter:
     # -- the thread -------------------------------------------------------------------------------------------------
 
     def _write_all(self) -> None:
-        while (batch := self._queue.get()) is not None:
+        for batch in iter(self._queue.get, None):
             failed: list[Item] = []
             text = ""
             try:

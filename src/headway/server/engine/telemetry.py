@@ -108,7 +108,7 @@ class Telemetry:
     # -- the thread -------------------------------------------------------------------------------------------------
 
     def _write_all(self) -> None:
-        while (batches := self._queue.get()) is not None:
+        for batches in iter(self._queue.get, None):
             written, lost, text = 0, 0, ""
             for batch in batches:
                 try:

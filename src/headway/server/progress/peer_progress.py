@@ -238,7 +238,7 @@ class PeerProgress:
     def unread_bytes(self, info: TcpInfo) -> int:
         """Returns how much the peer's kernel holds that its application has not read, as its window tells. While that
         kernel still widens a new connection's window, it tells too little."""
-        if info.unread_bytes is not None:
+        if info.exact:
             return info.unread_bytes
         return min(info.acked_bytes, max(0, self._widest - info.window))
 
@@ -260,7 +260,7 @@ class PeerProgress:
         Losses are no cause where the peer's host has all that was sent, and nothing waits for it."""
         silent = self.silent(info)
         lossy = self._lossy and info.unacked + info.unsent_bytes > 0
-        unread = info.window_closed or info.probes > 0 or bool(info.unread_bytes)
+        unread = info.window_closed or info.probes > 0 or info.unread_bytes > 0
         return PeerState(silent or lossy, not silent and unread)
 
 

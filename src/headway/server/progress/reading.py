@@ -93,7 +93,7 @@ class Reading:
             return
         unread = info.unsent_bytes > 0
         if info.exact:
-            still, unread = info.read_bytes <= self._read_bytes, unread or bool(info.unread_bytes)
+            still, unread = info.read_bytes <= self._read_bytes, unread or info.unread_bytes > 0
         elif 0 < taken < STEP_BYTES and opened <= 0 and passed_s < GLANCE_S:
             return
         else:

@@ -52,7 +52,7 @@ class Room:
         """Takes in what the kernel knows, which must know what is unread, and what was sent in all. ``held_bytes``: of
         these, what no kernel has yet. ``waits``: there is more to send."""
         self._looked_s = now
-        unread_bytes = (info.unread_bytes or 0) + info.unsent_bytes
+        unread_bytes = info.unread_bytes + info.unsent_bytes
         long_s = max(STANDS_S, STANDS_PAUSES * reading.usual_pause_s)
         self._stand_still(unread_bytes >= STANDS_BYTES and now - reading.read_s >= long_s)
         if now - self._wanted_s <= UNWANTED_S:

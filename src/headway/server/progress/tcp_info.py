@@ -27,11 +27,12 @@ class TcpInfo:
     ``tried_s``: for so long, at least, our kernel has sent the same segment again, in ever longer steps. ``heard_ms``:
     milliseconds since the last acknowledgement came. ``unacked``: segments that were sent and are not acknowledged.
     ``sent_segments``: segments sent; ``resent_segments``: of these, sent again; ``twice_segments``: of these, those
-    that the peer's host says it had already. ``unread_bytes``: bytes that have come and that the peer's application has
-    not read; None: nobody knows."""
+    that the peer's host says it had already. ``exact``: it is known how much the peer's application has read.
+    ``read_bytes``: bytes that it has read, and ``unread_bytes``: those that have come and it has not read; all that
+    are acknowledged, and none, if nobody knows."""
 
     __slots__ = (
-        "_read_bytes", "acked_bytes", "complete", "heard_ms", "probes", "resent_bytes", "resent_segments",
+        "acked_bytes", "complete", "exact", "heard_ms", "probes", "read_bytes", "resent_bytes", "resent_segments",
         "retransmits", "segment", "sent_bytes", "sent_segments", "tried_s", "twice_segments", "unacked", "unread_bytes",
         "unsent_bytes", "window",
     )  # fmt: skip
@@ -47,18 +48,8 @@ class TcpInfo:
             self.window = figures  # fmt: skip
         self.tried_s = timeout_us / 1e6 * (1 - 0.5**self.retransmits)
         receipt = peer.receipt()
-        self.unread_bytes: int | None = None if receipt is None else receipt.unread_bytes
-        self._read_bytes = None if receipt is None else receipt.read_bytes
-
-    @property
-    def exact(self) -> bool:
-        """Tells whether it is known how much the peer's application has read."""
-        return self.unread_bytes is not None
-
-    @property
-    def read_bytes(self) -> int:
-        """Returns how many bytes the application has read, or all that are acknowledged if nobody knows."""
-        return self.acked_bytes if self._read_bytes is None else self._read_bytes
+        self.exact = receipt is not None
+        self.unread_bytes, self.read_bytes = receipt or (0, self.acked_bytes)
 
     @property
     def unanswered(self) -> bool:

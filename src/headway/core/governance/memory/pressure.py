@@ -129,16 +129,13 @@ def _most_first(
             lanes.rest(lane, now + REST_S)
 
 
-def beyond_share(
-    pool: Pool, lags: Iterable[tuple[int, int]], now: float, share: float | None = None
-) -> tuple[int, int] | None:
+def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float, share: float) -> tuple[int, int] | None:
     """Returns (used, limit) if one client's lags are more than it may hold (AMPS calls this ClientMaxCapacity), even
     with room left in the pool.
 
     ``lags`` has for each lag the bytes of the lane that it holds, and the bytes that the lane has on disk. A lag
     that is over the client's share of the memory is written to disk. So the limit is a share of the disk, or a share
-    of the memory if the pool cannot spill. ``share``: another than the pool's."""
-    share = pool.client_share if share is None else share
+    of the memory if the pool cannot spill."""
     if pool.can_spill(now):
         limit = int(pool.disk_limit * share)
         used = sum(min(gating, spilled) for gating, spilled in lags)
@@ -255,7 +252,7 @@ def is_late(subscription: Subscription, now: float) -> bool:
 def over_share(pool: Pool, subscription: Subscription, now: float) -> tuple[int, int] | None:
     """Returns (used, limit) if the consumer's client takes up more than its share and has had time to take it."""
     holdings = subscription.session.holdings
-    over = beyond_share(pool, [(holdings.gating_bytes, holdings.disk_bytes)], now)
+    over = beyond_share(pool, [(holdings.gating_bytes, holdings.disk_bytes)], now, pool.client_share)
     return over if over is not None and _had_time(subscription, now) else None
 
 

@@ -21,7 +21,6 @@ from headway.core.routing import Registry
 
 MOVES_MAX = 16
 TEXT_CHARS_MAX = 300
-_NEEDS_CONNECTION = (ActionKind.DISCONNECT, ActionKind.CLOSE_CONSUMER)
 
 
 class Plugged:
@@ -102,7 +101,7 @@ def _applies(move: Move, subscription: Subscription) -> bool:
         return True
     if move.action.kind is ActionKind.DELETE_SUBSCRIPTION:
         return move.action.durable or not subscription.durable
-    return move.action.kind not in _NEEDS_CONNECTION or subscription.session.connected
+    return subscription.session.connected or not move.action.kind.needs_connection
 
 
 def _one_line(error: Exception) -> str:

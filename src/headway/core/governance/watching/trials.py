@@ -11,6 +11,9 @@ from headway.core.governance.watching.sampling import with_peer
 from headway.core.policy import DecisionKind, Policy, Sample, Verdict, VerdictBook, judge, policy_for_any, try_out
 from headway.core.routing import Registry
 
+NO_BOOK = VerdictBook()
+"""The book of a trial without a verdict."""
+
 
 class Trials:
     def __init__(self, registry: Registry) -> None:
@@ -58,8 +61,7 @@ class Trials:
 
     def made_by(self, trial: str) -> int:
         """Returns how many verdicts a trial has made."""
-        book = self._books.get(trial)
-        return book.made if book is not None else 0
+        return self._books.get(trial, NO_BOOK).made
 
     def of(self, client: str) -> list[Verdict]:
         """Returns the verdicts of all trials on one client, the newest first."""
@@ -73,5 +75,4 @@ class Trials:
 
     def findings(self, trial: str) -> int:
         """Returns how many clients the kept verdicts of a trial are about."""
-        book = self._books.get(trial)
-        return 0 if book is None else len({one.client for one in book if one.kind is DecisionKind.FIRE})
+        return len({one.client for one in self._books.get(trial, NO_BOOK) if one.kind is DecisionKind.FIRE})

@@ -178,9 +178,8 @@ class Meter:
             self._longest = of.flows_since_s, self._longest[1]
         self._notice_breaks(now, drained)
         waiting = self._wait(now, of) if waits else now
-        if waits and self._feed is NO_RHYTHM:
-            self._feed = Rhythm(now, of.end_bytes, self._late)
-        self._feed.look(now, of.end_bytes)
+        if self._waiting_since < inf:  # it lags, or did so until now
+            self._feed.look(now, of.end_bytes)
         if of.lump_bytes >= ANY_LUMP_BYTES:
             self._looks.clear()
             self._shares.clear()
@@ -194,7 +193,7 @@ class Meter:
             self._measure(now, of, drained)
         drain_share, catching_up = self._share(now, of)
         if waits:
-            self._keep_offer(now, of.end_bytes)
+            _keep(self._offers, (now, self._feed.came_s, of.end_bytes), max(RATE_WINDOW_S, 2 * self._feed.rest_s))
             self._last = Seen(now, drained, of.waiting_bytes, of.end_bytes)
         else:
             self.caught_up(now)
@@ -244,6 +243,7 @@ class Meter:
         """Returns since when records wait without a break."""
         if self._waiting_since == inf:
             self._waiting_since = min(now, max(of.oldest_time_s, self._since))
+            self._feed = Rhythm(now, of.end_bytes, self._late)
             self._offers.append((self._waiting_since, self._waiting_since, of.position_bytes))
             self._fall_behind(self._waiting_since, of.position_bytes)
         return self._waiting_since
@@ -284,7 +284,7 @@ class Meter:
         pace = (now, moved, int(fair) if fair else reached, of.usual_pause)
         self._rates = (*self._drain(*pace), *self._offered(now, of.end_bytes))
         if of.lag_records > 0:
-            self._keep_look(*pace)
+            _keep(self._looks, pace[:3], max(RATE_WINDOW_S, 2 * of.usual_pause))
             in_a_lump = STEP_S <= now - moved <= STANDS * of.usual_pause
             if of.connected and not in_a_lump and self._shares.due(now, pace_s := self._pace(of)):
                 mark = Mark(now, self._feed.upto(now), of.end_bytes, reached, fair)
@@ -378,23 +378,15 @@ class Meter:
         known = short_s >= RATE_WINDOW_MIN_S and long_s >= 4 * short_s and usual > 0
         return offered, offered / usual if known else 1.0
 
-    def _keep_look(self, now: float, moved: float, reached: int, usual_pause: float) -> None:
-        """Remembers a look. Looks are kept a quarter of a window apart, and one of them is at least a window old."""
-        window = max(RATE_WINDOW_S, 2 * usual_pause)
-        if not self._looks or now - self._looks[-1][0] >= window / 4:
-            self._looks.append((now, moved, reached))
-        while len(self._looks) > 2 and now - self._looks[1][0] >= window:
-            del self._looks[0]
-
-    def _keep_offer(self, now: float, end_bytes: int) -> None:
-        """Remembers what was offered, likewise."""
-        window = max(RATE_WINDOW_S, 2 * self._feed.rest_s)
-        if not self._offers or now - self._offers[-1][0] >= window / 4:
-            self._offers.append((now, self._feed.came_s, end_bytes))
-        while len(self._offers) > 2 and now - self._offers[1][0] >= window:
-            del self._offers[0]
-
     def _span(self, since: float, now: float, counted: float = -inf) -> float:
         """Returns the seconds since then, and since ``counted``, that count against the consumer (rules 5, 7, 8)."""
         since = max(since, self._since, counted)
         return max(0.0, now - since - self._late.within(since, now))
+
+
+def _keep(looks: list[tuple[float, float, int]], look: tuple[float, float, int], window_s: float) -> None:
+    """Remembers a look. Looks are kept a quarter of a window apart, and one of them is at least a window old."""
+    if not looks or look[0] - looks[-1][0] >= window_s / 4:
+        looks.append(look)
+    while len(looks) > 2 and look[0] - looks[1][0] >= window_s:
+        del looks[0]

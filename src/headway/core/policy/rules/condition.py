@@ -26,9 +26,9 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import isnan, nan
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -135,6 +135,22 @@ class Comparison(msgspec.Struct, frozen=True, tag="compare"):
 
 class _Parts(msgspec.Struct, frozen=True):
     parts: tuple[Comparison | AllOf | AnyOf, ...]
+    needed: ClassVar[Callable[[Iterable[bool]], bool]]
+    """Whether all of its parts have to hold, or any."""
+    tells: ClassVar[Callable[[Iterable[bool]], bool]]
+    """Whether any of its parts tells what holds of the whole, or only all do."""
+    word: ClassVar[str]
+
+    def holds(self, sample: Sample, ease: float = 0.0) -> bool:
+        return type(self).needed(part.holds(sample, ease) for part in self.parts)
+
+    @property
+    def needs_lag(self) -> bool:
+        return type(self).tells(part.needs_lag for part in self.parts)
+
+    @property
+    def own(self) -> bool:
+        return type(self).tells(part.own for part in self.parts)
 
     def readings(self, sample: Sample, ease: float = 0.0) -> tuple[Reading, ...]:
         return tuple(reading for part in self.parts for reading in part.readings(sample, ease))
@@ -142,41 +158,21 @@ class _Parts(msgspec.Struct, frozen=True):
     def leaves(self) -> tuple[Comparison, ...]:
         return tuple(leaf for part in self.parts for leaf in part.leaves())
 
+    def __str__(self) -> str:
+        plain = (Comparison, type(self))
+        return f" {self.word} ".join(str(part) if isinstance(part, plain) else f"({part})" for part in self.parts)
+
 
 class AllOf(_Parts, frozen=True, tag="all"):
     """Every part holds."""
 
-    def holds(self, sample: Sample, ease: float = 0.0) -> bool:
-        return all(part.holds(sample, ease) for part in self.parts)
-
-    @property
-    def needs_lag(self) -> bool:
-        return any(part.needs_lag for part in self.parts)
-
-    @property
-    def own(self) -> bool:
-        return any(part.own for part in self.parts)
-
-    def __str__(self) -> str:
-        return " and ".join(f"({part})" if isinstance(part, AnyOf) else str(part) for part in self.parts)
+    needed, tells, word = all, any, "and"
 
 
 class AnyOf(_Parts, frozen=True, tag="any"):
     """At least one part holds."""
 
-    def holds(self, sample: Sample, ease: float = 0.0) -> bool:
-        return any(part.holds(sample, ease) for part in self.parts)
-
-    @property
-    def needs_lag(self) -> bool:
-        return all(part.needs_lag for part in self.parts)
-
-    @property
-    def own(self) -> bool:
-        return all(part.own for part in self.parts)
-
-    def __str__(self) -> str:
-        return " or ".join(f"({part})" if isinstance(part, AllOf) else str(part) for part in self.parts)
+    needed, tells, word = any, all, "or"
 
 
 Condition = Comparison | AllOf | AnyOf

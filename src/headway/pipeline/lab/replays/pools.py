@@ -216,7 +216,7 @@ class PoolReplay:
         for consumers in [list(them.values()) for them in self._clients.values()]:
             consumers = [consumer for consumer in consumers if not consumer.shared]
             lags = [(consumer.lag_bytes, consumer.lane.spilled_bytes) for consumer in consumers]
-            over = beyond_share(pool, lags, now)
+            over = beyond_share(pool, lags, now, pool.client_share)
             if over is not None and any(_late(consumer, now) for consumer in consumers):
                 self._give_up([max(consumers, key=lambda consumer: consumer.lag_bytes)], Reason.CLIENT_SHARE, number)
 

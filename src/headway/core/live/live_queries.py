@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
 from headway.core.base import Reason, Refused
@@ -23,13 +24,10 @@ from headway.core.log import Lane
 from headway.core.message import Record
 from headway.core.query import (
     ALL_RECORDS,
-    DECLARED,
-    FOLLOWED_PER_CLIENT,
     PAGE_MAX,
     KeptOrder,
     KeptOrders,
     Match,
-    OrderName,
     Selection,
     StateRequest,
     keyed_state,
@@ -151,19 +149,13 @@ class LiveQueries:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{PAGES_MAX:,} different pages are kept already")
         match = Match(state, request, ordering_of(request))
         client = f"user {session.username}" if session.username else f"client {session.client}"
-        pages = self._follow((state, filter, selector, terms.order_by), match, client)
-        if pages is None:
-            text = f"there is no room for one more order of a state; one client has {FOLLOWED_PER_CLIENT} at most"
-            raise Refused(Reason.CLIENT_MEMORY, f"{text}: ask again later, or for pages of the same order")
+        pages = self._pages_of(self._orders.followed((state, filter, selector, terms.order_by), match.rank_of, client))
         page = Page(state, terms.skip, terms.skip + terms.top, pages.head, match, terms.every_s, self._registry, over)
         pages.add(page)
         return page
 
-    def _follow(self, name: OrderName, match: Match, client: str = DECLARED) -> OrderedPages | None:
-        """Returns the pages of an order, which is kept as long as it has any; None if there is no room for it."""
-        order = self._orders.followed(name, match.rank_of, client)
-        if order is None:
-            return None
+    def _pages_of(self, order: KeptOrder) -> OrderedPages:
+        """Returns the pages of an order, which is kept as long as it has any."""
         return self._pages.get(order) or self._pages.setdefault(order, OrderedPages(order))
 
     def _let_go(self, pages: OrderedPages) -> None:
@@ -233,10 +225,9 @@ class LiveQueries:
         for state in self._registry.router.ordered:
             for order_by in state.orders:
                 request = StateRequest(state.filter, order_by=order_by, top=0)
-                name = state, state.filter, None, order_by
-                pages = self._follow(name, Match(state, request, ordering_of(request)))
-                if pages is not None:
-                    declared.add(pages)
+                rank_of = Match(state, request, ordering_of(request)).rank_of
+                with suppress(Refused):
+                    declared.add(self._pages_of(self._orders.followed((state, state.filter, None, order_by), rank_of)))
         for pages in list(self._pages.values()):
             pages.declared = pages in declared
             self._let_go(pages)

@@ -20,7 +20,6 @@ from aiohttp import web
 
 from headway.core.base import ConfigError, Refused
 from headway.core.message import BadTopic, validate_filter
-from headway.core.permission import Operation
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, Refusal, Seats, abort, is_gone, json_answer
 from headway.server.recorded import (
@@ -177,8 +176,7 @@ class RecordHandlers:
         return ReadRequest(sources, topic, right, asked, self._engine.journal.committed_sequence)
 
     def _readable(self, request: web.Request, recorded: Iterable[str]) -> list[str]:
-        rights = self._engine.permissions.rights(request[IDENTITY], "")
-        return [filter for filter in recorded if rights is None or rights.covers(Operation.SUBSCRIBE, filter)]
+        return self._engine.permissions.readable(request[IDENTITY], recorded)
 
 
 def recorded_streams(engine: Engine) -> dict[str, RecordedStream]:

@@ -232,7 +232,7 @@ def _arrow(found: Iterable[RunPart], range: OffsetRange, stop: int) -> Iterator[
     columns, looked = records.Columns(), 0
     for part in found:
         looked += part.scanned_bytes
-        if part.run is not None:
+        if part.run:
             columns.add(part.run, part.first, part.time_us, part.keys)
         if columns.size >= records.BATCH_BYTES:
             data = records.stream_part(columns.batch())

@@ -135,8 +135,7 @@ def _from_folder(topic: str, start: str, stop: str, form: str, journal: Path | N
     def found() -> Iterator[RunPart]:
         try:
             for part in read_parts(sources, topic, wanted.first, wanted.stop):
-                if part.run is not None:
-                    progress.add(len(part.run), part.payload_bytes)
+                progress.add(len(part.run), part.payload_bytes)
                 progress.at((part.last - wanted.first + 1) / (wanted.stop - wanted.first))
                 yield part
         except Corrupt as error:
@@ -158,7 +157,7 @@ def _from_folder(topic: str, start: str, stop: str, form: str, journal: Path | N
 
 def _columns(found: Iterable[RunPart]) -> Iterator[tuple[Any, int, int, Any]]:
     for part in found:
-        if part.run is not None:
+        if part.run:
             yield part.run, part.first, part.time_us, part.keys
 
 

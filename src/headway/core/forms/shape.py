@@ -102,13 +102,14 @@ class Shape:
 
     def _delta(self, record: Record, whole: Record, before: Record | None) -> Record | None:
         """Returns the record as a delta; None: it is to be whole."""
-        if self.deltas is None or self._key_of is None:
+        if self.deltas is None:
             return None
-        base, key = self.deltas.base_of(record, before), self._key_of.of(record)
+        key_of = self.deltas.state.key
+        base, key = self.deltas.base_of(record, before), key_of.of(record)
         if base is None or key is None:
             return None
         known = base.payload if self._project is None else self._project(base)
-        patch = difference(known, whole.payload, keep=_member(self._key_of.text))
+        patch = difference(known, whole.payload, keep=_member(key_of.text))
         if patch is None or len(patch) >= len(whole.payload):
             return None
         left = (pair for pair in record.properties.user if pair[0] not in (EVENT, TOLD_KEY))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
 from headway.core.base import Reason, Refused
@@ -19,19 +20,17 @@ from headway.core.live.kept_rows import KeptRows
 from headway.core.live.live_query import LiveQuery, Progress
 from headway.core.live.ordered_pages import OrderedPages
 from headway.core.live.page import Page
-from headway.core.log import Lane, State
+from headway.core.log import Lane
 from headway.core.message import Record
 from headway.core.query import (
     ALL_RECORDS,
-    DECLARED,
-    FOLLOWED_PER_CLIENT,
     PAGE_MAX,
     KeptOrder,
     KeptOrders,
     Match,
-    OrderName,
     Selection,
     StateRequest,
+    keyed_state,
     ordering_of,
 )
 from headway.core.routing import Registry
@@ -53,8 +52,8 @@ DECLARE_AGAIN_S = 60.0
 """A declared order that had no room is tried again after this."""
 LIVE_BYTES, PLACE_BYTES = 8_000, 700
 
-Query = tuple[State, str, str | None, LiveTerms]
-"""The state, the filter, the selector and the terms."""
+Query = tuple[str, str | None, LiveTerms]
+"""The filter, the selector and the terms."""
 
 
 class LiveQueries:
@@ -90,12 +89,9 @@ class LiveQueries:
         if not options.live:
             return None
         said = next(name for name in NAMES if getattr(options, name) is not None)
-        if group is not None or session.expiry_s > 0:
-            text = f"option {said}: not for shared subscriptions, nor for sessions that outlive their connection"
-            raise _refused(text)
+        state = keyed_state(self._registry, session, options, group, filter, said)
         if options.query or options.start != "end" or request.no_local:
             raise _refused(f"option {said}: not together with query, from, or No Local")
-        state = self._state(filter, options.key)
         if state is None:
             raise _refused(f"option {said}: no keyed [[topic]] covers {filter[:100]!a}")
         if options.group_by is not None and options.select is None:
@@ -104,20 +100,17 @@ class LiveQueries:
             text = "option select: not together with order_by, top and skip: a live page has whole records"
             raise _refused(text)
         return LiveTerms(
-            state.key.text, options.order_by or "offset", ALL_RECORDS if options.top is None else options.top,
+            state, options.order_by or "offset", ALL_RECORDS if options.top is None else options.top,
             options.skip or 0, options.select, options.group_by, options.interval_s or 0.0,
         )  # fmt: skip
 
-    def open(self, key: FeedKey, session: Session) -> Feed:
+    def open(self, key: FeedKey, terms: LiveTerms, session: Session) -> Feed:
         """Returns the feed of a subscription of this client with these terms. Raises :class:`Refused`."""
-        router, terms = self._registry.router, key.live
+        router = self._registry.router
         feed = router.feeds.get(key)
         if feed is not None:
             return feed
-        assert terms is not None
-        state = self._state(key.filter, terms.key)
-        assert state is not None, "terms are checked"
-        name = state, key.filter, key.selector, terms
+        name = key.filter, key.selector, terms
         query = self._queries.get(name) or self._begin(name, session)
         feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), every, by_exchange=True)
         feed.live = query
@@ -125,12 +118,8 @@ class LiveQueries:
         router.add_feed(feed)
         return feed
 
-    def _state(self, filter: str, key: str | None) -> State | None:
-        states = self._registry.router.states_for(filter)
-        return next((state for state in states if state.declared and key in (None, state.key.text)), None)
-
     def _begin(self, name: Query, session: Session) -> LiveQuery:
-        state, filter, selector, terms = name
+        filter, selector, terms = name
         request = StateRequest(filter, selector, terms.order_by, terms.top, terms.skip)
         over = partial(self._over, name)
         query: LiveQuery
@@ -138,9 +127,9 @@ class LiveQueries:
             selection = Selection(terms.select, terms.group_by)
             if len(self._rows) >= ROWS_MAX:
                 raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{ROWS_MAX} different aggregates are kept already")
-            match = Match(state, request, ordering_of(request))
+            match = Match(terms.state, request, ordering_of(request))
             topic = "/".join("-" if level in ("+", "#") else level for level in filter.split("/"))
-            query = KeptRows(state, topic, selection, match, terms.every_s, self._registry, over)
+            query = KeptRows(terms.state, topic, selection, match, terms.every_s, self._registry, over)
             self._rows[query] = None
         else:
             query = self._begin_page(name, request, over, session)
@@ -151,7 +140,8 @@ class LiveQueries:
     def _begin_page(
         self, name: Query, request: StateRequest, over: Callable[[LiveQuery], None], session: Session
     ) -> Page:
-        state, filter, selector, terms = name
+        filter, selector, terms = name
+        state = terms.state
         if terms.skip + terms.top > PAGE_MAX:
             said = "say top" if terms.top == ALL_RECORDS else f"skip and top are {terms.skip + terms.top:,} together"
             raise _refused(f"a live page has {PAGE_MAX:,} records at most: {said}")
@@ -159,23 +149,14 @@ class LiveQueries:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{PAGES_MAX:,} different pages are kept already")
         match = Match(state, request, ordering_of(request))
         client = f"user {session.username}" if session.username else f"client {session.client}"
-        pages = self._follow((state, filter, selector, terms.order_by), match, client)
-        if pages is None:
-            text = f"there is no room for one more order of a state; one client has {FOLLOWED_PER_CLIENT} at most"
-            raise Refused(Reason.CLIENT_MEMORY, f"{text}: ask again later, or for pages of the same order")
+        pages = self._pages_of(self._orders.followed((state, filter, selector, terms.order_by), match.rank_of, client))
         page = Page(state, terms.skip, terms.skip + terms.top, pages.head, match, terms.every_s, self._registry, over)
         pages.add(page)
         return page
 
-    def _follow(self, name: OrderName, match: Match, client: str = DECLARED) -> OrderedPages | None:
-        """Returns the pages of an order, which is kept as long as it has any; None if there is no room for it."""
-        order = self._orders.followed(name, match.rank_of, client)
-        if order is None:
-            return None
-        pages = self._pages.get(order)
-        if pages is None:
-            pages = self._pages[order] = OrderedPages(order)
-        return pages
+    def _pages_of(self, order: KeptOrder) -> OrderedPages:
+        """Returns the pages of an order, which is kept as long as it has any."""
+        return self._pages.get(order) or self._pages.setdefault(order, OrderedPages(order))
 
     def _let_go(self, pages: OrderedPages) -> None:
         """Keeps an order no longer that nobody needs."""
@@ -244,10 +225,9 @@ class LiveQueries:
         for state in self._registry.router.ordered:
             for order_by in state.orders:
                 request = StateRequest(state.filter, order_by=order_by, top=0)
-                name = state, state.filter, None, order_by
-                pages = self._follow(name, Match(state, request, ordering_of(request)))
-                if pages is not None:
-                    declared.add(pages)
+                rank_of = Match(state, request, ordering_of(request)).rank_of
+                with suppress(Refused):
+                    declared.add(self._pages_of(self._orders.followed((state, state.filter, None, order_by), rank_of)))
         for pages in list(self._pages.values()):
             pages.declared = pages in declared
             self._let_go(pages)

@@ -100,8 +100,8 @@ class LiveQuery(ABC):
         self._registry = registry
         self._over = over
         self._waiting: list[Callable[[float], None]] = []
-        self._listed: list[Record] | None = None
-        """The records that are shown, in their order, for all who come until they change; None: nobody has come."""
+        self._listed: list[Record] = []
+        """The records that are shown, in their order, for all who come until they change; empty: nobody has come."""
 
     def when_ready(self, begin: Callable[[float], None], now: float) -> None:
         """Calls ``begin`` as soon as there is something to show, maybe at once."""
@@ -125,7 +125,7 @@ class LiveQuery(ABC):
 
     def snapshot(self, filter: str) -> MarkedSnapshot:
         self.shown.evicted_records = self.source.evicted_records
-        if self._listed is None:
+        if not self._listed:
             records = [self.shown.get(*key) for key in self._keys_in_order()]
             self._listed = [record for record in records if record is not None]
         return MarkedSnapshot(self.shown, ListedRecords(self._listed, self._registry.sequence), filter)
@@ -149,7 +149,7 @@ class LiveQuery(ABC):
                 self._due_s = now + self._every_s
         if not self.has_changed:
             self._told_sequence, self._told_s = self._registry.sequence, now
-        self._listed = None
+        self._listed = []
         return len(told)
 
     def is_due(self, now: float) -> bool:

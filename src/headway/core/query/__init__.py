@@ -5,7 +5,8 @@ from headway.core.query.aggregates import AGGREGATES, Aggregate, with_order
 from headway.core.query.beginning import begin_query
 from headway.core.query.groups import Groups
 from headway.core.query.kept_order import Follower, KeptOrder
-from headway.core.query.kept_orders import DECLARED, FOLLOWED_PER_CLIENT, ORDERS_MAX, KeptOrders, OrderName
+from headway.core.query.kept_orders import ORDERS_MAX, KeptOrders, OrderName
+from headway.core.query.keyed import keyed_state
 from headway.core.query.past import Past
 from headway.core.query.present import NoState, Present, state_of
 from headway.core.query.rows_query import RowsQuery
@@ -20,7 +21,7 @@ from headway.core.query.state_query import (
 )
 
 __all__ = [
-    "Aggregate", "AGGREGATES", "ALL_RECORDS", "begin_query", "DECLARED", "Follower", "FOLLOWED_PER_CLIENT", "Groups",
-    "KeptOrder", "KeptOrders", "Match", "NoState", "ordering_of", "OrderName", "ORDERS_MAX", "PAGE_MAX", "Past",
-    "Present", "Row", "RowsQuery", "Selection", "state_of", "StateQuery", "StateRequest", "with_order",
+    "Aggregate", "AGGREGATES", "ALL_RECORDS", "begin_query", "Follower", "Groups",
+    "KeptOrder", "KeptOrders", "keyed_state", "Match", "NoState", "ordering_of", "OrderName", "ORDERS_MAX", "PAGE_MAX",
+    "Past", "Present", "Row", "RowsQuery", "Selection", "state_of", "StateQuery", "StateRequest", "with_order",
 ]

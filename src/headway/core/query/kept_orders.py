@@ -16,6 +16,7 @@ from collections import Counter
 from math import inf
 from operator import attrgetter
 
+from headway.core.base import Reason, Refused
 from headway.core.log import Pool, State
 from headway.core.query.kept_order import KeptOrder, RankOf
 from headway.core.routing import Registry
@@ -61,17 +62,22 @@ class KeptOrders:
         self._orders[name] = order
         return order
 
-    def followed(self, name: OrderName, rank_of: RankOf, client: str) -> KeptOrder | None:
+    def followed(self, name: OrderName, rank_of: RankOf, client: str = DECLARED) -> KeptOrder:
         """Returns the order of this name, as ``wanted``, for a live page that this ``client`` is the first to ask for.
-        It is kept as long as it is followed, and not for a while."""
+        It is kept as long as it is followed, and not for a while. Raises :class:`Refused` if there is no room for it.
+        """
+        text = f"there is no room for one more order of a state; one client has {FOLLOWED_PER_CLIENT} at most"
+        refusal = Refused(Reason.CLIENT_MEMORY, f"{text}: ask again later, or for pages of the same order")
         known = self._orders.get(name)
         if client != DECLARED and (known is None or not known.followers):
             others = (order.client for order in self._orders.values() if order.followers)
             counts = Counter(other for other in others if other != DECLARED)
             if counts.total() >= FOLLOWED_MAX or counts[client] >= FOLLOWED_PER_CLIENT:
-                return None
+                raise refusal
         order = self.wanted(name, rank_of, -inf, client)
-        if order is not None and not order.followers:
+        if order is None:
+            raise refusal
+        if not order.followers:
             order.client = client
         return order
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import time
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -14,7 +15,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from headway import __version__
-from headway.core.consumer import Session
+from headway.core.consumer import Subscription
 from headway.core.governance import conflated_by
 from headway.server.admin import health, javascript
 from headway.server.admin.backup import BackupHandlers
@@ -178,7 +179,7 @@ class Admin:
             "client": client,
             "connected": session is not None and session.connected,
             "readmitted_in_s": round(broker.flap.wait_s(client, self._engine.now()), 1),
-            "conflated": [] if session is None else _conflated(session),
+            "conflated": _conflated(broker.registry.subscriptions_of(client).values()),
             "verdicts": verdicts,
             "trials": broker.governor.trials.of(client),
             "ends": ends,
@@ -222,9 +223,9 @@ def _text(page: bytes) -> web.Response:
     return web.Response(body=page, content_type="text/plain", charset="utf-8")
 
 
-def _conflated(session: Session) -> list[dict[str, str]]:
+def _conflated(subscriptions: Iterable[Subscription]) -> list[dict[str, str]]:
     """Returns which subscriptions of a client are conflated, and by whom: some of them, if it has very many."""
-    some = islice(session.subscriptions.values(), SUBSCRIPTIONS_LOOKED_AT)
+    some = islice(subscriptions, SUBSCRIPTIONS_LOOKED_AT)
     found = ({"filter": one.filter, "by": by} for one in some if (by := conflated_by(one)))
     return list(islice(found, CONFLATED_MAX))
 

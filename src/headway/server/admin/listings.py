@@ -50,8 +50,7 @@ class Listings:
         if client is None:
             census = await self.census(EACH_MAX)
             return {"consumers": census.consumers, "total": census.subscriptions}
-        session = broker.registry.sessions.get(client)
-        theirs = [] if session is None else list(session.subscriptions.values())
+        theirs = list(broker.registry.subscriptions_of(client).values())
         shares: Shares = {}
 
         async def row(one: Subscription) -> stats.ConsumerStats | None:

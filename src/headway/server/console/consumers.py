@@ -60,7 +60,7 @@ class Consumers:
         name = self._known.find(key)
         if name is None:
             raise Refusal(404, "no consumer is known by this key any more; ask for it by its client's name")
-        return name, consumer_of(self._engine.broker.registry.sessions, name)
+        return name, consumer_of(self._engine.broker.registry, name)
 
     async def _one(self, request: web.Request) -> web.Response:
         name, one = self.find(request.match_info["key"])
@@ -85,14 +85,14 @@ class Consumers:
 
     async def _of_client(self, request: web.Request) -> web.Response:
         """Lists the consumers of one client."""
-        session = self._engine.broker.registry.sessions.get(request.query.get("client", ""))
-        theirs = [] if session is None else list(islice(session.subscriptions.values(), FOUND_MAX))
+        client, registry = request.query.get("client", ""), self._engine.broker.registry
+        session, theirs = registry.sessions.get(client), registry.subscriptions_of(client)
         return json_answer({
             "connected": session is not None and session.connected,
-            "total": 0 if session is None else len(session.subscriptions),
+            "total": len(theirs),
             "consumers": [
                 {"key": self._known.key(name_of(one)), "filter": cut(one.filter), "consumer": cut(one.request.label)}
-                for one in theirs
+                for one in islice(theirs.values(), FOUND_MAX)
             ],
         })  # fmt: skip
 

@@ -20,7 +20,7 @@ from aiohttp import web
 from headway.core.log import Tab
 from headway.server.console.unread import record_cut
 from headway.server.engine import Engine
-from headway.server.http import USER, Refusal, abort, is_gone
+from headway.server.http import USER, Refusal, abort, is_gone, unsent_bytes
 
 log = logging.getLogger("headway")
 
@@ -135,7 +135,7 @@ class Feed:
             if viewer.last == self.made:
                 await self._fresh.wait()
                 continue
-            if _has_taken_all(request):
+            if not unsent_bytes(request):
                 if not await self._give(response, viewer):
                     break
             elif self._engine.now() - viewer.given_s < STUCK_S:
@@ -157,8 +157,3 @@ class Feed:
         except TimeoutError:
             return False
         return True
-
-
-def _has_taken_all(request: web.Request) -> bool:
-    transport = request.transport
-    return transport is None or transport.get_write_buffer_size() == 0

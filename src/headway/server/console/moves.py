@@ -73,9 +73,8 @@ class Moves:
             if one is None:
                 raise Refusal(404, f"{name.client} on {name.filter} has ended")
             return one
-        session = self._engine.broker.registry.sessions.get(wanted.client)
-        theirs = [] if session is None else list(session.subscriptions.values())
-        found = [one for one in theirs if wanted.filter in ("", one.filter)]
+        theirs = self._engine.broker.registry.subscriptions_of(wanted.client)
+        found = [one for one in theirs.values() if wanted.filter in ("", one.filter)]
         if not found:
             what = f" on {wanted.filter!r}" if wanted.filter and theirs else ""
             raise Refusal(404, f"there is no consumer of a client {wanted.client!r}{what}")

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from hashlib import blake2b
 from typing import NamedTuple
 
-from headway.core.consumer import Session, Subscription
+from headway.core.consumer import Subscription
+from headway.core.routing import Registry
 
 NAME_CHARS_MAX = 200
 """Clients choose their names, up to 64 kB of anything; a page gets the beginning."""
@@ -63,12 +64,10 @@ class Known:
         return self._names.get(key)
 
 
-def consumer_of(sessions: dict[str, Session], name: Name) -> Subscription | None:
+def consumer_of(registry: Registry, name: Name) -> Subscription | None:
     """Returns the consumer of this name; None if there is none any more."""
-    session = sessions.get(name.client)
-    if session is None:
-        return None
-    first = session.subscriptions.get(name.filter)
+    theirs = registry.subscriptions_of(name.client)
+    first = theirs.get(name.filter)
     if first is not None and name_of(first) == name:
         return first
-    return next((one for one in session.subscriptions.values() if name_of(one) == name), None)
+    return next((one for one in theirs.values() if name_of(one) == name), None)

@@ -11,7 +11,7 @@ from aiohttp import web
 from headway.core.base import Reason, format_duration, format_size
 from headway.core.policy import Action, ActionKind, DecisionKind, Sample, Verdict, explain_cause, find_cause
 from headway.server.engine import Engine
-from headway.server.http import USER
+from headway.server.http import USER, unsent_bytes
 from headway.server.progress import TcpInfo
 
 FILTER = "/v1/console/events"
@@ -39,9 +39,7 @@ def record_cut(engine: Engine, request: web.Request, still_s: float) -> Verdict:
 
 
 def _sample(request: web.Request, still_s: float) -> Sample:
-    transport = request.transport
-    unsent = 0 if transport is None else transport.get_write_buffer_size()
-    info = None if transport is None else _info(transport.get_extra_info("socket"))
+    unsent, info = unsent_bytes(request), _info(request.get_extra_info("socket"))
     closed = info is not None and info.window_closed
     return Sample(
         lag_bytes=unsent, lag_age=still_s, blocked_time=still_s, unread_time=still_s, held_bytes=unsent,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -110,6 +110,20 @@ class PermissionsInForce:
     def rights(self, identity: Identity, client: str) -> Rights:
         """Returns the rights of a client."""
         return self._rules.rights(identity, client)
+
+    def check(self, identity: Identity, client: str, operation: Operation, *names: str) -> None:
+        """Raises :class:`Refused` unless a user may do this, as this client, with all of these."""
+        rights = self.rights(identity, client)
+        for name in names:
+            if operation is Operation.PUBLISH:
+                rights.check_publish(name)
+            else:
+                rights.check(operation, name)
+
+    def readable(self, identity: Identity, filters: Iterable[str]) -> list[str]:
+        """Returns those of the filters that a user may subscribe to."""
+        rights = self.rights(identity, "")
+        return [one for one in filters if rights.covers(Operation.SUBSCRIBE, one)]
 
     def may_admin(self, identity: Identity, word: str) -> bool:
         """Returns whether a permission lets a user ``read`` or ``change`` at the admin API."""

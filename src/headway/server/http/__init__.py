@@ -6,9 +6,10 @@ from headway.server.http.bodies import Refusal, json_answer, read_body, read_jso
 from headway.server.http.https_listener import HttpsListener
 from headway.server.http.quota import Quota
 from headway.server.http.seats import Seats
-from headway.server.http.transports import abort, is_gone
+from headway.server.http.transports import abort, is_gone, unsent_bytes
 
 __all__ = [
     "abort", "AccessControl", "AskedConfigs", "DATA", "HEALTH", "HttpsListener", "IDENTITY", "IDLE_S", "is_gone",
-    "json_answer", "PUBLIC", "Quota", "read_body", "read_json", "Refusal", "refusal_for", "Seats", "USER", "VOUCHED",
+    "json_answer", "PUBLIC", "Quota", "read_body", "read_json", "Refusal", "refusal_for", "Seats", "unsent_bytes",
+    "USER", "VOUCHED",
 ]

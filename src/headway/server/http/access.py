@@ -237,12 +237,12 @@ def _is_of_own_page(request: web.Request) -> bool:
 
 def _vouched(request: web.Request) -> bool:
     """Returns whether whoever has passed the request on has checked where it comes from (``headway.embed``)."""
-    return request.transport is not None and bool(request.transport.get_extra_info(VOUCHED))
+    return bool(request.get_extra_info(VOUCHED))
 
 
 def _certified(request: web.Request) -> str:
     """Returns the user whose certificate the client has shown; empty: none."""
-    user: str = "" if request.transport is None else request.transport.get_extra_info(CERTIFIED, "")
+    user: str = request.get_extra_info(CERTIFIED, "")
     return user
 
 

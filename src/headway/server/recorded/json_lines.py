@@ -40,8 +40,6 @@ def to_json_lines(parts: Iterable[RunPart]) -> Iterator[bytes]:
 def records_of(part: RunPart) -> Iterator[dict[str, Any]]:
     """Yields the records of a part, as objects for JSON."""
     run = part.run
-    if run is None:
-        return
     time = datetime.fromtimestamp(part.time_us / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     properties = properties_form(run.properties, run.qos, retain=run.retain)
     for index, key in enumerate(part.keys):

@@ -16,6 +16,7 @@ from headway.store.journal import ReadableStream
 
 SCANNED_BYTES_MAX = 256 * 1024 * 1024
 """After so many bytes an answer ends, even if it has less than ``max_bytes``."""
+NO_RECORDS = Run("", b"", [], [], None)
 
 
 class RecordedStream(NamedTuple):
@@ -26,13 +27,13 @@ class RecordedStream(NamedTuple):
 
 
 class RunPart(NamedTuple):
-    """Some records of a run. Without a run it only says that everything up to ``last`` was looked at."""
+    """Some records of a run. Without records it only says that everything up to ``last`` was looked at."""
 
     last: int
     """The offset of the last record."""
     first: int
     """The offset of the first record."""
-    run: Run | None
+    run: Run
     time_us: int
     """The time when the run was written, microseconds since 1970."""
     key: KeyExtractor | None
@@ -42,12 +43,11 @@ class RunPart(NamedTuple):
     @property
     def keys(self) -> Sequence[str | None]:
         """The key of each record."""
-        assert self.run is not None
         return [None] * len(self.run) if self.key is None else self.key.of_run(self.run)
 
     @property
     def payload_bytes(self) -> int:
-        return 0 if self.run is None else sum(self.run.ends) - sum(self.run.bodies)
+        return sum(self.run.ends) - sum(self.run.bodies)
 
 
 class Trimmed(Exception):
@@ -105,7 +105,7 @@ def _of_one(source: RecordedStream, matches: Callable[[str], object], first: int
                 yield RunPart(begin + len(part) - 1, begin, part, time_us, key, looked)
                 looked = 0
             at = stop
-        yield RunPart(min(at - 1, upto), at, None, time_us, key, looked)
+        yield RunPart(min(at - 1, upto), at, NO_RECORDS, time_us, key, looked)
     if at <= min(stream.freed_upto, upto):
         raise Trimmed
 
@@ -117,7 +117,7 @@ def limited_stop(found: Iterable[RunPart], bytes_max: int) -> int | None:
     for part in found:
         looked += part.scanned_bytes
         more = part.payload_bytes
-        if part.run is not None and size + more > bytes_max:
+        if size + more > bytes_max:
             for index, (body, end) in enumerate(zip(part.run.bodies, part.run.ends, strict=True)):
                 if size and size + end - body > bytes_max:
                     return part.first + index

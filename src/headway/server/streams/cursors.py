@@ -17,13 +17,14 @@ from headway.core.base import Reason, Refused
 from headway.core.clients import POLLS_PROTOCOL
 from headway.core.consumer import ConnectionlessOutlet, Poll, Session, parse_options
 from headway.core.message import BadTopic, validate_filter
-from headway.core.permission import Operation, Rights
+from headway.core.permission import Operation
 from headway.core.policy import DecisionKind
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Quota, Refusal, json_answer, read_json, refusal_for
 from headway.server.journal import RecordedTopic
 from headway.server.loop import Repeating
 from headway.server.recorded import NotRecorded, earliest, filters_of, is_deleted, latest
+from headway.server.streams.read_right import check_right
 from headway.store.journal import ReadableStream
 from headway.wire.mqtt.dialect import MqttDialect
 
@@ -71,32 +72,25 @@ class CursorHandlers:
         wish = await read_json(request, CursorRequest)
         version = self._engine.permissions.version
         try:
-            rights = self._may(request)
+            self._may(request)
             found = self._recorded(wish.topic)
-            poll = self._attached(name, request[USER], wish, found, rights)
+            poll = self._attached(name, request, wish, found)
             await self._more(poll, found, wish)
             self._check(name)
             if self._engine.permissions.version != version:
                 self._engine.permissions.check_user(request[IDENTITY])
-                self._may_read(self._may(request), wish.topic)
+                self._may(request)  # a reload may have revoked it; the cursor itself ends a moment later
+                check_right(self._engine, request, name, Operation.SUBSCRIBE, wish.topic)
             return json_answer(self._told(poll, found))
         except BadTopic as error:
             raise Refusal(400, str(error)) from None
         except Refused as refused:
             raise Refusal(403, str(refused)) from None
 
-    def _may(self, request: web.Request) -> Rights:
-        """Returns what the user may do as this cursor. Raises Refusal if the cursor is not for this user."""
+    def _may(self, request: web.Request) -> None:
+        """Raises Refusal if the cursor is not for this user."""
         name = request.match_info["name"]
-        rights = self._engine.permissions.rights(request[IDENTITY], name)
-        if not rights.may(Operation.DECLARE, f"$cursor/{name}"):
-            raise Refusal(403, rights.text(Operation.DECLARE, f"$cursor/{name}"))
-        return rights
-
-    def _may_read(self, rights: Rights, topic: str) -> None:
-        """Raises Refusal if a reload has revoked it; the cursor itself ends a moment later."""
-        if not rights.may(Operation.SUBSCRIBE, topic):
-            raise Refusal(403, rights.text(Operation.SUBSCRIBE, topic))
+        check_right(self._engine, request, name, Operation.DECLARE, f"$cursor/{name}")
 
     async def _leave(self, request: web.Request) -> web.Response:
         self._may(request)
@@ -124,9 +118,9 @@ class CursorHandlers:
         except NotRecorded as error:
             raise Refusal(404, str(error)) from None
 
-    def _attached(self, name: str, user: str, wish: CursorRequest, found: list[RecordedTopic], rights: Rights
-                  ) -> Poll:
-        engine, now = self._engine, self._engine.now()
+    def _attached(self, name: str, request: web.Request, wish: CursorRequest, found: list[RecordedTopic]) -> Poll:
+        engine, now, user = self._engine, self._engine.now(), request[USER]
+        rights = engine.permissions.rights(request[IDENTITY], name)
         self._check(name)
         streams, broker = _streams(found), engine.broker
         first = earliest(streams)

@@ -131,7 +131,7 @@ def _portion(parts: Iterator[RunPart], past: Past, wall_offset_s: float) -> bool
     """Adds some records. Returns whether there are more."""
     looked = 0
     for part in parts:
-        if part.run is not None:
+        if part.run:
             past.add(part.run, part.first, part.time_us / 1e6 - wall_offset_s)
         looked += part.scanned_bytes
         if looked > PORTION_BYTES:

@@ -1,12 +1,16 @@
-"""The right to read a filter while an answer goes on: a token may expire meanwhile, and a reload may revoke it."""
+"""The rights of users over HTTP. The right to read a filter is looked at while an answer goes on: a token may expire
+meanwhile, and a reload may revoke it."""
 
 from __future__ import annotations
 
 from time import time as wall_s
 
+from aiohttp import web
+
 from headway.core.base import Reason, Refused
 from headway.core.permission import Identity, Operation
 from headway.server.engine import Engine
+from headway.server.http import IDENTITY, refusal_for
 
 
 def token_left_s(identity: Identity) -> float | None:
@@ -18,6 +22,14 @@ def check_token(identity: Identity) -> None:
     """Raises Refused if the token by which a client came in has expired."""
     if token_left_s(identity) == 0.0:
         raise Refused(Reason.NOT_AUTHORIZED, "the token by which the client came in has expired")
+
+
+def check_right(engine: Engine, request: web.Request, client: str, operation: Operation, *names: str) -> None:
+    """Raises Refusal unless the user may do this, as this client, with all of these."""
+    try:
+        engine.permissions.check(request[IDENTITY], client, operation, *names)
+    except Refused as refused:
+        raise refusal_for(refused) from None
 
 
 class ReadRight:
@@ -37,4 +49,4 @@ class ReadRight:
     def _ask(self) -> None:
         self._version = self._permissions.version
         self._permissions.check_user(self._identity)
-        self._permissions.rights(self._identity, "").check(Operation.SUBSCRIBE, self._filter)
+        self._permissions.check(self._identity, "", Operation.SUBSCRIBE, self._filter)

@@ -20,7 +20,6 @@ from aiohttp import web
 
 from headway.core.base import ConfigError, Refused
 from headway.core.message import BadTopic, validate_filter
-from headway.core.permission import Operation
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, Refusal, Seats, abort, is_gone, json_answer
 from headway.server.recorded import (
@@ -177,8 +176,7 @@ class RecordHandlers:
         return ReadRequest(sources, topic, right, asked, self._engine.journal.committed_sequence)
 
     def _readable(self, request: web.Request, recorded: Iterable[str]) -> list[str]:
-        rights = self._engine.permissions.rights(request[IDENTITY], "")
-        return [filter for filter in recorded if rights.covers(Operation.SUBSCRIBE, filter)]
+        return self._engine.permissions.readable(request[IDENTITY], recorded)
 
 
 def recorded_streams(engine: Engine) -> dict[str, RecordedStream]:
@@ -234,7 +232,7 @@ def _arrow(found: Iterable[RunPart], range: OffsetRange, stop: int) -> Iterator[
     columns, looked = records.Columns(), 0
     for part in found:
         looked += part.scanned_bytes
-        if part.run is not None:
+        if part.run:
             columns.add(part.run, part.first, part.time_us, part.keys)
         if columns.size >= records.BATCH_BYTES:
             data = records.stream_part(columns.batch())

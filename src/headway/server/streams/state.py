@@ -18,7 +18,6 @@ from headway.core.base import Refused
 from headway.core.consumer import Use, read_options
 from headway.core.log import Tab
 from headway.core.message import BadTopic, validate_filter
-from headway.core.permission import Operation
 from headway.core.query import PAGE_MAX, NoState, Past, Present, StateQuery, StateRequest, begin_query
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Refusal, Seats, abort, is_gone, refusal_for
@@ -189,9 +188,8 @@ class StateHandlers:
         except Refused as refused:
             raise refusal_for(refused) from None
         except NoState as error:
-            rights = self._engine.permissions.rights(request[IDENTITY], "")
             states = [state.filter for state in registry.router.states if state.declared]
-            readable = [name for name in states if rights.covers(Operation.SUBSCRIBE, name)]
+            readable = self._engine.permissions.readable(request[IDENTITY], states)
             raise Refusal(404, str(error), keyed=readable) from None
 
 

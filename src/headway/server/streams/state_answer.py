@@ -115,6 +115,5 @@ class StateAnswer:
 
         columns = Columns()
         for part in self._parts(found):
-            assert part.run is not None
             columns.add(part.run, part.first, part.time_us, part.keys)
         return bytes(stream_part(columns.batch()))

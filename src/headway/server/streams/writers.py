@@ -24,6 +24,7 @@ from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Quota, Refusal, json_answer, read_body, read_json
 from headway.server.loop import Repeating
 from headway.server.streams.publication import Publication
+from headway.server.streams.read_right import check_right
 from headway.store.journal import REAL
 from headway.store.staged import STAGED, Staged, is_name
 
@@ -102,10 +103,7 @@ class WriterHandlers:
             data = await read_body(request, PART_BYTES_MAX, PART_S)
             run = self._engine.loop.run_in_executor
             rows, topics = await run(self._threads, self._checked, data)
-            rights = self._engine.permissions.rights(request[IDENTITY], name)
-            for topic in topics:
-                if not rights.may_publish(topic):
-                    raise Refusal(403, rights.text(Operation.PUBLISH, topic))
+            check_right(self._engine, request, name, Operation.PUBLISH, *topics)
             part = await run(self._threads, self._stage, name, data)
         return json_answer({"part": part, "rows": rows}, 201)
 
@@ -152,9 +150,7 @@ class WriterHandlers:
             raise Refusal(404, NO_JOURNAL)
         if not is_name(name):
             raise Refusal(400, f"{name!r} cannot be a writer's name: letters, digits and . _ -, at most 128")
-        rights = self._engine.permissions.rights(request[IDENTITY], name)
-        if not rights.may(Operation.DECLARE, f"$writer/{name}"):
-            raise Refusal(403, rights.text(Operation.DECLARE, f"$writer/{name}"))
+        check_right(self._engine, request, name, Operation.DECLARE, f"$writer/{name}")
         session = self._engine.broker.registry.sessions.get(name)
         if session is not None and session.protocol != PROTOCOL:
             raise Refusal(409, f"{name} is the name of a client that speaks {session.protocol}")

@@ -8,6 +8,7 @@ from headway.core.base import Reason, Refused
 from headway.core.consumer import Session, SubscribeRequest
 from headway.core.log import Focus
 from headway.core.message import Record, matcher
+from headway.core.query import keyed_state
 from headway.core.routing import Registry
 
 
@@ -21,14 +22,7 @@ def focus_of(
     options = request.options
     if not options.out_of_focus or options.selector is None or options.query:
         return None
-    if group is not None or session.expiry_s > 0:
-        text = "option out_of_focus: not for shared subscriptions, nor for sessions that outlive their connection"
-        raise Refused(Reason.PROTOCOL_ERROR, text)
-    states = (
-        state for state in registry.router.states_for(filter)
-        if state.declared and options.key in (None, state.key.text)
-    )  # fmt: skip
-    state = next(states, None)
+    state = keyed_state(registry, session, options, group, filter, "out_of_focus")
     if state is None:
         raise Refused(Reason.PROTOCOL_ERROR, f"option out_of_focus: no keyed [[topic]] covers {filter[:100]!a}")
     on_topic, exclude = matcher(filter), session.number if request.no_local else 0

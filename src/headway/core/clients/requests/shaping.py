@@ -11,7 +11,7 @@ from headway.core.consumer import Session, SubscribeRequest, SubscriptionOptions
 from headway.core.forms import SHAPE_BYTES, Deltas, Shape
 from headway.core.log import SELECTOR_BYTES
 from headway.core.message import KeyExtractor, Record
-from headway.core.query import Selection
+from headway.core.query import Selection, keyed_state
 from headway.core.routing import Registry
 
 _encode = msgspec.json.Encoder().encode
@@ -25,18 +25,11 @@ def shape_of(
 
     Raises :class:`Refused`."""
     options = request.options
-    said = "delta" if options.delta else "select"
     if options.delta and options.live:
         raise _refused("option delta: not for live pages and aggregates, which tell whole records")
     if (options.select is None and not options.delta) or options.live:
         return None
-    if group is not None or session.expiry_s > 0:
-        raise _refused(f"option {said}: not for shared subscriptions, nor for sessions that outlive their connection")
-    states = (
-        state for state in registry.router.states_for(filter)
-        if state.declared and options.key in (None, state.key.text)
-    )  # fmt: skip
-    state = next(states, None)
+    state = keyed_state(registry, session, options, group, filter, "delta" if options.delta else "select")
     key_of = None if state is None else state.key
     project = None if options.select is None else _projection(Selection(options.select), key_of)
     if not options.delta:

@@ -299,7 +299,7 @@ class Subscribing:
             feed.shape = shape
             return feed
         if key.live is not None:
-            return self._live.open(key, session)
+            return self._live.open(key, key.live, session)
         return self._registry.router.feeds.get(key) or self._open(key, accepts, request, focus, shape)
 
     def _open(self, key: FeedKey, accepts: Callable[[Record], bool], request: SubscribeRequest,

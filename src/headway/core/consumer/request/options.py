@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from headway.core.consumer.request.option_table import UNCONFLATED_S, Use, read_options, start_time
+from headway.core.log import State
 from headway.core.message import Dialect, Envelope
 
 _AGGREGATE = re.compile(r"(?:^|,)\s*\w+\s*\(")
@@ -17,8 +18,8 @@ _AGGREGATE = re.compile(r"(?:^|,)\s*\w+\s*\(")
 class LiveTerms(NamedTuple):
     """The terms of a page of a state, or of aggregates, that is kept up to date: equal ones are shared."""
 
-    key: str
-    """The key of the topics whose state it is."""
+    state: State
+    """The state of the topics that it is of."""
     order_by: str
     top: int
     skip: int

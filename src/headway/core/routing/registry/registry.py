@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -192,6 +192,11 @@ class Registry:
 
     def limits_of(self, listener: str) -> Limits:
         return self.limits.get(listener) or self.limits[""]
+
+    def subscriptions_of(self, client: str) -> Mapping[object, Subscription]:
+        """Returns the subscriptions of a client by their names; none if there is no such client."""
+        session = self.sessions.get(client)
+        return {} if session is None else session.subscriptions
 
     def distinct_pools(self) -> list[Pool]:
         return list(dict.fromkeys(self.pools.values()))

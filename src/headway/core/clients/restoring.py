@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
+from itertools import groupby
 from math import inf
 
 from headway.core.base import Reason
@@ -31,7 +32,7 @@ from headway.core.clients.queues import Queues
 from headway.core.clients.sessions import Admission
 from headway.core.clients.subscriptions import Subscribing
 from headway.core.consumer import Delivery, Feed, Poll, Subscription
-from headway.core.log import NOT_DURABLE, Chunk, CommittedPosition, Cursor, DurablePosition
+from headway.core.log import NOT_DURABLE, Chunk, Cursor, DurablePosition
 from headway.core.message import Dialect, Run
 from headway.core.queue import Queue, queue_behind
 from headway.core.routing import Binding, Encoded, Exchange, Publishing, Registry, part_of
@@ -85,9 +86,9 @@ class Restoring:
             case "session", SessionTerms():
                 self._admission.restore(str(name), terms, now)
             case "subscription", SubscriptionTerms():
-                self._subscription(name, terms, int(min(at, self._registry.sequence)), now)
+                self._subscription(name, terms, now)
             case "queue", DurableQueueTerms():
-                self._queue(str(name), terms, int(at), now)
+                self._queue(str(name), terms, now)
             case (("exchange" | "binding"), _):
                 self._routes[what, name] = terms
             case "arrived", _:
@@ -104,7 +105,7 @@ class Restoring:
         if session is not None:
             session.incoming.add(of[1])
 
-    def _subscription(self, number: object, terms: SubscriptionTerms, sequence: int, now: float) -> None:
+    def _subscription(self, number: object, terms: SubscriptionTerms, now: float) -> None:
         session = self._registry.sessions.get(terms.client)
         assert session is not None, "a session that has ended has no subscriptions"
         assert isinstance(number, int)
@@ -112,18 +113,14 @@ class Restoring:
             session, terms.request, now, number=number, position_number=terms.position_number
         )
         if terms.position_number:
-            self._owns(terms.position_number, queue_behind(subscription) or subscription, sequence)
+            self._owns(terms.position_number, queue_behind(subscription) or subscription)
 
-    def _queue(self, name: str, terms: DurableQueueTerms, sequence: int, now: float) -> None:
+    def _queue(self, name: str, terms: DurableQueueTerms, now: float) -> None:
         queue = self._queues.restore(name, terms.terms, self._dialect, terms.listener, terms.position_number, now)
-        self._owns(terms.position_number, queue, sequence)
+        self._owns(terms.position_number, queue)
 
-    def _owns(self, position_number: int, owner: Subscription | Queue, sequence: int) -> None:
+    def _owns(self, position_number: int, owner: Subscription | Queue) -> None:
         self._owners[position_number] = owner
-        if position_number not in self._recovered:
-            self._recovered[position_number] = RecoveredPosition(
-                CommittedPosition(position_number, sequence + 1, sequence + 1, ())
-            )
         self._lower(owner.feed, position_number)
 
     def _lower(self, feed: Feed, position_number: int) -> None:
@@ -177,20 +174,13 @@ class Restoring:
 
     def _accepted(self, feed: Feed, run: Run, first: int) -> Iterator[tuple[Run, int]]:
         """Yields the parts of a run that its queue had not refused, and the first sequence of each."""
-        position_numbers = [
-            queue.durable_position.number for queue in feed.queues if queue.durable_position.durable
+        recovered = [
+            self._recovered[queue.durable_position.number] for queue in feed.queues if queue.durable_position.durable
         ]
-        at = 0
-        while at < len(run):
-            refused = any(self._recovered[position_number].covers(first + at) for position_number in position_numbers)
-            upto = at + 1
-            while upto < len(run) and refused == any(
-                self._recovered[position_number].covers(first + upto) for position_number in position_numbers
-            ):
-                upto += 1
+        for refused, part in groupby(range(len(run)), lambda at: any(one.covers(first + at) for one in recovered)):
+            at, *others = part
             if not refused:
-                yield part_of(run, at, upto), first + at
-            at = upto
+                yield part_of(run, at, at + 1 + len(others)), first + at
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ class Consuming(Acks, ABC):
 
     def consume_topics(
         self, session: Session, channel: Channel, request: SubscribeRequest, now: float,
-        window: CountedWindow | Grant | None = None,
+        window: int | CountedWindow | Grant = NO_LIMIT,
     ) -> Subscription:  # fmt: skip
         """Adds a consumer that reads topics for itself; the same request again renews it. It acknowledges nothing, or
         by their number the records that its ``window`` has room for, or its client grants so many."""
@@ -79,9 +79,7 @@ class Consuming(Acks, ABC):
             raise Refused(Reason.NOT_ALLOWED, "there is a consumer of that tag on this channel")
         subscription = self._subscribing.subscribe(session, request, now)
         if subscription is not known:
-            _put_on(channel, subscription, NO_LIMIT if window is None else window)
-            if isinstance(window, CountedWindow):
-                subscription.counted = window
+            _put_on(channel, subscription, window)
         return subscription
 
     def cancel(self, subscription: Subscription, now: float) -> None:

@@ -211,8 +211,8 @@ class Starts:
         )
         if not (wanted or rules) or subscription.conflation.state is not None:
             return
-        if subscription.reader.queue is not None or subscription.reader.reads_itself:
-            return  # each record of a queue is for one of its members, and none is left out for a newer one
+        if not subscription.reader.conflatable:
+            return
         filter = subscription.feed.key.filter
         fitting = (
             state for state in self._registry.router.states_for(filter)
@@ -240,10 +240,10 @@ class Starts:
         """Returns the state of the ``[[topic]]`` that conflates a subscription; None if none does. Who was promised
         each record is not conflated: durable subscriptions, queues and groups. Live queries have an interval of their
         own."""
-        options, reader, feed = subscription.request.options, subscription.reader, subscription.feed
+        options, feed = subscription.request.options, subscription.feed
         if options.conflate_s is not None or options.query or feed.live is not None or feed.key.group is not None:
             return None
-        if reader.queue is not None or reader.reads_itself or subscription.durable:
+        if subscription.durable or not subscription.reader.conflatable:
             return None
         return self._registry.router.conflating_state(feed.key.filter)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from headway.core.base import Reason
 from headway.core.message import Record
@@ -22,14 +23,19 @@ class Predicate:
 class Skip:
     """Leaves out the records for which ``predicate`` is true, or all records if it is None.
 
-    It applies to the records from ``first`` to the one before ``stop``; without a ``stop`` to all that follow."""
+    It applies to the records from ``first`` on; to those before ``stop`` when it has ended."""
 
     __slots__ = ("first", "position", "predicate", "reason", "stop")
 
-    def __init__(self, first: int, stop: int | None, predicate: Predicate | None, reason: Reason) -> None:
+    def __init__(self, first: int, predicate: Predicate | None, reason: Reason) -> None:
         self.first = first
-        self.stop = stop
+        self.stop = inf
         self.predicate = predicate
         self.reason = reason
         self.position = 0
         """The lane position of record ``first``. Only set if every record is left out: the lag ends there."""
+
+    @property
+    def open(self) -> bool:
+        """Tells whether records that are published from now on are left out, too."""
+        return self.stop == inf

@@ -19,10 +19,10 @@ def drop_reason(subscription: Subscription, chunk: Chunk, index: int) -> Reason 
     """Returns the reason why record ``index`` is left out, but for its lifetime; None if it is sent."""
     number = chunk.first_number + index
     skips = subscription.skips
-    while skips and skips[0].stop is not None and skips[0].stop <= number:
+    while skips and skips[0].stop <= number:
         skips.pop(0)
     for skip in skips:
-        test, covers = skip.predicate, skip.first <= number and (skip.stop is None or number < skip.stop)
+        test, covers = skip.predicate, skip.first <= number < skip.stop
         if covers and (test is None or marked(subscription, chunk, test, index)[index]):
             return skip.reason
     size = chunk.ends[index] - chunk.record_start(index)

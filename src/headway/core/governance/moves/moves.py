@@ -60,7 +60,7 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
     if which is Which.LOWEST_PRIORITY and not _more_than_kept(subscription, action):
         stop_discarding(subscription)
         return
-    if any(skip.stop is None for skip in subscription.skips):
+    if any(skip.open for skip in subscription.skips):
         return
     first = cursor.number + (not cursor.at_boundary)
     if which is Which.NEWEST:
@@ -68,27 +68,27 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
         kept_to = cursor.lane.count if kept is None else min(cursor.lane.count, first + kept)
         if action.keep_bytes is not None:
             kept_to = min(kept_to, _number_at(cursor.chunk, cursor.position + action.keep_bytes))
-        skip = Skip(max(kept_to, first), None, None, Reason.DISCARDED)
+        skip = Skip(max(kept_to, first), None, Reason.DISCARDED)
         skip.position = _position_of(cursor.chunk, skip.first)
     elif which is Which.LOWEST_PRIORITY:
-        skip = Skip(first, None, NOTHING_YET, Reason.DISCARDED)
+        skip = Skip(first, NOTHING_YET, Reason.DISCARDED)
         subscription.skips.append(skip)
         registry.deferred.begin(_find_lowest(subscription, skip), now, client=subscription.session)
         return
     elif which is Which.TOPICS:
         tests = [matcher(pattern) for pattern in action.topics]
-        skip = Skip(first, None, Predicate(("topics", action.topics), lambda r: any(t(r.topic) for t in tests)),
-                    Reason.DISCARDED)
+        on_some = Predicate(("topics", action.topics), lambda r: any(t(r.topic) for t in tests))
+        skip = Skip(first, on_some, Reason.DISCARDED)
     else:
         selector = compile_selector(action.selector)
-        skip = Skip(first, None, Predicate(("selector", action.selector), selector.matches), Reason.DISCARDED)
+        skip = Skip(first, Predicate(("selector", action.selector), selector.matches), Reason.DISCARDED)
     subscription.skips.append(skip)
 
 
 def stop_discarding(subscription: Subscription) -> None:
     """Ends open skips, so that records published from now on are not left out."""
     for skip in subscription.skips:
-        if skip.stop is None:
+        if skip.open:
             skip.stop = subscription.cursor.lane.count
 
 

@@ -98,7 +98,7 @@ def hold(subscription: Subscription, now: float) -> Holding | None:
     if not qos or (holding is not None and now - holding.looked_s < HOLDING_S):
         return holding
     alone = subscription.window is not subscription.channel or len(subscription.session.subscriptions) == 1
-    if subscription.counted is not None or not alone:
+    if subscription.window.counts or not alone:
         return None
     acked, held = acknowledged(subscription), subscription.window.used
     if holding is None:
@@ -146,7 +146,7 @@ def state_of(subscription: Subscription) -> str:
         return "away"
     if subscription.conflating:
         return "conflating"
-    if any(skip.stop is None for skip in subscription.skips):
+    if any(skip.open for skip in subscription.skips):
         return "discarding"
     if chunk is not None and chunk.spill is not None:
         return "offline"

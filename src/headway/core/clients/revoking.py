@@ -22,7 +22,7 @@ from headway.core.base import DELIVERY_WORK, END_WORK, Reason, Refused, WorkStep
 from headway.core.clients.durability import DurableMetadata
 from headway.core.clients.queues import Queues, check_binding, is_own, read_by
 from headway.core.clients.sessions import Admission, Ending
-from headway.core.consumer import Revoked, Session, Subscription
+from headway.core.consumer import NO_WILL, Revoked, Session, Subscription
 from headway.core.delivery import lose
 from headway.core.permission import ALL_RIGHTS, Grants, Operation, Rights
 from headway.core.queue import Queue, queue_of
@@ -156,10 +156,10 @@ class Revoking:
         session.held.being_cleared = False
 
     def _forget_wills(self, session: Session, rights: Rights) -> None:
-        if session.will is not None and not rights.may_publish(session.will.record.topic):
-            session.will = None
-        if session.pending_will is not None and not rights.may_publish(session.pending_will.record.topic):
-            session.pending_will = None
+        if not session.will.permitted(rights):
+            session.will = NO_WILL
+        if not session.pending_will.permitted(rights):
+            session.pending_will = NO_WILL
             session.will_due.cancel()
         session.settle_tab()
 

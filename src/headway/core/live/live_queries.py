@@ -95,7 +95,7 @@ class LiveQueries:
             raise _refused(text)
         if options.query or options.start != "end" or request.no_local:
             raise _refused(f"option {said}: not together with query, from, or No Local")
-        state = self._state(filter, options.key)
+        state = self._registry.router.keyed_state(filter, options.key)
         if state is None:
             raise _refused(f"option {said}: no keyed [[topic]] covers {filter[:100]!a}")
         if options.group_by is not None and options.select is None:
@@ -115,7 +115,7 @@ class LiveQueries:
         if feed is not None:
             return feed
         assert terms is not None
-        state = self._state(key.filter, terms.key)
+        state = router.keyed_state(key.filter, terms.key)
         assert state is not None, "terms are checked"
         name = state, key.filter, key.selector, terms
         query = self._queries.get(name) or self._begin(name, session)
@@ -124,10 +124,6 @@ class LiveQueries:
         query.feeds[feed] = None
         router.add_feed(feed)
         return feed
-
-    def _state(self, filter: str, key: str | None) -> State | None:
-        states = self._registry.router.states_for(filter)
-        return next((state for state in states if state.declared and key in (None, state.key.text)), None)
 
     def _begin(self, name: Query, session: Session) -> LiveQuery:
         state, filter, selector, terms = name

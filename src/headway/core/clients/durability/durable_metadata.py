@@ -83,10 +83,10 @@ class DurableMetadata:
     # -- subscriptions ----------------------------------------------------------------------------------------------
 
     def subscription(
-        self, subscription: Subscription, *, number: int | None = None, position_number: int | None = None
+        self, subscription: Subscription, *, number: int = 0, position_number: int = 0
     ) -> None:
         """Journals a subscription that is new or has new terms. ``number`` and ``position_number`` are the numbers that
-        it had before a restart."""
+        it had before a restart; 0: it had none."""
         ledger = self._registry.ledger
         if not ledger.journals or not subscription.session.durable:
             return
@@ -160,7 +160,7 @@ class DurableMetadata:
 
     # -- queues -----------------------------------------------------------------------------------------------------
 
-    def queue(self, queue: Queue, listener: str, *, position_number: int | None = None) -> None:
+    def queue(self, queue: Queue, listener: str, *, position_number: int = 0) -> None:
         """Journals a queue that was declared, if it is durable."""
         if not self._registry.ledger.journals or not queue.terms.durable or queue.terms.exclusive:
             return
@@ -168,7 +168,7 @@ class DurableMetadata:
         self.objects.listeners[queue] = listener
         self._add_change("queue", queue.name, self.objects.queue_terms(queue))
 
-    def _track_queue(self, queue: Queue, position_number: int | None) -> None:
+    def _track_queue(self, queue: Queue, position_number: int) -> None:
         ledger = self._registry.ledger
         if not queue.durable_position.durable and ledger.journals:
             backlog = queue.backlog

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from headway.core.base import Reason, Refused
+from headway.core.clients.requests.acceptance import Accepts, coverage_of
 from headway.core.consumer import Session, SubscribeRequest
 from headway.core.log import Focus
-from headway.core.message import Record, matcher
 from headway.core.routing import Registry
 
 
 def focus_of(
     registry: Registry, session: Session, request: SubscribeRequest, group: str | None, filter: str,
-    accepts: Callable[[Record], bool],
+    accepts: Accepts,
 ) -> Focus | None:  # fmt: skip
     """Returns the focus of a subscription; None: it asks for none, or without a selector loses sight of nothing.
 
@@ -24,16 +22,7 @@ def focus_of(
     if group is not None or session.expiry_s > 0:
         text = "option out_of_focus: not for shared subscriptions, nor for sessions that outlive their connection"
         raise Refused(Reason.PROTOCOL_ERROR, text)
-    states = (
-        state for state in registry.router.states_for(filter)
-        if state.declared and options.key in (None, state.key.text)
-    )  # fmt: skip
-    state = next(states, None)
+    state = registry.router.keyed_state(filter, options.key)
     if state is None:
         raise Refused(Reason.PROTOCOL_ERROR, f"option out_of_focus: no keyed [[topic]] covers {filter[:100]!a}")
-    on_topic, exclude = matcher(filter), session.number if request.no_local else 0
-
-    def covers(record: Record) -> bool:
-        return bool(on_topic(record.topic)) and (not exclude or record.publisher != exclude)
-
-    return Focus(state, accepts, covers, registry.sequence)
+    return Focus(state, accepts, coverage_of(session, request, filter), registry.sequence)

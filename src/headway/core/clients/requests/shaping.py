@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from headway.core.base import Reason, Refused
+from headway.core.clients.requests.acceptance import Accepts
 from headway.core.consumer import Session, SubscribeRequest, SubscriptionOptions
 from headway.core.forms import SHAPE_BYTES, Deltas, Shape
 from headway.core.log import SELECTOR_BYTES
@@ -19,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 
 def shape_of(
     registry: Registry, session: Session, request: SubscribeRequest, group: str | None, filter: str,
-    accepts: Callable[[Record], bool],
+    accepts: Accepts,
 ) -> Shape | None:  # fmt: skip
     """Returns the shape of a subscription; None: it gets records as they were published.
 
@@ -32,11 +33,7 @@ def shape_of(
         return None
     if group is not None or session.expiry_s > 0:
         raise _refused(f"option {said}: not for shared subscriptions, nor for sessions that outlive their connection")
-    states = (
-        state for state in registry.router.states_for(filter)
-        if state.declared and options.key in (None, state.key.text)
-    )  # fmt: skip
-    state = next(states, None)
+    state = registry.router.keyed_state(filter, options.key)
     key_of = None if state is None else state.key
     project = None if options.select is None else _projection(Selection(options.select), key_of)
     if not options.delta:

@@ -16,10 +16,10 @@ from headway.core.allowance import UNLIMITED
 from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.durability import DurableMetadata, SessionTerms
 from headway.core.clients.sessions.ending import Ending
-from headway.core.consumer import GIVEN_UP, ConnectRequest, Disconnect, Outlet, Session, SessionLife, Will
+from headway.core.consumer import GIVEN_UP, NO_WILL, ConnectRequest, Disconnect, Outlet, Session, SessionLife, Will
 from headway.core.delivery import Fanout, go_back, last_of_half_sent
 from headway.core.log import Tab
-from headway.core.permission import ALL_RIGHTS, Rights
+from headway.core.permission import ALL_RIGHTS, Operation, Rights
 from headway.core.policy import FlapControl
 from headway.core.routing import Publishing, Registry
 
@@ -46,8 +46,8 @@ class Admission:
         permissions, a session is not resumed by another user than its own. Raises Refused."""
         registry = self._registry
         request.rights.check_connect()
-        if request.will is not None:
-            request.rights.check_publish(request.will.record.topic)
+        if not request.will.permitted(request.rights):
+            raise request.rights.refusal(Operation.PUBLISH, request.will.record.topic)
         wait_s = self._flap.wait_s(request.client, now)
         if wait_s > 0:
             text = (f"disconnected for slowness {self._flap.strikes(request.client)} times of late; "
@@ -123,9 +123,8 @@ class Admission:
         text = "the same client id connected again"
         rest = self.detach(session, now, last_word=True)
         self._registry.effects.append(Disconnect(session, outlet, Reason.TAKEN_OVER, text, rest))
-        will = session.will
-        session.will = None
-        if will is not None and will.delay_s <= 0:
+        will, session.will = session.will, NO_WILL
+        if will.delay_s <= 0:
             self._publish_will(session, will, now)
         else:
             session.pending_will = will  # published if the session ends now, forgotten if the client resumes it
@@ -188,13 +187,13 @@ class Admission:
     def _stay_or_end(self, session: Session, reason: Reason, now: float, *, will: bool) -> None:
         """Keeps a session whose connection is gone until it expires, or ends it now."""
         session.last_reason = reason
-        last_will, session.will = session.will, None
+        last_will, session.will = session.will, NO_WILL
         if session.expiry_s <= 0 or session.life is GIVEN_UP:
             self.end(session, Reason.SUBSCRIPTION_ENDED, now)
         else:
             self._metadata.session(session)
             self._expire_later(session, now)
-        if will and last_will is not None:
+        if will:
             self._leave_will(session, last_will, now)
         session.settle_tab()
 
@@ -231,9 +230,8 @@ class Admission:
         registry.receipts.publisher_ended(session)
         if session.published_records:
             registry.ended_publishers.add(session)
-        will, session.pending_will = session.pending_will, None
-        if will is not None:
-            self._publish_will(session, will, now)
+        will, session.pending_will = session.pending_will, NO_WILL
+        self._publish_will(session, will, now)
 
     def _clear_up(self, session: Session, reason: Reason) -> WorkSteps:
         """Ends the subscriptions and the channel of a session that has ended."""
@@ -256,7 +254,7 @@ class Admission:
         session.pending_will = will
 
         def publish(when: float) -> None:
-            session.pending_will = None
+            session.pending_will = NO_WILL
             session.settle_tab()
             self._publish_will(session, will, when)
 
@@ -264,7 +262,7 @@ class Admission:
 
     def _publish_will(self, session: Session, will: Will, now: float) -> None:
         """Publishes a will, unless its client may not publish there any more."""
-        if not session.rights.may_publish(will.record.topic):
+        if will is NO_WILL or not will.permitted(session.rights):
             return
         expires = None if will.lifetime_s is None else now + will.lifetime_s
         self._publishing.announce(msgspec.structs.replace(will.record, expires_s=expires), now)

@@ -13,7 +13,7 @@ import msgspec
 
 from headway.core.base import Reason, Refused
 from headway.core.clients.durability import DurableMetadata, Handoff
-from headway.core.clients.requests import acceptance_of, cost, focus_of, parse_filter, shape_of
+from headway.core.clients.requests import acceptance_of, check_room, cost, focus_of, parse_filter, shape_of
 from headway.core.clients.sessions import Ending
 from headway.core.clients.subscriptions.starts import Starts
 from headway.core.consumer import (
@@ -72,15 +72,11 @@ class Subscribing:
         """Grants a subscription, or raises :class:`Refused`. It replaces an earlier one with the same filter."""
         group, filter = parse_filter(request)
         session.rights.check(Operation.SUBSCRIBE, filter)
-        limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
         old = session.subscriptions.get(request.key)
-        if old is None and len(session.subscriptions) >= limit:
-            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} subscriptions")
         if old is None:
-            session.tab.check(cost(request))
-            session.allowance.check_subscription()
+            check_room(self._registry, session, request)
         policy = self._policy(session, request, filter)
-        accepts = acceptance_of(request, filter, session.number if request.no_local else 0)
+        accepts = acceptance_of(session, request, filter)
         self._check_start(request.options, filter)
         if request.options.query:
             self._check_query(request.options, group, filter, old)
@@ -149,15 +145,15 @@ class Subscribing:
         offset: int,
         now: float,
         *,
-        number: int | None = None,
-        position_number: int | None = None,
+        number: int = 0,
+        position_number: int = 0,
     ) -> Poll:
         """Makes a poll that reads recorded topics from this offset on. Its feed has no other readers and no records."""
         archive, filter = self._registry.archive, validate_filter(request.filter)
         assert archive is not None
         key = FeedKey(filter, None, request.dialect, session.pool, session.number, None)
         feed = Feed(key, Lane(request.dialect, session.pool, 0), lambda _: False)
-        if number is None:
+        if not number:
             session.tab.check(cost(request))
         policy = self._policy(session, request, filter)
         meter = Meter(now, 0, self._registry.lateness)
@@ -178,10 +174,10 @@ class Subscribing:
     ) -> Subscription:
         """Restores a subscription from the journal. The client gets no retained records or state for it."""
         if request.polling:
-            return self.poll(session, request, 0, now, number=number, position_number=position_number or None)
+            return self.poll(session, request, 0, now, number=number, position_number=position_number)
         group, filter = parse_filter(request)
         key = _key(session, request, group, filter)
-        accepts = acceptance_of(request, filter, session.number if request.no_local else 0)
+        accepts = acceptance_of(session, request, filter)
         feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
         policy = self._registry.policy_named(request.options.policy or "") or self._policy_of(session, filter)
         subscription = self.enter(session, request, feed, policy, now)
@@ -192,7 +188,7 @@ class Subscribing:
             self.starts.give_state(subscription)
             self.starts.conflate(subscription, now)
             feed.wait(subscription)
-        self._metadata.subscription(subscription, number=number, position_number=position_number or None)
+        self._metadata.subscription(subscription, number=number, position_number=position_number)
         return subscription
 
     def end(self, subscription: Subscription, now: float) -> None:

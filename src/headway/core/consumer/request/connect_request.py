@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from headway.core.allowance import UNLIMITED, Allowance
@@ -18,6 +20,25 @@ class Will(msgspec.Struct, frozen=True):
     delay_s: float = 0.0
     lifetime_s: float | None = None
 
+    @property
+    def size(self) -> int:
+        """Memory in bytes."""
+        return self.record.size
+
+    def permitted(self, rights: Rights) -> bool:
+        """Tells whether a client with these rights may leave it."""
+        return rights.may_publish(self.record.topic)
+
+
+class NoWill(Will, frozen=True):
+    """The will of a client that has none."""
+
+    def permitted(self, rights: Rights) -> bool:
+        return True
+
+
+NO_WILL: Final = NoWill(Record("", b""))
+
 
 class ConnectRequest(msgspec.Struct, frozen=True):
     """A request to connect. The session outlives the connection by ``expiry_s``; inf means for ever."""
@@ -31,7 +52,7 @@ class ConnectRequest(msgspec.Struct, frozen=True):
     max_packet_bytes: int = 2**62
     username: str | None = None
     protocol: str = ""
-    will: Will | None = None
+    will: Will = NO_WILL
     rights: Rights = ALL_RIGHTS
     allowance: Allowance = UNLIMITED
     """That of the client's user."""

@@ -172,6 +172,11 @@ class Fanout:
             subscription.session.fell_behind(subscription)
             self._on_lag(subscription, now)
 
+    def send_soon(self, subscription: Subscription, now: float) -> None:
+        """Notes that a subscription is lagging, and may be sent records at once."""
+        self.lag(subscription, now)
+        self.again[subscription.session] = None
+
     def settled(self, subscription: Subscription, records: int) -> None:
         """Gives credit back to a consumer that has done with so many records of its lane."""
         subscription.note_sent()

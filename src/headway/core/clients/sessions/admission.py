@@ -184,6 +184,11 @@ class Admission:
             session.expiry_s = min(expiry_s, self._registry.limits_of(session.listener).session_expiry_max_s)
         self._stay_or_end(session, reason, now, will=will)
 
+    def leave(self, session: Session, now: float) -> None:
+        """Disconnects a client without a connection, whose reader or writer is silent. What it has stays."""
+        if session.connected:
+            self.disconnect(session, session.outlet, Reason.CLIENT_GONE, now, will=False)
+
     def _stay_or_end(self, session: Session, reason: Reason, now: float, *, will: bool) -> None:
         """Keeps a session whose connection is gone until it expires, or ends it now."""
         session.last_reason = reason

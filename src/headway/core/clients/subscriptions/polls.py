@@ -29,6 +29,7 @@ class Polls:
     def __init__(self, registry: Registry, admission: Admission, subscribing: Subscribing) -> None:
         self._registry = registry
         self._admission = admission
+        self.leave = admission.leave
         self._subscribing = subscribing
 
     def attach(self, name: str, filter: str, offset: int, policy: str | None, dialect: Dialect, now: float,
@@ -58,11 +59,6 @@ class Polls:
         session.lagging[poll] = None  # the governor always watches a poll, because no turn would add it again
         self._registry.watched.setdefault(poll)
         return poll
-
-    def leave(self, session: Session, now: float) -> None:
-        """Disconnects a poll whose reader has stopped or is silent. Its position stays."""
-        if session.connected:
-            self._admission.disconnect(session, session.outlet, Reason.CLIENT_GONE, now, will=False)
 
     def end(self, session: Session, now: float) -> None:
         self._admission.end(session, Reason.SUBSCRIPTION_ENDED, now)

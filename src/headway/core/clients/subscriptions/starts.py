@@ -23,7 +23,7 @@ from headway.core.message import (
     compile_key,
 )
 from headway.core.policy import ActionKind
-from headway.core.routing import RecordedTopics, Registry, seen_before
+from headway.core.routing import Registry, seen_before
 
 QUERY_S = 300.0
 """A query that its client has not read by then is over."""
@@ -62,8 +62,7 @@ class Starts:
             self._show(subscription, state, now)
         self.conflate(subscription, now, upto=sequence)
         if subscription.has_more:
-            self._fanout.lag(subscription, now)
-            self._fanout.again[subscription.session] = None
+            self._fanout.send_soon(subscription, now)
         elif subscription.conflation.every_s:
             feed.resting[subscription] = None
         else:
@@ -101,8 +100,7 @@ class Starts:
         subscription.start_sequence = self._registry.sequence
         subscription.add_backfill(live.snapshot(subscription.feed.key.filter))
         start_conflating(subscription, now, upto=self._registry.sequence)
-        self._fanout.lag(subscription, now)
-        self._fanout.again[subscription.session] = None
+        self._fanout.send_soon(subscription, now)
 
     def _end_at(self, subscription: Subscription, when: float) -> None:
         """Ends a query by a timer, when nothing is being sent."""
@@ -123,8 +121,7 @@ class Starts:
 
         def tick(when: float) -> None:
             if subscription.feed.lane.count != subscription.cursor.number:
-                self._fanout.lag(subscription, when)
-                self._fanout.again[subscription.session] = None
+                self._fanout.send_soon(subscription, when)
             self._next_tick(subscription, when)
 
         subscription.clock = self._registry.timers.move(subscription.clock, now + interval, tick)
@@ -136,11 +133,11 @@ class Starts:
         sequence = self._registry.sequence
         filter, deltas = subscription.feed.key.filter, subscription.feed.deltas
         latest = subscription.feed.focus is not None or deltas is not None  # it gets what has changed, from the state
-        earliest = archive.earliest(filter) if archive is not None else None
-        if archive is not None and earliest is not None and not (latest and options.start == "earliest"):
+        earliest = archive.earliest(filter)
+        if earliest is not None and not (latest and options.start == "earliest"):
             seen = seen_before(archive, filter, options, earliest, now)
             if seen < lane.dropped_sequence and not latest:
-                self._read_archive(archive, subscription, seen)
+                self._read_archive(subscription, seen)
                 if seen + 1 < earliest or not archive.complete(filter):
                     subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
                 return sequence
@@ -173,19 +170,16 @@ class Starts:
         subscription.note_gap(forgotten, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
         return sequence
 
-    def _read_archive(self, archive: RecordedTopics, subscription: Subscription, seen: int) -> None:
+    def _read_archive(self, subscription: Subscription, seen: int) -> None:
         """Adds a backfill of recorded records. A durable subscription gets the rest of it after a crash, too."""
-        filter, upto, position = (
-            subscription.feed.key.filter,
-            self._registry.sequence,
-            subscription.cursor.durable_position,
-        )
+        filter, upto = subscription.feed.key.filter, self._registry.sequence
+        position = subscription.cursor.durable_position
         out_of_order = None
         if position.durable:
             out_of_order = OutOfOrderProgress(position, upto, seen + 1)
             position.cursors.insert(0, out_of_order)
             position.moved()
-        records = archive.read(filter, seen, upto, subscription.feed.accepts)
+        records = self._registry.archive.read(filter, seen, upto, subscription.feed.accepts)
         subscription.add_backfill(records, out_of_order=out_of_order)
 
     def show_state(self, subscription: Subscription, seen: int) -> None:
@@ -194,8 +188,7 @@ class Starts:
         state, archive, filter = subscription.conflation.state, self._registry.archive, subscription.feed.key.filter
         if state is not None and state.records:
             subscription.add_backfill(state.read(0, self._registry.sequence, subscription.feed.accepts))
-        recorded = archive is not None and archive.complete(filter)
-        if state is None or not recorded or state.evicted_records or state.forgotten_sequence:
+        if state is None or not archive.complete(filter) or state.evicted_records or state.forgotten_sequence:
             subscription.note_gap(1, 1, seen, Reason.NOT_RETAINED)
 
     def give_state(self, subscription: Subscription) -> None:
@@ -301,10 +294,9 @@ class Starts:
 
     def _wait_anew(self, subscription: Subscription, now: float) -> None:
         """Has a subscription wait for what it waits for now: a record, or its clock."""
-        feed, session = subscription.feed, subscription.session
-        if subscription in session.lagging or subscription.has_more:
-            self._fanout.lag(subscription, now)
-            self._fanout.again[session] = None
+        feed = subscription.feed
+        if subscription in subscription.session.lagging or subscription.has_more:
+            self._fanout.send_soon(subscription, now)
             return
         feed.waiting.pop(subscription, None)
         feed.resting.pop(subscription, None)

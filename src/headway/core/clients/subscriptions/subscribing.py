@@ -120,10 +120,8 @@ class Subscribing:
         return subscription
 
     def _check_start(self, options: SubscriptionOptions, filter: str) -> None:
-        archive = self._registry.archive
-        if options.start_time(0.0) is None or (archive is not None and archive.earliest(filter) is not None):
-            return
-        raise Refused(Reason.PROTOCOL_ERROR, f"option from: a time, and nothing of {filter!r} is recorded")
+        if options.start_time(0.0) is not None and self._registry.archive.earliest(filter) is None:
+            raise Refused(Reason.PROTOCOL_ERROR, f"option from: a time, and nothing of {filter!r} is recorded")
 
     def _check_query(
         self, options: SubscriptionOptions, group: str | None, filter: str, old: Subscription | None
@@ -150,7 +148,6 @@ class Subscribing:
     ) -> Poll:
         """Makes a poll that reads recorded topics from this offset on. Its feed has no other readers and no records."""
         archive, filter = self._registry.archive, validate_filter(request.filter)
-        assert archive is not None
         key = FeedKey(filter, None, request.dialect, session.pool, session.number, None)
         feed = Feed(key, Lane(request.dialect, session.pool, 0), lambda _: False)
         if not number:
@@ -278,8 +275,7 @@ class Subscribing:
         if request.send_retained == "always" and not subscription.backfills:
             self.starts.queue_retained(subscription, now)
             if subscription.backfills:
-                self._fanout.lag(subscription, now)
-                self._fanout.again[subscription.session] = None
+                self._fanout.send_soon(subscription, now)
         return subscription
 
     def _lease(self, subscription: Subscription, now: float) -> None:

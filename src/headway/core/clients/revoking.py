@@ -25,7 +25,7 @@ from headway.core.clients.sessions import Admission, Ending
 from headway.core.consumer import NO_WILL, Revoked, Session, Subscription
 from headway.core.delivery import lose
 from headway.core.permission import ALL_RIGHTS, Grants, Operation, Rights
-from headway.core.queue import Queue, queue_of
+from headway.core.queue import queue_of
 from headway.core.routing import Registry, SessionRound
 
 RightsOf = Callable[[Session], Rights]
@@ -174,12 +174,9 @@ class Revoking:
                     if source is not None:
                         check_binding(session.rights, binding, source, own=is_own(queue.name, queue.terms))
                 except Refused:
-                    self._delete(queue)
+                    self._queues.delete(queue, self._registry.rounds.now)
                     yield END_WORK
                 yield work
-
-    def _delete(self, queue: Queue) -> None:
-        self._queues.delete(queue, self._registry.rounds.now)
 
 
 def _refusal(check: Callable[[], None]) -> list[str]:

@@ -194,13 +194,9 @@ class DurableMetadata:
 
     # -- exchanges and bindings -------------------------------------------------------------------------------------
 
-    def exchange(self, exchange: Exchange) -> None:
+    def exchange(self, exchange: Exchange, *, there: bool) -> None:
         if exchange.durable:
-            self._add_change("exchange", exchange.name, exchange)
-
-    def exchange_ended(self, exchange: Exchange) -> None:
-        if exchange.durable:
-            self._add_change("exchange", exchange.name, None)
+            self._add_change("exchange", exchange.name, exchange if there else None)
 
     def binding(self, binding: Binding, *, there: bool) -> None:
         if self._registry.ledger.journals and self.objects.outlives(binding):

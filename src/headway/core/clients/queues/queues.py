@@ -81,7 +81,7 @@ class Queues(Consuming):
             self._registry.declared.check(EXCHANGE_BYTES)
             self._exchanges.add(exchange)
             self.feeds.count_declared()
-            self._metadata.exchange(exchange)
+            self._metadata.exchange(exchange, there=True)
             self._router.forget()
         elif difference := known.difference(exchange):
             raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{exchange.name}' is there, with another {difference}")
@@ -102,7 +102,7 @@ class Queues(Consuming):
             yield UNBIND_WORK * len(some)
         if self._exchanges.by_name.get(name, exchange) is not exchange:
             return  # it was deleted with its last binding, and declared again
-        self._metadata.exchange_ended(exchange)
+        self._metadata.exchange(exchange, there=False)
         self._exchanges.remove(name)
         self.feeds.count_declared()
         self._router.forget()

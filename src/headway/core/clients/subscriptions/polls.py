@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from headway.core.base import Reason, Refused
-from headway.core.clients.sessions import Admission
+from headway.core.clients.sessions import Admission, Ending
 from headway.core.clients.subscriptions.subscribing import Subscribing
 from headway.core.consumer import (
     ConnectionlessOutlet,
@@ -26,11 +26,12 @@ POLLS_PROTOCOL = "http"
 class Polls:
     """Attaches and detaches polls by name."""
 
-    def __init__(self, registry: Registry, admission: Admission, subscribing: Subscribing) -> None:
+    def __init__(self, registry: Registry, admission: Admission, subscribing: Subscribing, ending: Ending) -> None:
         self._registry = registry
         self._admission = admission
         self.leave = admission.leave
         self._subscribing = subscribing
+        self._ending = ending
 
     def attach(self, name: str, filter: str, offset: int, policy: str | None, dialect: Dialect, now: float,
                username: str | None = None, patience_s: float | None = None, rights: Rights = ALL_RIGHTS) -> Poll:
@@ -50,7 +51,7 @@ class Polls:
         wanted = SubscribeRequest(filter, dialect, qos=1, send_retained="never", polling=True,
                                   options=SubscriptionOptions(policy=policy, patience_s=patience_s))  # fmt: skip
         if poll is not None and poll.request.key != wanted.key:
-            self._subscribing.end(poll, now)
+            self._ending.end(poll, Reason.SUBSCRIPTION_ENDED, now)
             poll = None
         if poll is None:
             poll = self._subscribing.poll(session, wanted, offset, now)

@@ -212,9 +212,9 @@ class Starts:
             if (state.declared or wanted) and (options.key is None or state.key.text == options.key)
         )  # fmt: skip
         state = next(fitting, None)
-        if state is None and not wanted:
-            return  # the rules that need it are for topics with a state only
         if state is None:
+            if not wanted:
+                return  # the rules that need it are for topics with a state only
             pool, since = subscription.session.pool, self._registry.sequence
             state = State(filter, compile_key(options.key or "topic"), pool, since_sequence=since)
             self._registry.router.add_state(state)
@@ -234,7 +234,7 @@ class Starts:
         each record is not conflated: durable subscriptions, queues and groups. Live queries have an interval of their
         own."""
         options, feed = subscription.request.options, subscription.feed
-        if options.conflate_s is not None or options.query or feed.live is not None or feed.key.group is not None:
+        if options.conflate_s is not None or options.query or feed.live is not None:
             return None
         if subscription.durable or not subscription.reader.conflatable:
             return None
@@ -244,39 +244,54 @@ class Starts:
         """Gives a subscription the interval that its topic says now, and the state that it needs. Returns whether that
         is another one than before."""
         conflation, state = subscription.conflation, self._conflating_state(subscription)
-        wanted = (None, "") if state is None else (state.conflate_s, state.filter)
-        fits = state is None or _may_read(subscription, state)
-        now_has = conflation.every_s, conflation.by_topic
-        if (state is None and not conflation.by_topic) or (fits and now_has == wanted):
+        if state is None:
+            return self._conflate_no_more(subscription, now)
+        wanted, fits = (state.conflate_s, state.filter), _may_read(subscription, state)
+        if fits and (conflation.every_s, conflation.by_topic) == wanted:
             self.give_state(subscription)
             return False
-        if state is not None and fits and conflation.state is not None and not conflation.covers(subscription):
+        if fits and conflation.state is not None and not conflation.covers(subscription):
             self._try_again(subscription, now, COVERED_S)
             return False
-        try:
-            free_cursor(subscription)
-        except OSError:  # the disk fails: who sends the rest of the record finds that, too
-            self._try_again(subscription, now)
+        if not self._at_boundary(subscription, now):
             return False
-        if state is None or not fits:
-            self._end_interval(subscription)
         if not fits:
+            self._end_interval(subscription)
             if subscription.backfills or subscription.conflating:
                 self._wait_anew(subscription, now)
                 self._try_again(subscription, now)
                 return True
             self._ending.release_state(subscription, now)
-        if state is not None:
-            conflation.every_s, conflation.by_topic = wanted
-            subscription.clock.cancel()
-            self.give_state(subscription)
-            if not conflation.covers(subscription):  # the state is younger than what waits, and would leave that out
-                conflation.every_s, conflation.by_topic = None, ""
-                self._wait_anew(subscription, now)
-                self._try_again(subscription, now, COVERED_S)
-                return True
+        conflation.every_s, conflation.by_topic = wanted
+        subscription.clock.cancel()
+        self.give_state(subscription)
+        if conflation.covers(subscription):
             self.conflate(subscription, now)
+        else:  # the state is younger than what waits, and would leave that out
+            conflation.every_s, conflation.by_topic = None, ""
+            self._try_again(subscription, now, COVERED_S)
         self._wait_anew(subscription, now)
+        return True
+
+    def _conflate_no_more(self, subscription: Subscription, now: float) -> bool:
+        """Ends the conflation by a topic that does not ask for it now. Returns whether there was one."""
+        if not subscription.conflation.by_topic:
+            self.give_state(subscription)
+            return False
+        if not self._at_boundary(subscription, now):
+            return False
+        self._end_interval(subscription)
+        self._wait_anew(subscription, now)
+        return True
+
+    def _at_boundary(self, subscription: Subscription, now: float) -> bool:
+        """Moves a cursor out of a record that is sent in part. If the disk fails, it tries again later; who sends the
+        rest of the record finds that, too."""
+        try:
+            free_cursor(subscription)
+        except OSError:
+            self._try_again(subscription, now)
+            return False
         return True
 
     def _end_interval(self, subscription: Subscription) -> None:

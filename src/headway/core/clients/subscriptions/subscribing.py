@@ -175,7 +175,7 @@ class Subscribing:
         group, filter = parse_filter(request)
         key = _key(session, request, group, filter)
         accepts = acceptance_of(session, request, filter)
-        feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
+        feed = self._feed(session, request, key, accepts)
         policy = self._registry.policy_named(request.options.policy or "") or self._policy_of(session, filter)
         subscription = self.enter(session, request, feed, policy, now)
         self._lease(subscription, now)
@@ -187,9 +187,6 @@ class Subscribing:
             feed.wait(subscription)
         self._metadata.subscription(subscription, number=number, position_number=position_number)
         return subscription
-
-    def end(self, subscription: Subscription, now: float) -> None:
-        self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
 
     def enter(
         self, session: Session, request: SubscribeRequest, feed: Feed, policy: Policy, now: float
@@ -286,22 +283,19 @@ class Subscribing:
             subscription.lease = timers.move(subscription.lease, now + lease_s, expire)
 
     def _feed(self, session: Session, request: SubscribeRequest, key: FeedKey, accepts: Callable[[Record], bool],
-              focus: Focus | None, shape: Shape | None) -> Feed:
-        if request.options.query:  # in a lane that gets no records
-            feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
-            feed.shape = shape
-            return feed
+              focus: Focus | None = None, shape: Shape | None = None) -> Feed:
         if key.live is not None:
             return self._live.open(key, session)
-        return self._registry.router.feeds.get(key) or self._open(key, accepts, request, focus, shape)
-
-    def _open(self, key: FeedKey, accepts: Callable[[Record], bool], request: SubscribeRequest,
-              focus: Focus | None = None, shape: Shape | None = None) -> Feed:
+        router, options = self._registry.router, request.options
+        if key in router.feeds and not options.query:
+            return router.feeds[key]
         feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
-        if request.options.selector is not None:
-            feed.selector, feed.focus = compile_selector(request.options.selector), focus
-        feed.shape, feed.worked_out = shape, feed.focus is not None or shape is not None
-        self._registry.router.add_feed(feed)
+        feed.shape = shape
+        if not options.query:  # a query's lane gets no records
+            if options.selector is not None:
+                feed.selector, feed.focus = compile_selector(options.selector), focus
+            feed.worked_out = feed.focus is not None or shape is not None
+            router.add_feed(feed)
         return feed
 
 

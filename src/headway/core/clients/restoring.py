@@ -188,14 +188,15 @@ class Restoring:
         """Moves the cursors to their recovered positions."""
         self._change_routes()
         self._registry.router.exchanges.ends_unused = True
-        for client, in_flight_ids in self._in_flight_ids.items():
-            if (session := self._registry.sessions.get(client)) is not None:
-                session.channel.go_on_after(next(reversed(in_flight_ids)))
-                session.channel.orphaned_ids |= {
-                    one: None
-                    for one, (position_number, sequence, _) in in_flight_ids.items()
-                    if self._is_orphaned(position_number, sequence)
-                }
+        sessions = self._registry.sessions
+        known = [(sessions[client].channel, ids) for client, ids in self._in_flight_ids.items() if client in sessions]
+        for channel, in_flight_ids in known:
+            channel.go_on_after(next(reversed(in_flight_ids)))
+            channel.orphaned_ids |= {
+                one: None
+                for one, (position_number, sequence, _) in in_flight_ids.items()
+                if self._is_orphaned(position_number, sequence)
+            }
         for position_number, owner in self._owners.items():
             position = _position_of(owner)
             if not position.durable:
@@ -213,10 +214,8 @@ class Restoring:
                     if recovered.conflated:
                         self._subscribing.starts.show_state(owner, recovered.unsent - 1)
                 cursor.durable_position = position
-        for client in self._in_flight_ids:  # the unsettled records of a queue's member are requeued
-            if (session := self._registry.sessions.get(client)) is not None:
-                channel = session.channel
-                channel.orphaned_ids = {one: None for one in channel.orphaned_ids if one not in channel.in_flight}
+        for channel, _ in known:  # the unsettled records of a queue's member are requeued
+            channel.orphaned_ids = {one: None for one in channel.orphaned_ids if one not in channel.in_flight}
 
     def _is_orphaned(self, position_number: int, sequence: int) -> bool:
         """Tells whether the client may still hold the id of this record, although its subscription does not send it."""

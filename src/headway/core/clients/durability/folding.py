@@ -242,9 +242,9 @@ class Folding:
 
     def _exchange(self, name: str, change: MetadataChange) -> None:
         known, terms = self._routes.by_name.get(name), change.terms
-        if known is not None and isinstance(terms, Exchange) and not known.difference(terms):
-            return
         if known is not None:
+            if isinstance(terms, Exchange) and not known.difference(terms):
+                return
             self._routes.remove(name)
         if isinstance(terms, Exchange):
             self._route_changes.append(change)

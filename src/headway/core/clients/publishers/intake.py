@@ -22,8 +22,7 @@ class Intake:
 
     def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
         taken = self._publishing.publish(session, runs, now)
-        if session is not None:
-            self._published(session, now)
+        self._published(session, now)
         return taken
 
     @property
@@ -70,13 +69,14 @@ class Intake:
     def publish_to(self, session: Session | None, run: Run, now: float) -> Published:
         """Publishes a run to its exchange (``run.exchange``)."""
         published = self._publishing.publish_to(session, run, now)
-        if session is not None:
-            self._published(session, now)
+        self._published(session, now)
         return published
 
-    def _published(self, session: Session, now: float) -> None:
+    def _published(self, session: Session | None, now: float) -> None:
         """Tells operators if the publisher has to wait now, because others do not keep up. One that has published more
-        than its user may a second waits, too."""
+        than its user may a second waits, too. What the broker itself publishes has no session."""
+        if session is None:
+            return
         if session.paused_by and session.paused_since_s == now:
             self.advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         if session.allowance is not UNLIMITED:

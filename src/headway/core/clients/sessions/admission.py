@@ -66,24 +66,18 @@ class Admission:
         if old is None and len(registry.sessions) >= registry.sessions_max:
             raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
         if old is not None:
-            another = _is_of_another(old, request.rights)
+            useless = _is_of_another(old, request.rights) or old.protocol != request.protocol
             if old.held.being_cleared and not request.clean_start:
                 text = "subscriptions that it may not have any more are being ended; come back in a moment"
                 raise Refused(Reason.TOO_MANY_CONNECTIONS, text, retry_after_s=CLEARED_SOON_S)
             self._take_over(old, request, now)
             # A client may always resume its own session, whose memory is counted already.
-            useless = old.life is GIVEN_UP or old.protocol != request.protocol or old.expires_at() <= now
-            useless = useless or another
-            if request.clean_start or useless:
+            if request.clean_start or useless or old.life is GIVEN_UP or old.expires_at() <= now:
                 self.end(old, Reason.TAKEN_OVER, now)
                 old = None
-        pool = registry.pool_of(request.listener)
         if old is None:
-            Tab(pool).check(Session.cost(request))
-            registry.session_number += 1
-            session = Session(registry.session_number, request, pool, now, registry.rights)
-            registry.sessions[request.client] = session
-            registry.numbers[session.number] = session
+            Tab(registry.pool_of(request.listener)).check(Session.cost(request))
+            session = self._make(request, now)
             session.connect(outlet)
             session.settle_tab()
         else:
@@ -95,19 +89,21 @@ class Admission:
 
     def restore(self, client: str, terms: SessionTerms, now: float) -> Session:
         """Restores a session from the journal, or updates it if it is there already."""
-        registry = self._registry
         request = ConnectRequest(client, terms.listener, False, terms.expiry_s, terms.credit, username=terms.username,
                                  protocol=terms.protocol)  # fmt: skip
-        session = registry.sessions.get(client)
-        if session is None:
-            registry.session_number += 1
-            pool = registry.pool_of(terms.listener)
-            session = Session(registry.session_number, request, pool, now, registry.rights)
-            registry.sessions[client] = registry.numbers[session.number] = session
+        session = self._registry.sessions.get(client) or self._make(request, now)
         session.adopt(request, now)
         session.gone_since_s = now if terms.gone_s is None else terms.gone_s
         session.settle_tab()
         self._metadata.session(session)
+        return session
+
+    def _make(self, request: ConnectRequest, now: float) -> Session:
+        registry = self._registry
+        registry.session_number += 1
+        pool = registry.pool_of(request.listener)
+        session = Session(registry.session_number, request, pool, now, registry.rights)
+        registry.sessions[request.client] = registry.numbers[session.number] = session
         return session
 
     def restored(self, now: float) -> None:

@@ -30,7 +30,7 @@ from headway.core.delivery import Fanout, Handover
 from headway.core.forms import Shape
 from headway.core.live import LiveQueries
 from headway.core.log import SUBSCRIPTIONS, Focus, Lane, Retained
-from headway.core.message import Gap, Record, validate_filter
+from headway.core.message import Record, validate_filter
 from headway.core.permission import Operation
 from headway.core.policy import Case, Meter, Policy
 from headway.core.queue import Queue, queue_of
@@ -88,12 +88,11 @@ class Subscribing:
                 request, options=msgspec.structs.replace(request.options, conflate_s=None)
             )
         key = _key(session, request, group, filter, focus, shape)._replace(live=live)
-        owed: Gap | None = None
-        known, handoff = old is not None, None
+        fresh, owed, handoff = old is None, None, None
         if old is not None and _is_done(old, request.options):
             self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
             old = None
-        if old is not None:
+        elif old is not None:
             if old.feed.key == key and old.request.options == request.options:
                 return self._renew(old, request, now)
             if len(old.backfills) >= BACKFILLS_MAX:
@@ -116,7 +115,7 @@ class Subscribing:
         if not request.options.query:  # after a restart its client asks again
             self._metadata.subscription(subscription)
         if group is None:
-            self.starts.begin(subscription, now, fresh=not known)
+            self.starts.begin(subscription, now, fresh=fresh)
         return subscription
 
     def _check_start(self, options: SubscriptionOptions, filter: str) -> None:

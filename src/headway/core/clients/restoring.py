@@ -12,7 +12,6 @@ the ledger discards them.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from itertools import groupby
@@ -276,8 +275,8 @@ def unsettled(cursor: Cursor, recovered: RecoveredPosition) -> Iterator[tuple[Ch
     chunk = cursor.chunk
     here = cursor.number
     while chunk is not None:
-        first = max(_index_from(chunk, recovered.upto), here - chunk.first_number)
-        stop = min(_index_from(chunk, recovered.unsent), cursor.end_number - chunk.first_number)
+        first = max(chunk.index_from(recovered.upto), here - chunk.first_number)
+        stop = min(chunk.index_from(recovered.unsent), cursor.end_number - chunk.first_number)
         for index in range(first, stop):
             if not recovered.covers(chunk.sequence_of(index)):
                 yield chunk, index
@@ -288,17 +287,8 @@ def _step_over(cursor: Cursor, unsent: int) -> None:
     """Moves the cursor on to the first record that was never sent."""
     chunk = cursor.chunk
     while chunk is not None:
-        index = _index_from(chunk, unsent)
+        index = chunk.index_from(unsent)
         if index < len(chunk) or chunk.next is None:
             cursor.skip_to(min(chunk.first_number + index, cursor.end_number))
             return
         chunk = chunk.next
-
-
-def _index_from(chunk: Chunk, sequence: int) -> int:
-    """Returns the index of the chunk's first record with this sequence or a later one; the chunk's length if none."""
-    run = bisect_left(chunk.run_sequence, sequence + 1) - 1
-    if run < 0:
-        return 0
-    stop = chunk.run_first[run + 1] if run + 1 < len(chunk.run_first) else len(chunk)
-    return min(stop, chunk.run_first[run] + sequence - chunk.run_sequence[run])

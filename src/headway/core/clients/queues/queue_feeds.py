@@ -61,8 +61,7 @@ class QueueFeeds:
         self.count_declared()
 
     def bindings_of(self, queue: Queue) -> list[Binding]:
-        bound = self._bound.get(queue)
-        return [] if bound is None else list(bound.all)
+        return list(self._bound[queue].all) if queue in self._bound else []
 
     def named(self, name: str) -> Queue | None:
         found = self._router.queues.get(name)

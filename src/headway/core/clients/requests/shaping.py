@@ -29,7 +29,7 @@ def shape_of(
     said = "delta" if options.delta else "select"
     if options.delta and options.live:
         raise _refused("option delta: not for live pages and aggregates, which tell whole records")
-    if (options.select is None and not options.delta) or options.live:
+    if not _is_shaped(options):
         return None
     if group is not None or session.expiry_s > 0:
         raise _refused(f"option {said}: not for shared subscriptions, nor for sessions that outlive their connection")
@@ -45,6 +45,10 @@ def shape_of(
     return Shape(project, key_of, Deltas(state, accepts, registry.sequence))
 
 
+def _is_shaped(options: SubscriptionOptions) -> bool:
+    return (options.select is not None or options.delta) and not options.live
+
+
 def _refused(text: str) -> Refused:
     return Refused(Reason.PROTOCOL_ERROR, text)
 
@@ -58,6 +62,6 @@ def _projection(selection: Selection, key_of: KeyExtractor | None) -> Callable[[
 
 def shape_bytes(options: SubscriptionOptions) -> int:
     """Returns the memory that the shape of a subscription with these options takes up."""
-    if (options.select is None and not options.delta) or options.live:
+    if not _is_shaped(options):
         return 0
     return SHAPE_BYTES + len(options.select or "") * SELECTOR_BYTES

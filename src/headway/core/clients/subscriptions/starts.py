@@ -63,10 +63,8 @@ class Starts:
         self.conflate(subscription, now, upto=sequence)
         if subscription.has_more:
             self._fanout.send_soon(subscription, now)
-        elif subscription.conflation.every_s:
-            feed.resting[subscription] = None
         else:
-            feed.waiting[subscription] = None
+            feed.wait(subscription)
 
     def conflate(self, subscription: Subscription, now: float, *, upto: int = 0) -> None:
         """Conflates a subscription if its client asked for it, or its topic says so."""
@@ -147,10 +145,7 @@ class Starts:
             chunk = lane.first
             while chunk.next is not None and chunk.next.run_sequence and chunk.next.run_sequence[0] <= seen:
                 chunk = chunk.next
-            index = 0
-            while index < len(chunk) and chunk.sequence_of(index) <= seen:
-                index += 1
-            cursor.start_at(chunk, index)
+            cursor.start_at(chunk, chunk.index_from(seen + 1))
             subscription.current_s = now
             subscription.counters.start_at(cursor.number, cursor.position)
             return min(seen, sequence)

@@ -15,7 +15,7 @@ from tests.core.test_idle import steps
 from headway.core.allowance import UNLIMITED, Allowances, UserLimits
 from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.effects import Disconnect
-from headway.core.consumer.request.connect_request import ConnectRequest, Will
+from headway.core.consumer.request.connect_request import NO_WILL, ConnectRequest, Will
 from headway.core.consumer.request.options import SubscribeRequest
 from headway.core.log.states.state import StateTerms
 from headway.core.message.record import Record
@@ -162,7 +162,7 @@ def test_a_will_of_a_client_that_was_not_judged_yet_is_not_published() -> None:
     late = guarded.client("late")
     late.session.will = Will(Record("wills/late", b"0"))
     guarded.reload(Permission(subscribe=("#",)))
-    assert late.session.will is not None
+    assert late.session.will is not NO_WILL
     late.leave()
     guarded.finish()
     guarded.stage.turn()

@@ -11,7 +11,7 @@ from tests.sim.model import SubModel, take_apart
 from tests.sim.stream import Frame, Stream, as_publish
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.consumer.request.connect_request import ConnectRequest, Will
+from headway.core.consumer.request.connect_request import NO_WILL, ConnectRequest, Will
 from headway.core.consumer.session import Session
 from headway.core.log.durable.held_back import HeldBack
 from headway.core.message.record import Properties, Record, Run
@@ -126,10 +126,10 @@ class Client:
         world.reap()
         return True
 
-    def _will(self) -> Will | None:
+    def _will(self) -> Will:
         world, rng = self.world, self.world.rng
         if rng.random() < 0.7:
-            return None
+            return NO_WILL
         record = Record(rng.choice(TOPICS), payload(rng, world.next_number(), 50), Properties(), rng.choice((0, 1, 2)))
         return Will(record, rng.choice((0.0, 0.0, 3.0)), rng.choice((inf, 5.0)))
 

@@ -15,6 +15,7 @@ from tests.sim.model import Expectation
 from tests.sim.world import World
 
 from headway.core.base.errors import Reason
+from headway.core.consumer.request.connect_request import NO_WILL
 from headway.core.message.receipt_request import ReceiptRequest
 from headway.core.message.record import Run
 from headway.core.receipts import receipts as table
@@ -34,7 +35,7 @@ class ReceiptWorld(World):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         for client in self.clients:
-            client._will = lambda: None  # type: ignore[method-assign]  # wills ask for nothing
+            client._will = lambda: NO_WILL  # type: ignore[method-assign]  # wills ask for nothing
         self.told: dict[int, dict[str, Any]] = {}
         """What was told last about each record that asked, by its sequence."""
         self.why: Counter[str] = Counter()

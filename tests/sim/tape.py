@@ -16,9 +16,10 @@ from headway.core.log.durable.ledger import MAIN, DurablePosition, Ledger
 from headway.core.log.durable.out_of_order import OutOfOrderProgress
 from headway.core.log.lanes.cursor import Cursor
 from headway.core.log.lanes.pool import Pool
-from headway.core.message.record import Dialect, Record, Run
+from headway.core.message.record import Dialect
 from headway.core.policy.flap import FlapControl
 from headway.core.policy.rules.policy import Policy
+from headway.core.routing.registry import recorded_topics
 from headway.core.routing.registry.registry import Limits
 from headway.server.journal.compaction.needs import Needs
 from headway.server.journal.compaction.retained import RETAINED, RetainedLog
@@ -91,26 +92,8 @@ class TapeStream:
         return next((batch for _, batch in self.read(sequence, 2**62)), None)
 
 
-class NothingRecorded:
+class NothingRecorded(recorded_topics.NothingRecorded):
     wall_offset_s = WALL_OFFSET_S
-
-    def earliest(self, filter: str) -> int | None:
-        return None
-
-    def complete(self, filter: str) -> bool:
-        return False
-
-    def before(self, filter: str, time_s: float) -> int:
-        return 0
-
-    def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
-        return iter(())
-
-    def stream_of(self, topic: str) -> str:
-        return ""
-
-    def read(self, *_: object) -> Iterator[Record]:
-        return iter(())
 
 
 class Tape:

@@ -85,7 +85,7 @@ class Broker:
         self.queues = Queues(self.registry, self.fanout, ending, self._subscribing, metadata, self._fell_behind)
         self._admission = Admission(self.registry, self._publishing, ending, self.fanout, metadata, self.flap,
                                     self.queues.session_ended)
-        self.polls = Polls(self.registry, self._admission, self._subscribing)
+        self.polls = Polls(self.registry, self._admission, self._subscribing, ending)
         self.writers = Writers(self.registry, self._publishing, metadata, self._admission)
         self.governor = Governor(self.registry, ending, self._admission, self.queues, metadata, advisories,
                                  self.flap, sweep_s=sweep_s, late_s=late_s)

@@ -12,9 +12,9 @@ the ledger discards them.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
+from itertools import groupby
 from math import inf
 
 from headway.core.base import Reason
@@ -31,7 +31,7 @@ from headway.core.clients.queues import Queues
 from headway.core.clients.sessions import Admission
 from headway.core.clients.subscriptions import Subscribing
 from headway.core.consumer import Delivery, Feed, Poll, Subscription
-from headway.core.log import NOT_DURABLE, Chunk, CommittedPosition, Cursor, DurablePosition
+from headway.core.log import NOT_DURABLE, Chunk, Cursor, DurablePosition
 from headway.core.message import Dialect, Run
 from headway.core.queue import Queue, queue_behind
 from headway.core.routing import Binding, Encoded, Exchange, Publishing, Registry, part_of
@@ -85,9 +85,9 @@ class Restoring:
             case "session", SessionTerms():
                 self._admission.restore(str(name), terms, now)
             case "subscription", SubscriptionTerms():
-                self._subscription(name, terms, int(min(at, self._registry.sequence)), now)
+                self._subscription(name, terms, now)
             case "queue", DurableQueueTerms():
-                self._queue(str(name), terms, int(at), now)
+                self._queue(str(name), terms, now)
             case (("exchange" | "binding"), _):
                 self._routes[what, name] = terms
             case "arrived", _:
@@ -104,7 +104,7 @@ class Restoring:
         if session is not None:
             session.incoming.add(of[1])
 
-    def _subscription(self, number: object, terms: SubscriptionTerms, sequence: int, now: float) -> None:
+    def _subscription(self, number: object, terms: SubscriptionTerms, now: float) -> None:
         session = self._registry.sessions.get(terms.client)
         assert session is not None, "a session that has ended has no subscriptions"
         assert isinstance(number, int)
@@ -112,18 +112,14 @@ class Restoring:
             session, terms.request, now, number=number, position_number=terms.position_number
         )
         if terms.position_number:
-            self._owns(terms.position_number, queue_behind(subscription) or subscription, sequence)
+            self._owns(terms.position_number, queue_behind(subscription) or subscription)
 
-    def _queue(self, name: str, terms: DurableQueueTerms, sequence: int, now: float) -> None:
+    def _queue(self, name: str, terms: DurableQueueTerms, now: float) -> None:
         queue = self._queues.restore(name, terms.terms, self._dialect, terms.listener, terms.position_number, now)
-        self._owns(terms.position_number, queue, sequence)
+        self._owns(terms.position_number, queue)
 
-    def _owns(self, position_number: int, owner: Subscription | Queue, sequence: int) -> None:
+    def _owns(self, position_number: int, owner: Subscription | Queue) -> None:
         self._owners[position_number] = owner
-        if position_number not in self._recovered:
-            self._recovered[position_number] = RecoveredPosition(
-                CommittedPosition(position_number, sequence + 1, sequence + 1, ())
-            )
         self._lower(owner.feed, position_number)
 
     def _lower(self, feed: Feed, position_number: int) -> None:
@@ -177,20 +173,13 @@ class Restoring:
 
     def _accepted(self, feed: Feed, run: Run, first: int) -> Iterator[tuple[Run, int]]:
         """Yields the parts of a run that its queue had not refused, and the first sequence of each."""
-        position_numbers = [
-            queue.durable_position.number for queue in feed.queues if queue.durable_position.durable
+        recovered = [
+            self._recovered[queue.durable_position.number] for queue in feed.queues if queue.durable_position.durable
         ]
-        at = 0
-        while at < len(run):
-            refused = any(self._recovered[position_number].covers(first + at) for position_number in position_numbers)
-            upto = at + 1
-            while upto < len(run) and refused == any(
-                self._recovered[position_number].covers(first + upto) for position_number in position_numbers
-            ):
-                upto += 1
+        for refused, part in groupby(range(len(run)), lambda at: any(one.covers(first + at) for one in recovered)):
+            at, *others = part
             if not refused:
-                yield part_of(run, at, upto), first + at
-            at = upto
+                yield part_of(run, at, at + 1 + len(others)), first + at
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -198,14 +187,15 @@ class Restoring:
         """Moves the cursors to their recovered positions."""
         self._change_routes()
         self._registry.router.exchanges.ends_unused = True
-        for client, in_flight_ids in self._in_flight_ids.items():
-            if (session := self._registry.sessions.get(client)) is not None:
-                session.channel.go_on_after(next(reversed(in_flight_ids)))
-                session.channel.orphaned_ids |= {
-                    one: None
-                    for one, (position_number, sequence, _) in in_flight_ids.items()
-                    if self._is_orphaned(position_number, sequence)
-                }
+        sessions = self._registry.sessions
+        known = [(sessions[client].channel, ids) for client, ids in self._in_flight_ids.items() if client in sessions]
+        for channel, in_flight_ids in known:
+            channel.go_on_after(next(reversed(in_flight_ids)))
+            channel.orphaned_ids |= {
+                one: None
+                for one, (position_number, sequence, _) in in_flight_ids.items()
+                if self._is_orphaned(position_number, sequence)
+            }
         for position_number, owner in self._owners.items():
             position = _position_of(owner)
             if not position.durable:
@@ -223,10 +213,8 @@ class Restoring:
                     if recovered.conflated:
                         self._subscribing.starts.show_state(owner, recovered.unsent - 1)
                 cursor.durable_position = position
-        for client in self._in_flight_ids:  # the unsettled records of a queue's member are requeued
-            if (session := self._registry.sessions.get(client)) is not None:
-                channel = session.channel
-                channel.orphaned_ids = {one: None for one in channel.orphaned_ids if one not in channel.in_flight}
+        for channel, _ in known:  # the unsettled records of a queue's member are requeued
+            channel.orphaned_ids = {one: None for one in channel.orphaned_ids if one not in channel.in_flight}
 
     def _is_orphaned(self, position_number: int, sequence: int) -> bool:
         """Tells whether the client may still hold the id of this record, although its subscription does not send it."""
@@ -285,8 +273,8 @@ def unsettled(cursor: Cursor, recovered: RecoveredPosition) -> Iterator[tuple[Ch
     chunk: Chunk | None = cursor.chunk
     here = cursor.number
     while chunk is not None:
-        first = max(_index_from(chunk, recovered.upto), here - chunk.first_number)
-        stop = min(_index_from(chunk, recovered.unsent), cursor.end_number - chunk.first_number)
+        first = max(chunk.index_from(recovered.upto), here - chunk.first_number)
+        stop = min(chunk.index_from(recovered.unsent), cursor.end_number - chunk.first_number)
         for index in range(first, stop):
             if not recovered.covers(chunk.sequence_of(index)):
                 yield chunk, index
@@ -297,17 +285,8 @@ def _step_over(cursor: Cursor, unsent: int) -> None:
     """Moves the cursor on to the first record that was never sent."""
     chunk: Chunk | None = cursor.chunk
     while chunk is not None:
-        index = _index_from(chunk, unsent)
+        index = chunk.index_from(unsent)
         if index < len(chunk) or chunk.next is None:
             cursor.skip_to(min(chunk.first_number + index, cursor.end_number))
             return
         chunk = chunk.next
-
-
-def _index_from(chunk: Chunk, sequence: int) -> int:
-    """Returns the index of the chunk's first record with this sequence or a later one; the chunk's length if none."""
-    run = bisect_left(chunk.run_sequence, sequence + 1) - 1
-    if run < 0:
-        return 0
-    stop = chunk.run_first[run + 1] if run + 1 < len(chunk.run_first) else len(chunk)
-    return min(stop, chunk.run_first[run] + sequence - chunk.run_sequence[run])

@@ -23,10 +23,10 @@ from headway.core.base import DELIVERY_WORK, END_WORK, Reason, Refused, WorkStep
 from headway.core.clients.durability import DurableMetadata
 from headway.core.clients.queues import Queues, check_binding, is_own, read_by
 from headway.core.clients.sessions import Admission, Ending
-from headway.core.consumer import Revoked, Session, Subscription
+from headway.core.consumer import NO_WILL, Revoked, Session, Subscription
 from headway.core.delivery import lose
 from headway.core.permission import ALL_RIGHTS, Grants, Operation, Rights
-from headway.core.queue import Queue, queue_of
+from headway.core.queue import queue_of
 from headway.core.routing import Registry, SessionRound
 
 RightsOf = Callable[[Session], Rights]
@@ -157,10 +157,10 @@ class Revoking:
         session.held.being_cleared = False
 
     def _forget_wills(self, session: Session, rights: Rights) -> None:
-        if session.will is not None and not rights.may_publish(session.will.record.topic):
-            session.will = None
-        if session.pending_will is not None and not rights.may_publish(session.pending_will.record.topic):
-            session.pending_will = None
+        if not session.will.permitted(rights):
+            session.will = NO_WILL
+        if not session.pending_will.permitted(rights):
+            session.pending_will = NO_WILL
             session.will_due.cancel()
         session.settle_tab()
 
@@ -175,12 +175,9 @@ class Revoking:
                     if source is not None:
                         check_binding(session.rights, binding, source, own=is_own(queue.name, queue.terms))
                 except Refused:
-                    self._delete(queue)
+                    self._queues.delete(queue, self._registry.rounds.now)
                     yield END_WORK
                 yield work
-
-    def _delete(self, queue: Queue) -> None:
-        self._queues.delete(queue, self._registry.rounds.now)
 
 
 def _refusal(check: Callable[[], None]) -> list[str]:

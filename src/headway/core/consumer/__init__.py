@@ -27,6 +27,7 @@ from headway.core.consumer.progress import Backfill, Predicate, Skip
 from headway.core.consumer.reader import QueueMember, Reader
 from headway.core.consumer.request import (
     NO_OPTIONS,
+    NO_WILL,
     OPTIONS,
     PREFIX,
     ConnectRequest,
@@ -48,9 +49,9 @@ __all__ = [
     "ArchiveIndex", "ArchiveLag", "Backfill", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation",
     "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery", "Disconnect", "Due", "due_of",
     "Effect", "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "Grant", "GrantedChannel", "is_patient",
-    "known_names", "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT", "NO_OBSERVER", "NO_OPTIONS", "Observer",
-    "OPTIONS", "Outlet", "Pace", "parse_options", "patience_for", "Pause", "PAUSED", "PeerState", "PluginFailed",
-    "Poll", "Predicate", "PREFIX", "QueueMember", "QueueTerms", "read_options", "Reader", "REPLACED", "RESTING",
-    "Resume", "Revoked", "RightsSource", "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill",
+    "known_names", "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT", "NO_OBSERVER", "NO_OPTIONS", "NO_WILL",
+    "Observer", "OPTIONS", "Outlet", "Pace", "parse_options", "patience_for", "Pause", "PAUSED", "PeerState",
+    "PluginFailed", "Poll", "Predicate", "PREFIX", "QueueMember", "QueueTerms", "read_options", "Reader", "REPLACED",
+    "RESTING", "Resume", "Revoked", "RightsSource", "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill",
     "SubscribeRequest", "Subscription", "SubscriptionOptions", "Use", "Waiting", "Will", "Window",
 ]

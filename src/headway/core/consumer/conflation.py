@@ -103,9 +103,8 @@ class Conflation:
 
     def _enter_lane(self, subscription: Subscription) -> None:
         """Goes on at the end of the lane, whose deltas are from now on of records behind it."""
-        subscription.astray, deltas = False, subscription.feed.deltas
-        if deltas is not None:
-            deltas.raise_floor(subscription.feed.lane.last_sequence)
+        subscription.astray = False
+        subscription.feed.begin_deltas()
 
     def call(self) -> None:
         """Makes the next pass due."""

@@ -154,6 +154,11 @@ class Feed:
     def deltas(self) -> Deltas | None:
         return None if self.shape is None else self.shape.deltas
 
+    def begin_deltas(self) -> None:
+        """From now on its deltas, if it has any, are only of records behind the end of the lane."""
+        if self.deltas is not None:
+            self.deltas.raise_floor(self.lane.last_sequence)
+
     @property
     def gated(self) -> bool:
         """Tells whether publishers are held back, by a consumer or by all consumers of a queue."""

@@ -30,6 +30,9 @@ class Reader(ABC):
     """The queue that the subscription is a member of."""
     counts_apart = False
     """Set if counters, and not the cursor's position, tell how much the subscription has taken."""
+    conflatable = False
+    """Set if a newer record may take the place of an older one: not in a queue, whose records are each for one member,
+    nor in the archive."""
     reads_itself = False
     """Set if the client reads the archive by itself and reports its progress. No records are sent to it."""
 
@@ -94,6 +97,7 @@ class Reader(ABC):
 
 class LaneReader(Reader):
     __slots__ = ()
+    conflatable = True
 
     def has_more(self, subscription: Subscription) -> bool:
         if subscription.backfills:

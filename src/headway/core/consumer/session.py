@@ -13,7 +13,7 @@ from headway.core.base import NO_TIMER, PacketIds, Reason, moved
 from headway.core.consumer.channel import Channel
 from headway.core.consumer.connection import NO_OUTLET, NO_SOURCE, HeldRights, Outlet, RightsSource
 from headway.core.consumer.life import AWAY, CONNECTED, GIVEN_UP, PAUSED, SESSION_MOVES, SessionLife
-from headway.core.consumer.request import ConnectRequest, Will
+from headway.core.consumer.request import NO_WILL, ConnectRequest, Will
 from headway.core.consumer.subscription import Subscription
 from headway.core.log import (
     ANSWERS,
@@ -194,7 +194,7 @@ class Session:
         self.max_packet_bytes = request.max_packet_bytes
         self.will = request.will
         self.stop_timers()
-        self.pending_will: Will | None = None
+        self.pending_will: Will = NO_WILL
         """A will to be published when its delay is over, unless the client comes back before."""
         self.grant(request.rights)
         self.charge(request.allowance)
@@ -276,14 +276,14 @@ class Session:
     @staticmethod
     def cost(request: ConnectRequest) -> int:
         """Returns how many bytes a session takes up by itself, with its will."""
-        return SESSION_BYTES + 2 * len(request.client) + _will_bytes(request.will)
+        return SESSION_BYTES + 2 * len(request.client) + request.will.size
 
     def settle_tab(self) -> None:
         """Puts the session and its wills on its tab."""
         if self.ended:
             return
         self.tab.put(SESSION, SESSION_BYTES + 2 * len(self.client))
-        self.tab.put(WILL, _will_bytes(self.will) + _will_bytes(self.pending_will))
+        self.tab.put(WILL, self.will.size + self.pending_will.size)
 
     def count_unsent(self) -> int:
         """Puts unsent bytes and unsettled deliveries on the tab. Returns the unsent bytes, which were written for this
@@ -319,7 +319,3 @@ class Session:
     def expires_at(self) -> float:
         """Returns the time when the session ends if the client stays away."""
         return inf if self.connected else self.gone_since_s + self.expiry_s
-
-
-def _will_bytes(will: Will | None) -> int:
-    return 0 if will is None else will.record.size

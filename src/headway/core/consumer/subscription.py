@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headway.core.base import NO_TIMER, Reason, moved
 from headway.core.consumer.channel import Channel
 from headway.core.consumer.conflation import EVERY_RECORD, Conflation
-from headway.core.consumer.credit import NO_LIMIT, CountedWindow, Window
+from headway.core.consumer.credit import NO_LIMIT, Window
 from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
 from headway.core.consumer.progress import Backfill, BackfillSource, Counters, Skip, ViewAge, Volume
 from headway.core.consumer.reader import LANE_READER, Reader
@@ -35,7 +35,7 @@ class Subscription:
     """One consumer."""
 
     __slots__ = (
-        "_feed", "astray", "backfills", "case", "channel", "clock", "conflation", "counted", "counters", "current_s",
+        "_feed", "astray", "backfills", "case", "channel", "clock", "conflation", "counters", "current_s",
         "cursor", "dialect", "filter", "gap", "job_patience", "lease", "life", "metadata_number", "number", "reader",
         "renewals", "request", "session", "skips", "start_sequence", "stop_number", "tab_bytes", "view", "window",
     )  # fmt: skip
@@ -56,11 +56,9 @@ class Subscription:
         """The channel in which its deliveries are numbered and acknowledged."""
         self.window: Window = session.channel
         """The limit of its own deliveries in flight; often the window of its channel."""
-        self.counted: CountedWindow | None = None
-        """The window of a consumer that acknowledges its lane's records by their number."""
         self.cursor = Cursor(feed.lane, self)
         self.counters = Counters(feed.lane.count, feed.lane.end)
-        self.stop_number: int | None = None
+        self.stop_number = NO_LIMIT
         """The number of the first record that is not for this subscription, if another one has replaced it."""
         self.start_sequence = feed.lane.last_sequence
         """The sequence of the last record before the subscription began."""
@@ -141,7 +139,7 @@ class Subscription:
     @property
     def stop(self) -> int:
         """Returns the number of the first record that is not for this subscription."""
-        return self.feed.lane.count if self.stop_number is None else self.stop_number
+        return min(self.feed.lane.count, self.stop_number)
 
     @property
     def durable(self) -> bool:
@@ -237,10 +235,10 @@ class Subscription:
         client grants so many."""
         if self.window.grants:
             return self.credit_left
-        if self.counted is None:
+        if not self.window.counts:
             return NO_LIMIT
         self.note_sent()
-        return self.counted.left
+        return self.window.left
 
     def out_of_room(self, now: float) -> bool:
         """Tells whether there is none; notes since when. Then it is sent nothing until it is let on: until its client
@@ -258,9 +256,8 @@ class Subscription:
                 window.exhausted_since_s = now
 
     def note_sent(self) -> None:
-        """Has its counted window know how many records it was sent."""
-        assert self.counted is not None
-        self.counted.sent(self.reader.delivered(self).records)
+        """Has a counted window know how many records it was sent."""
+        self.window.sent(self.reader.delivered(self).records)
 
     @property
     def credit_exhausted_since_s(self) -> float:
@@ -271,15 +268,15 @@ class Subscription:
     @property
     def keyed(self) -> bool:
         """Tells whether the latest record per key of what waits is kept for all, and it is not owed every record."""
-        state, reader = self.conflation.state, self.reader
-        if state is None or not state.declared or self.durable or reader.queue or reader.reads_itself:
+        state = self.conflation.state
+        if state is None or not state.declared or self.durable or not self.reader.conflatable:
             return False
         return self.conflating or self.conflation.covers(self)
 
     @property
     def prefetch(self) -> int:
         """Returns how many deliveries its client permits to be in flight; 0 if it acknowledges none."""
-        acknowledges = self.counts_credit or self.counted is not None
+        acknowledges = self.counts_credit or self.window.counts
         return min(self.window.limit, self.channel.limit, self.channel.whole.limit) if acknowledges else 0
 
     @property

@@ -111,7 +111,7 @@ class Fanout:
             if outlet.blocked or outlet.out or session.lagging or session.held_back.size:
                 laggards.append(subscription)
                 continue
-            if subscription.special or (subscription.counted is not None and subscription.overrun):
+            if subscription.special or (subscription.window.counts and subscription.overrun):
                 laggards.append(subscription)
                 continue
             position = cursor.position
@@ -172,18 +172,21 @@ class Fanout:
             subscription.session.fell_behind(subscription)
             self._on_lag(subscription, now)
 
+    def send_soon(self, subscription: Subscription, now: float) -> None:
+        """Notes that a subscription is lagging, and may be sent records at once."""
+        self.lag(subscription, now)
+        self.again[subscription.session] = None
+
     def settled(self, subscription: Subscription, records: int) -> None:
         """Gives credit back to a consumer that has done with so many records of its lane."""
-        assert subscription.counted is not None
         subscription.note_sent()
-        subscription.counted.settle(records)
+        subscription.window.settle_some(records)
         self.has_credit(subscription)
 
     def has_credit(self, subscription: Subscription) -> None:
         """Goes on with a consumer that acknowledges by number and has more credit."""
-        assert subscription.counted is not None
         session = subscription.session
-        subscription.counted.exhausted_since_s = None
+        subscription.window.exhausted_since_s = None
         if subscription in session.lagging:
             session.let_on(subscription)
             self.again[session] = None
@@ -297,7 +300,7 @@ class Fanout:
         if not lane_as_is or subscription.session.held_back.size or subscription.special:
             return render(subscription, now, self.lost, self._cuts)
         end = cursor.lane.end
-        if subscription.counted is not None:
+        if subscription.window.counts:
             if subscription.out_of_room(now):
                 return 0
             end = end_of_room(subscription)

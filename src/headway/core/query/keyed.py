@@ -18,5 +18,4 @@ def keyed_state(
     if group is not None or session.expiry_s > 0:
         text = f"option {option}: not for shared subscriptions, nor for sessions that outlive their connection"
         raise Refused(Reason.PROTOCOL_ERROR, text)
-    states = registry.router.states_for(filter)
-    return next((state for state in states if state.declared and options.key in (None, state.key.text)), None)
+    return registry.router.keyed_state(filter, options.key)

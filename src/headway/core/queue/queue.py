@@ -175,6 +175,11 @@ class Queue:
         return self.members.all_gate(self.feed.gates)
 
     @property
+    def left_behind(self) -> bool:
+        """Whether it is the exclusive queue of a session that has ended. Deferred work deletes it (deferred.py)."""
+        return self.owner is not None and self.owner.ended
+
+    @property
     def promises(self) -> bool:
         """Whether the records of the queue outlive the connections of its consumers."""
         if self.ends_with_members:

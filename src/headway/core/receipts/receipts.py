@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable
 
 from headway.core.base import Reason, Refused, Timers
-from headway.core.consumer import Channel, Delivery, Feed, Session, SharedReader, Subscription
+from headway.core.consumer import NO_LIMIT, Channel, Delivery, Feed, Session, SharedReader, Subscription
 from headway.core.log import NO_RECEIPTS, RECEIPT_BYTES, RECEIPT_READER_BYTES, RECEIPTS, Lane, State
 from headway.core.message import ReceiptRequest, Run
 from headway.core.receipts.lane_receipts import LaneReceipts
@@ -146,7 +146,7 @@ class Receipts:
             else:
                 receipt.pending.update(
                     (one, way_of(one)) for one in feed.subscriptions
-                    if one.stop_number is None and not one.session.ended
+                    if one.stop_number == NO_LIMIT and not one.session.ended
                 )  # fmt: skip
         receipt.owed += receipt.waiting
 

@@ -11,7 +11,7 @@ from functools import partial
 from math import inf
 
 from headway.core.base import Reason, Refused
-from headway.core.consumer import ConnectRequest, Session, Will
+from headway.core.consumer import NO_WILL, ConnectRequest, Session, Will
 from headway.core.message import Record
 from headway.server.logins import SCRAM, Refusal, Scram, ScramError
 from headway.server.mqtt.conversation import Conversation, Proof
@@ -193,9 +193,9 @@ class Greeting(PeerPart[ClientSide]):
         )
 
 
-def _will(packet: Connect) -> Will | None:
+def _will(packet: Connect) -> Will:
     will = packet.will
     if will is None:
-        return None
+        return NO_WILL
     record = Record(will.topic, will.payload, will.properties, will.qos, will.retain)
     return Will(record, float(will.delay_s), inf if will.expiry_s is None else float(will.expiry_s))

@@ -49,8 +49,7 @@ class Consumer:
     def in_flight(self) -> int:
         """Deliveries that are not settled."""
         for subscription in self.subscriptions:
-            if subscription.counted is not None:
-                subscription.note_sent()
+            subscription.note_sent()
         return self.channel.used + sum(window.used for window in self.windows)
 
     def stop_waiting(self) -> None:

@@ -340,8 +340,8 @@ class Consuming(PeerPart[ClientSide]):
         peer = self._peer
         consumer.channel.limit = limit
         for subscription in consumer.subscriptions:
-            if subscription.counted is not None:
-                subscription.counted.limit = limit
+            if subscription.window.counts:
+                subscription.window.limit = limit
                 peer.engine.broker.fanout.has_credit(subscription)
         consumer.channel.exhausted_since_s = None
         peer.engine.broker.registry.wake(peer.granted)

@@ -107,9 +107,9 @@ class Settling(PeerPart[ClientSide]):
         if first and consumer.windows:
             fanout = self._peer.engine.broker.fanout
             for subscription in consumer.subscriptions:  # more than one if the destination is composite
-                if subscription.counted is not None:
+                if subscription.window.counts:
                     subscription.note_sent()
-                    done = min(ack.messages - count, subscription.counted.used)
+                    done = min(ack.messages - count, subscription.window.used)
                     fanout.settled(subscription, done)
                     count += done
         if not consumer.prefetch:

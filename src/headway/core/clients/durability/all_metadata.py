@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from headway.core.clients.durability.durable_objects import DurableObjects, session_terms, subscription_terms
 from headway.core.consumer import Session
@@ -23,9 +24,11 @@ class AllMetadata:
 
     def changes(self) -> Iterator[MetadataChange | None]:
         """Yields all metadata as changes, in an order in which they can be applied; see ``Ledger.all_metadata``."""
-        for kind in (self._exchanges, self._queues, self._bindings, self._sessions,
-                     self._deletion_notices, self._subscriptions, self._batches):  # fmt: skip
-            for change in kind():
+        objects = self._objects
+        for kind in (self._exchanges(), self._queues(), self._bindings(), self._sessions(),
+                     _all_of("deleted", objects.deletion_notices), self._subscriptions(),
+                     _all_of("batch", objects.batches)):  # fmt: skip
+            for change in kind:
                 yield None if change is None else MetadataChange(self._registry.sequence, *change)
 
     def _exchanges(self) -> Iterator[_Change | None]:
@@ -55,11 +58,6 @@ class AllMetadata:
             else:
                 yield None
 
-    def _deletion_notices(self) -> Iterator[_Change | None]:
-        for kind_and_name in list(self._objects.deletion_notices):
-            notice = self._objects.deletion_notices.get(kind_and_name)
-            yield ("deleted", kind_and_name, notice) if notice is not None else None
-
     def _subscriptions(self) -> Iterator[_Change | None]:
         for number in list(self._objects.subscriptions):
             subscription = self._objects.subscriptions.get(number)
@@ -68,10 +66,10 @@ class AllMetadata:
             else:
                 yield None  # it ended with its session; another session may have the client's name by now
 
-    def _batches(self) -> Iterator[_Change | None]:
-        for writer in list(self._objects.batches):
-            batch = self._objects.batches.get(writer)
-            yield ("batch", writer, batch) if batch is not None else None
+
+def _all_of(what: str, table: Mapping[Any, object]) -> Iterator[_Change | None]:
+    for name in list(table):
+        yield (what, name, table[name]) if name in table else None
 
 
 def _underway(session: Session) -> Iterator[_Change | None]:

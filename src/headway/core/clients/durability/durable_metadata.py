@@ -85,10 +85,10 @@ class DurableMetadata:
     # -- subscriptions ----------------------------------------------------------------------------------------------
 
     def subscription(
-        self, subscription: Subscription, *, number: int | None = None, position_number: int | None = None
+        self, subscription: Subscription, *, number: int = 0, position_number: int = 0
     ) -> None:
         """Journals a subscription that is new or has new terms. ``number`` and ``position_number`` are the numbers that
-        it had before a restart."""
+        it had before a restart; 0: it had none."""
         ledger = self._registry.ledger
         if not ledger.journals or not subscription.session.durable:
             return
@@ -166,7 +166,7 @@ class DurableMetadata:
 
     # -- queues -----------------------------------------------------------------------------------------------------
 
-    def queue(self, queue: Queue, listener: str, *, position_number: int | None = None) -> None:
+    def queue(self, queue: Queue, listener: str, *, position_number: int = 0) -> None:
         """Journals a queue that was declared, if it is durable."""
         if not self._registry.ledger.journals or not queue.terms.durable or queue.terms.exclusive:
             return
@@ -174,7 +174,7 @@ class DurableMetadata:
         self.objects.listeners[queue] = listener
         self._add_change("queue", queue.name, self.objects.queue_terms(queue))
 
-    def _track_queue(self, queue: Queue, position_number: int | None) -> None:
+    def _track_queue(self, queue: Queue, position_number: int) -> None:
         ledger = self._registry.ledger
         if not queue.durable_position.durable and ledger.journals:
             backlog = queue.backlog
@@ -200,13 +200,9 @@ class DurableMetadata:
 
     # -- exchanges and bindings -------------------------------------------------------------------------------------
 
-    def exchange(self, exchange: Exchange) -> None:
+    def exchange(self, exchange: Exchange, *, there: bool) -> None:
         if exchange.durable:
-            self._add_change("exchange", exchange.name, exchange)
-
-    def exchange_ended(self, exchange: Exchange) -> None:
-        if exchange.durable:
-            self._add_change("exchange", exchange.name, None)
+            self._add_change("exchange", exchange.name, exchange if there else None)
 
     def binding(self, binding: Binding, *, there: bool) -> None:
         if self._registry.ledger.journals and self.objects.outlives(binding):

@@ -61,10 +61,10 @@ class _Position:
 
     __slots__ = ("began", "owners", "recovered")
 
-    def __init__(self, began: int) -> None:
+    def __init__(self, number: int, began: int) -> None:
         self.began = began
         self.owners = 0
-        self.recovered: RecoveredPosition | None = None
+        self.recovered = RecoveredPosition(CommittedPosition(number, began + 1, began + 1, ()))
 
 
 class _Routes(Exchanges):
@@ -111,20 +111,18 @@ class Folding:
         self._last: dict[tuple[str, object], MetadataChange] = {}
         """The last change of each object of which only the last state counts."""
         self._sequence = 0
-        self._snapshot: set[tuple[str, object]] | None = None
-        """The objects that the present snapshot has mentioned so far; None outside of a snapshot."""
+        self._mentioned: set[tuple[str, object]] = set()
+        """The objects that the present snapshot has mentioned so far; empty outside of a snapshot."""
 
     # -- the entries of the journal, in order -----------------------------------------------------------------------
 
     def change(self, change: MetadataChange, *, again: bool) -> None:
         """Folds a change. ``again`` says that it is from a snapshot."""
         self._sequence, what, name, terms = change
-        if not again:
-            self._snapshot = None  # an unfinished snapshot does not count
-        elif self._snapshot is None:
-            self._snapshot = {(what, name)}
+        if again:
+            self._mentioned.add((what, name))
         else:
-            self._snapshot.add((what, name))
+            self._mentioned.clear()  # an unfinished snapshot does not count
         match what, terms:
             case "reserved", int():
                 self.reserved = max(self.reserved, terms)
@@ -153,8 +151,8 @@ class Folding:
 
     def snapshot_ended(self) -> None:
         """Ends all objects that a complete snapshot did not mention."""
-        mentioned, self._snapshot = self._snapshot, None
-        if mentioned is None:
+        mentioned, self._mentioned = self._mentioned, set()
+        if not mentioned:
             return
         there: list[tuple[str, object]] = [("session", name) for name in self._clients]
         there += (("subscription", number) for number in self._client_of)
@@ -172,9 +170,7 @@ class Folding:
         known = self._positions.get(position.number)
         if known is None:
             return  # its owner has ended
-        if known.recovered is None:
-            known.recovered = RecoveredPosition(position)
-        elif again:
+        if again:
             known.recovered.replace(position)
         else:
             known.recovered.add(position)
@@ -185,10 +181,9 @@ class Folding:
         self._clients.setdefault(client, _Client(change)).session = change
 
     def _session_ended(self, client: str) -> None:
-        known = self._clients.get(client)
+        known = self._clients.pop(client, None)
         for number in list(known.subscriptions) if known is not None else ():
             self._subscription_ended(number)
-        self._clients.pop(client, None)
 
     def _subscription(self, change: MetadataChange, terms: SubscriptionTerms) -> None:
         self._subscription_ended(change.name, instead=terms.position_number)
@@ -218,7 +213,7 @@ class Folding:
 
     def _position(self, number: int) -> None:
         if number:
-            self._positions.setdefault(number, _Position(self._sequence)).owners += 1
+            self._positions.setdefault(number, _Position(number, self._sequence)).owners += 1
 
     def _leave(self, number: int, *, stays: bool = False) -> None:
         if number:
@@ -247,9 +242,9 @@ class Folding:
 
     def _exchange(self, name: str, change: MetadataChange) -> None:
         known, terms = self._routes.by_name.get(name), change.terms
-        if known is not None and isinstance(terms, Exchange) and not known.difference(terms):
-            return
         if known is not None:
+            if isinstance(terms, Exchange) and not known.difference(terms):
+                return
             self._routes.remove(name)
         if isinstance(terms, Exchange):
             self._route_changes.append(change)
@@ -277,17 +272,12 @@ class Folding:
     # -- the result -------------------------------------------------------------------------------------------------
 
     def recovered_positions(self) -> dict[int, RecoveredPosition]:
-        """Returns the recovered positions by number. A position that is not among them has no settled records."""
-        return {
-            number: position.recovered for number, position in self._positions.items() if position.recovered is not None
-        }
+        """Returns the recovered positions by number."""
+        return {number: position.recovered for number, position in self._positions.items()}
 
     def needed(self) -> int:
         """Returns the first sequence that a position or an unfinished batch needs; 0 if none does."""
-        firsts = [
-            position.recovered.upto if position.recovered is not None else position.began + 1
-            for position in self._positions.values()
-        ]
+        firsts = [position.recovered.upto for position in self._positions.values()]
         batches = [change.terms for change in self._last.values()]
         firsts += [batch.sequence + 1 for batch in batches if isinstance(batch, WriterBatch) and batch.parts]
         return min(firsts, default=0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from headway.core.allowance import UNLIMITED
 from headway.core.consumer import Session
 from headway.core.delivery import Fanout
@@ -17,14 +15,14 @@ class Intake:
     def __init__(self, registry: Registry, publishing: Publishing, fanout: Fanout, advisories: Advisories) -> None:
         self._registry = registry
         self._publishing = publishing
+        self.check_room, self.takes_at_once = publishing.check_room, publishing.takes_at_once
         self._fanout = fanout
         self.advisories = advisories
         self._pools = registry.distinct_pools()
 
     def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
         taken = self._publishing.publish(session, runs, now)
-        if session is not None:
-            self._published(session, now)
+        self._published(session, now)
         return taken
 
     @property
@@ -71,21 +69,14 @@ class Intake:
     def publish_to(self, session: Session | None, run: Run, now: float) -> Published:
         """Publishes a run to its exchange (``run.exchange``)."""
         published = self._publishing.publish_to(session, run, now)
-        if session is not None:
-            self._published(session, now)
+        self._published(session, now)
         return published
 
-    def check_room(self, runs: Sequence[Run], now: float) -> None:
-        """Raises :class:`Refused` if a queue would refuse some of these runs, published together."""
-        self._publishing.check_room(runs, now)
-
-    def takes_at_once(self, run: Run, now: float) -> bool:
-        """Tells whether some consumer could get the run at once."""
-        return self._publishing.takes_at_once(run, now)
-
-    def _published(self, session: Session, now: float) -> None:
+    def _published(self, session: Session | None, now: float) -> None:
         """Tells operators if the publisher has to wait now, because others do not keep up. One that has published more
-        than its user may a second waits, too."""
+        than its user may a second waits, too. What the broker itself publishes has no session."""
+        if session is None:
+            return
         if session.paused_by and session.paused_since_s == now:
             self.advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         if session.allowance is not UNLIMITED:

@@ -80,6 +80,7 @@ class Writers:
         self._metadata = metadata
         self._batches, self._unfinished = metadata.objects.batches, metadata.objects.unfinished
         self._admission = admission
+        self.leave = admission.leave
         self._journaled_rows: dict[tuple[str, int], dict[str, int]] = {}
         """The batches that were unfinished at the start: for each stream the last row that the journal has."""
 
@@ -101,10 +102,6 @@ class Writers:
         outlet = WriterOutlet(now, resumed)
         request = ConnectRequest(name, HTTP_LISTENER, protocol=PROTOCOL, rights=rights, allowance=allowance)
         return self._admission.connect(request, outlet, now)
-
-    def leave(self, session: Session, now: float) -> None:
-        if session.connected:
-            self._admission.disconnect(session, session.outlet, Reason.CLIENT_GONE, now, will=False)
 
     # -- batches ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from headway.core.consumer import QueueTerms, Subscription
 from headway.core.message import TOPICS, topic_of
 from headway.core.permission import EXCHANGES, QUEUES, Operation, Rights
-from headway.core.queue import filter_of, queue_of
+from headway.core.queue import filter_of, queue_behind
 from headway.core.routing import Binding, Exchange
 
 ALL = "#"
@@ -91,8 +91,7 @@ def is_own(name: str, terms: QueueTerms) -> bool:
 
 def read_by(subscription: Subscription) -> str | None:
     """Returns what a subscription reads, as a filter; None: a queue of the client's own."""
-    reader = subscription.reader.queue
-    queue = None if reader is None else queue_of(reader)
+    queue = queue_behind(subscription)
     if queue is None or queue.ends_with_members:
         return subscription.feed.key.filter
     return None if is_own(queue.name, queue.terms) else queue_object(queue.name)

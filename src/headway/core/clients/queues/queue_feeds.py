@@ -40,6 +40,7 @@ class QueueFeeds:
         self._replays = 0
         self._queues_bytes = 0
         self.homes: dict[Queue, tuple[Dialect, Pool]] = {}
+        """The dialect and the pool of each queue's lanes."""
         self._bound: dict[Queue, BindingSet] = {}
         self._router.called = self._called
 
@@ -59,13 +60,8 @@ class QueueFeeds:
         self._queues_bytes -= queue_cost(queue.name, queue.terms)
         self.count_declared()
 
-    def home(self, queue: Queue) -> tuple[Dialect, Pool]:
-        """Returns the dialect and the pool of a queue's lanes."""
-        return self.homes[queue]
-
     def bindings_of(self, queue: Queue) -> list[Binding]:
-        bound = self._bound.get(queue)
-        return [] if bound is None else list(bound.all)
+        return list(self._bound[queue].all) if queue in self._bound else []
 
     def named(self, name: str) -> Queue | None:
         found = self._router.queues.get(name)
@@ -102,7 +98,7 @@ class QueueFeeds:
         if binding.source != TOPICS or binding.destination.kind != "queue":
             raise Refused(Reason.PRECONDITION_FAILED, f"from: only what a queue gets of '{TOPICS}' is recorded")
         filter = filter_of(binding.key)
-        if archive is None or (earliest := archive.earliest(filter)) is None:
+        if (earliest := archive.earliest(filter)) is None:
             raise Refused(Reason.PRECONDITION_FAILED, f"from: nothing of '{binding.key}' is recorded")
         queue = queue_of(self._router.queues[binding.destination.name])
         if sum(cursor.source is not None for cursor in queue.backlog.cursors) >= REPLAYS_MAX:

@@ -81,7 +81,7 @@ class Queues(Consuming):
             self._registry.declared.check(EXCHANGE_BYTES)
             self._exchanges.add(exchange)
             self.feeds.count_declared()
-            self._metadata.exchange(exchange)
+            self._metadata.exchange(exchange, there=True)
             self._router.forget()
         elif difference := known.difference(exchange):
             raise Refused(Reason.PRECONDITION_FAILED, f"exchange '{exchange.name}' is there, with another {difference}")
@@ -102,7 +102,7 @@ class Queues(Consuming):
             yield UNBIND_WORK * len(some)
         if self._exchanges.by_name.get(name, exchange) is not exchange:
             return  # it was deleted with its last binding, and declared again
-        self._metadata.exchange_ended(exchange)
+        self._metadata.exchange(exchange, there=False)
         self._exchanges.remove(name)
         self.feeds.count_declared()
         self._router.forget()
@@ -111,7 +111,7 @@ class Queues(Consuming):
 
     def queue(self, session: Session, name: str) -> Queue:
         found = self.feeds.named(name)
-        if found is None or (found.owner is not None and found.owner.ended):
+        if found is None or found.left_behind:
             self._refuse_deleted(name)
             raise Refused(Reason.NOT_FOUND, f"there is no queue '{name}'")
         if found.owner is not None and found.owner is not session:
@@ -121,7 +121,7 @@ class Queues(Consuming):
     def declare(self, session: Session, name: str, terms: QueueTerms, dialect: Dialect, now: float) -> Queue:
         """Returns the queue of this name, and makes it if there is none."""
         known = self.feeds.named(name)
-        if known is not None and known.owner is not None and known.owner.ended:
+        if known is not None and known.left_behind:
             self.delete(known, now)  # deferred work would delete it later
             known = None
         if known is not None:
@@ -169,7 +169,7 @@ class Queues(Consuming):
 
     def _placeholder(self, queue: Queue, now: float) -> Subscription:
         """Makes a placeholder for the members of a durable queue that has none."""
-        dialect, pool = self.feeds.home(queue)
+        dialect, pool = self.feeds.homes[queue]
         name = f"$queue/{quote_name(queue.name)}"
         session = Session(0, ConnectRequest(name, "", expiry_s=inf), pool, now)
         request = SubscribeRequest(name, dialect, qos=1, polling=True)
@@ -241,12 +241,11 @@ class Queues(Consuming):
         self.tidy(deferred.now)
 
     def _expire_later(self, queue: Queue, now: float) -> None:
-        if queue.terms.idle_s is not None:
-            queue.expiry = self._registry.timers.at(now + queue.terms.idle_s, partial(self._expire, queue))
-
-    def _expire(self, queue: Queue, now: float) -> None:
         idle_s = queue.terms.idle_s
-        assert idle_s is not None
+        if idle_s is not None:
+            queue.expiry = self._registry.timers.at(now + idle_s, partial(self._expire, queue, idle_s))
+
+    def _expire(self, queue: Queue, idle_s: float, now: float) -> None:
         if not queue.members.any_consumer and queue.used_s + idle_s <= now:
             self.delete(queue, now)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headway.core.base import Reason, Refused
-from headway.core.consumer import SubscribeRequest
+from headway.core.consumer import Session, SubscribeRequest
 from headway.core.message import (
     BadKey,
     BadTopic,
@@ -16,6 +16,8 @@ from headway.core.message import (
     validate_filter,
 )
 from headway.core.selector import BadSelector, compile_selector
+
+Accepts = Callable[[Record], bool]
 
 
 def parse_filter(request: SubscribeRequest) -> tuple[str | None, str]:
@@ -31,19 +33,25 @@ def parse_filter(request: SubscribeRequest) -> tuple[str | None, str]:
     return share
 
 
-def acceptance_of(request: SubscribeRequest, filter: str, exclude: int) -> Callable[[Record], bool]:
-    """Returns the test whether a record belongs to such a subscription. Raises :class:`Refused` on a bad selector."""
+def coverage_of(session: Session, request: SubscribeRequest, filter: str) -> Accepts:
+    """Returns the test whether a record is for a subscription, if its selector accepts it."""
+    on_topic, exclude = matcher(filter), session.number if request.no_local else 0
+
+    def covers(record: Record) -> bool:
+        return bool(on_topic(record.topic)) and (not exclude or record.publisher != exclude)
+
+    return covers
+
+
+def acceptance_of(session: Session, request: SubscribeRequest, filter: str) -> Accepts:
+    """Returns the test whether a record belongs to a subscription. Raises :class:`Refused` on a bad selector."""
+    options, covers = request.options, coverage_of(session, request, filter)
     try:
-        selects = compile_selector(request.options.selector).matches if request.options.selector else None
-        if request.options.key:
-            compile_key(request.options.key)
+        if options.key:
+            compile_key(options.key)
+        if not options.selector:
+            return covers
+        selects = compile_selector(options.selector).matches
     except (BadSelector, BadKey) as error:
         raise Refused(Reason.PROTOCOL_ERROR, str(error)) from error
-    on_topic = matcher(filter)
-
-    def accepts(record: Record) -> bool:
-        if not on_topic(record.topic) or (exclude and record.publisher == exclude):
-            return False
-        return selects is None or selects(record)
-
-    return accepts
+    return lambda record: covers(record) and selects(record)

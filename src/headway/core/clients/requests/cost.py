@@ -1,9 +1,10 @@
-"""The memory that a subscription takes up, and counts to its client."""
+"""The room that a subscription needs: the memory that counts to its client, and one more subscription."""
 
 from __future__ import annotations
 
+from headway.core.base import Reason, Refused
 from headway.core.clients.requests.shaping import shape_bytes
-from headway.core.consumer import SubscribeRequest
+from headway.core.consumer import Session, SubscribeRequest
 from headway.core.live import live_bytes
 from headway.core.log import (
     CONSUMER_BYTES,
@@ -15,9 +16,19 @@ from headway.core.log import (
 )
 from headway.core.message import has_wildcard
 from headway.core.permission import QUEUES
+from headway.core.routing import Registry
 
 PICKER_BYTES = 20_000
 """The memory of a selector of a queue: the places of records that it found."""
+
+
+def check_room(registry: Registry, session: Session, request: SubscribeRequest, what: str = "subscriptions") -> None:
+    """Raises :class:`Refused` if there is no room for one more subscription of a client."""
+    limit = registry.limits_of(session.listener).subscriptions_per_session_max
+    if len(session.subscriptions) >= limit:
+        raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} {what}")
+    session.tab.check(cost(request))
+    session.allowance.check_subscription()
 
 
 def cost(request: SubscribeRequest) -> int:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from headway.core.base import Reason, Refused
+from headway.core.clients.requests.acceptance import Accepts, coverage_of
 from headway.core.consumer import Session, SubscribeRequest
 from headway.core.log import Focus
-from headway.core.message import Record, matcher
 from headway.core.query import keyed_state
 from headway.core.routing import Registry
 
 
 def focus_of(
     registry: Registry, session: Session, request: SubscribeRequest, group: str | None, filter: str,
-    accepts: Callable[[Record], bool],
+    accepts: Accepts,
 ) -> Focus | None:  # fmt: skip
     """Returns the focus of a subscription; None: it asks for none, or without a selector loses sight of nothing.
 
@@ -25,9 +23,4 @@ def focus_of(
     state = keyed_state(registry, session, options, group, filter, "out_of_focus")
     if state is None:
         raise Refused(Reason.PROTOCOL_ERROR, f"option out_of_focus: no keyed [[topic]] covers {filter[:100]!a}")
-    on_topic, exclude = matcher(filter), session.number if request.no_local else 0
-
-    def covers(record: Record) -> bool:
-        return bool(on_topic(record.topic)) and (not exclude or record.publisher != exclude)
-
-    return Focus(state, accepts, covers, registry.sequence)
+    return Focus(state, accepts, coverage_of(session, request, filter), registry.sequence)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from headway.core.base import Reason, Refused
+from headway.core.clients.requests.acceptance import Accepts
 from headway.core.consumer import Session, SubscribeRequest, SubscriptionOptions
 from headway.core.forms import SHAPE_BYTES, Deltas, Shape
 from headway.core.log import SELECTOR_BYTES
@@ -19,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 
 def shape_of(
     registry: Registry, session: Session, request: SubscribeRequest, group: str | None, filter: str,
-    accepts: Callable[[Record], bool],
+    accepts: Accepts,
 ) -> Shape | None:  # fmt: skip
     """Returns the shape of a subscription; None: it gets records as they were published.
 
@@ -27,7 +28,7 @@ def shape_of(
     options = request.options
     if options.delta and options.live:
         raise _refused("option delta: not for live pages and aggregates, which tell whole records")
-    if (options.select is None and not options.delta) or options.live:
+    if not _is_shaped(options):
         return None
     state = keyed_state(registry, session, options, group, filter, "delta" if options.delta else "select")
     key_of = None if state is None else state.key
@@ -39,6 +40,10 @@ def shape_of(
     if options.start_time(0.0) is not None:
         raise _refused("option delta: from takes an offset, and no time")
     return Shape(project, key_of, Deltas(state, accepts, registry.sequence))
+
+
+def _is_shaped(options: SubscriptionOptions) -> bool:
+    return (options.select is not None or options.delta) and not options.live
 
 
 def _refused(text: str) -> Refused:
@@ -54,6 +59,6 @@ def _projection(selection: Selection, key_of: KeyExtractor | None) -> Callable[[
 
 def shape_bytes(options: SubscriptionOptions) -> int:
     """Returns the memory that the shape of a subscription with these options takes up."""
-    if (options.select is None and not options.delta) or options.live:
+    if not _is_shaped(options):
         return 0
     return SHAPE_BYTES + len(options.select or "") * SELECTOR_BYTES

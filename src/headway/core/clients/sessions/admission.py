@@ -16,10 +16,10 @@ from headway.core.allowance import UNLIMITED
 from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.durability import DurableMetadata, SessionTerms
 from headway.core.clients.sessions.ending import Ending
-from headway.core.consumer import GIVEN_UP, ConnectRequest, Disconnect, Outlet, Session, SessionLife, Will
+from headway.core.consumer import GIVEN_UP, NO_WILL, ConnectRequest, Disconnect, Outlet, Session, SessionLife, Will
 from headway.core.delivery import Fanout, go_back, last_of_half_sent
 from headway.core.log import Tab
-from headway.core.permission import ALL_RIGHTS, Rights
+from headway.core.permission import ALL_RIGHTS, Operation, Rights
 from headway.core.policy import FlapControl
 from headway.core.routing import Publishing, Registry
 
@@ -46,8 +46,8 @@ class Admission:
         permissions, a session is not resumed by another user than its own. Raises Refused."""
         registry = self._registry
         request.rights.check_connect()
-        if request.will is not None:
-            request.rights.check_publish(request.will.record.topic)
+        if not request.will.permitted(request.rights):
+            raise request.rights.refusal(Operation.PUBLISH, request.will.record.topic)
         wait_s = self._flap.wait_s(request.client, now)
         if wait_s > 0:
             text = (f"disconnected for slowness {self._flap.strikes(request.client)} times of late; "
@@ -66,24 +66,18 @@ class Admission:
         if old is None and len(registry.sessions) >= registry.sessions_max:
             raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
         if old is not None:
-            another = _is_of_another(old, request.rights)
+            useless = _is_of_another(old, request.rights) or old.protocol != request.protocol
             if old.held.being_cleared and not request.clean_start:
                 text = "subscriptions that it may not have any more are being ended; come back in a moment"
                 raise Refused(Reason.TOO_MANY_CONNECTIONS, text, retry_after_s=CLEARED_SOON_S)
             self._take_over(old, request, now)
             # A client may always resume its own session, whose memory is counted already.
-            useless = old.life is GIVEN_UP or old.protocol != request.protocol or old.expires_at() <= now
-            useless = useless or another
-            if request.clean_start or useless:
+            if request.clean_start or useless or old.life is GIVEN_UP or old.expires_at() <= now:
                 self.end(old, Reason.TAKEN_OVER, now)
                 old = None
-        pool = registry.pool_of(request.listener)
         if old is None:
-            Tab(pool).check(Session.cost(request))
-            registry.session_number += 1
-            session = Session(registry.session_number, request, pool, now, registry.rights)
-            registry.sessions[request.client] = session
-            registry.numbers[session.number] = session
+            Tab(registry.pool_of(request.listener)).check(Session.cost(request))
+            session = self._make(request, now)
             session.connect(outlet)
             session.settle_tab()
         else:
@@ -95,19 +89,21 @@ class Admission:
 
     def restore(self, client: str, terms: SessionTerms, now: float) -> Session:
         """Restores a session from the journal, or updates it if it is there already."""
-        registry = self._registry
         request = ConnectRequest(client, terms.listener, False, terms.expiry_s, terms.credit, username=terms.username,
                                  protocol=terms.protocol)  # fmt: skip
-        session = registry.sessions.get(client)
-        if session is None:
-            registry.session_number += 1
-            pool = registry.pool_of(terms.listener)
-            session = Session(registry.session_number, request, pool, now, registry.rights)
-            registry.sessions[client] = registry.numbers[session.number] = session
+        session = self._registry.sessions.get(client) or self._make(request, now)
         session.adopt(request, now)
         session.gone_since_s = now if terms.gone_s is None else terms.gone_s
         session.settle_tab()
         self._metadata.session(session)
+        return session
+
+    def _make(self, request: ConnectRequest, now: float) -> Session:
+        registry = self._registry
+        registry.session_number += 1
+        pool = registry.pool_of(request.listener)
+        session = Session(registry.session_number, request, pool, now, registry.rights)
+        registry.sessions[request.client] = registry.numbers[session.number] = session
         return session
 
     def restored(self, now: float) -> None:
@@ -123,9 +119,8 @@ class Admission:
         text = "the same client id connected again"
         rest = self.detach(session, now, last_word=True)
         self._registry.effects.append(Disconnect(session, outlet, Reason.TAKEN_OVER, text, rest))
-        will = session.will
-        session.will = None
-        if will is not None and will.delay_s <= 0:
+        will, session.will = session.will, NO_WILL
+        if will.delay_s <= 0:
             self._publish_will(session, will, now)
         else:
             session.pending_will = will  # published if the session ends now, forgotten if the client resumes it
@@ -185,16 +180,21 @@ class Admission:
             session.expiry_s = min(expiry_s, self._registry.limits_of(session.listener).session_expiry_max_s)
         self._stay_or_end(session, reason, now, will=will)
 
+    def leave(self, session: Session, now: float) -> None:
+        """Disconnects a client without a connection, whose reader or writer is silent. What it has stays."""
+        if session.connected:
+            self.disconnect(session, session.outlet, Reason.CLIENT_GONE, now, will=False)
+
     def _stay_or_end(self, session: Session, reason: Reason, now: float, *, will: bool) -> None:
         """Keeps a session whose connection is gone until it expires, or ends it now."""
         session.last_reason = reason
-        last_will, session.will = session.will, None
+        last_will, session.will = session.will, NO_WILL
         if session.expiry_s <= 0 or session.life is GIVEN_UP:
             self.end(session, Reason.SUBSCRIPTION_ENDED, now)
         else:
             self._metadata.session(session)
             self._expire_later(session, now)
-        if will and last_will is not None:
+        if will:
             self._leave_will(session, last_will, now)
         session.settle_tab()
 
@@ -231,9 +231,8 @@ class Admission:
         registry.receipts.publisher_ended(session)
         if session.published_records:
             registry.ended_publishers.add(session)
-        will, session.pending_will = session.pending_will, None
-        if will is not None:
-            self._publish_will(session, will, now)
+        will, session.pending_will = session.pending_will, NO_WILL
+        self._publish_will(session, will, now)
 
     def _clear_up(self, session: Session, reason: Reason) -> WorkSteps:
         """Ends the subscriptions and the channel of a session that has ended."""
@@ -256,7 +255,7 @@ class Admission:
         session.pending_will = will
 
         def publish(when: float) -> None:
-            session.pending_will = None
+            session.pending_will = NO_WILL
             session.settle_tab()
             self._publish_will(session, will, when)
 
@@ -264,7 +263,7 @@ class Admission:
 
     def _publish_will(self, session: Session, will: Will, now: float) -> None:
         """Publishes a will, unless its client may not publish there any more."""
-        if not session.rights.may_publish(will.record.topic):
+        if will is NO_WILL or not will.permitted(session.rights):
             return
         self._publishing.announce(msgspec.structs.replace(will.record, expires_s=now + will.lifetime_s), now)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from headway.core.base import Reason, Refused, WorkSteps
-from headway.core.clients.requests import cost
+from headway.core.clients.requests import check_room, cost
 from headway.core.clients.sessions import Ending
 from headway.core.clients.subscriptions.subscribing import Subscribing
 from headway.core.consumer import (
@@ -41,11 +41,7 @@ class Consuming(Acks, ABC):
         """Adds a consumer to the queue. It may have ``prefetch`` deliveries in flight, or as its own window says."""
         if request.key in session.subscriptions:
             raise Refused(Reason.NOT_ALLOWED, "there is a consumer of that tag on this channel")
-        limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
-        if len(session.subscriptions) >= limit:
-            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} consumers")
-        session.tab.check(cost(request))
-        session.allowance.check_subscription()
+        check_room(self._registry, session, request, "consumers")
         if queue.members.exclusive or (exclusive and queue.members.any_consumer):
             raise Refused(Reason.NOT_AUTHORIZED, f"queue '{queue.name}' has a consumer, and one is to be the only one")
         queue.picking.admit(request.options.selector)
@@ -70,7 +66,7 @@ class Consuming(Acks, ABC):
 
     def consume_topics(
         self, session: Session, channel: Channel, request: SubscribeRequest, now: float,
-        window: CountedWindow | Grant | None = None,
+        window: int | CountedWindow | Grant = NO_LIMIT,
     ) -> Subscription:  # fmt: skip
         """Adds a consumer that reads topics for itself; the same request again renews it. It acknowledges nothing, or
         by their number the records that its ``window`` has room for, or its client grants so many."""
@@ -79,9 +75,7 @@ class Consuming(Acks, ABC):
             raise Refused(Reason.NOT_ALLOWED, "there is a consumer of that tag on this channel")
         subscription = self._subscribing.subscribe(session, request, now)
         if subscription is not known:
-            _put_on(channel, subscription, NO_LIMIT if window is None else window)
-            if isinstance(window, CountedWindow):
-                subscription.counted = window
+            _put_on(channel, subscription, window)
         return subscription
 
     def cancel(self, subscription: Subscription, now: float) -> None:

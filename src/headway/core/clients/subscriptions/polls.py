@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from headway.core.base import Reason, Refused
-from headway.core.clients.sessions import Admission
+from headway.core.clients.sessions import Admission, Ending
 from headway.core.clients.subscriptions.subscribing import Subscribing
 from headway.core.consumer import (
     ConnectionlessOutlet,
@@ -26,10 +26,12 @@ POLLS_PROTOCOL = "http"
 class Polls:
     """Attaches and detaches polls by name."""
 
-    def __init__(self, registry: Registry, admission: Admission, subscribing: Subscribing) -> None:
+    def __init__(self, registry: Registry, admission: Admission, subscribing: Subscribing, ending: Ending) -> None:
         self._registry = registry
         self._admission = admission
+        self.leave = admission.leave
         self._subscribing = subscribing
+        self._ending = ending
 
     def attach(self, name: str, filter: str, offset: int, policy: str | None, dialect: Dialect, now: float,
                username: str | None = None, patience_s: float | None = None, rights: Rights = ALL_RIGHTS) -> Poll:
@@ -49,7 +51,7 @@ class Polls:
         wanted = SubscribeRequest(filter, dialect, qos=1, send_retained="never", polling=True,
                                   options=SubscriptionOptions(policy=policy, patience_s=patience_s))  # fmt: skip
         if poll is not None and poll.request.key != wanted.key:
-            self._subscribing.end(poll, now)
+            self._ending.end(poll, Reason.SUBSCRIPTION_ENDED, now)
             poll = None
         if poll is None:
             poll = self._subscribing.poll(session, wanted, offset, now)
@@ -58,11 +60,6 @@ class Polls:
         session.lagging[poll] = None  # the governor always watches a poll, because no turn would add it again
         self._registry.watched.setdefault(poll)
         return poll
-
-    def leave(self, session: Session, now: float) -> None:
-        """Disconnects a poll whose reader has stopped or is silent. Its position stays."""
-        if session.connected:
-            self._admission.disconnect(session, session.outlet, Reason.CLIENT_GONE, now, will=False)
 
     def end(self, session: Session, now: float) -> None:
         self._admission.end(session, Reason.SUBSCRIPTION_ENDED, now)

@@ -24,7 +24,7 @@ from headway.core.message import (
     compile_key,
 )
 from headway.core.policy import ActionKind
-from headway.core.routing import RecordedTopics, Registry, seen_before
+from headway.core.routing import Registry, seen_before
 
 QUERY_S = 300.0
 """A query that its client has not read by then is over."""
@@ -63,12 +63,9 @@ class Starts:
             self._show(subscription, state, now)
         self.conflate(subscription, now, upto=sequence)
         if subscription.has_more:
-            self._fanout.lag(subscription, now)
-            self._fanout.again[subscription.session] = None
-        elif subscription.conflation.every_s:
-            feed.resting[subscription] = None
+            self._fanout.send_soon(subscription, now)
         else:
-            feed.waiting[subscription] = None
+            feed.wait(subscription)
 
     def conflate(self, subscription: Subscription, now: float, *, upto: int = 0) -> None:
         """Conflates a subscription if its client asked for it, or its topic says so."""
@@ -102,8 +99,7 @@ class Starts:
         subscription.start_sequence = self._registry.sequence
         subscription.add_backfill(live.snapshot(subscription.feed.key.filter))
         start_conflating(subscription, now, upto=self._registry.sequence)
-        self._fanout.lag(subscription, now)
-        self._fanout.again[subscription.session] = None
+        self._fanout.send_soon(subscription, now)
 
     def _end_at(self, subscription: Subscription, when: float) -> None:
         """Ends a query by a timer, when nothing is being sent."""
@@ -124,8 +120,7 @@ class Starts:
 
         def tick(when: float) -> None:
             if subscription.feed.lane.count != subscription.cursor.number:
-                self._fanout.lag(subscription, when)
-                self._fanout.again[subscription.session] = None
+                self._fanout.send_soon(subscription, when)
             self._next_tick(subscription, when)
 
         subscription.clock = self._registry.timers.move(subscription.clock, now + interval, tick)
@@ -137,11 +132,11 @@ class Starts:
         sequence = self._registry.sequence
         filter, deltas = subscription.feed.key.filter, subscription.feed.deltas
         latest = subscription.feed.focus is not None or deltas is not None  # it gets what has changed, from the state
-        earliest = archive.earliest(filter) if archive is not None else None
-        if archive is not None and earliest is not None and not (latest and options.start == "earliest"):
+        earliest = archive.earliest(filter)
+        if earliest is not None and not (latest and options.start == "earliest"):
             seen = seen_before(archive, filter, options, earliest, now)
             if seen < lane.dropped_sequence and not latest:
-                self._read_archive(archive, subscription, seen)
+                self._read_archive(subscription, seen)
                 if seen + 1 < earliest or not archive.complete(filter):
                     subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
                 return sequence
@@ -151,10 +146,7 @@ class Starts:
             chunk = lane.first
             while chunk.next is not None and chunk.next.run_sequence and chunk.next.run_sequence[0] <= seen:
                 chunk = chunk.next
-            index = 0
-            while index < len(chunk) and chunk.sequence_of(index) <= seen:
-                index += 1
-            cursor.start_at(chunk, index)
+            cursor.start_at(chunk, chunk.index_from(seen + 1))
             subscription.current_s = now
             subscription.counters.start_at(cursor.number, cursor.position)
             return min(seen, sequence)
@@ -174,19 +166,16 @@ class Starts:
         subscription.note_gap(forgotten, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
         return sequence
 
-    def _read_archive(self, archive: RecordedTopics, subscription: Subscription, seen: int) -> None:
+    def _read_archive(self, subscription: Subscription, seen: int) -> None:
         """Adds a backfill of recorded records. A durable subscription gets the rest of it after a crash, too."""
-        filter, upto, position = (
-            subscription.feed.key.filter,
-            self._registry.sequence,
-            subscription.cursor.durable_position,
-        )
+        filter, upto = subscription.feed.key.filter, self._registry.sequence
+        position = subscription.cursor.durable_position
         out_of_order: OutOfOrderProgress = NO_PROGRESS
         if position.durable:
             out_of_order = OutOfOrderProgress(position, upto, seen + 1)
             position.cursors.insert(0, out_of_order)
             position.moved()
-        records = archive.read(filter, seen, upto, subscription.feed.accepts)
+        records = self._registry.archive.read(filter, seen, upto, subscription.feed.accepts)
         subscription.add_backfill(records, out_of_order=out_of_order)
 
     def show_state(self, subscription: Subscription, seen: int) -> None:
@@ -195,8 +184,7 @@ class Starts:
         state, archive, filter = subscription.conflation.state, self._registry.archive, subscription.feed.key.filter
         if state is not None and state.records:
             subscription.add_backfill(state.read(0, self._registry.sequence, subscription.feed.accepts))
-        recorded = archive is not None and archive.complete(filter)
-        if state is None or not recorded or state.evicted_records or state.forgotten_sequence:
+        if state is None or not archive.complete(filter) or state.evicted_records or state.forgotten_sequence:
             subscription.note_gap(1, 1, seen, Reason.NOT_RETAINED)
 
     def give_state(self, subscription: Subscription) -> None:
@@ -212,17 +200,17 @@ class Starts:
         )
         if not (wanted or rules) or subscription.conflation.state is not None:
             return
-        if subscription.reader.queue is not None or subscription.reader.reads_itself:
-            return  # each record of a queue is for one of its members, and none is left out for a newer one
+        if not subscription.reader.conflatable:
+            return
         filter = subscription.feed.key.filter
         fitting = (
             state for state in self._registry.router.states_for(filter)
             if (state.declared or wanted) and (options.key is None or state.key.text == options.key)
         )  # fmt: skip
         state = next(fitting, None)
-        if state is None and not wanted:
-            return  # the rules that need it are for topics with a state only
         if state is None:
+            if not wanted:
+                return  # the rules that need it are for topics with a state only
             pool, since = subscription.session.pool, self._registry.sequence
             state = State(filter, compile_key(options.key or "topic"), pool, since_sequence=since)
             self._registry.router.add_state(state)
@@ -241,10 +229,10 @@ class Starts:
         """Returns the state of the ``[[topic]]`` that conflates a subscription; None if none does. Who was promised
         each record is not conflated: durable subscriptions, queues and groups. Live queries have an interval of their
         own."""
-        options, reader, feed = subscription.request.options, subscription.reader, subscription.feed
-        if options.conflate_s is not None or options.query or feed.live is not None or feed.key.group is not None:
+        options, feed = subscription.request.options, subscription.feed
+        if options.conflate_s is not None or options.query or feed.live is not None:
             return None
-        if reader.queue is not None or reader.reads_itself or subscription.durable:
+        if subscription.durable or not subscription.reader.conflatable:
             return None
         return self._registry.router.conflating_state(feed.key.filter)
 
@@ -252,39 +240,54 @@ class Starts:
         """Gives a subscription the interval that its topic says now, and the state that it needs. Returns whether that
         is another one than before."""
         conflation, state = subscription.conflation, self._conflating_state(subscription)
-        wanted = (None, "") if state is None else (state.conflate_s, state.filter)
-        fits = state is None or _may_read(subscription, state)
-        now_has = conflation.every_s, conflation.by_topic
-        if (state is None and not conflation.by_topic) or (fits and now_has == wanted):
+        if state is None:
+            return self._conflate_no_more(subscription, now)
+        wanted, fits = (state.conflate_s, state.filter), _may_read(subscription, state)
+        if fits and (conflation.every_s, conflation.by_topic) == wanted:
             self.give_state(subscription)
             return False
-        if state is not None and fits and conflation.state is not None and not conflation.covers(subscription):
+        if fits and conflation.state is not None and not conflation.covers(subscription):
             self._try_again(subscription, now, COVERED_S)
             return False
-        try:
-            free_cursor(subscription)
-        except OSError:  # the disk fails: who sends the rest of the record finds that, too
-            self._try_again(subscription, now)
+        if not self._at_boundary(subscription, now):
             return False
-        if state is None or not fits:
-            self._end_interval(subscription)
         if not fits:
+            self._end_interval(subscription)
             if subscription.backfills or subscription.conflating:
                 self._wait_anew(subscription, now)
                 self._try_again(subscription, now)
                 return True
             self._ending.release_state(subscription, now)
-        if state is not None:
-            conflation.every_s, conflation.by_topic = wanted
-            subscription.clock.cancel()
-            self.give_state(subscription)
-            if not conflation.covers(subscription):  # the state is younger than what waits, and would leave that out
-                conflation.every_s, conflation.by_topic = None, ""
-                self._wait_anew(subscription, now)
-                self._try_again(subscription, now, COVERED_S)
-                return True
+        conflation.every_s, conflation.by_topic = wanted
+        subscription.clock.cancel()
+        self.give_state(subscription)
+        if conflation.covers(subscription):
             self.conflate(subscription, now)
+        else:  # the state is younger than what waits, and would leave that out
+            conflation.every_s, conflation.by_topic = None, ""
+            self._try_again(subscription, now, COVERED_S)
         self._wait_anew(subscription, now)
+        return True
+
+    def _conflate_no_more(self, subscription: Subscription, now: float) -> bool:
+        """Ends the conflation by a topic that does not ask for it now. Returns whether there was one."""
+        if not subscription.conflation.by_topic:
+            self.give_state(subscription)
+            return False
+        if not self._at_boundary(subscription, now):
+            return False
+        self._end_interval(subscription)
+        self._wait_anew(subscription, now)
+        return True
+
+    def _at_boundary(self, subscription: Subscription, now: float) -> bool:
+        """Moves a cursor out of a record that is sent in part. If the disk fails, it tries again later; who sends the
+        rest of the record finds that, too."""
+        try:
+            free_cursor(subscription)
+        except OSError:
+            self._try_again(subscription, now)
+            return False
         return True
 
     def _end_interval(self, subscription: Subscription) -> None:
@@ -302,10 +305,9 @@ class Starts:
 
     def _wait_anew(self, subscription: Subscription, now: float) -> None:
         """Has a subscription wait for what it waits for now: a record, or its clock."""
-        feed, session = subscription.feed, subscription.session
-        if subscription in session.lagging or subscription.has_more:
-            self._fanout.lag(subscription, now)
-            self._fanout.again[session] = None
+        feed = subscription.feed
+        if subscription in subscription.session.lagging or subscription.has_more:
+            self._fanout.send_soon(subscription, now)
             return
         feed.waiting.pop(subscription, None)
         feed.resting.pop(subscription, None)

@@ -13,7 +13,7 @@ import msgspec
 
 from headway.core.base import Reason, Refused
 from headway.core.clients.durability import DurableMetadata, Handoff
-from headway.core.clients.requests import acceptance_of, cost, focus_of, parse_filter, shape_of
+from headway.core.clients.requests import acceptance_of, check_room, cost, focus_of, parse_filter, shape_of
 from headway.core.clients.sessions import Ending
 from headway.core.clients.subscriptions.starts import Starts
 from headway.core.consumer import (
@@ -30,7 +30,7 @@ from headway.core.delivery import Fanout, Handover
 from headway.core.forms import Shape
 from headway.core.live import LiveQueries
 from headway.core.log import NO_PROGRESS, SUBSCRIPTIONS, Focus, Lane, Retained
-from headway.core.message import Gap, Record, validate_filter
+from headway.core.message import Record, validate_filter
 from headway.core.permission import Operation
 from headway.core.policy import Case, Meter, Policy
 from headway.core.queue import Queue, queue_of
@@ -72,15 +72,11 @@ class Subscribing:
         """Grants a subscription, or raises :class:`Refused`. It replaces an earlier one with the same filter."""
         group, filter = parse_filter(request)
         session.rights.check(Operation.SUBSCRIBE, filter)
-        limit = self._registry.limits_of(session.listener).subscriptions_per_session_max
         old = session.subscriptions.get(request.key)
-        if old is None and len(session.subscriptions) >= limit:
-            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} subscriptions")
         if old is None:
-            session.tab.check(cost(request))
-            session.allowance.check_subscription()
+            check_room(self._registry, session, request)
         policy = self._policy(session, request, filter)
-        accepts = acceptance_of(request, filter, session.number if request.no_local else 0)
+        accepts = acceptance_of(session, request, filter)
         self._check_start(request.options, filter)
         if request.options.query:
             self._check_query(request.options, group, filter, old)
@@ -92,12 +88,11 @@ class Subscribing:
                 request, options=msgspec.structs.replace(request.options, conflate_s=None)
             )
         key = _key(session, request, group, filter, focus, shape)._replace(live=live)
-        owed: Gap | None = None
-        known, handoff = old is not None, None
+        fresh, owed, handoff = old is None, None, None
         if old is not None and _is_done(old, request.options):
             self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
             old = None
-        if old is not None:
+        elif old is not None:
             if old.feed.key == key and old.request.options == request.options:
                 return self._renew(old, request, now)
             if len(old.backfills) >= BACKFILLS_MAX:
@@ -120,14 +115,12 @@ class Subscribing:
         if not request.options.query:  # after a restart its client asks again
             self._metadata.subscription(subscription)
         if group is None:
-            self.starts.begin(subscription, now, fresh=not known)
+            self.starts.begin(subscription, now, fresh=fresh)
         return subscription
 
     def _check_start(self, options: SubscriptionOptions, filter: str) -> None:
-        archive = self._registry.archive
-        if options.start_time(0.0) is None or (archive is not None and archive.earliest(filter) is not None):
-            return
-        raise Refused(Reason.PROTOCOL_ERROR, f"option from: a time, and nothing of {filter!r} is recorded")
+        if options.start_time(0.0) is not None and self._registry.archive.earliest(filter) is None:
+            raise Refused(Reason.PROTOCOL_ERROR, f"option from: a time, and nothing of {filter!r} is recorded")
 
     def _check_query(
         self, options: SubscriptionOptions, group: str | None, filter: str, old: Subscription | None
@@ -149,15 +142,14 @@ class Subscribing:
         offset: int,
         now: float,
         *,
-        number: int | None = None,
-        position_number: int | None = None,
+        number: int = 0,
+        position_number: int = 0,
     ) -> Poll:
         """Makes a poll that reads recorded topics from this offset on. Its feed has no other readers and no records."""
         archive, filter = self._registry.archive, validate_filter(request.filter)
-        assert archive is not None
         key = FeedKey(filter, None, request.dialect, session.pool, session.number, None)
         feed = Feed(key, Lane(request.dialect, session.pool, 0), lambda _: False)
-        if number is None:
+        if not number:
             session.tab.check(cost(request))
         policy = self._policy(session, request, filter)
         meter = Meter(now, 0, self._registry.lateness)
@@ -178,11 +170,11 @@ class Subscribing:
     ) -> Subscription:
         """Restores a subscription from the journal. The client gets no retained records or state for it."""
         if request.polling:
-            return self.poll(session, request, 0, now, number=number, position_number=position_number or None)
+            return self.poll(session, request, 0, now, number=number, position_number=position_number)
         group, filter = parse_filter(request)
         key = _key(session, request, group, filter)
-        accepts = acceptance_of(request, filter, session.number if request.no_local else 0)
-        feed = self._registry.router.feeds.get(key) or self._open(key, accepts, request)
+        accepts = acceptance_of(session, request, filter)
+        feed = self._feed(session, request, key, accepts)
         policy = self._registry.policy_named(request.options.policy or "") or self._policy_of(session, filter)
         subscription = self.enter(session, request, feed, policy, now)
         self._lease(subscription, now)
@@ -192,11 +184,8 @@ class Subscribing:
             self.starts.give_state(subscription)
             self.starts.conflate(subscription, now)
             feed.wait(subscription)
-        self._metadata.subscription(subscription, number=number, position_number=position_number or None)
+        self._metadata.subscription(subscription, number=number, position_number=position_number)
         return subscription
-
-    def end(self, subscription: Subscription, now: float) -> None:
-        self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)
 
     def enter(
         self, session: Session, request: SubscribeRequest, feed: Feed, policy: Policy, now: float
@@ -281,8 +270,7 @@ class Subscribing:
         if request.send_retained == "always" and not subscription.backfills:
             self.starts.queue_retained(subscription, now)
             if subscription.backfills:
-                self._fanout.lag(subscription, now)
-                self._fanout.again[subscription.session] = None
+                self._fanout.send_soon(subscription, now)
         return subscription
 
     def _lease(self, subscription: Subscription, now: float) -> None:
@@ -293,22 +281,19 @@ class Subscribing:
             subscription.lease = timers.move(subscription.lease, now + lease_s, expire)
 
     def _feed(self, session: Session, request: SubscribeRequest, key: FeedKey, accepts: Callable[[Record], bool],
-              focus: Focus | None, shape: Shape | None) -> Feed:
-        if request.options.query:  # in a lane that gets no records
-            feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
-            feed.shape = shape
-            return feed
+              focus: Focus | None = None, shape: Shape | None = None) -> Feed:
         if key.live is not None:
             return self._live.open(key, key.live, session)
-        return self._registry.router.feeds.get(key) or self._open(key, accepts, request, focus, shape)
-
-    def _open(self, key: FeedKey, accepts: Callable[[Record], bool], request: SubscribeRequest,
-              focus: Focus | None = None, shape: Shape | None = None) -> Feed:
+        router, options = self._registry.router, request.options
+        if key in router.feeds and not options.query:
+            return router.feeds[key]
         feed = Feed(key, Lane(key.dialect, key.pool, self._registry.sequence), accepts)
-        if request.options.selector is not None:
-            feed.selector, feed.focus = compile_selector(request.options.selector), focus
-        feed.shape, feed.worked_out = shape, feed.focus is not None or shape is not None
-        self._registry.router.add_feed(feed)
+        feed.shape = shape
+        if not options.query:  # a query's lane gets no records
+            if options.selector is not None:
+                feed.selector, feed.focus = compile_selector(options.selector), focus
+            feed.worked_out = feed.focus is not None or shape is not None
+            router.add_feed(feed)
         return feed
 
 

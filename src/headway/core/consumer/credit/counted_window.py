@@ -10,17 +10,16 @@ class CountedWindow(Window):
     (``Reader.delivered``) minus these is in flight, so nothing is done per record."""
 
     __slots__ = ("settled",)
+    counts = True
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
         self.settled = 0
 
     def sent(self, records: int) -> None:
-        """Notes how many records were sent in all."""
         self.used = records - self.settled
 
-    def settle(self, records: int) -> int:
-        """Settles so many of the oldest records in flight, or as many as there are. Returns how many."""
+    def settle_some(self, records: int) -> int:
         done = min(records, self.used)
         self.settled += done
         self.used -= done

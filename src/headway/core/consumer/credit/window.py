@@ -18,6 +18,8 @@ class Window:
     __slots__ = ("exhausted_since_s", "limit", "timeouts", "used")
     grants = False
     """Whether its client says how many deliveries follow, and not how many may be unsettled (grant.py)."""
+    counts = False
+    """Whether its client says how many records it has done with, and not which (counted_window.py)."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -31,6 +33,13 @@ class Window:
     @property
     def left(self) -> int:
         return self.limit - self.used
+
+    def sent(self, records: int) -> None:
+        """Notes how many records were sent in all, if it counts them."""
+
+    def settle_some(self, records: int) -> int:
+        """Settles so many of the oldest records in flight, if it counts them. Returns how many."""
+        return 0
 
     def spend(self, cut: object, count: int) -> None:
         """Notes that the first ``count`` deliveries of a cut were sent, settled or not."""

@@ -37,4 +37,5 @@ class Skip:
 
     @property
     def open(self) -> bool:
+        """Tells whether records that are published from now on are left out, too."""
         return self.stop == inf

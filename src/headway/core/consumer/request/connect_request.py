@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Final
 
 import msgspec
 
@@ -20,6 +21,25 @@ class Will(msgspec.Struct, frozen=True):
     delay_s: float = 0.0
     lifetime_s: float = inf
 
+    @property
+    def size(self) -> int:
+        """Memory in bytes."""
+        return self.record.size
+
+    def permitted(self, rights: Rights) -> bool:
+        """Tells whether a client with these rights may leave it."""
+        return rights.may_publish(self.record.topic)
+
+
+class NoWill(Will, frozen=True):
+    """The will of a client that has none."""
+
+    def permitted(self, rights: Rights) -> bool:
+        return True
+
+
+NO_WILL: Final = NoWill(Record("", b""))
+
 
 class ConnectRequest(msgspec.Struct, frozen=True):
     """A request to connect. The session outlives the connection by ``expiry_s``; inf means for ever."""
@@ -33,7 +53,7 @@ class ConnectRequest(msgspec.Struct, frozen=True):
     max_packet_bytes: int = 2**62
     username: str | None = None
     protocol: str = ""
-    will: Will | None = None
+    will: Will = NO_WILL
     rights: Rights = ALL_RIGHTS
     """The client's rights."""
     allowance: Allowance = UNLIMITED

@@ -97,7 +97,7 @@ def hold(subscription: Subscription, now: float) -> Holding | None:
     if not qos or (holding is not None and now - holding.looked_s < HOLDING_S):
         return holding
     alone = subscription.window is not subscription.channel or len(subscription.session.subscriptions) == 1
-    if subscription.counted is not None or not alone:
+    if subscription.window.counts or not alone:
         return None
     acked, held = acknowledged(subscription), subscription.window.used
     if holding is None:

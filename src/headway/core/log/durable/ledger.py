@@ -189,15 +189,15 @@ class Ledger:
         """Notes that the retained record of a topic has changed."""
         self.retained[topic] = None
 
-    def add_position(self, cursors: Sequence[Progress], number: int | None = None) -> DurablePosition:
-        """Adds a durable position. ``number`` is the number it had before a restart."""
+    def add_position(self, cursors: Sequence[Progress], number: int = 0) -> DurablePosition:
+        """Adds a durable position. ``number`` is the number it had before a restart; 0: it is new."""
         position = DurablePosition(self, self.next_number(number), cursors)
         self.positions[position.number] = position
         return position
 
-    def next_number(self, number: int | None = None) -> int:
+    def next_number(self, number: int = 0) -> int:
         """Returns a fresh number for a durable object, or the number that it had before a restart."""
-        found = self.last_number + 1 if number is None else number
+        found = number or self.last_number + 1
         self.last_number = max(self.last_number, found)
         return found
 

@@ -263,6 +263,14 @@ class Chunk:
         run = self.run_of(index)
         return self.run_sequence[run] + index - self.run_first[run]
 
+    def index_from(self, sequence: int) -> int:
+        """Returns the index of the first record with this sequence or a later one; ``len(self)`` if there is none."""
+        run = bisect_right(self.run_sequence, sequence) - 1
+        if run < 0:
+            return 0
+        stop = self.run_first[run + 1] if run + 1 < len(self.run_first) else len(self.ends)
+        return min(stop, self.run_first[run] + sequence - self.run_sequence[run])
+
     def held_from(self, index: int) -> int:
         """Returns the first index from ``index`` on whose record may not be given up; ``len(self)`` if all may."""
         if self.free or index >= len(self.ends):

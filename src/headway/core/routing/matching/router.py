@@ -208,6 +208,12 @@ class Router:
         declared.sort(key=self._declared.__getitem__)
         return declared + [state for state in self._by_filter.get(filter, ()) if not state.declared]
 
+    def keyed_state(self, filter: str, key: str | None) -> State | None:
+        """Returns the state of the first keyed ``[[topic]]`` that has all records of a filter, by this key if one is
+        said; None: no such topic is declared."""
+        found = (one for one in self.states_for(filter) if one.declared and key in (None, one.key.text))
+        return next(found, None)
+
     def add_state(self, state: State) -> None:
         self.states[state] = None
         self._by_filter.setdefault(state.filter, {})[state] = None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -13,7 +13,6 @@ from headway.core.allowance import Allowance, Allowances
 from headway.core.base import ROUNDS_WORK_MAX, DeferredWork, Reason, Timers, WorkSteps, format_size
 from headway.core.consumer import (
     NO_OBSERVER,
-    ArchiveIndex,
     Effect,
     Feed,
     Pause,
@@ -23,45 +22,16 @@ from headway.core.consumer import (
     Subscription,
 )
 from headway.core.log import Lane, Ledger, NoLedger, Pool, Tab
-from headway.core.message import Record, Run
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
 from headway.core.receipts import Receipts
 from headway.core.routing.matching import Router
 from headway.core.routing.registry.ended_publishers import EndedPublishers
 from headway.core.routing.registry.overdue import Overdue
+from headway.core.routing.registry.recorded_topics import NOTHING_RECORDED, RecordedTopics
 from headway.core.routing.registry.totals import Totals
 
 if TYPE_CHECKING:
     from headway.core.consumer import Observer, SharedReader
-
-
-class RecordedTopics(ArchiveIndex, Protocol):
-    """Recorded topics, as subscribers read them. Times are wall clock times."""
-
-    @property
-    def wall_offset_s(self) -> float:
-        """The wall clock less the monotonic clock."""
-
-    def earliest(self, filter: str) -> int | None:
-        """Returns the first offset from which no record is deleted; None if the filter is not recorded."""
-
-    def complete(self, filter: str) -> bool:
-        """Tells whether every record that the filter matches is recorded."""
-
-    def before(self, filter: str, time_s: float) -> int:
-        """Returns the last offset before a time."""
-
-    def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
-        """Yields the runs that have records with ``after`` < offset <= ``upto``, each with its first offset and its
-        time. Runs of other topics are among them. Raises OSError."""
-
-    def stream_of(self, topic: str) -> str:
-        """Returns the stream in which a topic is recorded; empty if it is not."""
-
-    def read(
-        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
-    ) -> Generator[Record | None, None, None]:
-        """Yields the records with ``after`` < offset <= ``upto``, or None as a source of a backfill. Raises OSError."""
 
 
 class Choice(NamedTuple):
@@ -157,8 +127,7 @@ class Registry:
         """Records telemetry; the null observer if telemetry is off."""
         self.ledger: Ledger = NoLedger()
         """Collects entries for the journal."""
-        self.archive: RecordedTopics | None = None
-        """The recorded topics; None if there is no journal."""
+        self.archive: RecordedTopics = NOTHING_RECORDED
         self._last_choice: Choice | None = None
         """The members of one queue, which has thousands of names, ask for their policy one after the other."""
         self.allowances = Allowances()

@@ -188,6 +188,29 @@ def test_a_client_that_does_not_read_is_a_slow_consumer(start: BrokerFactory) ->
         assert list(stuck.events) == [], "and then it is over"
 
 
+def test_who_is_ended_in_the_middle_of_its_snapshot_is_told_so(start: BrokerFactory) -> None:
+    """The event that is half sent is sent whole first."""
+    broker = start(LISTENER + TOPIC)
+    with Raw(broker.ports["mqtt"], "publisher") as writer:
+        for number in range(2000):
+            row = {"tailnum": f"N{number}", "delay": number, "fill": "." * 7001}
+            writer.publish("flights/big", json.dumps(row).encode())
+        writer.published("flights/big", update(0, 0))
+    with closing(Stream(broker, "flights/big")) as stuck:
+        (seen,) = until(lambda: broker.get("/v1/consumers")["consumers"], what="it is there")
+        taken: list[int] = []
+
+        def stands_still() -> bool:
+            taken.append(broker.consumer(seen["client"])["delivered_records"])
+            return taken[-1] > 0 and taken[-5:] == [taken[-1]] * 5
+
+        until(stands_still, what="it takes no more")
+        assert broker.call(f"/v1/clients/{urllib.parse.quote(seen['client'], safe='')}", "DELETE")[0] == 204
+        stuck.until("snapshot_begin")
+        assert 0 < len(stuck.until("closed")) < 2000
+        assert stuck.mark["reason"] == "admin"
+
+
 def test_a_subscription_that_is_deleted_ends_its_stream_and_says_why(start: BrokerFactory) -> None:
     rule = 'when = { lag_records = 1000 }\nthen = "delete_subscription"\n'
     broker = start(f'{LISTENER}{TOPIC}[[policy]]\nname = "delete"\n[[policy.rule]]\n{rule}')

@@ -173,7 +173,7 @@ class EventStreams:
         if outlet.rest is None:
             abort(request)
             return
-        await response.write(bytes(outlet.rest) + event("closed", {"reason": str(reason), "text": text}))
+        await response.write(outlet.rest + event("closed", {"reason": str(reason), "text": text}))
         await response.write_eof()
 
 

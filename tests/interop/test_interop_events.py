@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import signal
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -209,6 +210,16 @@ def test_who_is_ended_in_the_middle_of_its_snapshot_is_told_so(start: BrokerFact
         stuck.until("snapshot_begin")
         assert 0 < len(stuck.until("closed")) < 2000
         assert stuck.mark["reason"] == "admin"
+
+
+def test_the_end_of_the_broker_is_told(start: BrokerFactory) -> None:
+    broker = start(LISTENER + TOPIC)
+    with closing(Stream(broker, "flights/big")) as stream:
+        stream.until("snapshot_end")
+        broker.signal(signal.SIGTERM)
+        assert stream.until("closed") == []
+        assert stream.mark == {"reason": "shutdown", "text": "the server is shutting down"}
+    broker.stop()
 
 
 def test_a_subscription_that_is_deleted_ends_its_stream_and_says_why(start: BrokerFactory) -> None:

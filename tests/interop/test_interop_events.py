@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import signal
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -186,6 +187,39 @@ def test_a_client_that_does_not_read_is_a_slow_consumer(start: BrokerFactory) ->
         assert stuck.until("closed") == []
         assert stuck.mark["reason"]
         assert list(stuck.events) == [], "and then it is over"
+
+
+def test_who_is_ended_in_the_middle_of_its_snapshot_is_told_so(start: BrokerFactory) -> None:
+    """The event that is half sent is sent whole first."""
+    broker = start(LISTENER + TOPIC)
+    with Raw(broker.ports["mqtt"], "publisher") as writer:
+        for number in range(2000):
+            row = {"tailnum": f"N{number}", "delay": number, "fill": "." * 7001}
+            writer.publish("flights/big", json.dumps(row).encode())
+        writer.published("flights/big", update(0, 0))
+    with closing(Stream(broker, "flights/big")) as stuck:
+        (seen,) = until(lambda: broker.get("/v1/consumers")["consumers"], what="it is there")
+        taken: list[int] = []
+
+        def stands_still() -> bool:
+            taken.append(broker.consumer(seen["client"])["delivered_records"])
+            return taken[-1] > 0 and taken[-5:] == [taken[-1]] * 5
+
+        until(stands_still, what="it takes no more")
+        assert broker.call(f"/v1/clients/{urllib.parse.quote(seen['client'], safe='')}", "DELETE")[0] == 204
+        stuck.until("snapshot_begin")
+        assert 0 < len(stuck.until("closed")) < 2000
+        assert stuck.mark["reason"] == "admin"
+
+
+def test_the_end_of_the_broker_is_told(start: BrokerFactory) -> None:
+    broker = start(LISTENER + TOPIC)
+    with closing(Stream(broker, "flights/big")) as stream:
+        stream.until("snapshot_end")
+        broker.signal(signal.SIGTERM)
+        assert stream.until("closed") == []
+        assert stream.mark == {"reason": "shutdown", "text": "the server is shutting down"}
+    broker.stop()
 
 
 def test_a_subscription_that_is_deleted_ends_its_stream_and_says_why(start: BrokerFactory) -> None:

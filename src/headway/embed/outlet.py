@@ -88,6 +88,7 @@ class ProgramOutlet(ConnectionlessOutlet):
         super().ended(reason, text, rest)
         if rest is not None:
             self._waiting += rest
+            self._waiting += self.out  # the rest of what was written one by one
         self.wake()
 
     def cancelled(self) -> None:

@@ -118,6 +118,7 @@ class Admin:
         if self._secure is not None:
             self._secure.close()
         self._backups.stop()
+        self._states.end_streams()
         _log.addFilter(_no_late_answer)
         try:
             await self._console.stop()

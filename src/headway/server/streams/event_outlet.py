@@ -30,7 +30,7 @@ class EventOutlet(ConnectionlessOutlet):
         """The piece that is to be written next, or that is being written."""
         self.is_whole = True
         """The last piece ended with the end of an event."""
-        self.rest: bytes | memoryview | None = b""
+        self.rest: bytes | None = b""
         """The rest of a half-sent event, when the broker has ended the session; None: it cannot be had."""
         self.changed = asyncio.Event()
         """Set when there is a piece, or the session is over."""
@@ -54,6 +54,6 @@ class EventOutlet(ConnectionlessOutlet):
 
     def ended(self, reason: Reason, text: str, rest: bytes | memoryview | None) -> None:
         super().ended(reason, text, rest)
-        self.rest = rest
+        self.rest = None if rest is None else bytes(rest) + self.out  # of what was written one by one, too
         self.changed.set()
         self._over()

@@ -69,6 +69,14 @@ class EventStreams:
         self._running: Counter[str] = Counter()
         """The streams of each user, or of each address where nobody is logged in."""
 
+    def end(self) -> None:
+        """Ends all streams, because the server stops, and tells their clients."""
+        engine = self._engine
+        for session in list(engine.broker.registry.sessions.values()):
+            if isinstance(session.outlet, EventOutlet):
+                engine.broker.expel(session, Reason.SHUTDOWN, "the server is shutting down", engine.now())
+        engine.turn_soon()
+
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Raises Refusal."""
         if self._running.total() >= STREAMS_MAX:
@@ -173,7 +181,7 @@ class EventStreams:
         if outlet.rest is None:
             abort(request)
             return
-        await response.write(bytes(outlet.rest) + event("closed", {"reason": str(reason), "text": text}))
+        await response.write(outlet.rest + event("closed", {"reason": str(reason), "text": text}))
         await response.write_eof()
 
 

@@ -56,6 +56,9 @@ class StateHandlers:
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/v1/state/{filter:.+}", self._state)]
 
+    def end_streams(self) -> None:
+        self._streams.end()
+
     def close(self) -> None:
         for task in self._keeping:
             task.cancel()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import ceil, floor, inf
+from math import ceil, floor, inf, prod
 
 from headway.core.policy import METERS, ActionKind, AllOf, AnyOf, Comparison, Condition, Policy, Rule
 
@@ -25,23 +25,17 @@ _FOR_AWAY = (ActionKind.DISCARD, ActionKind.OFFLINE)
 Alternative = tuple[Comparison, ...]
 
 
-def alternatives(condition: Condition) -> list[Alternative] | None:
-    """Returns the lists of comparisons of which one must hold as a whole; None: there are too many."""
+def alternatives(condition: Condition) -> list[Alternative]:
+    """Returns the lists of comparisons of which one must hold as a whole; none where there are too many."""
     if isinstance(condition, Comparison):
         return [(condition,)]
     parts = [alternatives(part) for part in condition.parts]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
+    counts = [len(part) for part in parts]
+    if not all(counts) or (sum(counts) if isinstance(condition, AnyOf) else prod(counts)) > ALTERNATIVES_MAX:
+        return []
     if isinstance(condition, AnyOf):
-        found = [one for part in known for one in part]
-        return found if len(found) <= ALTERNATIVES_MAX else None
-    count = 1
-    for part in known:
-        count *= len(part)
-    if count > ALTERNATIVES_MAX:
-        return None
-    return [tuple(leaf for one in chosen for leaf in one) for chosen in product(*known)]
+        return [one for part in parts for one in part]
+    return [tuple(leaf for one in chosen for leaf in one) for chosen in product(*parts)]
 
 
 # -- conditions that can never hold -----------------------------------------------------------------------------------
@@ -50,8 +44,6 @@ def alternatives(condition: Condition) -> list[Alternative] | None:
 def contradiction(condition: Condition) -> str:
     """Returns why a condition can never hold, or a part of it cannot; empty: it can."""
     found = alternatives(condition)
-    if found is None:
-        return ""
     whys = [why for why in map(_contradiction, found) if why]
     if whys and len(whys) == len(found):
         return f"{condition} can never hold: {whys[0]}"
@@ -111,7 +103,7 @@ def marks_nobody(policy: Policy) -> list[int]:
 
 def _needs_a_mark(when: Condition) -> bool:
     found = alternatives(when)
-    return found is not None and all(any(leaf.meter in _MARKS and leaf.op[0] == ">" for leaf in one) for one in found)
+    return bool(found) and all(any(leaf.meter in _MARKS and leaf.op[0] == ">" for leaf in one) for one in found)
 
 
 # -- rules that come too late -----------------------------------------------------------------------------------------
@@ -144,7 +136,7 @@ def _ends_durable(rule: Rule) -> bool:
     if rule.then.kind is ActionKind.DELETE_SUBSCRIPTION:
         return rule.then.durable
     found = alternatives(rule.when)
-    return found is not None and all(any(_begins_anew(leaf) for leaf in one) for one in found)
+    return bool(found) and all(any(_begins_anew(leaf) for leaf in one) for one in found)
 
 
 def _begins_anew(leaf: Comparison) -> bool:
@@ -165,7 +157,7 @@ def _no_slower(earlier: Rule, rule: Rule) -> bool:
 def _implies(narrow: Condition, wide: Condition) -> bool:
     """Whether the wide condition holds wherever the narrow one does, as far as that is certain."""
     inner, outer = alternatives(narrow), alternatives(wide)
-    if inner is None or outer is None or len(inner) * len(outer) > ALTERNATIVES_MAX * 4:
+    if len(inner) * len(outer) > ALTERNATIVES_MAX * 4:
         return False
     possible = [one for one in inner if not _contradiction(one)]
     return bool(possible) and all(

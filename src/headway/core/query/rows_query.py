@@ -69,6 +69,17 @@ class AggregateQuery(RowsQuery):
             yield self._rows[at : at + STEP_RECORDS]
 
 
+def begin_query(request: StateRequest, moment: Present | Past, tab: Tab) -> StateQuery:
+    """Begins a query of the kind that its request asks for. ``moment`` is the state, ``tab`` the client's. Raises
+    :class:`Refused`."""
+    if request.select is None:
+        if request.group_by is not None:
+            raise Refused(Reason.PROTOCOL_ERROR, "group_by: say select, too: the columns, such as count(*)")
+        return StateQuery(request, moment, tab)
+    selection = Selection(request.select, request.group_by)
+    return (AggregateQuery if selection.aggregated else RowsQuery)(request, moment, tab, selection)
+
+
 def _order(request: StateRequest, selection: Selection) -> tuple[list[str], list[bool]]:
     """Raises Refused."""
     if request.order_by == StateRequest(request.filter).order_by:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from headway.core.base import format_size
 
@@ -13,8 +14,9 @@ LOG_EVERY_S = 2.0
 
 
 class RecoveryProgress:
-    def __init__(self) -> None:
-        self._logged_s = time.monotonic()
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._logged_s = now()
         self._checked_bytes = 0
 
     def checked(self, size: int) -> None:
@@ -31,6 +33,6 @@ class RecoveryProgress:
         self._log(f"{records:,} records are back")
 
     def _log(self, text: str) -> None:
-        if time.monotonic() - self._logged_s > LOG_EVERY_S:
-            self._logged_s = time.monotonic()
+        if self._now() - self._logged_s > LOG_EVERY_S:
+            self._logged_s = self._now()
             log.info("reading the journal: %s", text)

@@ -213,8 +213,9 @@ def test_it_stops_with_its_program_however_that_ends(tmp_path: Path) -> None:
     programs = {end: Forked(main, [str(tmp_path / end), end], logs[end]) for end in ENDS}
     for end, (code, told) in ENDS.items():
         assert programs[end].wait(PATIENCE_S) == code, (end, logs[end].read_text())
-        said = logs[end].read_text().strip()
-        assert told in said.splitlines()[-1] if told else not said, (end, said)
+        # Where the machine is slow, the log says that the loop was late.
+        said = [line for line in logs[end].read_text().splitlines() if line.strip() and "the loop was late" not in line]
+        assert told in said[-1] if told else not said, (end, said)
 
     async def story(end: str) -> None:
         own = {"journal": {"path": str(tmp_path / end)}}

@@ -22,6 +22,7 @@ from headway.core.routing.registry.overdue import DEAD_LETTER_WORK, OVERDUE_WORK
 from headway.core.routing.registry.registry import Registry
 
 MANY = 3000
+CONSUMERS = 50
 DEAD_LETTERS_A_TURN = OVERDUE_WORK // DEAD_LETTER_WORK
 
 
@@ -290,6 +291,50 @@ def test_very_many_queues_of_one_publish_take_turns(turns: Callable[[Callable[[]
     run_out(stage)
     assert max(changes) <= HAND_OUT_WORK // 2 + 1, "each costs a look and a record"
     assert sum(changes) == count
+    stage.check()
+
+
+def test_records_for_many_without_acknowledgements_are_cut_once_and_handed_out_in_one_turn(
+    turns: Callable[[Callable[[], int]], list[int]],
+) -> None:
+    """They counted each for each queue, so a turn reached two or three of them, and each cut them anew."""
+    stage = QueueStage()
+    for number in range(CONSUMERS):
+        consumer = stage.peer(f"c{number}", buffer=10**6)
+        consumer.declare(f"q{number}")
+        consumer.bind(f"q{number}", "amq.fanout", "")
+        consumer.consume(f"q{number}", acks=None)
+    run_out(stage)
+    queues = [stage.queue(f"q{number}") for number in range(CONSUMERS)]
+    changes = turns(lambda: sum(queue.backlog.handed_records for queue in queues))
+    stage.peer("publisher").publish("any", 0, 1000, exchange="amq.fanout")
+    run_out(stage)
+    assert max(changes) == sum(changes) == 1000 * CONSUMERS
+    stage.check()
+
+
+def test_a_publisher_waits_until_queues_that_were_put_off_had_their_turn() -> None:
+    """They had theirs later and later, and their publishers were read faster than they could be served."""
+    stage = QueueStage()
+    consumer, publisher = stage.peer("consumer"), stage.peer("publisher")
+    for number in range(HAND_OUT_WORK):
+        consumer.declare(f"q{number}")
+        consumer.bind(f"q{number}", "amq.fanout", "")
+        consumer.consume(f"q{number}", tag=f"tag {number}")
+    publisher.declare("apart")
+    run_out(stage)
+    publisher.publish("any", 0, exchange="amq.fanout")
+    rounds = 0
+    while stage.broker.registry.put_off or not rounds:
+        stage.broker.flush(stage.now)
+        rounds += 1
+        run = run_of("any", [b"x"], exchange="amq.fanout")
+        waits = stage.broker.intake.must_wait(publisher.session, run, stage.now)
+        assert waits == bool(stage.broker.registry.put_off)
+        assert not stage.broker.intake.must_wait(publisher.session, run_of("apart", [b"x"]), stage.now)
+        assert rounds < 10
+    assert rounds > 1
+    run_out(stage)
     stage.check()
 
 

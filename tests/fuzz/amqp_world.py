@@ -138,7 +138,7 @@ def nothing_is_left(world: World) -> None:
         house.pass_time(LINGER_S)
     assert pool.memory_bytes == 0
     homes = house.broker.queues.feeds.homes
-    for place in (registry.watched, registry.ready_queues, registry.dirty, registry.unused, homes):
+    for place in (registry.watched, registry.ready_queues, registry.put_off, registry.dirty, registry.unused, homes):
         assert not place
     assert not +registry.totals.consumers
     assert not +registry.totals.slow_consumers

@@ -21,8 +21,9 @@ NAMES_PER_WORK = 4
 WAKES_A_TURN = 1024
 """Members of queues that are looked at again in a turn."""
 HAND_OUT_WORK = 512
-RECORDS_PER_WORK = 4
-"""How many records a queue hands out in the time of one unit of work. To look at a queue is one unit more."""
+HANDED_PER_WORK = 16
+"""How many records are cut in the time of one unit of work. To look at a queue is one unit more. What a record costs
+beyond that is told by queue/writing.py: a record for consumers without acknowledgements is cut once for all of them."""
 
 
 class Turn:
@@ -72,8 +73,7 @@ class Turn:
         for overdue in (registry.returning, registry.overdue):
             if overdue.begun:
                 registry.ready_queues = overdue.turn() | registry.ready_queues
-        if registry.ready_queues or registry.left or registry.unused or registry.renamed or registry.cuts:
-            self._hand_out(now)
+        self._hand_out(now)
         if (registry.renamed or registry.came_elsewhere) and not self._changing:
             self._changing = True  # one pass at a time, however often clients bind, unbind and come back meanwhile
             registry.deferred.begin(self._change_policies(), now)
@@ -97,28 +97,38 @@ class Turn:
 
     def _hand_out(self, now: float) -> None:
         """Dispatches the ready queues, and tidies up after queues that have changed."""
-        left, self._registry.left = self._registry.left, {}
-        for feed in left:
-            self._registry.ungate(feed, now)
-        ready = self._dispatch(now)
-        self._registry.cuts.clear()
-        self._queues.tidy(now)
+        registry = self._registry
+        if registry.left:
+            left, registry.left = registry.left, {}
+            for feed in left:
+                registry.ungate(feed, now)
+        ready = self._dispatch(now) if registry.ready_queues or registry.put_off else []
+        if registry.cuts:
+            registry.cuts.clear()
+        if registry.unused:
+            self._queues.tidy(now)
         for feed in {queue.feed: None for queue in ready}:
             feed.settle_down()
 
     def _dispatch(self, now: float) -> list[SharedReader]:
-        """Dispatches queues as far as a turn's work goes, and returns them. The others come first in the next turn: one
-        client may have ten thousand queues, which all become ready when it has credit again."""
-        waiting, ready = self._registry.ready_queues, []
-        left = HAND_OUT_WORK
-        for queue in list(islice(waiting, HAND_OUT_WORK)):
-            if left <= 0:
-                break
-            del waiting[queue]
-            ready.append(queue)
-            before = queue.backlog.handed_records
-            queue.dispatch(now)
-            left -= 1 + ceil((queue.backlog.handed_records - before) / RECORDS_PER_WORK)
+        """Dispatches queues as far as a turn's work goes, and returns them. The others are put off, and come first in
+        the next turn: one client may have ten thousand queues, which all become ready when it has credit again. Until
+        they had their turn nothing more is published to them (``Intake.must_wait``); else publishers would be read
+        faster than consumers can be sent to."""
+        registry, ready, left = self._registry, list[SharedReader](), HAND_OUT_WORK
+        begins = False
+        while left > 0 and not begins:
+            begins = not registry.put_off
+            if begins:
+                registry.put_off, registry.ready_queues = registry.ready_queues, {}
+            for queue in list(islice(registry.put_off, HAND_OUT_WORK)):
+                if left <= 0:
+                    break
+                del registry.put_off[queue]
+                ready.append(queue)
+                before = registry.handed_work
+                queue.dispatch(now)
+                left -= 1 + ceil((registry.handed_work - before) / HANDED_PER_WORK)
         return ready
 
     def _change_policies(self) -> WorkSteps:
@@ -148,7 +158,7 @@ class Turn:
     def has_work(self) -> bool:
         """Tells whether another flush is needed at once."""
         registry = self._registry
-        return bool(registry.dirty or registry.ready_queues or registry.woken
+        return bool(registry.dirty or registry.ready_queues or registry.put_off or registry.woken
                     or self._fanout.again or self._fanout.unfinished
                     or registry.deferred.begun or registry.rounds.begun or registry.overdue.queues
                     or registry.returning.queues or registry.allowances.due

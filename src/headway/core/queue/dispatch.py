@@ -286,6 +286,7 @@ class Dispatch:
             )
         if not sent.records:
             return 0
+        self._registry.handed_work += sent.work
         size = chunk.ends[first + sent.records - 1] - chunk.record_start(first)
         if sent.reason is not None:
             self._drops.lose(member, chunk, first, first + 1, sent.reason)

@@ -165,6 +165,7 @@ class Queue:
         self.placeholder.close()
         self.unsettled.stop()
         self._registry.ready_queues.pop(self, None)
+        self._registry.put_off.pop(self, None)
         self.backlog.close()
 
     # -- members ----------------------------------------------------------------------------------------------------

@@ -20,14 +20,20 @@ from headway.core.delivery import cut_of, exactly_once_position, record_at, take
 from headway.core.log import NOT_DURABLE, Chunk, Cursor
 from headway.core.routing import Registry
 
+SETTLED_WORK = 4
+"""The work of a record that the client has to settle, or that is written alone, in those that are only cut."""
+BYTES_PER_WORK = 2048
+"""Bytes that are written in the time in which one record is cut."""
+
 
 class SendResult(NamedTuple):
     """The number of records that were sent or, with a ``reason``, dropped. ``deliveries`` are those that the client has
-    to settle."""
+    to settle. ``work``: what it cost, in records that are cut."""
 
     records: int
     deliveries: list[Delivery] = []  # noqa: RUF012  never changed
     reason: Reason | None = None
+    work: int = SETTLED_WORK
 
 
 def send_one(member: Subscription, cursor: Cursor, chunk: Chunk, index: int, now: float) -> SendResult:
@@ -66,6 +72,7 @@ def send_batch(
     assert envelope is not None
     try:
         shared = member.feed.reading > 1
+        known = len(registry.cuts)
         cut = cut_of(registry.cuts, member, chunk, first, last, shared=shared, redelivered=redelivered)
     except OSError:
         return SendResult(1, reason=Reason.SPILL_FAILED)
@@ -83,11 +90,14 @@ def send_batch(
             count += 1
     first_id = take_ids(member, cut, count)
     member.counters.write(count, taken)
+    work = taken // BYTES_PER_WORK
+    if not shared or len(registry.cuts) > known:
+        work += last - first  # another consumer's cut costs nothing
     if not member.request.qos:
-        return SendResult(count)
+        return SendResult(count, work=work)
     deliveries = deliveries_of(member, cursor, chunk, first, count, now)
     channel.add_all(first_id, deliveries, member.window, chunk, first)
-    return SendResult(count, deliveries)
+    return SendResult(count, deliveries, work=work + SETTLED_WORK * count)
 
 
 def deliveries_of(

@@ -392,7 +392,8 @@ class World:
             self.broker.queues.delete(truth.queue, self.now)
         self.flush()
         registry = self.broker.registry
-        for table in (registry.watched, registry.ready_queues, registry.router.queues, registry.router.feeds):
+        router = registry.router
+        for table in (registry.watched, registry.ready_queues, registry.put_off, router.queues, router.feeds):
             assert not table, table
         assert not registry.totals.slow
         assert self.pool.disk_bytes == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.core.allowance import UNLIMITED
-from headway.core.consumer import Session
+from headway.core.consumer import Session, SharedReader
 from headway.core.delivery import Fanout
 from headway.core.message import Run
 from headway.core.routing import Advisories, Published, PublishedRuns, PublishedSlice, Publishing, Registry
@@ -32,7 +32,7 @@ class Intake:
             if pool.closed or pool.crowded:
                 break
         else:
-            return bool(self._fanout.unfinished or self._registry.overdue.queues)
+            return bool(self._fanout.unfinished or self._registry.overdue.queues or self._registry.put_off)
         return True
 
     def must_wait(self, session: Session, run: Run, now: float) -> bool:
@@ -43,11 +43,11 @@ class Intake:
         again would get in one read each time."""
         if not self.short_of_room:
             return False
-        overdue = self._registry.overdue
         if self._fanout.unfinished and any(feed.left for feed in self._publishing.route(run).feeds):
             return True
-        if overdue.queues and any(overdue.any_of(feed.queues) for feed in self._publishing.route(run).feeds):
-            return True
+        for late in (self._registry.overdue.queues, self._registry.put_off):
+            if late and any(_share(late, feed.queues) for feed in self._publishing.route(run).feeds):
+                return True
         waits = self._publishing.must_wait(session, run, now)
         if waits and session.paused_since_s == now:
             self.advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
@@ -81,3 +81,9 @@ class Intake:
             self.advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
         if session.allowance is not UNLIMITED:
             self._registry.spend(session, now)
+
+
+def _share(some: dict[SharedReader, None], others: dict[SharedReader, None]) -> bool:
+    """Tells whether a queue is in both. Looks through the smaller one."""
+    few, many = (some, others) if len(some) < len(others) else (others, some)
+    return any(queue in many for queue in few)

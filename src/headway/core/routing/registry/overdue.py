@@ -60,6 +60,3 @@ class Overdue:
         self.queues.pop(queue, None)
         self._last.pop(queue, None)
 
-    def any_of(self, queues: dict[SharedReader, None]) -> bool:
-        few, many = (queues, self.queues) if len(queues) < len(self.queues) else (self.queues, queues)
-        return any(queue in many for queue in few)

@@ -109,18 +109,19 @@ class Registry:
         """Feeds whose lane has grown since the last flush."""
         self.ready_queues: dict[SharedReader, None] = {}
         """Queues that may be able to hand out more than at the last flush. They are dispatched in this turn."""
+        self.put_off: dict[SharedReader, None] = {}  # ready queues for which the turns so far had no work left
         self.woken: dict[Session, int] = {}  # sessions with so many members of queues that are to be looked at again
         self.left: dict[Feed, None] = {}  # feeds that a queue no longer reads; their gates may be gone
         self.renamed: dict[SharedReader, None] = {}
         """Queues whose names for policies have changed; other policies may govern their consumers."""
         self.came_elsewhere: dict[Session, None] = {}  # sessions that came back on other terms
-        self.came_back: dict[SharedReader | None, None] = {}
-        """Queues to which records came back in this sweep."""
+        self.came_back: dict[SharedReader | None, None] = {}  # queues to which records came back in this sweep
         self.unused: dict[SharedReader, None] = {}  # queues that a consumer left in this turn
         self.owned: dict[Session, dict[SharedReader, None]] = {}
         """Exclusive queues of each session, which end with it."""
         self.cuts: dict[tuple[object, ...], object] = {}
         """Records as cut by envelopes in this flush; members that get the same records share them."""
+        self.handed_work = 0  # of handing out records of queues, in records that are cut (queue/writing.py); it grows
         self.watched: dict[Subscription, None] = {}
         """Consumers that the governor looks at: those that lag, and those with a rule that has not stepped back."""
         self.observer: Observer = NO_OBSERVER

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from bench.wires.packets import encode_disconnect, encode_publish, encode_subscribe
-from tests.server.amqp_stage import House
+from pamqp.commands import Queue
+from tests.server.amqp_stage import Client, House
 from tests.server.test_turn_budget import Person
 
 from headway.core.delivery import FLUSH_BYTES
@@ -48,6 +49,27 @@ def test_a_read_is_larger_while_it_goes_to_a_crowd() -> None:
         reader.send(encode_disconnect())
     house.run()
     assert read_at_once(house, publisher) == 96 * KIB
+
+
+def test_other_protocols_read_much_for_a_crowd_too() -> None:
+    house = House(LISTENER)
+    readers_of(house, CROWD)
+    publisher = Client(house)
+    publisher.put("t." * (LEVELS - 1) + "t", b"x", exchange="amq.topic")
+    assert publisher.connection.read_bytes == 240 * KIB
+
+
+@pytest.mark.parametrize("exchange", ["", "amq.topic"])
+def test_a_read_for_queues_is_large(exchange: str) -> None:
+    """Queues hand out what consumers have room for, in any case."""
+    house = House()
+    publisher = Client(house)
+    publisher.declare("q")
+    publisher.say(Queue.Bind(queue="q", exchange="amq.topic", routing_key="q"))
+    publisher.put("nobody", b"x", exchange=exchange)
+    assert publisher.connection.read_bytes < 240 * KIB
+    publisher.put("q", b"x", exchange=exchange)
+    assert publisher.connection.read_bytes == 240 * KIB
 
 
 def test_many_lanes_share_the_pool() -> None:

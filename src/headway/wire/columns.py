@@ -18,6 +18,8 @@ from typing import Any
 form_of = lru_cache(256)(Struct)
 """Returns the form of this text; those used lately are known."""
 
+KNOWN_MAX = 4096
+"""A form of more parts takes much memory, so it is not kept."""
 FEW = 16
 """Frames compared one by one before a method is tried that takes time to set up."""
 COLUMNS_MAX = 32
@@ -101,12 +103,24 @@ def same_rows(
 def equal_pieces(data: bytes, start: int, size: int, step: int, count: int) -> tuple[bytes, ...]:
     """Returns ``count`` pieces of ``size`` bytes, each ``step`` bytes after the one before. It takes less than half the
     time of as many slices."""
-    form = f"{size}s{step - size}x" * (count - 1) + f"{size}s" if count else ""
-    return Struct(form).unpack_from(data, start)
+    if not count:
+        return ()
+    return _form(f"{size}s{step - size}x", count - 1, f"{size}s").unpack_from(data, start)
 
 
 def equal_pairs(data: bytes, sizes: tuple[int, int], count: int) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
     """Splits ``data``, which is ``count`` pairs of pieces of these sizes, into all first and all second pieces."""
     one, other = sizes
-    pieces = Struct(f"{one}s{other}s" * count).unpack_from(data)
+    pieces = _form(f"{one}s{other}s", count).unpack_from(data)
     return pieces[::2], pieces[1::2]
+
+
+def _form(part: str, count: int, last: str = "") -> Struct:
+    """Returns the form of ``count`` equal parts, and a last one. Reads of one size bring the same ones again and again.
+    To make one takes as long as to use it."""
+    return _known_form(part, count, last) if count <= KNOWN_MAX else Struct(part * count + last)
+
+
+@lru_cache(32)
+def _known_form(part: str, count: int, last: str) -> Struct:
+    return Struct(part * count + last)

@@ -21,7 +21,7 @@ from headway.core.queue.lifetimes import Lifetimes
 from headway.core.queue.members import Members
 from headway.core.queue.picking import Picker
 from headway.core.queue.places import QueueCursor, RequeuedRecord
-from headway.core.queue.writing import deliveries_of, send_batch, send_one
+from headway.core.queue.writing import Part, deliveries_of, send_batch, send_one, send_parts
 from headway.core.routing import REQUEUED_WORK, SORTED_WORK, Registry
 
 PORTION_RECORDS = 128
@@ -30,6 +30,8 @@ as forty records take otherwise, so a window of a hundred is filled with one."""
 ROUND_MEMBERS = 256
 """So many members get a portion before the queue looks at what it has handed out in this turn."""
 BATCH_BYTES = 64 * 1024
+PARTS_BYTES = 256 * 1024
+"""So much of several chunks is sent at once, to a member that was sent all that there was before."""
 
 
 class FetchedRecord(NamedTuple):
@@ -55,6 +57,8 @@ class Dispatch:
         self._registry = registry
         self._fanout = fanout
         self._on_lag = on_lag
+        self._kept_up = False
+        """Whether all records were handed out the last time. Then it is likely that all of the next are taken, too."""
 
     def stop(self) -> None:
         """Ends the dispatch, because the queue has ended."""
@@ -73,7 +77,8 @@ class Dispatch:
             lifetimes.drop_expired(now)
             if self._terms.drops_oldest:
                 drops.keep_within()
-        if backlog.has_more:
+        self._kept_up = not backlog.has_more
+        if not self._kept_up:
             self._queue.feed.listening.pop(self._queue, None)
         else:
             backlog.cursor.step()  # so that it does not hold a chunk that was read
@@ -251,6 +256,10 @@ class Dispatch:
             if reason is not None:
                 affordable = drops.affordable if reason is Reason.EXPIRED else drops.affordable_at_least
                 return drops.drop(affordable(last - first), reason)
+        elif self._kept_up and last == len(chunk) and chunk.next is not None and not member.counts_credit:
+            parts = self._parts(cursor, chunk, first, portion)
+            if len(parts) > 1 and member.request.envelope is not None:
+                return self._send_parts(member, cursor, parts, now)
         return self._send(member, cursor, chunk, first, last, now)
 
     def _alike(
@@ -293,6 +302,30 @@ class Dispatch:
         else:
             member.counters.handed_bytes += size
         self._handed_over(member, cursor, chunk, first, sent.records, size, sent.deliveries, requeued, now)
+        return sent.records
+
+    def _parts(self, cursor: QueueCursor, chunk: Chunk, first: int, portion: int) -> list[Part]:
+        """Returns the records from this one on that can be sent at once: to the end of its chunk, and those in memory
+        that come next. None of them expires, because they came after all others were handed out (lifetimes.py)."""
+        parts, size, end = [(chunk, first, len(chunk))], chunk.size, cursor.end_number
+        left, following = portion - (len(chunk) - first), chunk.next
+        while following is not None and left > 0 and size < PARTS_BYTES:
+            last = min(len(following), left, end - following.first_number)
+            if last <= 0 or not following.resident:
+                break
+            parts.append((following, 0, last))
+            left, size, following = left - last, size + following.size, following.next
+        return parts
+
+    def _send_parts(self, member: Subscription, cursor: QueueCursor, parts: list[Part], now: float) -> int:
+        """Writes records of several chunks, which are settled at once. Returns how many were sent."""
+        sent = send_parts(self._registry, member, parts, now)
+        if sent.records:
+            chunk, first, _ = parts[0]
+            size = cursor.bytes_before(chunk.first_number + first + sent.records)
+            self._registry.handed_work += sent.work
+            member.counters.handed_bytes += size
+            self._handed_over(member, cursor, chunk, first, sent.records, size, [], None, now)
         return sent.records
 
     def _handed_over(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int, count: int, size: int,

@@ -142,7 +142,7 @@ class Publisher:
             if confirms:
                 self._tell(1, 1, kept=False)
             return 1, 1
-        part, taken, accepted, work, stop, refused = broker.intake.publish_slice(self._session, run, now, start)
+        part, taken, accepted, work, stop, refused, feeds = broker.intake.publish_slice(self._session, run, now, start)
         kept = part.journaled
         for key in hidden:
             other = under(run, key)
@@ -153,7 +153,7 @@ class Publisher:
         if refused is not None and not confirms:
             raise ChannelFault(f"the header {MERGE}: {refused}")
         if taken:
-            peer.pace(taken)
+            peer.pace(taken, feeds)
         elif address.mandatory and refused is None:
             self._return(item, part, ReplyCode.NO_ROUTE, "NO_ROUTE")
         if confirms:

@@ -188,12 +188,12 @@ class PublishingLink(Link):
         if (run.receipt is not None or says_merge(run.properties)) and len(run) > 1:
             one = part_of(run, start, start + 1)  # the fate of each depends on those before it
             one.receipt, one.confirmed = run.receipt, run.confirmed
-            part, taken, accepted, work, _, refused = broker.intake.publish_slice(session, one, now, 0)
+            part, taken, accepted, work, _, refused, feeds = broker.intake.publish_slice(session, one, now, 0)
             stop = start + 1
         else:
-            part, taken, accepted, work, stop, refused = broker.intake.publish_slice(session, run, now, start)
+            part, taken, accepted, work, stop, refused, feeds = broker.intake.publish_slice(session, run, now, start)
         if taken:
-            peer.pace(taken)
+            peer.pace(taken, feeds)
         if refused is not None:
             self._refuse(item, start, stop, refused)
         elif not taken and run.exchange != TOPICS:
@@ -243,7 +243,7 @@ def publish_all(session: SessionSide, run: Run) -> Steps:
     """Publishes a run in the course of a commit, which goes on even if the client leaves."""
     engine, core, start = session.peer.engine, session.session, 0
     while start < len(run.ends):
-        part, _, accepted, work, start, _ = engine.broker.intake.publish_slice(core, run, engine.now(), start)
+        part, _, accepted, work, start, *_ = engine.broker.intake.publish_slice(core, run, engine.now(), start)
         if accepted < len(part):  # others have filled the queue since the commit began
             raise Refused(Reason.QUEUE_LENGTH, "the queue is full, and refuses more")
         yield max(1, work)

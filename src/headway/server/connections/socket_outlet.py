@@ -176,8 +176,10 @@ class SocketOutlet(Outlet):
 
     def _may_be_slow(self) -> bool:
         """Tells whether a burst comes to a peer of which nobody knows how fast it reads; then small pieces begin."""
+        if self._progress.has_pace or self.far_end.near:
+            return False
         now, small = self.host.now(), self._small
-        if self._progress.has_pace or self.far_end.near or not small.may_begin(now):
+        if not small.may_begin(now):
             return False
         small.begin(now, self.taken_bytes, NEW_S)
         return True

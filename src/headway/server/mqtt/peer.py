@@ -120,10 +120,10 @@ class MqttPeer(ClientSide):
             code, text = ReasonCode.NOT_AUTHORIZED, "topics that start with $ are the broker's own"
             session.refused_records += 1
         elif not again:
-            _, taken, work, refused, *_ = self.engine.broker.intake.publish_some(session, [run], now, 0)
+            _, taken, work, refused, _, feeds = self.engine.broker.intake.publish_some(session, [run], now, 0)
             self.budget.left -= work - 1  # the packet itself has counted as one
             if refused is None:
-                self.pace(taken)
+                self.pace(taken, feeds)
             else:
                 code, text = _PUBLISH_CODES.get(refused.reason, ReasonCode.QUOTA_EXCEEDED), str(refused)
         if not code and not taken and self.replies.version == 5:

@@ -112,14 +112,14 @@ class Publishing(PeerPart[ClientSide]):
             if refused is not None:
                 raise refused
             return True
-        done, taken, accepted, work, _, refused = broker.intake.publish_slice(self.session, run, now)
+        done, taken, accepted, work, _, refused, feeds = broker.intake.publish_slice(self.session, run, now)
         peer.budget.left -= work - 1
         if refused is not None:
             raise refused
         if not accepted:
             raise Refused(Reason.QUEUE_LENGTH, "the queue is full, and refuses what comes")
         if taken:
-            peer.pace(taken)
+            peer.pace(taken, feeds)
         return done.journaled or run.retain
 
     def publish_series(self, series: Series) -> None:
@@ -151,7 +151,7 @@ class Publishing(PeerPart[ClientSide]):
                     refused.append(error)
                 start += 1
             else:
-                done, taken, accepted, work, start, refusal = intake.publish_slice(
+                done, taken, accepted, work, start, refusal, feeds = intake.publish_slice(
                     self.session, run, peer.engine.now(), start
                 )
                 kept = kept or done.journaled
@@ -160,7 +160,7 @@ class Publishing(PeerPart[ClientSide]):
                 elif accepted < len(done):
                     refused.append(Refused(Reason.QUEUE_LENGTH, "the queue is full, and refuses what comes"))
                 elif taken:
-                    peer.pace(taken)
+                    peer.pace(taken, feeds)
             if start < len(run):
                 yield work
             else:

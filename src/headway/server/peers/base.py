@@ -16,12 +16,13 @@ Rules:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from itertools import islice
 from math import inf
 from typing import Any, ClassVar, Generic, TypeVar
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused, moved
-from headway.core.consumer import Session
+from headway.core.consumer import Feed, Session
 from headway.core.delivery import FLUSH_BYTES
 from headway.core.message import Run
 from headway.core.permission import NOBODY
@@ -47,7 +48,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     """One client's protocol state. ``session`` is None until the client is let in."""
 
     __slots__ = (
-        "_crowded", "_final", "_held", "_lanes", "budget", "decoder", "handles", "heartbeats", "keep_alive_s",
+        "_final", "_held", "_lanes", "_reads_much", "budget", "decoder", "handles", "heartbeats", "keep_alive_s",
         "pending_replies", "session", "state",
     )  # fmt: skip
 
@@ -83,8 +84,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         """The last word to the client, once the connection is about to end."""
         self._lanes = -1
         """Lanes that the last publish went to; -1: nothing has been published."""
-        self._crowded = False
-        """Whether it went to very many consumers."""
+        self._reads_much = False
+        """Whether reads are large because of who has its lane."""
 
     def become(self, state: ClientState) -> None:
         self.state = moved(MOVES, self.state, state)
@@ -231,10 +232,10 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
             return 1
         engine = self.engine
         published = engine.broker.intake.publish_some(session, runs, engine.now(), budget.left)
-        count, taken, work, refused, rest, readers = published
+        count, taken, work, refused, rest, feeds = published
         budget.left -= work
         if refused is None:
-            self.pace(taken // count, readers)
+            self.pace(taken // count, feeds)
         elif refused.reason not in COUNTED:
             session.refused_records += 1  # there is no reply; the client's counters show it
         if rest is None:
@@ -242,23 +243,27 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         items[at + count - 1] = rest
         return count - 1
 
-    def pace(self, lanes: int, readers: int = 0) -> None:
-        """Adjusts the size of reads to the number of lanes that records go to, and of consumers that wait there.
+    def pace(self, lanes: int, feeds: Sequence[Feed]) -> None:
+        """Adjusts the size of reads to the number of lanes that records go to, and to who has the only one.
 
         Each lane keeps a copy, so one large read could take up more memory than there is before the client could be
         told to wait. Usually a read is so small that a consumer's kernel has room for two: it need not have read all of
-        the last one. It is larger if records go to so many consumers that it takes turns to send them: then they have
-        time, and a small send to each costs as much as a large one."""
-        crowded = readers * self.engine.usual_read_bytes > FLUSH_BYTES
+        the last one, and does not fall behind. It is larger if this does not matter: queues hand out what consumers
+        have room for in any case; and if records go to so many consumers that it takes turns to send them, these have
+        time. Then a small send to each costs as much as a large one."""
+        large = len(feeds) == 1 and self._is_large_for(feeds[0])
         if self.session is None:
             return  # its last commit goes on without it
-        if lanes != self._lanes or crowded is not self._crowded:
-            self._lanes, self._crowded = lanes, crowded
-            most = self.engine.read_bytes if crowded else self.engine.usual_read_bytes
+        if lanes != self._lanes or large is not self._reads_much:
+            self._lanes, self._reads_much = lanes, large
+            most = self.engine.read_bytes if large else self.engine.usual_read_bytes
             share = self.session.pool.memory_limit // READS_PER_POOL // max(1, lanes)
             if self.session.allowance.limits.of_rates:
                 share = 0  # one read may not be worth minutes of waiting
             self.connection.read_bytes = max(READ_BYTES_MIN, min(most, share))
+
+    def _is_large_for(self, feed: Feed) -> bool:
+        return bool(feed.queues) or len(feed.waiting) * self.engine.usual_read_bytes > FLUSH_BYTES
 
     def go_on(self) -> None:
         """Handles items that came while the peer was waiting."""

@@ -98,7 +98,7 @@ class Publisher(PeerPart[ClientSide]):
                 if alone:  # the fate of each depends on those before it, or it has a receipt of its own
                     whole, at = part_of(run, start, start + 1), 0
                     whole.receipt = run.receipt
-                part, taken, accepted, work, stop, refused = broker.intake.publish_slice(
+                part, taken, accepted, work, stop, refused, feeds = broker.intake.publish_slice(
                     session, whole, peer.engine.now(), at
                 )
                 start += stop - at
@@ -108,7 +108,7 @@ class Publisher(PeerPart[ClientSide]):
                 if accepted < len(part):
                     raise Refused(Reason.QUEUE_LENGTH, "a queue is full, and refuses what is sent to it")
                 if taken:
-                    peer.pace(taken)
+                    peer.pace(taken, feeds)
                 yield work
         peer.done(headers, kept=kept)
 

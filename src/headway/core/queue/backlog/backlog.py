@@ -145,6 +145,8 @@ class Backlog:
 
     def next_apart(self) -> RequeuedRecord | StandingRecord | None:
         """Returns the record that comes next of those that wait one by one."""
+        if not self.requeued.by_key and not self.standing.records:
+            return None
         top, first = self.requeued.top, self.standing.next()
         return top if first is None or (top is not None and top.key < first.key) else first
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from headway.core.base import Refused
+from headway.core.consumer import Feed
 from headway.core.message import Run
 
 
@@ -21,20 +23,19 @@ class Published(NamedTuple):
 
 class PublishedRuns(NamedTuple):
     """The result of publishing runs: the number of runs published, the number of lanes and states that took them, the
-    work, the last refusal, the part of the last run that is still to be published, and the number of consumers that
-    wait for records in its lane (0 if it went to several)."""
+    work, the last refusal, the part of the last run that is still to be published, and the feeds of the last one."""
 
     runs: int
     taken: int
     work: int
     refused: Refused | None
     rest: Run | None = None
-    readers: int = 0
+    feeds: Sequence[Feed] = ()
 
 
 class PublishedSlice(NamedTuple):
     """The result of publishing a slice of a run. ``run`` has its records; ``stop`` is the index in the whole run of the
-    first record that was not published."""
+    first record that was not published. ``feeds``: those that it went to."""
 
     run: Run
     taken: int
@@ -42,3 +43,4 @@ class PublishedSlice(NamedTuple):
     work: int
     stop: int
     refused: Refused | None = None
+    feeds: Sequence[Feed] = ()

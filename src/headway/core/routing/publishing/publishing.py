@@ -92,8 +92,7 @@ class Publishing:
                 work += self._searched()
             if rest is not None:
                 break
-        readers = len(feeds[0].waiting) if len(feeds) == 1 else 0
-        return PublishedRuns(done, taken, work, refused, rest, readers)
+        return PublishedRuns(done, taken, work, refused, rest, feeds)
 
     def _publish(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[int, Refused | None]:
         """Publishes a run. Returns how many lanes and states took it, and the last refusal."""
@@ -133,13 +132,13 @@ class Publishing:
                 stop = min(start + most, stop)
                 run = part_of(run, start, stop)
         if merges_of(run, route) is not None:
-            published = self.publish_to(session, run, now)
-            return PublishedSlice(run, published.taken, published.accepted, published.work, stop, published.refused)
+            taken, accepted, work, refused = self.publish_to(session, run, now)
+            return PublishedSlice(run, taken, accepted, work, stop, refused, route.feeds)
         taken, accepted = self._take(session, run, self._count(session, run), route, now)
         work = work_of(run, route, taken)
         if router.searched:
             work += self._searched()
-        return PublishedSlice(run, taken, accepted, work, stop)
+        return PublishedSlice(run, taken, accepted, work, stop, None, route.feeds)
 
     def _whole(self, session: Session | None, run: Run, route: Route, now: float) -> tuple[Run | None, Refused | None]:
         """Returns the run with whole records in the place of patches, None if all are refused; and the last refusal."""

@@ -210,6 +210,8 @@ class Party:
             with pytest.raises(Refused):
                 ask()
             return
+        if model.queue.is_behind(world.now):
+            return  # whoever asks waits until the queue has sorted what came
         try:
             got = ask()
         except OSError:

@@ -48,7 +48,9 @@ from headway.core.log.lanes import (
     Pool,
     SpillHandle,
     Tab,
+    read_stretch,
     records_between,
+    stretch_bytes,
 )
 from headway.core.log.states import (
     FOCUS_BYTES,
@@ -68,8 +70,8 @@ __all__ = [
     "DISK_RETRY_S", "DurablePosition", "Focus", "FOCUS_BYTES", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER",
     "JournaledRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NO_PROGRESS", "NO_RECEIPTS",
     "NO_RECORD", "NoLedger", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress", "Pool", "QUERIES", "QUEUE_BYTES",
-    "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "Retained", "RIGHTS", "SAVED_RECORD_BYTES",
-    "SELECTOR_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State", "StateEntry", "StatePass",
-    "StateReading", "StateTerms", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED",
-    "WILD_LEVEL_BYTES", "WILL",
+    "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "Retained", "RIGHTS",
+    "SAVED_RECORD_BYTES", "SELECTOR_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State",
+    "StateEntry", "StatePass", "StateReading", "StateTerms", "stretch_bytes", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS",
+    "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -14,14 +14,14 @@ from typing import NamedTuple
 from headway.core.base import Reason
 from headway.core.consumer import Delivery, Skip, Subscription, is_patient
 from headway.core.delivery import PUMP_BYTES, Fanout, drop_reason, has_room
-from headway.core.log import Chunk
+from headway.core.log import Chunk, stretch_bytes
 from headway.core.queue.backlog import Backlog, QueuePort
 from headway.core.queue.drops import Drops
 from headway.core.queue.lifetimes import Lifetimes
 from headway.core.queue.members import Members
 from headway.core.queue.picking import Picker
 from headway.core.queue.places import QueueCursor, RequeuedRecord
-from headway.core.queue.writing import Part, deliveries_of, send_batch, send_one, send_parts
+from headway.core.queue.writing import deliveries_of, send_batch, send_one
 from headway.core.routing import REQUEUED_WORK, SORTED_WORK, Registry
 
 PORTION_RECORDS = 128
@@ -30,8 +30,9 @@ as forty records take otherwise, so a window of a hundred is filled with one."""
 ROUND_MEMBERS = 256
 """So many members get a portion before the queue looks at what it has handed out in this turn."""
 BATCH_BYTES = 64 * 1024
-PARTS_BYTES = 256 * 1024
-"""So much of several chunks is sent at once, to a member that was sent all that there was before."""
+STRETCH_BYTES = 256 * 1024
+"""So much of several chunks is sent at once, to a member that settles nothing and was sent all that there was before.
+What one that lags does not take was written in vain, so it is sent a chunk at a time."""
 
 
 class FetchedRecord(NamedTuple):
@@ -256,10 +257,8 @@ class Dispatch:
             if reason is not None:
                 affordable = drops.affordable if reason is Reason.EXPIRED else drops.affordable_at_least
                 return drops.drop(affordable(last - first), reason)
-        elif self._kept_up and last == len(chunk) and chunk.next is not None and not member.counts_credit:
-            parts = self._parts(cursor, chunk, first, portion)
-            if len(parts) > 1 and member.request.envelope is not None:
-                return self._send_parts(member, cursor, parts, now)
+        elif self._kept_up and last == len(chunk) and member.request.envelope is not None and not member.counts_credit:
+            last = self._end_of_stretch(cursor, chunk, first + portion)
         return self._send(member, cursor, chunk, first, last, now)
 
     def _alike(
@@ -296,7 +295,7 @@ class Dispatch:
         if not sent.records:
             return 0
         self._registry.handed_work += sent.work
-        size = chunk.ends[first + sent.records - 1] - chunk.record_start(first)
+        size = stretch_bytes(chunk, first, first + sent.records)
         if sent.reason is not None:
             self._drops.lose(member, chunk, first, first + 1, sent.reason)
         else:
@@ -304,29 +303,14 @@ class Dispatch:
         self._handed_over(member, cursor, chunk, first, sent.records, size, sent.deliveries, requeued, now)
         return sent.records
 
-    def _parts(self, cursor: QueueCursor, chunk: Chunk, first: int, portion: int) -> list[Part]:
-        """Returns the records from this one on that can be sent at once: to the end of its chunk, and those in memory
-        that come next. None of them expires, because they came after all others were handed out (lifetimes.py)."""
-        parts, size, end = [(chunk, first, len(chunk))], chunk.size, cursor.end_number
-        left, following = portion - (len(chunk) - first), chunk.next
-        while following is not None and left > 0 and size < PARTS_BYTES:
-            last = min(len(following), left, end - following.first_number)
-            if last <= 0 or not following.resident:
-                break
-            parts.append((following, 0, last))
-            left, size, following = left - last, size + following.size, following.next
-        return parts
-
-    def _send_parts(self, member: Subscription, cursor: QueueCursor, parts: list[Part], now: float) -> int:
-        """Writes records of several chunks, which are settled at once. Returns how many were sent."""
-        sent = send_parts(self._registry, member, parts, now)
-        if sent.records:
-            chunk, first, _ = parts[0]
-            size = cursor.bytes_before(chunk.first_number + first + sent.records)
-            self._registry.handed_work += sent.work
-            member.counters.handed_bytes += size
-            self._handed_over(member, cursor, chunk, first, sent.records, size, [], None, now)
-        return sent.records
+    def _end_of_stretch(self, cursor: QueueCursor, chunk: Chunk, last: int) -> int:
+        """Returns how far the records go on, up to ``last``, that can be sent at once: those in memory. None of them
+        expires, because they came after all others were handed out (lifetimes.py)."""
+        last = min(last, cursor.end_number - chunk.first_number)
+        end, size, following = len(chunk), chunk.size, chunk.next
+        while following is not None and following.resident and end < last and size < STRETCH_BYTES:
+            end, size, following = end + len(following), size + following.size, following.next
+        return min(last, end)
 
     def _handed_over(self, member: Subscription, cursor: QueueCursor, chunk: Chunk, first: int, count: int, size: int,
                      deliveries: list[Delivery], requeued: RequeuedRecord | None, now: float) -> None:

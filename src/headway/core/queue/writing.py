@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import count as count_from
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,8 +22,6 @@ from headway.core.routing import Registry
 
 SETTLED_WORK = 4
 """The work of a record that the client has to settle, or that is written alone, in those that are only cut."""
-Part = tuple[Chunk, int, int]
-"""Neighbouring records of a chunk: the first of them, and the one behind the last."""
 BYTES_PER_WORK = 2048
 """Bytes that are written in the time in which one record is cut."""
 
@@ -68,7 +66,8 @@ def send_batch(
     registry: Registry, member: Subscription, cursor: Cursor, chunk: Chunk, first: int, last: int, now: float, *,
     redelivered: int, opens: bool = False,
 ) -> SendResult:  # fmt: skip
-    """Offers records ``first`` … ``last - 1`` to the member's outlet. ``redelivered``: how often they came back.
+    """Offers records ``first`` … ``last - 1`` to the member's outlet; those that are settled at once may go on in the
+    next chunks. ``redelivered``: how often they came back.
     ``opens``: it is one, the first of its group that the member gets."""
     outlet, envelope, channel = member.session.outlet, member.request.envelope, member.channel
     assert envelope is not None
@@ -84,7 +83,12 @@ def send_batch(
     frames = envelope.write(cut, 0, count, channel.last_id + 1)
     taken = outlet.send([frames], len(frames))
     if not outlet.took(taken, len(frames), now):
-        count, taken = _whole_records(member, cut, count, frames, taken)
+        ends = envelope.ends(cut, 0, count)
+        count = bisect_right(ends, taken)
+        if taken > (ends[count - 1] if count else 0):
+            outlet.out += frames[taken : ends[count]]
+            taken = ends[count]
+            count += 1
     first_id = take_ids(member, cut, count)
     member.counters.write(count, taken)
     work = taken // BYTES_PER_WORK
@@ -95,54 +99,6 @@ def send_batch(
     deliveries = deliveries_of(member, cursor, chunk, first, count, now)
     channel.add_all(first_id, deliveries, member.window, chunk, first)
     return SendResult(count, deliveries, work=work + SETTLED_WORK * count)
-
-
-def send_parts(registry: Registry, member: Subscription, parts: list[Part], now: float) -> SendResult:
-    """Offers records of neighbouring chunks in memory, at once. The client counts no credit, and settles nothing."""
-    outlet, envelope, channel = member.session.outlet, member.request.envelope, member.channel
-    assert envelope is not None
-    shared, known = member.feed.reading > 1, len(registry.cuts)
-    cuts: list[Any] = []
-    frames: list[bytes] = []
-    total, first_id = 0, channel.last_id + 1
-    next_id = first_id
-    for chunk, first, last in parts:
-        cut = cut_of(registry.cuts, member, chunk, first, last, shared=shared)
-        some = envelope.write(cut, 0, last - first, next_id)
-        cuts.append(cut)
-        frames.append(some)
-        total += len(some)
-        next_id += last - first
-    records = next_id - first_id
-    work = total // BYTES_PER_WORK
-    if not shared or len(registry.cuts) > known:
-        work += records  # another consumer's cut costs nothing
-    taken = outlet.send(frames, total)
-    if not outlet.took(taken, total, now):
-        records, left, taken = 0, taken, 0
-        for (_, first, last), cut, some in zip(parts, cuts, frames, strict=True):
-            count, size = _whole_records(member, cut, last - first, some, left)
-            records, taken, left = records + count, taken + size, left - len(some)
-            if left <= 0:
-                break
-    channel.take_ids(records)
-    member.counters.write(records, taken)
-    return SendResult(records, work=work)
-
-
-def _whole_records(member: Subscription, cut: Any, count: int, frames: bytes, taken: int) -> tuple[int, int]:
-    """Returns how many of ``count`` records were sent, and their bytes, if the outlet took so many bytes. The rest of a
-    record that is half sent waits in ``out``."""
-    outlet, envelope = member.session.outlet, member.request.envelope
-    assert envelope is not None
-    if taken >= len(frames):
-        return count, len(frames)
-    ends = envelope.ends(cut, 0, count)
-    sent = bisect_right(ends, taken)
-    if taken > (ends[sent - 1] if sent else 0):
-        outlet.out += frames[taken : ends[sent]]
-        sent += 1
-    return sent, ends[sent - 1] if sent else 0
 
 
 def deliveries_of(

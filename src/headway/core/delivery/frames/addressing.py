@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headway.core.consumer import Subscription
-from headway.core.log import Chunk
+from headway.core.log import Chunk, read_stretch
 
 Cuts = dict[tuple[object, ...], object]
 """Records as cut by envelopes in this turn; consumers that get the same records share them."""
@@ -20,17 +20,16 @@ def cut_of(
     cuts: Cuts, subscription: Subscription, chunk: Chunk, first: int, last: int, *, shared: bool,
     redelivered: int = 0,
 ) -> Any:  # fmt: skip
-    """Returns records ``first`` … ``last - 1`` as cut by the consumer's envelope. Consumers with the same envelope
-    shape share the result, if it may be ``shared``. Raises OSError if the records are on a disk that fails."""
+    """Returns records ``first`` … ``last - 1``, which may go on in the next chunks, as cut by the consumer's envelope.
+    Consumers with the same envelope shape share the result, if it may be ``shared``. Raises OSError if the records are
+    on a disk that fails."""
     envelope = subscription.request.envelope
     assert envelope is not None
     key = (chunk, first, last, envelope.shape, redelivered)
     cut = cuts.get(key)
     if cut is None:
-        begin = chunk.record_start(first)
-        data = chunk.read(begin, chunk.ends[last - 1])
-        ends = chunk.ends[first:last]
-        cut = envelope.cut(data, [end - begin for end in ends] if begin else ends, redelivered=redelivered)
+        data, ends = read_stretch(chunk, first, last)
+        cut = envelope.cut(data, ends, redelivered=redelivered)
         if shared:
             cuts[key] = cut
     return cut

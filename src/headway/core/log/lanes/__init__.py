@@ -7,6 +7,7 @@ from headway.core.log.lanes.lane import SPILL_BYTES_MIN, Lane
 from headway.core.log.lanes.open_receipts import NO_RECEIPTS, OpenReceipts
 from headway.core.log.lanes.pool import DISK_RETRY_S, GRACE_S, HIGH_WATER, Pool
 from headway.core.log.lanes.spill_handle import SpillHandle
+from headway.core.log.lanes.stretch import read_stretch, stretch_bytes
 from headway.core.log.lanes.tab import (
     ANSWERS,
     CONSUMER_BYTES,
@@ -34,7 +35,7 @@ from headway.core.log.lanes.tab import (
 __all__ = [
     "ANSWERS", "Chunk", "CHUNK_BYTES", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES", "DISK_RETRY_S",
     "GRACE_S", "HIGH_WATER", "Lane", "LEVEL_BYTES", "NO_RECEIPTS", "OpenReceipts", "Pool", "QUERIES", "QUEUE_BYTES",
-    "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "RIGHTS", "SELECTOR_BYTES", "SESSION",
-    "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS", "Tab", "TRANSACTIONS",
-    "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
+    "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "RIGHTS", "SELECTOR_BYTES",
+    "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "stretch_bytes", "SUBSCRIPTION_BYTES",
+    "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -138,11 +138,6 @@ class Cursor:
         unsent = self.unsent_sequence()
         return [(one, one) for one in sent] + ([(unsent, self.ended or last)] if unsent else [])
 
-    def bytes_before(self, number: int) -> int:
-        """Returns the size of the records from its position up to record ``number``, which is not before it."""
-        chunk = _chunk_with(self.chunk, number)
-        return chunk.start + chunk.record_start(number - chunk.first_number) - self.position
-
     # -- moves ------------------------------------------------------------------------------------------------------
 
     def advance(self, size: int) -> None:

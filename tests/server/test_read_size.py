@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from bench.wires.packets import encode_disconnect, encode_publish, encode_subscribe
 from pamqp.commands import Queue
@@ -17,9 +19,9 @@ CROWD = FLUSH_BYTES // (96 * KIB) + 1
 LISTENER = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
 
 
-def readers_of(house: House, count: int, filters: int = 1) -> list[Person]:
+def readers_of(house: House, count: int, filters: int = 1, name: str = "") -> list[Person]:
     """Returns so many consumers of one topic, who have so many filters."""
-    readers = [Person(house, f"{number}") for number in range(count)]
+    readers = [Person(house, f"{name}{number}") for number in range(count)]
     for number, reader in enumerate(readers):
         topic = "/".join("+t"[number % filters >> bit & 1] for bit in range(LEVELS))
         reader.send(encode_subscribe(1, [TopicRequest(topic)]))
@@ -34,16 +36,31 @@ def read_at_once(house: House, publisher: Person) -> int:
     return publisher.connection.read_bytes
 
 
-@pytest.mark.parametrize(("readers", "expected"), [(0, 96 * KIB), (1, 96 * KIB), (CROWD - 1, 96 * KIB)])
-def test_a_read_to_few_leaves_room_for_another_in_their_kernels(readers: int, expected: int) -> None:
+def test_a_read_is_large_while_nobody_lags() -> None:
     house = House(LISTENER)
-    readers_of(house, readers)
-    assert read_at_once(house, Person(house, "publisher")) == expected
+    readers_of(house, 3)
+    assert read_at_once(house, Person(house, "publisher")) == 240 * KIB
 
 
-def test_a_read_is_larger_while_it_goes_to_a_crowd() -> None:
+@pytest.mark.parametrize("others", [0, 3])
+def test_while_somebody_lags_a_read_leaves_room_for_another_in_kernels(others: int) -> None:
     house = House(LISTENER)
-    readers, publisher = readers_of(house, CROWD), Person(house, "publisher")
+    readers_of(house, others)
+    [slow] = readers_of(house, 1, name="slow")
+    publisher = Person(house, "publisher")
+    slow.sock.capacity = 0
+    read_at_once(house, publisher)
+    assert read_at_once(house, publisher) == 96 * KIB
+    slow.sock.capacity = inf
+    house.run()
+    assert read_at_once(house, publisher) == 240 * KIB
+
+
+def test_a_read_is_large_where_it_takes_turns_to_send_it_to_all() -> None:
+    house = House(LISTENER)
+    readers, publisher = readers_of(house, CROWD + 1), Person(house, "publisher")
+    readers[0].sock.capacity = 0
+    read_at_once(house, publisher)
     assert read_at_once(house, publisher) == 240 * KIB
     for reader in readers[10:]:
         reader.send(encode_disconnect())
@@ -53,9 +70,10 @@ def test_a_read_is_larger_while_it_goes_to_a_crowd() -> None:
 
 def test_other_protocols_read_much_for_a_crowd_too() -> None:
     house = House(LISTENER)
-    readers_of(house, CROWD)
-    publisher = Client(house)
-    publisher.put("t." * (LEVELS - 1) + "t", b"x", exchange="amq.topic")
+    readers, publisher = readers_of(house, CROWD + 1), Client(house)
+    readers[0].sock.capacity = 0
+    for _ in range(2):
+        publisher.put("t." * (LEVELS - 1) + "t", b"x", exchange="amq.topic")
     assert publisher.connection.read_bytes == 240 * KIB
 
 

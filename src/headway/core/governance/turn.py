@@ -73,7 +73,8 @@ class Turn:
         for overdue in (registry.returning, registry.overdue):
             if overdue.begun:
                 registry.ready_queues = overdue.turn() | registry.ready_queues
-        self._hand_out(now)
+        if registry.ready_queues or registry.put_off or registry.left or registry.unused or registry.cuts:
+            self._hand_out(now)
         if (registry.renamed or registry.came_elsewhere) and not self._changing:
             self._changing = True  # one pass at a time, however often clients bind, unbind and come back meanwhile
             registry.deferred.begin(self._change_policies(), now)
@@ -102,9 +103,8 @@ class Turn:
             left, registry.left = registry.left, {}
             for feed in left:
                 registry.ungate(feed, now)
-        ready = self._dispatch(now) if registry.ready_queues or registry.put_off else []
-        if registry.cuts:
-            registry.cuts.clear()
+        ready = self._dispatch(now)
+        registry.cuts.clear()
         if registry.unused:
             self._queues.tidy(now)
         for feed in {queue.feed: None for queue in ready}:

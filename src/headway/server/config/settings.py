@@ -91,8 +91,8 @@ class ServerTable(Table):
 
     @property
     def usual_read_bytes(self) -> int:
-        """Returns how much is read at once that goes to few consumers. The kernel has room for two such reads for each,
-        even if records get longer on the way."""
+        """Returns how much is read at once while some of a few consumers lag. Each one's kernel has room for two such
+        reads, even if records get longer on the way."""
         return min(self.read_bytes, self.send_buffer_bytes * 3 // 8)
 
 

@@ -38,7 +38,7 @@ from headway.server.progress import (
     Steadiness,
     TcpInfo,
 )
-from headway.server.transport import Buffer, ByteStream, StreamError, lost
+from headway.server.transport import Buffer, ByteStream, StreamError, first_bytes, lost
 
 FRUGAL_BYTES = 4096
 """Our kernel takes no more for a steady peer while it has so much that it cannot send yet."""
@@ -66,8 +66,8 @@ class OutletHost(Protocol):
 
 class SocketOutlet(Outlet):
     __slots__ = (
-        "_cramped", "_far_end", "_frugal", "_held", "_progress", "_reading", "_room", "_small", "_steadiness",
-        "_unglanced_bytes", "_writing", "host", "open", "sock", "state", "stream",
+        "_cramped", "_far_end", "_frugal", "_held", "_progress", "_reading", "_room", "_sends_all", "_small",
+        "_steadiness", "_unglanced_bytes", "_writing", "host", "open", "sock", "state", "stream",
     )  # fmt: skip
 
     def __init__(self, host: OutletHost, stream: ByteStream, now: float) -> None:
@@ -101,6 +101,9 @@ class SocketOutlet(Outlet):
         """Whether the peer's receive buffer is small, and has no room for all that our kernel would send at once."""
         self._held = False
         """Whether our kernel takes no more, because the peer's host answers nothing."""
+        self._sends_all = False
+        """Whether a short burst is sent as it is: as far as is known, there is room, and it need not be in pieces. Each
+        look at the peer makes that unknown."""
 
     def _become(self, state: ConnectionState) -> None:
         self.state = moved(MOVES, self.state, state)
@@ -124,21 +127,12 @@ class SocketOutlet(Outlet):
         """Called by the loop. Calls ``_may_write`` first."""
 
     def send(self, views: Sequence[Buffer], total: int) -> int:
-        stream, room = self.stream, self._room
-        if room.limited and (room_bytes := self._look_for_room()) < total:
-            if room_bytes < 1:
-                return 0
-            views, total = [_first(views, int(room_bytes))], int(room_bytes)
+        stream = self.stream
         try:
-            small = self._small.left_bytes > 0 or (total >= BURST_BYTES and self._may_be_slow())
-            if small and self._sends_small(total):
-                taken = stream.send_pieces(_first(views, TRIED_BYTES), SMALL_BYTES)
-                self._small.left_bytes -= taken
-            elif self._cramped:
-                taken = stream.send_pieces(_first(views, TRIED_BYTES), CRAMPED_BYTES)
-            else:
-                self._small.left_bytes = 0
+            if self._sends_all and total < BURST_BYTES:
                 taken = stream.send(views)
+            else:
+                taken = self._send_with_care(views, total)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -151,13 +145,30 @@ class SocketOutlet(Outlet):
             self._glance()
         return taken
 
+    def _send_with_care(self, views: Sequence[Buffer], total: int) -> int:
+        """Sends as much as there is room for, in pieces that suit the peer."""
+        stream, room, small = self.stream, self._room, self._small
+        if room.limited and (room_bytes := self._look_for_room()) < total:
+            if room_bytes < 1:
+                return 0
+            views, total = [first_bytes(views, int(room_bytes))], int(room_bytes)
+        if (small.left_bytes > 0 or (total >= BURST_BYTES and self._may_be_slow())) and self._sends_small(total):
+            taken = stream.send_pieces(first_bytes(views, TRIED_BYTES), SMALL_BYTES)
+            small.left_bytes -= taken
+            return taken
+        if self._cramped:
+            return stream.send_pieces(first_bytes(views, TRIED_BYTES), CRAMPED_BYTES)
+        small.left_bytes = 0
+        self._sends_all = not room.limited
+        return stream.send(views)
+
     @property
     def far_end(self) -> PeerSocket:
         """The peer's socket, if that is on this host."""
         if self._far_end is None:
             self._far_end = self.host.peer_sockets.of(self.sock)
             self._far_end.receipt()  # it may not be there
-            self._cramped = self._far_end.cramped
+            self._cramped, self._sends_all = self._far_end.cramped, False
         return self._far_end
 
     def _look(self) -> TcpInfo:
@@ -258,6 +269,7 @@ class SocketOutlet(Outlet):
 
     def _take_in(self, info: TcpInfo, now: float) -> Reading:
         """Learns how the peer reads. Returns it."""
+        self._sends_all = False
         if self._reading is None:
             self._reading = Reading(now)
         self._reading.look(info, now)
@@ -347,6 +359,7 @@ class SocketOutlet(Outlet):
             if self._small.left_bytes <= 0:
                 progress.change_over(info)
             self._small.begin(now, self.taken_bytes)
+            self._sends_all = False
         usual_pause_s = max(progress.usual_pause_s, reading.known_pause_s)
         unacknowledged_bytes = max(0, self.taken_bytes - acknowledged_bytes)
         if not self.blocked:
@@ -380,14 +393,3 @@ def ended(error: OSError) -> tuple[Reason, str]:
     if isinstance(error, StreamError):
         return error.reason, str(error)
     return Reason.CLIENT_GONE, lost(error.errno)
-
-
-def _first(views: Sequence[Buffer], size: int) -> bytes:
-    """Returns the first ``size`` bytes. No more is copied, for a lane may offer megabytes."""
-    parts: list[memoryview] = []
-    for view in views:
-        if size <= 0:
-            break
-        parts.append(memoryview(view)[:size])
-        size -= len(parts[-1])
-    return b"".join(parts)

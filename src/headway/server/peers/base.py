@@ -244,13 +244,12 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         return count - 1
 
     def pace(self, lanes: int, feeds: Sequence[Feed]) -> None:
-        """Adjusts the size of reads to the number of lanes that records go to, and to who has the only one.
+        """Adjusts the size of reads to the number of lanes that records go to, and to who reads the only one.
 
         Each lane keeps a copy, so one large read could take up more memory than there is before the client could be
-        told to wait. Usually a read is so small that a consumer's kernel has room for two: it need not have read all of
-        the last one, and does not fall behind. It is larger if this does not matter: queues hand out what consumers
-        have room for in any case; and if records go to so many consumers that it takes turns to send them, these have
-        time. Then a small send to each costs as much as a large one."""
+        told to wait. A read is usually so small that a consumer's kernel has room for two: who has not read all of the
+        last one can still take the next one whole. It is larger where that is not needed, because a small send costs as
+        much as a large one: see ``_is_large_for``."""
         large = len(feeds) == 1 and self._is_large_for(feeds[0])
         if self.session is None:
             return  # its last commit goes on without it
@@ -263,7 +262,13 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
             self.connection.read_bytes = max(READ_BYTES_MIN, min(most, share))
 
     def _is_large_for(self, feed: Feed) -> bool:
-        return bool(feed.queues) or len(feed.waiting) * self.engine.usual_read_bytes > FLUSH_BYTES
+        """Tells whether a large read does well for who reads this lane: nobody lags; or a queue hands out what its
+        consumers have room for in any case; or there are so many that it takes turns to send to all, so they have time.
+        """
+        caught_up = len(feed.waiting)
+        if caught_up == len(feed.subscriptions) or feed.queues:
+            return True
+        return caught_up * self.engine.usual_read_bytes > FLUSH_BYTES
 
     def go_on(self) -> None:
         """Handles items that came while the peer was waiting."""

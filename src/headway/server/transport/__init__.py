@@ -1,7 +1,15 @@
 """Byte streams between connections and their kernel sockets, plain and with TLS."""
 
 from headway.server.transport.acceptor import NO_FILES_LEFT, Acceptor
-from headway.server.transport.byte_stream import Buffer, ByteStream, Opening, PlainStream, StreamError, lost
+from headway.server.transport.byte_stream import (
+    Buffer,
+    ByteStream,
+    Opening,
+    PlainStream,
+    StreamError,
+    first_bytes,
+    lost,
+)
 from headway.server.transport.handshakes import Handshakes
 from headway.server.transport.sockets import bound, with_options
 from headway.server.transport.tls_handshake import TlsHandshake
@@ -9,6 +17,6 @@ from headway.server.transport.tls_stream import TlsStream
 from headway.server.transport.tls_words import is_tls, unwanted_tls
 
 __all__ = [
-    "Acceptor", "bound", "Buffer", "ByteStream", "Handshakes", "is_tls", "lost", "NO_FILES_LEFT", "Opening",
-    "PlainStream", "StreamError", "TlsHandshake", "TlsStream", "unwanted_tls", "with_options",
+    "Acceptor", "bound", "Buffer", "ByteStream", "first_bytes", "Handshakes", "is_tls", "lost", "NO_FILES_LEFT",
+    "Opening", "PlainStream", "StreamError", "TlsHandshake", "TlsStream", "unwanted_tls", "with_options",
 ]

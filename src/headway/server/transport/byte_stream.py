@@ -187,3 +187,14 @@ def send_pieces(sock: socket.socket, data: Buffer, piece_bytes: int) -> int:
 def lost(number: int | None) -> str:
     """Words an error of the operating system that ended a connection."""
     return f"the connection was lost: {os.strerror(number).lower()}" if number else ""
+
+
+def first_bytes(views: Sequence[Buffer], size: int) -> bytes:
+    """Returns the first ``size`` bytes. No more is copied, for a lane may offer megabytes."""
+    parts: list[memoryview] = []
+    for view in views:
+        if size <= 0:
+            break
+        parts.append(memoryview(view)[:size])
+        size -= len(parts[-1])
+    return b"".join(parts)

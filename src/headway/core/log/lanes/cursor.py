@@ -142,13 +142,13 @@ class Cursor:
 
     def advance(self, size: int) -> None:
         """Moves on by ``size`` bytes, which the outlet took."""
-        if not self.unacknowledged:
+        if self.durable_position is not NOT_DURABLE and not self.unacknowledged:  # once per send
             self.durable_position.moved()
         self._move_to(self.position + size)
 
     def catch_up(self) -> None:
         """Moves to the end of the lane, because the outlet took everything. A detached cursor is in the lane again."""
-        if not self.unacknowledged:
+        if self.durable_position is not NOT_DURABLE and not self.unacknowledged:  # once per send
             self.durable_position.moved()
         self.position = self.lane.end
         if self.chunk is not self.lane.tail:

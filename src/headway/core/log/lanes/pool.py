@@ -178,7 +178,7 @@ class Pool:
     def strained(self) -> bool:
         """Tells whether bytes have to leave memory or disk and no worker is at it yet. A hopeless pool is not strained:
         the next tick is soon enough to try again."""
-        return not self.hopeless and (self.disk_full or self.to_spill_bytes() > 0)
+        return not self.hopeless and (self.disk_bytes > self.disk_limit or self.to_spill_bytes() > 0)
 
     @property
     def tight(self) -> bool:

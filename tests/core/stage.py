@@ -328,7 +328,7 @@ class Stage:
         self.broker.tick(self.now)
         self._carry_out()
         while self.broker.governor.sweeping:
-            self.broker.governor.go_on(self.now)
+            self.broker.governor.go_on(self.now, 0)
             self._carry_out()
 
     def hang(self, seconds: float) -> None:

@@ -15,7 +15,7 @@ from headway.core.consumer.connection.outlet import Outlet
 from headway.core.consumer.session import BEHIND_MAX
 from headway.core.consumer.subscription import Subscription
 from headway.core.delivery.fanout import STEPS_MAX, Fanout
-from headway.core.governance.governor import LOOKS_AT_ONCE, Governor
+from headway.core.governance.governor import BYTES_A_LOOK, LOOKS_AT_ONCE, LOOKS_LEAST, Governor
 from headway.core.governance.watching.watchlist import LOOKS_MAX as LOOKS_A_SWEEP
 from headway.core.log.lanes.chunk import Chunk
 from headway.core.log.lanes.lane import Lane
@@ -200,7 +200,8 @@ def test_a_replay_that_wants_little_of_much_goes_on_from_turn_to_turn() -> None:
 def test_a_turn_makes_a_few_looks_and_the_next_ones_make_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage()
     stuck = [stage.client(f"stuck-{number}", reads=STUCK, buffer=0).subscribe("t") for number in range(50)]
-    stage.client("publisher").publish("t", 0, 5)
+    publisher = stage.client("publisher")
+    publisher.publish("t", 0, 5)
     stage.turn()
     looked: list[str] = []
     look = Governor._look
@@ -211,16 +212,24 @@ def test_a_turn_makes_a_few_looks_and_the_next_ones_make_the_others(monkeypatch:
 
     monkeypatch.setattr(Governor, "_look", noted)
     stage.broker.tick(stage.now)
-    assert 0 < len(looked) <= 2 * LOOKS_AT_ONCE < len(stuck), "a tick ends with a turn"
+    assert 0 < len(looked) <= 2 * LOOKS_LEAST < len(stuck), "a tick ends with a turn"
     while stage.broker.has_work:
         before = len(looked)
         stage.broker.flush(stage.now)
-        assert len(looked) - before <= LOOKS_AT_ONCE
+        assert len(looked) - before <= LOOKS_LEAST
     assert sorted(looked) == sorted(f"stuck-{number}" for number in range(50)), "each of them once"
     del looked[:]
-    stage.broker.tick(stage.now + 0.2)
-    stage.broker.tick(stage.now + 0.4)
+    ticks = len(stuck) // LOOKS_LEAST + 2
+    for number in range(1, ticks):
+        stage.broker.tick(stage.now + 0.2 * number)
     assert len(set(looked[: len(stuck)])) == len(stuck), "whoever was not looked at comes first in the next sweep"
+    stage.broker.tick(stage.now + 0.2 * ticks)
+    del looked[:]
+    healthy = stage.client("healthy", buffer=2 * LOOKS_AT_ONCE * BYTES_A_LOOK)
+    healthy.subscribe("t")
+    publisher.publish("t", 5, size=LOOKS_AT_ONCE * BYTES_A_LOOK)
+    stage.broker.flush(stage.now + 0.2 * ticks)
+    assert len(looked) == LOOKS_AT_ONCE, "a turn that takes long makes more of them"
 
 
 @pytest.mark.parametrize("subscriptions", [3, 300])

@@ -57,16 +57,19 @@ class Fanout:
         """The feeds with consumers that are left for the next turns."""
         self._steps_left = TURN_STEPS
         """The steps that are left in this turn."""
+        self.turn_bytes = 0
+        """Bytes that this turn has to send of feeds that grew."""
 
     # -- the turn ---------------------------------------------------------------------------------------------------
 
     def begin_turn(self) -> None:
-        self._steps_left = TURN_STEPS
+        self._steps_left, self.turn_bytes = TURN_STEPS, 0
 
     def flush(self, feed: Feed, now: float) -> None:
         """Offers a feed's new records to all consumers that were caught up, as far as one turn may send."""
         end, count = feed.lane.end, len(feed.waiting)
         gain, feed.flushed = end - feed.flushed, end
+        self.turn_bytes += gain * count
         offers_max = TURN_STEPS * OFFERS_A_STEP
         if feed.left or gain * count > FLUSH_BYTES or count > offers_max or self._is_too_much_to_copy(feed):
             feed.left = deque(dict.fromkeys(feed.left or ()) | feed.waiting)  # consumers that were left come first

@@ -1,8 +1,9 @@
 """The governor looks at the consumers that lag, judges them by their policies, and lets the verdicts be enforced.
 
 Theory of operation. The governor looks only at *watched* consumers (``watchlist.py``). A sweep looks at ``LOOKS_MAX``
-of them, and the next sweep goes on with the others. A turn makes ``LOOKS_AT_ONCE`` of these looks, and the next turns
-make the others, so healthy clients wait for a few looks and not for a sweep. Ten thousand stuck consumers cost no more
+of them, and the next sweep goes on with the others. A turn makes ``LOOKS_LEAST`` of these looks, or
+some more if it sends much, and the next turns make the others. So healthy clients wait for a few looks and not for a
+sweep. Ten thousand stuck consumers cost no more
 than a few hundred do. A look takes a sample, lets the policy decide, and enforces the decisions. Then it renews the
 lasting actions.
 
@@ -49,8 +50,10 @@ from headway.core.routing import Advisories, Registry
 SWEEP_S = 0.2
 LATE_S = 0.25
 """A sweep that comes this much too late is the broker's own fault."""
-LOOKS_AT_ONCE = 16
-"""How many looks one turn makes: less than half a millisecond."""
+LOOKS_AT_ONCE, LOOKS_LEAST = 16, 4
+"""How many looks one turn makes, at most and at least. A look takes a tenth of a millisecond, and all clients wait."""
+BYTES_A_LOOK = 256 * 1024
+"""Bytes that are sent in the time of a look. A turn that sends more makes more looks, for there are fewer such turns."""
 
 
 class Governor:
@@ -105,7 +108,7 @@ class Governor:
         self._registry.came_back.clear()
         self._glances.go_on(now)
         self._due.extend(self.watchlist.first())
-        self.go_on(now)
+        self.go_on(now, 0)
         return self._shares
 
     @property
@@ -113,10 +116,11 @@ class Governor:
         """Tells whether consumers are left that this sweep has to look at."""
         return bool(self._due)
 
-    def go_on(self, now: float) -> None:
-        """Makes the next looks of the sweep, and enforces the decisions of the consumers' policies."""
+    def go_on(self, now: float, sent_bytes: int) -> None:
+        """Makes the next looks of the sweep, and enforces the decisions of the consumers' policies. ``sent_bytes``: so
+        much was sent in this turn."""
         registry = self._registry
-        for _ in range(min(LOOKS_AT_ONCE, len(self._due))):
+        for _ in range(min(LOOKS_AT_ONCE, LOOKS_LEAST + sent_bytes // BYTES_A_LOOK, len(self._due))):
             if self.cutter.cuts_left <= 0:
                 return  # the others are looked at in the next turn
             subscription = self._due.popleft()

@@ -79,7 +79,7 @@ class Turn:
             self._changing = True  # one pass at a time, however often clients bind, unbind and come back meanwhile
             registry.deferred.begin(self._change_policies(), now)
         if self._governor.sweeping:
-            self._governor.go_on(now)
+            self._governor.go_on(now, fanout.turn_bytes)
         if registry.receipts.due:
             self._receipt_replies.turn(now)
         for pool in self._pools:

@@ -217,7 +217,7 @@ class World:
             self.next_tick = self.now + SWEEP_S
             self.broker.tick(self.now)
             while self.broker.governor.sweeping:
-                self.broker.governor.go_on(self.now)
+                self.broker.governor.go_on(self.now, 0)
             self._nobody_slow_for_others()
             self._carry_out()
 

@@ -53,7 +53,7 @@ LATE_S = 0.25
 LOOKS_AT_ONCE, LOOKS_LEAST = 16, 4
 """How many looks one turn makes, at most and at least. A look takes a tenth of a millisecond, and all clients wait."""
 BYTES_A_LOOK = 256 * 1024
-"""Bytes that are sent in the time of a look. A turn that sends more makes more looks, for there are fewer such turns."""
+"""Bytes that are sent in the time of a look. A turn that sends more makes more looks: there are fewer such turns."""
 
 
 class Governor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from tests.wire.openwire_frames import CACHED, ack, consumer_id, message, message_id, queue, topic, wire_format
@@ -54,6 +54,7 @@ def each_of(item: object) -> list[object]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(FIRST), st.binary(max_size=200), st.lists(st.integers(0, 300), max_size=4))
+@example(FIRST[0], b"\0\0\0\0\1\0", [5])
 def test_any_bytes(first: bytes, data: bytes, cuts: list[int]) -> None:
     assert fed(first + data, cuts) == fed(first + data, [])
     assert fed(data, cuts) == fed(data, [])

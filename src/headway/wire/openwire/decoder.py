@@ -222,6 +222,8 @@ class OpenWireDecoder(Decoder[Item]):
         return True
 
     def _check_first(self, data: bytes, pos: int, size: int, kind: int) -> None:
+        if size < 1:
+            self._refuse_size(size)  # what follows is not of this frame, and need not have come
         if kind != Type.WIRE_FORMAT_INFO or not MAGIC.startswith(data[pos + 5 : pos + 13]):
             raise malformed("is the first frame, which has to be WireFormatInfo")
         if size > HANDSHAKE_BYTES_MAX:

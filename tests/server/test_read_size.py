@@ -6,11 +6,12 @@ from math import inf
 
 import pytest
 from bench.wires.packets import encode_disconnect, encode_publish, encode_subscribe
-from pamqp.commands import Queue
+from pamqp.commands import Basic, Queue
 from tests.server.amqp_stage import Client, House
 from tests.server.test_turn_budget import Person
 
 from headway.core.delivery import FLUSH_BYTES
+from headway.server.connections.floods import FLOOD_BYTES
 from headway.wire.mqtt.packets import TopicRequest
 
 KIB = 1024
@@ -78,16 +79,32 @@ def test_other_protocols_read_much_for_a_crowd_too() -> None:
 
 
 @pytest.mark.parametrize("exchange", ["", "amq.topic"])
-def test_a_read_for_queues_is_large(exchange: str) -> None:
-    """Queues hand out what consumers have room for, in any case."""
+def test_a_read_for_a_queue_is_large_while_it_has_handed_out_everything(exchange: str) -> None:
     house = House()
-    publisher = Client(house)
+    publisher, consumer = Client(house), Client(house)
     publisher.declare("q")
     publisher.say(Queue.Bind(queue="q", exchange="amq.topic", routing_key="q"))
-    publisher.put("nobody", b"x", exchange=exchange)
-    assert publisher.connection.read_bytes < 240 * KIB
+    publisher.put("q", b"x", exchange=exchange)
+    publisher.put("q", b"x", exchange=exchange)
+    assert publisher.connection.read_bytes == 96 * KIB, "nobody consumes"
+    consumer.say(Basic.Consume(queue="q", no_ack=True))
     publisher.put("q", b"x", exchange=exchange)
     assert publisher.connection.read_bytes == 240 * KIB
+
+
+def test_reads_are_small_while_several_flood_the_broker() -> None:
+    """All others wait for all that is read in a turn."""
+    house = House(LISTENER)
+    readers_of(house, 1)
+    one, other = Person(house, "one"), Person(house, "other")
+    assert read_at_once(house, one) == 240 * KIB
+    flood = encode_publish("/".join("t" * LEVELS), bytes(FLOOD_BYTES))
+    for flooding, expected in (((one, other), 96 * KIB), ((one,), 240 * KIB)):
+        for _ in range(2):
+            for publisher in flooding:
+                publisher.send(flood)
+            house.run()
+        assert one.connection.read_bytes == expected
 
 
 def test_many_lanes_share_the_pool() -> None:

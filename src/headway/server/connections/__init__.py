@@ -4,6 +4,7 @@ from headway.server.connections.connection import Connection, Peer
 from headway.server.connections.connections import Connections
 from headway.server.connections.endings import END_WORK, Endings
 from headway.server.connections.ends import End, Ends
+from headway.server.connections.floods import FLOOD_BYTES, Floods
 from headway.server.connections.linger import Lingering
 from headway.server.connections.pending_replies import PendingReplies
 from headway.server.connections.proxied import Announcement, Networks, client_of, is_trusted, shown
@@ -13,6 +14,6 @@ from headway.server.connections.turn_budget import BUDGET_WORK, ITEMS_MAX, SUBSC
 
 __all__ = [
     "Announcement", "BUDGET_WORK", "client_of", "Connection", "Connections", "End", "END_WORK", "ended", "Endings",
-    "Ends", "is_trusted", "ITEMS_MAX", "Lingering", "Networks", "PartialPacket", "Peer", "PendingReplies",
-    "Reassembly", "shown", "Steps", "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
+    "Ends", "FLOOD_BYTES", "Floods", "is_trusted", "ITEMS_MAX", "Lingering", "Networks", "PartialPacket", "Peer",
+    "PendingReplies", "Reassembly", "shown", "Steps", "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
 ]

@@ -43,6 +43,7 @@ from headway.server.connections import (
     Connections,
     Endings,
     Ends,
+    Floods,
     Lingering,
     Reassembly,
 )
@@ -94,11 +95,9 @@ class Engine:
         self.ends = Ends()
         self.permissions = PermissionsInForce(settings, self.broker)
         self.allowances = self.broker.registry.allowances
-        self.connections_refused = 0
-        self.protocol_errors = 0
+        self.connections_refused = self.protocol_errors = 0
         self._limited_s = -LIMITED_EVERY_S
-        self.turns = 0
-        self.longest_turn_s = 0.0
+        self.turns, self.longest_turn_s = 0, 0.0
         self.telemetry = Telemetry(settings, self.broker, loop, self.now) if settings.telemetry.enabled else None
         self._open(settings, loop, repair=repair)
         self._supervision = Supervision(settings, self.connections, list(self.reassembly.values()), loop,
@@ -114,6 +113,7 @@ class Engine:
         """Set at the end: there are no more turns, also where the loop goes on, which may be another program's."""
         self._read_s = inf
         """Time of the first read of this turn; ``inf``: nothing was read."""
+        self.floods = Floods()
         self._ticks = Repeating(loop, settings.server.sweep_s, self._tick)
         self._sweeps = Repeating(loop, SWEEP_S, self._sweep)
         self._rings: asyncio.TimerHandle | None = None
@@ -186,6 +186,7 @@ class Engine:
 
     def _turn_over(self) -> None:
         self.work_left = TURN_WORK
+        self.floods.turn()
         self._ring_in_time()
         if self._busy or self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()

@@ -27,7 +27,15 @@ from headway.core.delivery import FLUSH_BYTES
 from headway.core.message import Run
 from headway.core.permission import NOBODY
 from headway.server.config import ListenerTable
-from headway.server.connections import END_WORK, ITEMS_MAX, Connection, PartialPacket, PendingReplies, TurnBudget
+from headway.server.connections import (
+    END_WORK,
+    FLOOD_BYTES,
+    ITEMS_MAX,
+    Connection,
+    PartialPacket,
+    PendingReplies,
+    TurnBudget,
+)
 from headway.server.engine import Engine
 from headway.server.peers.heartbeats import Heartbeats
 from headway.server.peers.login_side import LoginSide
@@ -142,6 +150,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         if self.expelled:
             return False
         engine, budget, items, intake = self.engine, self.budget, self._held, self.engine.broker.intake
+        if len(data) >= FLOOD_BYTES:
+            engine.floods.note(self)
         budget.left = granted = engine.connection_budget()
         if data or not items:
             items += self.decoder.feed(data, ITEMS_MAX if granted else 0)
@@ -249,8 +259,9 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         Each lane keeps a copy, so one large read could take up more memory than there is before the client could be
         told to wait. A read is usually so small that a consumer's kernel has room for two: who has not read all of the
         last one can still take the next one whole. It is larger where that is not needed, because a small send costs as
-        much as a large one: see ``_is_large_for``."""
-        large = len(feeds) == 1 and self._is_large_for(feeds[0])
+        much as a large one: see ``_is_large_for``. But while several clients flood the broker, all others wait for all
+        of these reads."""
+        large = len(feeds) == 1 and not self.engine.floods.several and self._is_large_for(feeds[0])
         if self.session is None:
             return  # its last commit goes on without it
         if lanes != self._lanes or large is not self._reads_much:
@@ -262,11 +273,10 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
             self.connection.read_bytes = max(READ_BYTES_MIN, min(most, share))
 
     def _is_large_for(self, feed: Feed) -> bool:
-        """Tells whether a large read does well for who reads this lane: nobody lags; or a queue hands out what its
-        consumers have room for in any case; or there are so many that it takes turns to send to all, so they have time.
-        """
-        caught_up = len(feed.waiting)
-        if caught_up == len(feed.subscriptions) or feed.queues:
+        """Tells whether a large read does well for who reads this lane: no consumer and no queue lags; or so many do
+        not that it takes turns to send to all, so they have time."""
+        caught_up = len(feed.waiting) + len(feed.listening)
+        if caught_up == len(feed.subscriptions) + feed.reading:
             return True
         return caught_up * self.engine.usual_read_bytes > FLUSH_BYTES
 

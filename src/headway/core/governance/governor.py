@@ -118,7 +118,7 @@ class Governor:
 
     def go_on(self, now: float, sent_bytes: int) -> None:
         """Makes the next looks of the sweep, and enforces the decisions of the consumers' policies. ``sent_bytes``: so
-        much was sent in this turn."""
+        much was offered to subscriptions in this turn; what queues hand out does not count."""
         registry = self._registry
         for _ in range(min(LOOKS_AT_ONCE, LOOKS_LEAST + sent_bytes // BYTES_A_LOOK, len(self._due))):
             if self.cutter.cuts_left <= 0:

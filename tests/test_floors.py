@@ -5,8 +5,6 @@
   (``__init__.py``; those in ``WITHOUT_FACES`` have none); so does everybody above. What stands beside the rooms
   (``core/broker.py``) is above them all, and no room imports it.
 - There are no circles among files, annotations included, but for a few aggregates.
-- No file has more than ``LINES_MAX`` lines, no function more than ``FUNCTION_LINES_MAX``, and no folder more than
-  ``FILES_MAX`` files beside its ``__init__.py``.
 - ``core`` and ``wire`` do no I/O and know no clock: what they get is commands and ``now``.
 - What only an extra brings is imported only on the floor that the extra is for.
 - The demo and the bench stand beside the package and are held to the same; nothing in the package imports them.
@@ -18,7 +16,6 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -106,11 +103,6 @@ AGGREGATES = [
 ]
 """Each is one thing in several files: a client has subscriptions, a subscription has a client; a chunk knows who stands
 in it, a cursor its chunk; a view opens its form for threads, which has the view."""
-LINES_MAX = 400
-TOO_LONG: set[str] = set()
-"""To be divided."""
-FUNCTION_LINES_MAX = 60
-FILES_MAX = 15
 WIRE_MAY_USE = {"base", "message"}
 NO_IO = ["core", "wire"]
 OUTER_WORLD = {
@@ -325,27 +317,6 @@ def test_a_circle_of_annotations_is_found() -> None:
     circle = [Import(there, f"{PACKAGE}.{back}", 1, annotates=True), Import(back, f"{PACKAGE}.{there}", 1)]
     with pytest.raises(CycleError):
         TopologicalSorter(graph_of(circle)).prepare()
-
-
-def test_no_file_is_too_long() -> None:
-    lines = {file: len(path.read_text().splitlines()) for file, path in FILES.items()}
-    assert {file for file, count in lines.items() if count > LINES_MAX} == TOO_LONG
-
-
-def test_no_function_is_too_long() -> None:
-    too_long = [
-        f"{FILES[file]}:{node.lineno} {node.name}: {lines} lines"
-        for file, path in FILES.items()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX
-    ]
-    assert not too_long, "functions to be divided:\n" + "\n".join(too_long)
-
-
-def test_no_folder_has_too_many_files() -> None:
-    counts = Counter(file.rpartition(".")[0] for file, path in FILES.items() if path.stem != "__init__")
-    assert not {folder for folder, count in counts.items() if count > FILES_MAX}
 
 
 @pytest.mark.parametrize(

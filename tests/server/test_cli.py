@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -244,6 +245,15 @@ def test_serve_says_where_it_listens_and_ends_cleanly(tmp_path: Path) -> None:
             assert line == f"headway {__version__} listening on {said['listeners']['mqtt']}, admin {said['admin']}\n"
             assert Ran("why", "nobody", "--admin", said["admin"]).code == 1
             assert "none of the 0 consumers" in Ran("check", str(config), "--against", said["admin"]).out
+
+            # Of a terminal that is not in UTF-8.
+            plain = os.environ | {"PYTHONIOENCODING": "ascii"}
+            for asked in (["top", "--once"], ["why", "b\u00e4r"]):
+                shown = subprocess.run(
+                    [*HEADWAY, *asked, "--admin", said["admin"]], capture_output=True, text=True, timeout=30, env=plain
+                )
+                assert (shown.returncode, "Traceback" in shown.stderr) == (int(asked[0] == "why"), False)
+                assert asked[0] == "why" or "memory ........ 0 B of" in shown.stdout
 
             taken = tmp_path / "taken.toml"
             taken.write_text(f'[server]\nadmin = false\n[listeners.a]\nurl = "{said["listeners"]["mqtt"]}"\n')

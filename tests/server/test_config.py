@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from pathlib import Path
 
@@ -381,3 +382,19 @@ def test_connections_beyond_the_open_files_are_remarked_where_they_were_asked_fo
     assert remarks(parse_settings(MQTT)) == []
     (said,) = remarks(parse_settings(MQTT + "connections_max = 6_000\n"))
     assert said == "connections_max adds up to 6,000, and `ulimit -Hn` allows 5,000 open files"
+
+
+def test_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "headway.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + MQTT.encode())
+    assert load_settings(path).listeners
+    assert parse_settings("\ufeff" + MQTT).listeners, "as the admin API gets it"
+
+
+def test_spill_folder_of_another_user_is_left_to_that_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_limits, "SPILL_FOLDER", tmp_path / "headway")
+    assert parse_settings("").pools[""].disk_path == tmp_path / "headway", "nobody has it yet"
+    (tmp_path / "headway").mkdir()
+    assert parse_settings("").pools[""].disk_path == tmp_path / "headway"
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    assert parse_settings("").pools[""].disk_path == tmp_path / f"headway-{os.geteuid()}"

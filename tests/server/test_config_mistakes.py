@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -213,3 +215,41 @@ def test_any_url_is_read_or_refused(text: str) -> None:
     except ConfigError:
         return
     assert parse_url(str(url), "mqtt", 1) == url
+
+
+def test_check_reports_every_mistake_of_a_policy() -> None:
+    lines = mistakes("""
+        [[policy]]
+        name = "a"
+        topic = ["x"]
+        topics = ["a/#/b", "stocks.>", "#"]
+        subscriptions = "some"
+        patience_max = "long"
+        [[policy.rule]]
+        when = { lag_age = "1x", lag_rekords = 3, any = [{ lag_bytes = "1q" }, { blocked_time = "2s" }] }
+        until = { lag_age = "none" }
+        for = "x"
+        enforce = 1
+        then = { action = "discard", which = "oldest", keep_records = "many", keep_bytes = "1x", kep = 2 }
+        [[policy.rule]]
+        then = "shout"
+    """)
+    assert [line.partition(": ")[2].partition(":")[0].partition(" ")[0] for line in lines] == [
+        "unknown", "topics[1]", "subscriptions", "patience_max", "when.lag_age", "unknown", "when.any[1].lag_bytes",
+        "until.lag_age", "unknown", "then.keep_records", "then.keep_bytes", "for", "enforce", "'when'", "unknown",
+    ]  # fmt: skip
+
+
+def test_rule_reports_all_contradictions() -> None:
+    lines = mistakes(
+        "[[policy]]\nname = 'a'\n[[policy.rule]]\nwhen = { lag_age = '1s' }\nuntil = { lag_age = '2s' }\ntimes = 0\n"
+        "retries = 3\nthen = 'disconnect'\n"
+    )
+    assert [line.partition(": ")[2].partition(":")[0] for line in lines] == ["times", "retries", "until"]
+
+
+@pytest.mark.parametrize("keep", ["7", "'7'", "1.5", "['10GB', 7]"])
+def test_keep_without_a_unit_is_refused_with_both_ways_to_say_it(keep: str) -> None:
+    (line,) = mistakes(f"[journal]\npath = 'j'\n[[topic]]\nfilter = 'a'\nkeep = {keep}")
+    says = r'topic\[1\].keep: .* has no unit: write a time such as "[\d.]+d" or a size such as "[\d.]+GB"'
+    assert re.fullmatch(says, line)

@@ -35,7 +35,9 @@ def verdicts(
     since: Annotated[
         str, typer.Option("--since", metavar="TIME", help="From then on: 8h (ago), 03:00, \"2026-11-23 03:00\".")
     ] = "24h",
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Up to then; as --since.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Up to then; as --since, and may be later today.")
+    ] = None,
     client: Annotated[
         str, typer.Option("--client", metavar="NAME", help="A client's name, or a pattern such as 'display-*'.")
     ] = "",
@@ -70,7 +72,7 @@ def verdicts(
     """
     now = time.time()
     kinds = (EntryKind.VERDICT, EntryKind.END) if ends else (EntryKind.VERDICT,)
-    until_s = parse_moment(until, now) if until else inf
+    until_s = parse_moment(until, now, since) if until else inf
     query = Query(parse_moment(since, now), until_s, client, cause=_cause(cause), action=action, kinds=kinds)
     most = last if as_json and last is not None else ENTRIES_MAX
     folder = _folder(config, path)

@@ -24,11 +24,11 @@ class BadConfig(ConfigError):
 
 
 def read_text(path: Path, bytes_max: int = FILE_BYTES_MAX) -> str:
-    """Returns the text of a file. Raises BadConfig."""
+    """Returns the text of a file, without the byte order mark that some editors put first. Raises BadConfig."""
     try:
         with path.open("rb") as file:
             raw = file.read(bytes_max + 1)
-        text = raw.decode()
+        text = raw.decode("utf-8-sig")
     except OSError as error:
         raise BadConfig([f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"]) from None
     except UnicodeDecodeError as error:
@@ -44,7 +44,7 @@ def parse_toml(text: str, where: str = "") -> dict[str, Any]:
         raise BadConfig([f"{where}is nested too deep: there are lines with far too many dots"])
     try:
         # TOML knows lines by \n and \r\n only.
-        return tomllib.loads(text.replace("\r\n", "\n"))
+        return tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as error:
         raise BadConfig([f"{where}is not TOML: {lower_first(str(error))}"]) from None
     except ValueError as error:  # of a number with more digits than Python reads

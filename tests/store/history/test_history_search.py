@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from datetime import datetime
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -135,6 +136,27 @@ def test_a_time_of_day_is_the_last_one() -> None:
     for text in ("03:00", "23:59", "12:00:30"):
         assert 0 <= NOW_S - parse_moment(text, NOW_S) < 90_000
     assert parse_moment("2026-11-23T03:00:00Z", NOW_S) == 1_795_402_800.0
+
+
+def _at(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "says"),
+    [
+        ("1h", "23:59", "2026-11-23 23:59"),
+        ("24h", "06:00", "2026-11-23 06:00"),
+        ("08:00", "23:00", "2026-11-23 23:00"),
+        ("22:00", "06:00", "2026-11-23 06:00"),
+        ("22:00", "23:00", "2026-11-22 23:00"),
+        ("2026-11-20 22:00", "23:00", "2026-11-23 23:00"),
+        ("", "23:00", "2026-11-23 23:00"),
+        ("8h", "2h", "2026-11-23 16:00"),
+    ],
+)
+def test_end_of_a_span_may_be_later_today(since: str, until: str, says: str) -> None:
+    assert parse_moment(until, _at("2026-11-23 18:00"), since) == _at(says)
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "25:00", "8 hours ago", "8", "-5"])

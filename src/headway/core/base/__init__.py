@@ -1,7 +1,7 @@
 """Words, units and small tools that every room uses."""
 
 from headway.core.base.deferred import DELIVERY_WORK, END_WORK, ROUNDS_WORK_MAX, DeferredWork, WorkSteps
-from headway.core.base.errors import Cause, ConfigError, HeadwayError, ProtocolError, Reason, Refused
+from headway.core.base.errors import Cause, ConfigError, HeadwayError, Mistakes, ProtocolError, Reason, Refused
 from headway.core.base.history import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, History
 from headway.core.base.names import Names, unknown
 from headway.core.base.packet_ids import PacketIds
@@ -24,8 +24,8 @@ from headway.core.base.units import (
 
 __all__ = [
     "Cause", "ConfigError", "DeferredWork", "DELIVERY_WORK", "END_WORK", "ENTRIES_MAX", "format_count",
-    "format_duration", "format_rate", "format_share", "format_size", "HeadwayError", "History", "IllegalMove", "moved",
-    "Names", "NAMES_MAX", "NO_TIMER", "PacketIds", "parse_count", "parse_duration", "parse_number", "parse_rate",
-    "parse_share", "parse_size", "PER_NAME_MAX", "ProtocolError", "Ranking", "Reason", "Refused", "ROUNDS_WORK_MAX",
-    "Timers", "unknown", "WorkSteps",
+    "format_duration", "format_rate", "format_share", "format_size", "HeadwayError", "History", "IllegalMove",
+    "Mistakes", "moved", "Names", "NAMES_MAX", "NO_TIMER", "PacketIds", "parse_count", "parse_duration",
+    "parse_number", "parse_rate", "parse_share", "parse_size", "PER_NAME_MAX", "ProtocolError", "Ranking", "Reason",
+    "Refused", "ROUNDS_WORK_MAX", "Timers", "unknown", "WorkSteps",
 ]

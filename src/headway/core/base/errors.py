@@ -6,7 +6,12 @@ error says who is at fault and whether the connection survives; the codec turns 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Reason(StrEnum):
@@ -85,7 +90,27 @@ class HeadwayError(Exception):
 
 
 class ConfigError(HeadwayError):
-    """A mistake of the operator: shown as one clear line; the process exits with 2."""
+    """Mistakes of the operator: shown as one clear line each; the process exits with 2."""
+
+
+class Mistakes:
+    """Collects the mistakes of one table, so that a config is corrected in one go and not one mistake at a time."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def attempt(self, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """Returns what ``parse`` returns; None if it raises a ConfigError, whose lines are kept."""
+        try:
+            return parse(*args, **kwargs)
+        except ConfigError as error:
+            self.lines += str(error).splitlines()
+            return None
+
+    def check(self, where: str = "") -> None:
+        """Raises a ConfigError with all lines, each after ``where``, if there are any."""
+        if self.lines:
+            raise ConfigError("\n".join(where + line for line in self.lines))
 
 
 class ProtocolError(HeadwayError):

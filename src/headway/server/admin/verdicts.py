@@ -217,10 +217,9 @@ def _query(request: web.Request) -> Query:
     try:
         if action:
             ACTIONS.find(action)
-        since_s, until_s = (
-            parse_moment(asked[word], now) if asked.get(word) else else_s
-            for word, else_s in (("since", -inf), ("until", inf))
-        )
+        since, until = asked.get("since", ""), asked.get("until", "")
+        since_s = parse_moment(since, now) if since else -inf
+        until_s = parse_moment(until, now, since) if until else inf
     except ConfigError as error:
         raise Refusal(400, str(error)) from None
     return Query(since_s, until_s, client, cause=cause, action=action, kinds=_KINDS[kind or "verdict"])

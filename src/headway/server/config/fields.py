@@ -249,9 +249,13 @@ class Keep(NamedTuple):
 
 
 def _keep(value: object) -> Keep:
-    """Parses a time, a size, or a list of both, of which the limit reached first counts."""
+    """Parses a time, a size, or a list of both, of which the limit reached first counts. A bare number is refused:
+    7 is meant as days or gigabytes, and would drop everything older than seven seconds."""
     seconds = size_bytes = None
     for one in value if isinstance(value, list) else [value]:
+        if re.fullmatch(r"[\d._]+", number := str(one).strip()):
+            ways = f'write a time such as "{number}d" or a size such as "{number}GB"'
+            raise ConfigError(f"{shown(one)} has no unit: {ways}")
         try:
             seconds = parse_duration(one)
         except ConfigError:

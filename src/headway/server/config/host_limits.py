@@ -16,6 +16,7 @@ UNKNOWN_MEMORY_BYTES = 1_000_000_000
 
 CGROUPS = Path("/sys/fs/cgroup")
 PROCESS_CGROUPS = Path("/proc/self/cgroup")
+SPILL_FOLDER = Path("/var/tmp/headway")
 
 
 @cache
@@ -73,3 +74,11 @@ def _physical_bytes() -> int | None:
 def _rlimit_bytes() -> int | None:
     soft = resource.getrlimit(resource.RLIMIT_RSS)[0]
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def spill_folder() -> Path:
+    """Returns the folder for spill files unless a config names one. The first user's keeps out a second one, who gets
+    a folder of his own."""
+    if SPILL_FOLDER.exists() and not os.access(SPILL_FOLDER, os.W_OK | os.X_OK):
+        return SPILL_FOLDER.with_name(f"{SPILL_FOLDER.name}-{os.geteuid()}")
+    return SPILL_FOLDER

@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -22,7 +23,6 @@ from pydantic import ValidationError
 
 from headway.core.allowance import UserLimits
 from headway.core.base import ConfigError, format_duration, format_share, format_size, unknown
-from headway.core.message import BadTopic, validate_filter
 from headway.core.permission import Permission
 from headway.core.policy import Policy, parse_policies, parse_trials
 from headway.core.query import ORDERS_MAX
@@ -133,7 +133,7 @@ def _with_password_file(auth: AuthTable) -> tuple[list[str], AuthTable]:
 
 def _limits(name: str, table: PoolTable, shared: PoolTable) -> PoolSettings:
     disk = max(DISK_BYTES, table.memory_bytes) if table.disk_bytes is None else table.disk_bytes
-    path = table.disk_path or shared.disk_path or Path("/var/tmp/headway")
+    path = table.disk_path or shared.disk_path or host_limits.spill_folder()
     return PoolSettings(name, table.memory_bytes, disk, path, table.client_share)
 
 
@@ -162,23 +162,18 @@ def _policies(
             good.append(table)
         except ConfigError as error:
             named = isinstance(table, Mapping) and isinstance(table.get("name"), str) and table["name"].strip()
-            text = with_hint(str(error), _bad_filter(table))
-            errors.append(text if named else f"{kind}[{number}]: {text}")
+            where = "" if named else f"{kind}[{number}]: "
+            errors += [where + with_hint(line, _filter_in(line, table)) for line in str(error).splitlines()]
     try:
         return errors, parse(good)
     except ConfigError as error:
         return [*errors, str(error)], ()
 
 
-def _bad_filter(table: object) -> object:
-    """Returns the first invalid filter of a policy; None: all are valid."""
-    topics = table.get("topics") if isinstance(table, Mapping) else None
-    for topic in topics if isinstance(topics, list) else ():
-        try:
-            validate_filter(topic if isinstance(topic, str) else "#")
-        except BadTopic:
-            return topic
-    return None
+def _filter_in(error: str, table: object) -> object:
+    """Returns the filter of a policy that this error is about; None: it is about something else."""
+    number = re.match(r"(?:policy|trial) .+: topics\[(\d+)\]: filter ", error)
+    return table["topics"][int(number[1]) - 1] if number and isinstance(table, Mapping) else None
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:

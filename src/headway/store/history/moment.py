@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 
 from headway.core.base import ConfigError, parse_duration
 
 EPOCH_MIN = 100_000_000.0
 
 
-def parse_moment(text: str, now_s: float) -> float:
+def parse_moment(text: str, now_s: float, since: str | None = None) -> float:
     """Returns seconds since 1970: of ``8h`` (so long ago), ``03:00`` (the last time that it was so late),
-    ``2026-11-23 03:00`` (local, unless it says otherwise), or of seconds since 1970. Raises ConfigError."""
+    ``2026-11-23 03:00`` (local, unless it says otherwise), or of seconds since 1970. ``since``: the moment is the end
+    of a span that begins then; a time of day is the first one after a time of day, and else that of today, which may
+    be still to come. Raises ConfigError."""
     word = text.strip()
     try:
         seconds = float(word)
@@ -27,11 +29,23 @@ def parse_moment(text: str, now_s: float) -> float:
         return datetime.fromisoformat(word).timestamp()
     except (ValueError, OverflowError, OSError):
         pass
-    try:
-        at = datetime.strptime(word, "%H:%M:%S" if word.count(":") == 2 else "%H:%M").time()
-    except ValueError:
+    at = _time_of_day(word)
+    if at is None:
         example = '"8h" (ago), "03:00", or "2026-11-23 03:00"'
-        raise ConfigError(f'"{word[:60]}" is not a time such as {example}') from None
+        raise ConfigError(f'"{word[:60]}" is not a time such as {example}')
     now = datetime.fromtimestamp(now_s)
-    then = now.replace(hour=at.hour, minute=at.minute, second=at.second, microsecond=0)
-    return (then if then <= now else then - timedelta(days=1)).timestamp()
+    then = datetime.combine(now, at)
+    if since is None:
+        return (then if then <= now else then - timedelta(days=1)).timestamp()
+    if _time_of_day(since.strip()) is None:
+        return then.timestamp()
+    began = datetime.fromtimestamp(parse_moment(since, now_s))
+    then = datetime.combine(began, at)
+    return (then if then > began else then + timedelta(days=1)).timestamp()
+
+
+def _time_of_day(word: str) -> time | None:
+    try:
+        return datetime.strptime(word, "%H:%M:%S" if word.count(":") == 2 else "%H:%M").time()
+    except ValueError:
+        return None

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from headway.core.base import ConfigError, Names, parse_count, parse_duration, parse_size, unknown
+from headway.core.base import ConfigError, Mistakes, Names, parse_count, parse_duration, parse_size, unknown
 from headway.core.message import BadTopic, validate_filter
 from headway.core.policy.meters import Look
 from headway.core.policy.rules.condition import Amount, parse_amount
@@ -169,12 +169,15 @@ def parse_action(value: object) -> Action:
         example = '"notify" or { action = "discard", which = "oldest", keep_records = 50 }'
         raise ConfigError(f"then: expected an action such as {example}")
     info = ACTIONS.find(word)
+    found = Mistakes()
     for key in options:
         if key != "action" and key not in info.options:
-            if info.options:
-                raise unknown(f"option of {word}", key, info.options)
-            raise ConfigError(f"then: {word} has no options, found {key!r}")
-    return Action(info.kind) if info.read is None else info.read(options)
+            known = str(unknown(f"option of {word}", key, info.options)) if info.options else ""
+            found.lines.append(known or f"then: {word} has no options, found {key!r}")
+    action = Action(info.kind) if info.read is None else found.attempt(info.read, options)
+    found.check()
+    assert action is not None
+    return action
 
 
 def plugged_action(name: str, plugged: PluggedAction, origin: str) -> ActionInfo:
@@ -216,33 +219,31 @@ def _parse_discard(options: Mapping[str, object]) -> Action:
         which = Which(str(word))
     except ValueError:
         raise unknown("kind of discard", word, list(Which)) from None
-    selector = read_text(options, "selector", "then.")
+    found = Mistakes()
+    selector = found.attempt(read_text, options, "selector", "then.") or ""
     patterns = options.get("topics", ())
     if not isinstance(patterns, list | tuple) or not all(isinstance(pattern, str) for pattern in patterns):
-        raise ConfigError('then.topics: expected a list of topic filters such as ["quotes/minor/#"]')
+        found.lines.append('then.topics: expected a list of topic filters such as ["quotes/minor/#"]')
+        patterns = ()
     for number, pattern in enumerate(patterns, 1):
         try:
             validate_filter(pattern)
         except BadTopic as error:
-            raise ConfigError(f"then.topics[{number}]: {error}") from None
-    for option, owner, given in (("selector", Which.SELECTOR, selector), ("topics", Which.TOPICS, patterns)):
-        if which is owner and not given:
-            raise ConfigError(f'then: which = "{owner}" needs {option} = ...')
-        if which is not owner and given:
-            raise ConfigError(f'then.{option}: goes with which = "{owner}", not with "{which}"')
+            found.lines.append(f"then.topics[{number}]: {error}")
+    for option, owner in (("selector", Which.SELECTOR), ("topics", Which.TOPICS)):
+        if which is owner and not options.get(option):
+            found.lines.append(f'then: which = "{owner}" needs {option} = ...')
+        if which is not owner and options.get(option):
+            found.lines.append(f'then.{option}: goes with which = "{owner}", not with "{which}"')
     if selector:
         try:
             compile_selector(selector)
         except BadSelector as error:
-            raise ConfigError(f"then.{error}") from None
-    return Action(
-        ActionKind.DISCARD,
-        which=which,
-        keep_records=read(options, "keep_records", _parse_keep, None, "then."),
-        keep_bytes=read(options, "keep_bytes", parse_size, None, "then."),
-        selector=selector,
-        topics=tuple(patterns),
-    )
+            found.lines.append(f"then.{error}")
+    keep_records = found.attempt(read, options, "keep_records", _parse_keep, None, "then.")
+    keep_bytes = found.attempt(read, options, "keep_bytes", parse_size, None, "then.")
+    found.check()
+    return Action(ActionKind.DISCARD, which, keep_records, keep_bytes, selector, tuple(patterns))
 
 
 def _parse_keep(value: object) -> Amount:

@@ -32,7 +32,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from headway.core.base import ConfigError, format_count
+from headway.core.base import ConfigError, Mistakes, format_count
 from headway.core.policy.meters import METERS, SHARE, Sample
 from headway.core.policy.rules.plugged_condition import CONDITIONS, condition_meter
 
@@ -212,23 +212,32 @@ def _parse(mapping: object, where: str, depth: int) -> Condition:
         raise ConfigError(f"{where}: the condition is empty; it would always hold")
     if depth > DEPTH_MAX:
         raise ConfigError(f"{where}: conditions nested more than {DEPTH_MAX} deep")
-    parts: list[Condition] = []
-    for key, value in mapping.items():
-        if key in ("all", "any"):
-            parts.append(_parse_list(key, value, f"{where}.{key}", depth))
-        else:
-            parts.append(_parse_comparison(key, value, f"{where}.{key}"))
-    return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+    found = Mistakes()
+    parts = tuple(
+        found.attempt(_parse_list, key, value, f"{where}.{key}", depth)
+        if key in ("all", "any")
+        else found.attempt(_parse_comparison, key, value, f"{where}.{key}")
+        for key, value in mapping.items()
+    )
+    found.check()
+    return _joined(AllOf, parts)
 
 
 def _parse_list(key: str, value: object, where: str, depth: int) -> Condition:
     if not isinstance(value, list | tuple) or not value:
         example = '[ { lag_bytes = "64MB" }, { lag_age = "10m" } ]'
         raise ConfigError(f"{where}: expected a list of conditions such as {example}")
-    parts = tuple(_parse(entry, f"{where}[{number}]", depth + 1) for number, entry in enumerate(value, 1))
-    if len(parts) == 1:
-        return parts[0]
-    return AllOf(parts) if key == "all" else AnyOf(parts)
+    found = Mistakes()
+    parts = tuple(
+        found.attempt(_parse, entry, f"{where}[{number}]", depth + 1) for number, entry in enumerate(value, 1)
+    )
+    found.check()
+    return _joined(AllOf if key == "all" else AnyOf, parts)
+
+
+def _joined(kind: type[AllOf | AnyOf], parts: tuple[Condition | None, ...]) -> Condition:
+    found = tuple(part for part in parts if part is not None)
+    return found[0] if len(found) == 1 else kind(found)
 
 
 def _parse_comparison(meter: str, value: object, where: str) -> Comparison:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import msgspec
 
-from headway.core.base import ConfigError, parse_duration, unknown
+from headway.core.base import ConfigError, Mistakes, parse_duration, unknown
 from headway.core.message import BadTopic, covers, validate_filter
 from headway.core.policy.meters import METERS
 from headway.core.policy.rules.rule import Rule, parse_rule
@@ -100,8 +100,8 @@ _IN_FORCE = ("patience_max",)
 
 
 def parse_policy(mapping: object, kind: str = "policy") -> Policy:
-    """Returns the policy of a ``[[policy]]`` table. Errors name the policy, the rule's number and the key. ``kind``:
-    the table's name, for errors."""
+    """Returns the policy of a ``[[policy]]`` table. Raises a ConfigError with all mistakes, each with the policy, the
+    rule's number and the key. ``kind``: the table's name, for errors."""
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"a {kind} is a table with a name, topics and rules: [[{kind}]]")
     name = mapping.get("name")
@@ -109,25 +109,21 @@ def parse_policy(mapping: object, kind: str = "policy") -> Policy:
         raise ConfigError(f'a {kind} needs a name: name = "market data"')
     where = f"{kind} {name!r}"
     keys = _POLICY_KEYS if kind == "policy" else [key for key in _POLICY_KEYS if key not in _IN_FORCE]
-    for key in mapping:
-        if key not in keys:
-            raise ConfigError(f"{where}: {unknown('key', key, keys)}")
-    try:
-        subscriptions = Subscriptions(mapping.get("subscriptions", "all"))
-    except ValueError:
-        kinds = ", ".join(f'"{kind}"' for kind in Subscriptions)
-        raise ConfigError(f"{where}: subscriptions: one of {kinds}, not {mapping['subscriptions']!r}") from None
-    patience_max_s = read(mapping, "patience_max", parse_duration, PATIENCE_MAX_S, f"{where}: ")
-    policy = Policy(
-        name.strip(), _topics(mapping, where), subscriptions, _listeners(mapping, where), _rules(mapping, where, kind),
-        patience_max_s,
-    )  # fmt: skip
-    for number, rule in enumerate(policy.rules, 1):
-        if rule.then.durable and not policy.covers(durable=True):
-            raise ConfigError(
-                f"{where}, rule {number}: then.durable: the {kind} is for transient subscriptions only, "
-                'so there is no durable one to delete (subscriptions = "all"?)'
-            )
+    found = Mistakes()
+    found.lines += [f"{where}: {unknown('key', key, keys)}" for key in mapping if key not in keys]
+    topics = found.attempt(_topics, mapping, where) or ()
+    subscriptions = found.attempt(_subscriptions, mapping, where) or Subscriptions.ALL
+    listeners = found.attempt(_listeners, mapping, where) or ()
+    patience_max_s = found.attempt(read, mapping, "patience_max", parse_duration, PATIENCE_MAX_S, f"{where}: ") or 0.0
+    rules = found.attempt(_rules, mapping, where, kind) or ()
+    policy = Policy(name.strip(), topics, subscriptions, listeners, rules, patience_max_s)
+    found.lines += [
+        f"{where}, rule {number}: then.durable: the {kind} is for transient subscriptions only, "
+        'so there is no durable one to delete (subscriptions = "all"?)'
+        for number, rule in enumerate(rules, 1)
+        if rule.then.durable and not policy.covers(durable=True)
+    ]
+    found.check()
     return policy
 
 
@@ -144,17 +140,28 @@ def parse_policies(tables: object, kind: str = "policy") -> tuple[Policy, ...]:
     return policies
 
 
+def _subscriptions(mapping: Mapping[str, object], where: str) -> Subscriptions:
+    try:
+        return Subscriptions(str(mapping.get("subscriptions", "all")))
+    except ValueError:
+        kinds = ", ".join(f'"{kind}"' for kind in Subscriptions)
+        raise ConfigError(f"{where}: subscriptions: one of {kinds}, not {mapping['subscriptions']!r}") from None
+
+
 def _topics(mapping: Mapping[str, object], where: str) -> tuple[str, ...]:
     topics = mapping.get("topics", ["#"])
     if isinstance(topics, str) or not isinstance(topics, list | tuple) or not topics:
         raise ConfigError(f'{where}: topics: expected a list of topic filters such as ["stocks/us/#"]')
+    found = Mistakes()
     for number, topic in enumerate(topics, 1):
         if not isinstance(topic, str):
-            raise ConfigError(f"{where}: topics[{number}]: expected a topic filter, not {topic!r}")
+            found.lines.append(f"{where}: topics[{number}]: expected a topic filter, not {topic!r}")
+            continue
         try:
             validate_filter(topic)
         except BadTopic as error:
-            raise ConfigError(f"{where}: topics[{number}]: {error}") from None
+            found.lines.append(f"{where}: topics[{number}]: {error}")
+    found.check()
     return tuple(topics)
 
 
@@ -173,10 +180,10 @@ def _rules(mapping: Mapping[str, object], where: str, kind: str) -> tuple[Rule, 
         raise ConfigError(f"{where}: rules are written as [[{kind}.rule]] tables")
     if len(tables) > RULES_MAX:
         raise ConfigError(f"{where}: more than {RULES_MAX} rules")
-    rules: list[Rule] = []
+    found, rules = Mistakes(), []
     for number, table in enumerate(tables, 1):
-        try:
-            rules.append(parse_rule(table))
-        except ConfigError as error:
-            raise ConfigError(f"{where}, rule {number}: {error}") from None
-    return tuple(rules)
+        in_rule = Mistakes()
+        rules.append(in_rule.attempt(parse_rule, table))
+        found.lines += [f"{where}, rule {number}: {line}" for line in in_rule.lines]
+    found.check()
+    return tuple(rule for rule in rules if rule is not None)

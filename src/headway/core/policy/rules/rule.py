@@ -20,11 +20,12 @@ discard that does not say how much to keep, or an ``until`` that holds already w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 import msgspec
 
-from headway.core.base import ConfigError, parse_count, parse_duration, unknown
+from headway.core.base import ConfigError, Mistakes, parse_count, parse_duration, unknown
 from headway.core.policy.meters import METERS
 from headway.core.policy.rules.action import Action, ActionKind, parse_action
 from headway.core.policy.rules.condition import Comparison, Condition, parse_condition
@@ -59,30 +60,33 @@ _RULE_KEYS = ["when", "for", "times", "within", "retries", "until", "then", "enf
 
 
 def parse_rule(mapping: object) -> Rule:
-    """Returns the rule of a table. Errors name the key; ``parse_policy`` adds the policy and the rule's number."""
+    """Returns the rule of a table. Raises a ConfigError with all mistakes, which name their keys; ``parse_policy`` adds
+    the policy and the rule's number."""
     if not isinstance(mapping, Mapping):
         raise ConfigError('a rule is a table with "when" and "then"')
-    for key in mapping:
-        if key not in _RULE_KEYS:
-            raise unknown("key", key, _RULE_KEYS)
-    for key in ("when", "then"):
-        if key not in mapping:
-            raise ConfigError(f"{key!r} is missing")
-    when = parse_condition(mapping["when"], "when")
-    until = parse_condition(mapping["until"], "until") if "until" in mapping else None
-    rule = Rule(
-        when=when,
-        then=_with_default_keep(parse_action(mapping["then"]), when),
-        for_s=read(mapping, "for", parse_duration, 0.0),
-        times=read(mapping, "times", parse_count, 1),
-        within_s=read(mapping, "within", parse_duration, 0.0),
-        retries=read(mapping, "retries", parse_count, 0),
-        until=until,
-        enforce=read_flag(mapping, "enforce", True),
-        name=read_text(mapping, "name"),
-        keyed=read_flag(mapping, "keyed", False),
-    )
-    _check(rule)
+    found = Mistakes()
+    found.lines += [str(unknown("key", key, _RULE_KEYS)) for key in mapping if key not in _RULE_KEYS]
+    found.lines += [f"{key!r} is missing" for key in ("when", "then") if key not in mapping]
+    when = found.attempt(parse_condition, mapping["when"], "when") if "when" in mapping else None
+    until = found.attempt(parse_condition, mapping["until"], "until") if "until" in mapping else None
+    then = found.attempt(parse_action, mapping["then"]) if "then" in mapping else None
+    if then is not None and when is not None:
+        then = found.attempt(_with_default_keep, then, when)
+    options = {
+        "for_s": found.attempt(read, mapping, "for", parse_duration, 0.0),
+        "times": found.attempt(read, mapping, "times", parse_count, 1),
+        "within_s": found.attempt(read, mapping, "within", parse_duration, 0.0),
+        "retries": found.attempt(read, mapping, "retries", parse_count, 0),
+        "enforce": found.attempt(read_flag, mapping, "enforce", True),
+        "name": found.attempt(read_text, mapping, "name"),
+        "keyed": found.attempt(read_flag, mapping, "keyed", False),
+    }
+    found.check()
+    assert when is not None
+    assert then is not None
+    rule = Rule(when, then, until=until, **cast("dict[str, Any]", options))
+    found.lines += _contradictions(rule)
+    found.check()
     return rule
 
 
@@ -104,39 +108,40 @@ def _with_default_keep(action: Action, when: Condition) -> Action:
     )
 
 
-def _check(rule: Rule) -> None:
-    """Refuses values that are valid by themselves but not together. Raises ConfigError."""
+def _contradictions(rule: Rule) -> Iterator[str]:
+    """Finds values that are valid by themselves but not together."""
     if not 1 <= rule.times <= TIMES_MAX:
-        raise ConfigError(f"times: from 1 to {TIMES_MAX:,}, not {rule.times}")
+        yield f"times: from 1 to {TIMES_MAX:,}, not {rule.times}"
     if rule.within_s and rule.times == 1:
-        raise ConfigError("within: says how old the counted times may be, so it needs times = 2 or more")
+        yield "within: says how old the counted times may be, so it needs times = 2 or more"
     if rule.retries > RETRIES_MAX:
-        raise ConfigError(f"retries: at most {RETRIES_MAX:,}, not {rule.retries}")
+        yield f"retries: at most {RETRIES_MAX:,}, not {rule.retries}"
     if rule.retries and not rule.for_s:
-        raise ConfigError('retries: the tests are spread over "for", which is missing')
+        yield 'retries: the tests are spread over "for", which is missing'
     if rule.within_s and rule.within_s < rule.for_s * rule.times:
-        raise ConfigError("within: is too short for so many times of that length; the rule could never fire")
+        yield "within: is too short for so many times of that length; the rule could never fire"
     if rule.then.kind is not ActionKind.BLOCK_PUBLISHERS and not rule.when.own:
-        raise ConfigError(
+        yield (
             f"when: {rule.when} holds nothing against the consumer itself, so it could hit a healthy one; "
             "add a limit of its own, such as lag_age or blocked_time"
         )
     if rule.until is not None:
         if rule.then.kind.ends_subscription and rule.times == 1:
-            raise ConfigError(f"until: there is no stepping back from {rule.then.kind}")
-        _check_until(rule.when, rule.until)
+            yield f"until: there is no stepping back from {rule.then.kind}"
+        yield from _bad_until(rule.when, rule.until)
 
 
-def _check_until(when: Condition, until: Condition) -> None:
-    """Refuses an ``until`` that compares the meter of ``when`` and can hold while the rule fires."""
+def _bad_until(when: Condition, until: Condition) -> Iterator[str]:
+    """Finds an ``until`` that compares the meter of ``when`` and can hold while the rule fires."""
     if not isinstance(when, Comparison) or not isinstance(until, Comparison) or when.meter != until.meter:
         return
     form = METERS[when.meter].unit.format
     if when.op[0] == until.op[0]:
-        raise ConfigError(f"until: {until} points the same way as when: {when}; to step back write the other way round")
+        yield f"until: {until} points the same way as when: {when}; to step back write the other way round"
+        return
     if when.amount.per_prefetch != until.amount.per_prefetch:
         return
     beyond = until.amount.base > when.amount.base if when.op[0] == ">" else until.amount.base < when.amount.base
     if beyond:
         side = "at most" if when.op[0] == ">" else "at least"
-        raise ConfigError(f"until: {until} overlaps when: {when}; its limit should be {side} {when.amount.text(form)}")
+        yield f"until: {until} overlaps when: {when}; its limit should be {side} {when.amount.text(form)}"

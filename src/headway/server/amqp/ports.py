@@ -59,7 +59,7 @@ class ClientSide(BasePeer[Item], ABC):
     def tuned(self, channel_max: int, frame_bytes_max: int, heartbeat_s: float) -> None:
         self.channel_max, self.frame_bytes_max = channel_max, frame_bytes_max
         self.decoder.frame_bytes_max = frame_bytes_max
-        self.heartbeats.pause_s = heartbeat_s / 2
+        self.heartbeat_s = heartbeat_s
         self.keep_alive_s = heartbeat_s * SILENCE or inf
 
     def opened(self, name: str) -> None:

@@ -25,7 +25,6 @@ from headway.server.amqp1.session import Amqp1Session
 from headway.server.config import ListenerTable
 from headway.server.connections import Connection
 from headway.server.engine import Engine
-from headway.server.loop import Repeating
 from headway.server.peers import OPEN, NamedQueues, Transaction
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.decoder import FRAME_BYTES_MIN, Amqp1Decoder
@@ -46,14 +45,13 @@ SILENCE = 2 / 1.5
 """Factor for the keep-alive: a client may be silent for twice what it was told, and the engine allows one and a half
 times."""
 NAME_CHARS_MAX = 200
-FAST_S = 6.0
-"""Idle time-outs that are shorter have a timer of their own, for supervision looks once a second."""
-BEAT_S = 0.05
+DRAIN_AGAIN_S = 0.5
+"""Time between two looks at links that are being drained and whose client has to read first."""
 CAPABILITIES = ["ANONYMOUS-RELAY", "SHARED-SUBS"]
 
 
 class Amqp1Peer(ClientSide):
-    __slots__ = ("_beats", "_doing", "_draining", "_greeting", "_leaving", "channel_max", "sessions")
+    __slots__ = ("_doing", "_draining", "_greeting", "_leaving", "channel_max", "sessions")
 
     decoder: Amqp1Decoder
     publishes = frozenset({Transfers})
@@ -78,7 +76,6 @@ class Amqp1Peer(ClientSide):
         """Channels of sessions that the broker has ended, and the client has not yet."""
         self._doing: Item = Empty()
         self._draining = False
-        self._beats: Repeating | None = None
 
     # -- items --------------------------------------------------------------------------------------------------------
 
@@ -195,8 +192,7 @@ class Amqp1Peer(ClientSide):
         self.frame_bytes_max = min(frame_bytes_max, 2 * self.listener.packet_bytes_max + FRAME_BYTES_MAX)
         self.channel_max = min(CHANNEL_MAX, said.channel_max if said.channel_max is not None else CHANNEL_MAX)
         self.container = said.container_id[:NAME_CHARS_MAX]
-        idle_s = (said.idle_time_out or 0) / 1000
-        self.heartbeats.pause_s = idle_s / 2
+        self.heartbeat_s = (said.idle_time_out or 0) / 1000
         self.keep_alive_s = IDLE_MS / 1000 * SILENCE
         printable = self.container if self.container.isprintable() else ""
         name = self.free_name(printable or f"amqp-{self.connection.address}")
@@ -212,10 +208,6 @@ class Amqp1Peer(ClientSide):
         self.message_bytes_max = self.decoder.message_bytes_max = self.message_bytes_allowed
         self.decoder.frame_bytes_max = FRAME_BYTES_MAX
         self.queues = NamedQueues(self.engine, self.session, self.budget)
-        if 0 < idle_s < FAST_S:
-            beats = Repeating(self.engine.loop, max(BEAT_S, idle_s / 4), self._beat_now)
-            self._beats = beats
-            beats.start()
         self.become(OPEN)
         self.engine.connected(self.connection)
 
@@ -280,13 +272,13 @@ class Amqp1Peer(ClientSide):
             self.after()
 
     def heartbeat(self, now: float) -> float:
-        """Sends an empty frame if nothing else was sent for half the client's idle time-out, and goes on with links
-        that are being drained. Returns when to be called again."""
+        """Goes on with links that are being drained, besides."""
         if self.state is not OPEN:
             return inf
         if self._drain():
             self.answer_now()
-        return now if self._draining else super().heartbeat(now)
+        again_s = super().heartbeat(now)
+        return min(again_s, now + DRAIN_AGAIN_S) if self._draining else again_s
 
     def _drain(self) -> bool:
         """Goes on with links that are being drained. Returns whether one of them is done."""
@@ -321,14 +313,8 @@ class Amqp1Peer(ClientSide):
     def _close_for(self, condition: Condition, text: str) -> bytes:
         return write(0, Close(error(condition, text, self.frame_bytes_max - 128)))
 
-    def _beat_now(self) -> None:
-        super().heartbeat(self.engine.now())
-
     def over(self) -> None:
         self._greeting.over()
-        if self._beats is not None:
-            self._beats.stop()
-            self._beats = None
 
     def leave(self, session: Session, reason: Reason) -> None:
         self.finish_without(session)  # before what it settles is requeued

@@ -59,12 +59,18 @@ class Connections:
             self._heap = [entry for entry in self._heap if entry[1] in self._waiting]
             heapify(self._heap)
 
-    def look(self, now: float, at: Callable[[Connection, float], float]) -> bool:
-        """Looks at connections that are due; ``at`` returns when to look again. Returns whether there are more."""
+    @property
+    def next_s(self) -> float:
+        """Time at which the first connection is due; ``inf``: none is."""
+        heap = self._heap
+        while heap and heap[0][1] not in self._waiting:
+            heappop(heap)
+        return heap[0][0] if heap else inf
+
+    def look(self, now: float, at: Callable[[Connection, float], float]) -> None:
+        """Looks at connections that are due; ``at`` returns when to look again. The others are due as before."""
         for _ in range(LOOKS_MAX):
-            if not self._heap or self._heap[0][0] > now:
-                return False
-            connection = self._waiting.get(heappop(self._heap)[1])
-            if connection is not None:
-                self.look_at(connection, at(connection, now))
-        return True
+            if self.next_s > now:
+                return
+            connection = self._waiting[heappop(self._heap)[1]]
+            self.look_at(connection, at(connection, now))

@@ -53,7 +53,7 @@ from headway.server.engine.history import open_history
 from headway.server.engine.permissions import PermissionsInForce
 from headway.server.engine.readiness import Readiness, Stage
 from headway.server.engine.spilling import Spilling
-from headway.server.engine.supervision import Supervision
+from headway.server.engine.supervision import SWEEP_S, Supervision
 from headway.server.engine.telemetry import Telemetry
 from headway.server.journal import JournalWriter
 from headway.server.journal import start as start_journal
@@ -65,7 +65,6 @@ from headway.server.transport import Handshakes
 
 log = logging.getLogger("headway")
 
-SWEEP_S = 1.0
 RING_EVERY_S = 0.005
 """Least time between two rings (see ``_ring_in_time``)."""
 LIMITED_EVERY_S = 1.0
@@ -374,6 +373,7 @@ class Engine:
         self.pulse.stop()
         self._ticks.stop()
         self._sweeps.stop()
+        self._supervision.stop()
         if self._rings is not None:
             self._rings.cancel()
         for connection in self.connections:

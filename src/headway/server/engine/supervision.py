@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 
 from headway.core.base import Reason
 from headway.server.config import Settings
 from headway.server.connections import Connection, Connections, Reassembly
 
+SWEEP_S = 1.0
+"""Time between two sweeps. A connection that is due earlier has a timer: a sweep a second is too coarse for a client
+that was promised a heartbeat every second."""
 ON_S = 0.02
-"""Pause between two passes, while more connections are due than one pass looks at."""
+"""Least time between two passes, so that many clients with heartbeats cost 50 timers a second at most."""
 AGAIN_S = 0.5
-"""Least time between two looks at one connection."""
+"""Least time between two looks at one connection, unless it wants heartbeats more often."""
 PAUSED_AGAIN_S = 5.0
 """Time between two looks at a connection that is not read."""
 QUIET_S = 60.0
@@ -28,21 +32,40 @@ class Supervision:
         self._reassembly = reassembly
         self._loop = loop
         self._now = now
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_pass_s = inf
+        """Time of the next pass; ``inf``: the next sweep decides."""
 
     def sweep(self) -> None:
-        """Looks at the connections that are due."""
+        """Ends those whose partial packets make others wait, and sees to it that connections are looked at in time."""
         for reassembly in self._reassembly:
             for connection, text in reassembly.overdue(self._now()):
                 connection.end_soon(Reason.CLIENT_MEMORY, text, told=True)
-        self._look_on()
+        self._look_in_time()
 
-    def _look_on(self) -> None:
-        if self._connections.look(self._now(), self._look):
-            self._loop.call_later(ON_S, self._look_on)
+    def _look_in_time(self) -> None:
+        """Schedules a pass for the connection that is due next, if that is before the next sweep."""
+        now = self._now()
+        when = max(self._connections.next_s, now + ON_S)
+        if when < self._next_pass_s and when < now + SWEEP_S:
+            self.stop()
+            self._next_pass_s = when
+            self._timer = self._loop.call_later(when - now, self._pass)
+
+    def _pass(self) -> None:
+        self._timer, self._next_pass_s = None, inf
+        self._connections.look(self._now(), self._look)
+        self._look_in_time()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._next_pass_s = None, inf
 
     def look_at(self, connection: Connection) -> None:
-        """Looks at a connection in the next sweep, because the time of its next look may have changed."""
+        """Looks at a connection soon, because the time of its next look may have changed."""
         self._connections.look_at(connection, self._now())
+        self._look_in_time()
 
     def _look(self, connection: Connection, now: float) -> float:
         """Closes a connection that has not logged in, was silent for one and a half times its keep-alive, or does not
@@ -61,6 +84,9 @@ class Supervision:
                 connection.end_soon(Reason.CONNECT_TIMEOUT, text, told=True)
         elif not reading_paused_by:
             due_s = connection.heard_s + 1.5 * peer.keep_alive_s
+            if due_s < now:  # if the loop was late, what the client said may still wait in the socket
+                connection.read_now()
+                due_s = connection.heard_s + 1.5 * peer.keep_alive_s
             if due_s < now:
                 silent_s = now - connection.heard_s
                 connection.end_soon(Reason.KEEP_ALIVE, f"nothing was heard for {silent_s:.0f} s", told=True)
@@ -72,4 +98,4 @@ class Supervision:
             blocked_s = connection.blocked_s(now)
             if "replies" in reading_paused_by and blocked_s > REPLIES_UNREAD_S:
                 connection.end_soon(Reason.BLOCKED, f"replies were not read for {blocked_s:.0f} s", told=True)
-        return max(min(due_s, heartbeat_s), now + AGAIN_S)
+        return min(max(due_s, now + AGAIN_S), heartbeat_s)

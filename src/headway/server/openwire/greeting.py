@@ -20,6 +20,8 @@ from headway.wire.openwire.commands import ConnectionInfo
 from headway.wire.openwire.decoder import Request, WireFormat
 
 IDLE_MS = 30_000
+IDLE_MS_MIN = 250
+"""Less is not promised: what is kept for one client has to be kept for thousands."""
 """After so long without a word each side takes the connection for dead; a client may want less."""
 CLIENT_ID_CHARS_MAX = 1000
 NAME = "headway"
@@ -33,7 +35,7 @@ class Greeting(PeerPart[ClientSide]):
         """Answers WireFormatInfo. From then on both sides write in the form that both can."""
         peer = self._peer
         peer.wire = asked.form
-        idle_ms = min(asked.idle_ms, IDLE_MS)
+        idle_ms = min(max(asked.idle_ms, IDLE_MS_MIN), IDLE_MS) if asked.idle_ms else 0
         peer.set_idle(idle_ms / 1000)
         peer.write(replies.write_wire_format(asked.form, idle_ms, peer.decoder.packet_bytes_max))
         peer.write(replies.write_broker_info(NAME, peer.connection.listener, asked.form))

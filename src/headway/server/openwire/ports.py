@@ -64,5 +64,5 @@ class ClientSide(BasePeer[Item], ABC):
             self.queues.named(destination.name)
 
     def set_idle(self, idle_s: float) -> None:
-        self.heartbeats.pause_s = idle_s / 3
+        self.heartbeat_s = idle_s
         self.keep_alive_s = idle_s * SILENCE or inf

@@ -37,7 +37,6 @@ from headway.server.connections import (
     TurnBudget,
 )
 from headway.server.engine import Engine
-from headway.server.peers.heartbeats import Heartbeats
 from headway.server.peers.login_side import LoginSide
 from headway.server.peers.quiet import QuietPeer
 from headway.server.peers.states import CLOSED, CLOSING, GREETING, MOVES, OPEN, ClientState
@@ -46,6 +45,8 @@ from headway.wire.decoder import Decoder
 
 READS_PER_POOL = 4
 READ_BYTES_MIN = 4096
+LOOKS = 4
+"""Looks at whether a heartbeat is due, in the time between two that the client was promised."""
 
 Item = TypeVar("Item")
 COUNTED = frozenset({Reason.NOT_AUTHORIZED, Reason.MALFORMED, Reason.NOT_FOUND})
@@ -56,8 +57,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     """One client's protocol state. ``session`` is None until the client is let in."""
 
     __slots__ = (
-        "_final", "_held", "_lanes", "_reads_much", "budget", "decoder", "handles", "heartbeats", "keep_alive_s",
-        "pending_replies", "session", "state",
+        "_final", "_held", "_lanes", "_noted_bytes", "_reads_much", "budget", "decoder", "handles", "heartbeat_s",
+        "keep_alive_s", "pending_replies", "session", "state",
     )  # fmt: skip
 
     publishes: ClassVar[frozenset[type]] = frozenset({Run})
@@ -65,7 +66,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     faults: ClassVar[tuple[type[HeadwayError], ...]] = (ProtocolError,)
     """Types of errors that are the client's fault."""
     heartbeat_word: ClassVar[bytes] = b""
-    """The word to a client to which nothing else is sent (heartbeats.py)."""
+    """The word to a client to which nothing else is sent."""
 
     def __init__(
         self, engine: Engine, connection: Connection, listener: ListenerTable, decoder: Decoder[Item]
@@ -78,7 +79,10 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         self.identity = NOBODY
         self.username = ""
         self.keep_alive_s = inf
-        self.heartbeats = Heartbeats()
+        self.heartbeat_s = 0.0
+        """The longest time without a word that the client was promised; 0: it wants none."""
+        self._noted_bytes = 0
+        """Bytes that the client's socket had taken at the last look."""
         self.pending_replies = PendingReplies(connection, engine.journal)
         """Replies to what the client publishes."""
         self.budget = TurnBudget()
@@ -314,14 +318,20 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         return min(self.listener.packet_bytes_max, pool.share_bytes)
 
     def heartbeat(self, now: float) -> float:
-        """Sends a heartbeat if it is time. Returns when to be called again."""
-        if not self.heartbeats.pause_s or self.state is not OPEN:
+        """Sends a heartbeat if nothing was sent since the last look. Returns when to be called again.
+
+        There are four looks in the time that was promised. What is sent right after a look is seen by the next one, and
+        the one after that sends a heartbeat: so half the time passes without a word at most, and as much is left for
+        a loop that is late."""
+        if not self.heartbeat_s or self.state is not OPEN:
             return inf
-        if not self.heartbeats.due(self.connection, now):
-            return self.heartbeats.next_look_s(now)
-        self.write(self.heartbeat_word)
-        self.answer_now()
-        return now  # look again soon: these bytes have to be counted, or they would put off the next heartbeat
+        connection = self.connection
+        if connection.taken_bytes != self._noted_bytes:
+            self._noted_bytes = connection.taken_bytes
+        elif not connection.out and not connection.blocked:
+            self.write(self.heartbeat_word)
+            self.answer_now()
+        return now + self.heartbeat_s / LOOKS
 
     def answer_now(self) -> None:
         """Has replies sent that came up outside of the client's own commands."""

@@ -56,7 +56,7 @@ class StompPeer(ClientSide):
 
     def opened(self, session: Session, send_s: float, hear_s: float) -> None:
         self.session = session
-        self.heartbeats.pause_s, self.keep_alive_s = send_s / 2, hear_s * SILENCE
+        self.heartbeat_s, self.keep_alive_s = send_s, hear_s * SILENCE
         self.named = NamedQueues(self.engine, session, self.budget)
         self.temporaries = Temporaries(self.named)
         self.channel = Channel(NO_LIMIT, NO_LIMIT, 1, session.number, session.channel.in_flight_bytes)

@@ -49,7 +49,8 @@ OPTIONS = (
 )  # fmt: skip
 """The options of a subscription that make sense here; it has a snapshot with marks."""
 SILENCE_S = 15.0
-"""A client hears a comment after so long without an event, so that it, and what is between, knows that it is alive."""
+"""A client, and what is between, hears at least so often that the stream is alive: after half of that without an event
+comes a comment."""
 LOOK_S = 1.0
 """So often it is looked whether a client without events is still there, and may still read."""
 LAST_WORD_S = 5.0
@@ -171,7 +172,7 @@ class EventStreams:
                 outlet.ended(refused.reason, str(refused), b"" if outlet.is_whole else None)
 
     def _is_silent(self, outlet: EventOutlet, said_s: float) -> bool:
-        return outlet.is_whole and not outlet.piece and self._engine.now() - said_s > SILENCE_S
+        return outlet.is_whole and not outlet.piece and self._engine.now() - said_s > SILENCE_S / 2
 
     async def _end(
         self, request: web.Request, response: web.StreamResponse, outlet: EventOutlet, reason: Reason, text: str

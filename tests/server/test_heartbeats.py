@@ -1,0 +1,144 @@
+"""Heartbeats over every protocol that has them: what was promised is kept, with a margin. The test drives the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from struct import pack
+from typing import Any
+
+import pytest
+from pamqp.commands import Channel, Connection
+from tests.server.amqp_frames import OPENING, START_OK
+from tests.server.amqp_stage import House, method, raw
+from tests.server.greedy_stage import Greedy
+from tests.server.test_amqp1_greedy import begin
+from tests.wire import openwire_frames as frames
+
+from headway.server.amqp.peer import AmqpPeer
+from headway.server.amqp1.peer import Amqp1Peer
+from headway.server.engine.supervision import Supervision
+from headway.server.openwire.peer import OpenWirePeer
+from headway.server.stomp.peer import StompPeer
+from headway.wire.amqp1.performatives import Flow, Open
+from headway.wire.amqp1.replies import EMPTY, write
+from headway.wire.openwire.codes import Type
+
+STEP_S = 0.01
+
+
+class Beaten(Greedy):
+    """A client that was promised to hear something every ``beat_s`` seconds. ``asks`` is answered at once."""
+
+    def __init__(self, house: House, peer: Callable[..., Any], opening: list[bytes], asks: bytes, lives: bytes) -> None:
+        super().__init__(house, peer, *opening)
+        self.asks, self.lives = asks, lives
+
+    def gaps(self, seconds: float, asks_after: Callable[[], float]) -> list[float]:
+        """The times without a word, while it asks for something at these times and says every half second that it is
+        alive."""
+        house, start = self.house, self.house.now()
+        heard, asks, lives, gaps = start, start + asks_after(), start, list[float]()
+        self.sock.taken.clear()
+        while house.now() < start + seconds:
+            house.pass_time(STEP_S)
+            assert self.connection.open
+            if house.now() >= lives:
+                lives += 0.5
+                self.sock.incoming.append(self.lives)
+            if house.now() >= asks:
+                asks += asks_after()
+                self.sock.incoming.append(self.asks)
+            house.run()
+            if self.sock.taken:
+                gaps.append(house.now() - heard)
+                heard = house.now()
+                self.sock.taken.clear()
+        return [*gaps, house.now() - heard]
+
+
+def stomp(house: House, beat_s: float) -> Beaten:
+    hello = b"CONNECT\naccept-version:1.2\nhost:x\nheart-beat:0,%d\n\n\0" % (beat_s * 1000)
+    return Beaten(house, StompPeer, [hello], b"SEND\ndestination:/topic/t\nreceipt:1\n\nx\0", b"\n")
+
+
+def amqp(house: House, beat_s: float) -> Beaten:
+    tuned = method(0, Connection.TuneOk(0, 0, int(beat_s)))
+    opening = [OPENING, method(0, START_OK), tuned, method(0, Connection.Open()), method(1, Channel.Open())]
+    return Beaten(house, AmqpPeer, opening, method(1, Channel.Flow(True)), raw(8, 0, b""))
+
+
+def amqp1(house: House, beat_s: float) -> Beaten:
+    opened = b"AMQP\0\1\0\0" + write(0, Open("c", None, 65_536, 255, int(beat_s * 1000)))
+    echo = write(0, Flow(0, 1 << 30, 0, 1 << 30, echo=True))
+    return Beaten(house, Amqp1Peer, [opened, begin(0)], echo, EMPTY)
+
+
+def openwire(house: House, beat_s: float) -> Beaten:
+    idle = {"MaxInactivityDuration": b"\6" + pack(">q", int(beat_s * 1000))}
+    opening = [frames.wire_format(known=idle) + frames.connection_info("c")]
+    alive = frames.frame(Type.KEEP_ALIVE_INFO)
+    return Beaten(house, OpenWirePeer, opening, alive, frames.frame(Type.KEEP_ALIVE_INFO, wants_response=False))
+
+
+CLIENTS = [stomp, amqp, amqp1, openwire]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("beat_s", [1, 2, 10])
+def test_idle_client_hears_from_the_broker_in_half_the_promised_time(
+    client: Callable[[House, float], Beaten], beat_s: float
+) -> None:
+    gaps = client(House(), beat_s).gaps(8 * beat_s, lambda: 1e9)
+    assert max(gaps) <= 0.6 * beat_s
+    assert len(gaps) <= 8 * 3  # and not much more often
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("beat_s", [1, 2])
+def test_client_that_was_just_sent_something_hears_again_in_time(
+    client: Callable[[House, float], Beaten], beat_s: float
+) -> None:
+    """Whatever else is sent, and when: a word right after a look must not put the next heartbeat off too far."""
+    random = Random(beat_s)
+    gaps = client(House(), beat_s).gaps(30 * beat_s, lambda: random.uniform(0.1, 1.5) * beat_s)
+    assert max(gaps) <= 0.6 * beat_s
+
+
+@pytest.mark.parametrize("asked_ms", [250, 400])
+def test_short_idle_time_out_of_amqp1_is_kept(asked_ms: int) -> None:
+    assert max(amqp1(House(), asked_ms / 1000).gaps(5, lambda: 1e9)) <= 0.8 * asked_ms / 1000
+
+
+def test_too_short_an_interval_is_not_promised() -> None:
+    hasty = Greedy(House(), StompPeer, b"CONNECT\naccept-version:1.2\nhost:x\nheart-beat:5,5\n\n\0")
+    assert b"\nheart-beat:1000,1000\n" in hasty.sock.taken
+    assert b"MaxInactivityDuration\6" + pack(">q", 250) in openwire(House(), 0.001).sock.taken
+
+
+def test_clients_with_heartbeats_cost_four_looks_each_and_others_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House()
+    beaten = [stomp(house, 10) for _ in range(3)]
+    for _ in range(200):
+        Greedy(house, StompPeer, b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
+    house.pass_time(10)
+    looks = list[Any]()
+    look = Supervision._look
+    monkeypatch.setattr(Supervision, "_look", lambda self, one, now: looks.append(one) or look(self, one, now))
+    house.pass_time(30)
+    assert set(looks) == {one.connection for one in beaten}
+    assert len(looks) <= 3 * 3 * 4
+
+
+def test_client_whose_words_wait_in_the_socket_is_not_called_silent() -> None:
+    """The loop was late: its timers are called before its sockets."""
+    house = House()
+    client = Greedy(house, StompPeer, b"CONNECT\naccept-version:1.2\nhost:x\nheart-beat:1000,0\n\n\0")
+    house.pretended.now += 5
+    client.sock.incoming.append(b"\n")
+    for timer in house.pretended.due(house.now()):
+        timer.call()
+    house.run()
+    assert client.connection.open
+    house.pass_time(2.6)
+    assert not client.connection.open

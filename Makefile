@@ -17,7 +17,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo "sudo ")
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
-.PHONY: help setup serve demo tour test test-spark suite bench judge crash soak mutants lint style types lock clean \
+.PHONY: help setup serve demo tour test test-spark suite bench compare judge crash soak mutants lint style types lock clean \
 	mosquitto browser java jms perl
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make crash   kills the broker fifty times under load; nothing confirmed may be lost (two minutes)"
 	@echo "make mutants a hundred small faults put into the core, one at a time: do the tests notice? (an hour)"
 	@echo "make bench   side by side with every other broker that is installed (an hour or two)"
+	@echo "make compare REV=main    before each landing: is anything slower than in that commit? (six minutes)"
 	@echo "make judge   151 labelled consumers, fast, slow and stuck: whom does each policy call slow? (five minutes)"
 	@echo "make lint    ruff and mypy only"
 	@echo "make lock    pins every dependency anew, with hashes"
@@ -78,6 +79,10 @@ test-spark: $(SPARK_STAMP) java
 
 bench: $(STAMP)
 	@exec $(BIN)/python -m bench all --json bench.json --plots docs/plots $(ARGS)
+
+# REV=4f3d37a: a commit, branch or tag. ARGS="--rows start": only some rows.
+compare: $(STAMP)
+	@exec $(BIN)/python -m bench.compare "$(REV)" $(ARGS)
 
 # SEED=1,2,3: a run for each. ARGS="--policies my.toml": its policies in the place of the default ones.
 judge: $(STAMP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def draw(document: Document, folder: Path) -> list[Path]:
 def _fanout(document: Document, folder: Path) -> Path:
     from matplotlib import pyplot
 
-    sizes = sorted({run["values"]["payload_bytes"] for run in document["runs"] if run["workload"] == "fanout"})
+    cases = {run["case"]: run["values"]["payload_bytes"] for run in document["runs"] if run["workload"] == "fanout"}
+    sizes = sorted(size for size, count in Counter(cases.values()).items() if count > 1) or sorted(set(cases.values()))
     figure, axes = pyplot.subplots(1, len(sizes), figsize=(4.4 * len(sizes), 3.6), sharey=True, squeeze=False)
     for axis, size in zip(axes[0], sizes, strict=True):
         axis.set(title=f"payload {size:,} B", xlabel="subscribers", xscale="log", yscale="log")

@@ -19,6 +19,7 @@ from bench.driver.subscribers import LOOK_S, percentiles
 from bench.driver.worker import cpu_s, say
 from bench.errors import PeerFailed
 from bench.wires.durable import AmqpDurable, Confirms
+from bench.wires.mqtt import PubAcks
 from bench.wires.wire import Levels
 
 READ_BYTES = 256 * 1024
@@ -111,14 +112,15 @@ def opened(
 
 class ConfirmedPublisher:
     """A publisher with a window of unconfirmed messages. ``make``: the bytes of so many messages, given the number of
-    the first, from 0 on. ``published`` counts what was given to be sent; ``waits_ns`` has, for each write, how long it
-    was until all of it was confirmed."""
+    the first, from 0 on. ``confirms`` counts what the broker answers. ``published`` counts what was given to be sent;
+    ``waits_ns`` has, for each write, how long it was until all of it was confirmed."""
 
     def __init__(
-        self, sock: socket.socket, window: int, make: Callable[[int, int], bytes | bytearray | memoryview]
-    ) -> None:
+        self, sock: socket.socket, window: int, make: Callable[[int, int], bytes | bytearray | memoryview],
+        confirms: Confirms | PubAcks | None = None,
+    ) -> None:  # fmt: skip
         self.sock = sock
-        self.confirms = Confirms()
+        self.confirms = confirms or Confirms()
         self.published = 0
         self.waits_ns: list[int] = []
         self._window, self._make = window, make

@@ -1,8 +1,10 @@
 """The clients of one queue: consumers that acknowledge, and the publisher that keeps step with them, in one process.
+Or those of one topic at QoS 1, where every consumer gets all messages.
 
 Each delivery is acknowledged on its own, and what one read brought in one write, as pika's callback connections do. The
-publisher has no confirms and is ahead of the consumers by ``AHEAD`` messages at most: the queue neither grows, which
-would measure something else, nor runs dry. Nothing is parsed: deliveries are of one size and numbered from 1 on.
+publisher is ahead of the consumers by ``AHEAD`` messages at most: the queue neither grows, which would measure
+something else, nor runs dry. A queue's publisher has no confirms; a topic's has at most ``WINDOW`` messages
+unacknowledged. Nothing is parsed: deliveries are of one size and, in a queue, numbered from 1 on.
 """
 
 from __future__ import annotations
@@ -13,14 +15,18 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
+from bench.driver.confirmed import ConfirmedPublisher
 from bench.driver.message import Template
 from bench.driver.publisher import opened as publisher_opened
 from bench.driver.subscribers import BUFFER_BYTES, DRAIN_S, LOOK_S, QUIET_S, opened
 from bench.driver.worker import cpu_s, say
+from bench.wires.mqtt import MqttAcknowledged, PubAcks
 from bench.wires.wire import Frame, Levels, NamedQueueWire, QueueWire
 
 AHEAD, STEP = 2_000, 500
 """The most messages that are published and not yet delivered; and how many are published at once."""
+WINDOW = 100
+"""The most messages of a topic's publisher that the broker has not acknowledged."""
 
 
 def work(
@@ -29,21 +35,27 @@ def work(
 ) -> dict[str, Any]:  # fmt: skip
     """Runs ``number`` consumers that rest for ``pause_s`` before each look, and a publisher for so long; says how that
     went, and then has the rest of the queue delivered."""
+    copies = number if isinstance(wire, MqttAcknowledged) else 1
     socks = opened(wire, port, [queue], number)
     sock = publisher_opened(wire, port)
     sock.setblocking(False)
-    publisher = QueuePublisher(sock, Template(wire, sock, queue, payload_bytes))
+    template = Template(wire, sock, queue, payload_bytes)
+    publisher: QueuePublisher | TopicPublisher
+    if isinstance(wire, MqttAcknowledged):
+        publisher = TopicPublisher(sock, template)
+    else:
+        publisher = QueuePublisher(sock, template)
     consumers = Consumers(wire, socks, queue, frame)
     poll = select.epoll()
     for fd in socks:
         poll.register(fd, select.EPOLLIN)
-    poll.register(sock, select.EPOLLOUT | select.EPOLLET)
+    poll.register(sock, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
     say(pipe, "ready")
     pipe.recv()
     began, cpu = time.monotonic(), cpu_s()
     end = began + seconds
     while (now := time.monotonic()) < end:
-        publisher.publish(consumers.delivered)
+        publisher.publish(consumers.delivered // copies)
         if pause_s:
             time.sleep(pause_s)
         for fd in consumers.read(poll.poll(min(LOOK_S, end - now))):
@@ -53,7 +65,7 @@ def work(
     say(pipe, said)
     stopped = last = now
     events: list[tuple[int, int]] = []
-    while not (complete := publisher.finish() and consumers.delivered >= publisher.published):
+    while not (complete := publisher.finish() and consumers.delivered >= publisher.published * copies):
         events = poll.poll(LOOK_S)
         for fd in consumers.read(events):
             poll.unregister(fd)
@@ -96,6 +108,26 @@ class QueuePublisher:
         except BlockingIOError:
             return False
         return True
+
+
+class TopicPublisher:
+    """The publisher of a topic at QoS 1. ``published`` counts the messages that were given to be sent."""
+
+    def __init__(self, sock: socket.socket, template: Template) -> None:
+        self._publisher = ConfirmedPublisher(sock, WINDOW, template.acknowledged, PubAcks())
+
+    @property
+    def published(self) -> int:
+        return self._publisher.published
+
+    def publish(self, delivered: int) -> None:
+        """Publishes as many as there is room for, so many having been delivered to every subscriber."""
+        self._publisher.read()
+        self._publisher.publish(delivered + AHEAD - self.published)
+
+    def finish(self) -> bool:
+        """Sends on what is begun; returns whether all of that went."""
+        return self._publisher.finish()
 
 
 class Consumers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
+from bench.wires.mqtt import PACKET_IDS
 from bench.wires.wire import Levels, Wire
 
 STAMP = struct.Struct(">q")
@@ -37,6 +38,14 @@ class Template:
             for at in range(self._number_at, len(batch), self.size_bytes):
                 STAMP.pack_into(batch, at, self._next)
                 self._next += 1
+
+    def acknowledged(self, first: int, count: int) -> bytearray:
+        """Returns so many messages of MQTT's QoS 1, with the packet identifiers that follow from their numbers."""
+        batch = bytearray(self.frame * count)
+        packet_ids = struct.pack(f">{count}H", *[number % PACKET_IDS + 1 for number in range(first, first + count)])
+        for byte in (0, 1):
+            batch[self._stamp_at - 2 + byte :: self.size_bytes] = packet_ids[byte::2]
+        return batch
 
     def stamped(self, stamps: range) -> bytearray:
         """Returns one message for each of these times."""

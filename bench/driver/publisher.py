@@ -108,8 +108,8 @@ def keyed(
     return {}
 
 
-def opened(wire: Wire, port: int) -> socket.socket:
-    sock = wire.open(port, "publisher")
+def opened(wire: Wire, port: int, name: str = "publisher") -> socket.socket:
+    sock = wire.open(port, name)
     wire.will_publish(sock)
     return sock
 

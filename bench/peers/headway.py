@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bench.peers.peer import Instance, Peer, Running
@@ -66,6 +68,12 @@ path = "{folder}/journal"
         "group of records is synced before it is confirmed); pool.disk 8GB, for what waits in a queue is in the "
         "journal and counts there; and an AMQP listener beside MQTT's.",
     )
+
+    source: Path | None = None
+    """The source folder of another checkout, to be run instead of this one."""
+
+    def env(self, instance: Instance) -> Mapping[str, str] | None:
+        return os.environ | {"PYTHONPATH": str(self.source)} if self.source else None
 
     def durable(self, *, journal: bool = True) -> Peer:
         kept = type(self)()

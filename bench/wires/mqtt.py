@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 
 from bench.errors import PeerFailed
 from bench.wires.packets import connect, encode_publish, encode_subscribe
-from bench.wires.wire import Levels, Wire, dial, take
+from bench.wires.wire import Frame, Levels, NamedQueueWire, Wire, dial, take
+from headway.wire.mqtt.packets import TopicRequest
+
+PACKET_IDS = 65_535
 
 
 class Mqtt(Wire):
     """MQTT's wire; ``version`` 4 is MQTT 3.1.1."""
+
+    qos = 0
 
     def __init__(self, version: int = 4) -> None:
         self.version = version
@@ -28,13 +34,49 @@ class Mqtt(Wire):
 
     def subscribe(self, sock: socket.socket, levels: Levels, conflate: str | None = None) -> None:
         user = (("conflate", conflate),) if conflate is not None else ()
-        sock.sendall(encode_subscribe(1, ["/".join(levels)], version=self.version, user=user))
+        request = TopicRequest("/".join(levels), self.qos)
+        sock.sendall(encode_subscribe(1, [request], version=self.version, user=user))
         answer = short_answer(sock)
         if answer[-1] > 2:
             raise PeerFailed(f"SUBACK says {answer[-1]:#04x}")
 
     def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
         return encode_publish("/".join(levels), payload, version=self.version)
+
+
+class MqttAcknowledged(Mqtt, NamedQueueWire):
+    """MQTT 3.1.1 at QoS 1: subscribers acknowledge each delivery by its packet identifier."""
+
+    qos = 1
+
+    def publication(self, sock: socket.socket, levels: Levels, payload: bytes, number: int = 0) -> bytes:
+        packet_id = number % PACKET_IDS + 1
+        return encode_publish("/".join(levels), payload, version=self.version, qos=1, packet_id=packet_id)
+
+    def names_in(self, data: bytes, frame: Frame) -> tuple[list[bytes], int]:
+        used = len(data) - len(data) % frame.size_bytes
+        return [data[at - 2 : at] for at in range(frame.payload_at, used, frame.size_bytes)], used
+
+    def acknowledgements_of(self, sock: socket.socket, queue: Levels, names: Sequence[bytes]) -> bytes:
+        return b"".join([b"\x40\x02" + name for name in names])
+
+
+class PubAcks:
+    """Counts the acknowledgements of a publisher's messages at QoS 1."""
+
+    SIZE = 4
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._rest = 0
+
+    def take(self, data: bytes) -> None:
+        """Raises PeerFailed for anything but acknowledgements."""
+        first = -self._rest % self.SIZE
+        if data[first :: self.SIZE].strip(b"\x40"):
+            raise PeerFailed("answered something other than an acknowledgement")
+        whole, self._rest = divmod(self._rest + len(data), self.SIZE)
+        self.count += whole
 
 
 def short_answer(sock: socket.socket) -> bytes:

@@ -9,6 +9,7 @@ from bench.workloads.fanout import Fanout
 from bench.workloads.filters import Filters
 from bench.workloads.footprint import Footprint
 from bench.workloads.freshness import Freshness
+from bench.workloads.in_turn import InTurn
 from bench.workloads.isolation import Isolation
 from bench.workloads.journal_overhead import JournalOverhead
 from bench.workloads.latency import Latency
@@ -19,13 +20,13 @@ from bench.workloads.state import State
 from bench.workloads.states.image import Image
 from bench.workloads.stopped.one_stops import OneStops
 from bench.workloads.workload import Workload
-from bench.workloads.workqueue import Workqueue
+from bench.workloads.workqueue import Acknowledged, Workqueue
 
 EVERY: dict[str, Workload] = {
     workload.name: workload
     for workload in (
-        Fanout(), Isolation(), OneStops(), Latency(), Footprint(), Catchup(), Filters(), Workqueue(), Persistent(),
-        Restart(), JournalOverhead(), Stall(), Freshness(), State(), Image(),
+        Fanout(), Isolation(), OneStops(), Latency(), InTurn(), Footprint(), Catchup(), Filters(), Workqueue(),
+        Acknowledged(), Persistent(), Restart(), JournalOverhead(), Stall(), Freshness(), State(), Image(),
         Wrapped("tls", "TLS"), Wrapped("websocket", "a WebSocket"), Compression(),
     )
 }  # fmt: skip

@@ -9,17 +9,23 @@ from bench.workloads.workload import FLOOD_COLUMNS, Case, Figures, Workload
 TOPIC = ("bench", "fanout")
 
 
+def sized(subscribers: int, payload_bytes: int) -> Case:
+    values = {"subscribers": subscribers, "payload_bytes": payload_bytes}
+    return Case(f"{subscribers:,} x {payload_bytes} B", values)
+
+
 class Fanout(Workload):
     name = "fanout"
-    about = "1 publisher as fast as the broker reads, to 1, 10, 100 and 1,000 subscribers; payloads of 128 B and 1 KiB"
+    about = (
+        "1 publisher as fast as the broker reads, to 1, 10, 100 and 1,000 subscribers; payloads of 128 B and 1 KiB; to "
+        "50 of 16 KiB"
+    )
     columns = FLOOD_COLUMNS
 
     def cases(self, tiny: bool) -> list[Case]:
-        return [
-            Case(f"{subscribers:,} x {size} B", {"subscribers": subscribers, "payload_bytes": size})
-            for size in ((128,) if tiny else (128, 1024))
-            for subscribers in ((1, 5) if tiny else (1, 10, 100, 1000))
-        ]
+        if tiny:
+            return [sized(1, 128), sized(5, 128)]
+        return [sized(number, size) for size in (128, 1024) for number in (1, 10, 100, 1000)] + [sized(50, 16_384)]
 
     def suits(self, peer: Peer, case: Case) -> bool:
         return True

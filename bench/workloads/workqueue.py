@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from bench.driver import consumers
 from bench.driver.flood import PATIENCE_S, TICK_SHARE, watch, workers
 from bench.peers.peer import Peer, Running
-from bench.wires.wire import Frame, Levels, measure
+from bench.wires.mqtt import Mqtt, MqttAcknowledged
+from bench.wires.wire import Frame, Levels, NamedQueueWire, QueueWire, measure
 from bench.workloads.workload import Case, Column, Figures, Workload
 
-MEASURED, WARMED_UP, USED = ("bench", "queue-0"), ("bench", "queue-1"), ("bench", "queue-2")
-"""Names of queues, of one length, as a name is part of a delivery."""
+NUMBERS = itertools.count()
 PAYLOAD_BYTES = 128
 
 
@@ -40,24 +41,55 @@ class Workqueue(Workload):
         ]
 
     def suits(self, peer: Peer, case: Case) -> bool:
-        return peer.queue_wire is not None
+        return self.wire(peer) is not None
+
+    def wire(self, peer: Peer) -> NamedQueueWire | QueueWire | None:
+        """Returns what consumers and publisher speak; None where the peer has nothing of the kind."""
+        return peer.queue_wire
 
     def run(self, running: Running, case: Case, seconds: float) -> Figures:
         """An acknowledgement counts once it is sent: the broker delivers no more than a prefetch beyond those it has
         taken. ``lost`` is what was published and had not been delivered when all had drained."""
-        assert running.peer.queue_wire is not None
-        frame = measure(running.peer.queue_wire, running.port, MEASURED, PAYLOAD_BYTES)
+        wire = self.wire(running.peer)
+        assert wire is not None
+        frame = measure(wire, running.port, unused_name(), PAYLOAD_BYTES)
         if seconds >= 1:
-            _work(running, WARMED_UP, case, frame, running.peer.warm_up_s)
+            _work(running, wire, unused_name(), case, frame, running.peer.warm_up_s)
             running.process.forget_peak()
-        figures = _work(running, USED, case, frame, seconds)
+        figures = _work(running, wire, unused_name(), case, frame, seconds)
         rate = figures["acknowledged_per_s"]
         return figures | {"acknowledged_per_cpu_s": rate / max(figures["broker_cpu"], TICK_SHARE)}
 
 
-def _work(running: Running, queue: Levels, case: Case, frame: Frame, seconds: float) -> Figures:
-    wire, port = running.peer.queue_wire, running.port
-    number, pause_s = case.values["consumers"], case.values["pause_s"]
+class Acknowledged(Workqueue):
+    name = "acknowledged"
+    about = (
+        "MQTT at QoS 1: 1 publisher with at most 100 messages that the broker has not acknowledged, to 1 and 50 "
+        "subscribers that acknowledge each delivery; 128 B, at most 2,000 published and not yet delivered"
+    )
+    unsuited = "no MQTT"
+
+    def cases(self, tiny: bool) -> list[Case]:
+        return [
+            Case(f"1 to {number}", {"consumers": number, "pause_s": 0.0}) for number in ((1, 2) if tiny else (1, 50))
+        ]
+
+    def wire(self, peer: Peer) -> NamedQueueWire | QueueWire | None:
+        return MqttAcknowledged() if type(peer.wire) is Mqtt else None
+
+
+def unused_name() -> Levels:
+    """Returns the name of a queue that nobody has used: what a measurement leaves in one is not the next one's. All are
+    of one length, as a name is part of a delivery."""
+    return "bench", f"queue-{next(NUMBERS):06d}"
+
+
+def _work(
+    running: Running, wire: NamedQueueWire | QueueWire, queue: Levels, case: Case, frame: Frame, seconds: float
+) -> Figures:
+    """Runs the consumers and their publisher for so long."""
+    port, number, pause_s = running.port, case.values["consumers"], case.values["pause_s"]
+    copies = number if isinstance(wire, MqttAcknowledged) else 1
     with workers() as begin:
         worker = begin(consumers.work, wire, port, queue, number, PAYLOAD_BYTES, frame, seconds, pause_s)
         idle_bytes, cpu_s = running.process.rss_bytes(), running.process.cpu_s()
@@ -69,7 +101,7 @@ def _work(running: Running, queue: Levels, case: Case, frame: Frame, seconds: fl
         running.check()
     took_s = said["seconds"]
     return got | {
-        "acknowledged_per_s": said["delivered_at_stop"] / took_s, "lost": got["published"] - got["deliveries"],
+        "acknowledged_per_s": said["delivered_at_stop"] / took_s, "lost": got["published"] * copies - got["deliveries"],
         "published_per_s": said["published_at_stop"] / took_s, "idle_bytes": idle_bytes,
         "peak_bytes": running.process.peak_bytes(), "start_s": running.start_s, "broker_cpu": cpu_s / took_s,
         "driver_cpu": said["cpu_s"] / took_s,

@@ -161,8 +161,8 @@ def test_the_plots_are_drawings(tmp_path: Path) -> None:
     [
         (
             ["nix"],
-            "there is no workload 'nix'; there are fanout, isolation, one-stops, latency, footprint, catchup, filters, "
-            "workqueue, persistent, restart, beside, stall",
+            "there is no workload 'nix'; there are fanout, isolation, one-stops, latency, in-turn, footprint, catchup, "
+            "filters, workqueue, acknowledged, persistent, restart, beside, stall",
         ),
         (["fanout", "--peers", "kafka"], "there is no peer 'kafka'"),
         (["fanout", "--rounds", "0"], "argument --rounds: invalid number value: '0'"),

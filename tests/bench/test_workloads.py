@@ -52,6 +52,11 @@ def test_a_tiny_run_measures_something(step: Step) -> None:
         subscribers = step.case.values.get("subscribers", step.case.values.get("healthy"))
         assert figures["published"] > 0
         assert figures["deliveries"] + figures["lost"] == figures["published"] * subscribers
+    if step.workload.name == "in-turn":
+        assert figures["published"] == figures["rounds"] * step.case.values["publishers"] > 0
+        assert figures["p99_ns"] >= figures["p50_ns"] > 0
+    if step.workload.name == "acknowledged":
+        assert figures["deliveries"] + figures["lost"] == figures["published"] * step.case.values["consumers"] > 0
     if step.workload.name in ("workqueue", "persistent"):
         assert figures["published"] > 0
         assert figures["deliveries"] + figures["lost"] == figures["published"]

@@ -50,7 +50,7 @@ class Greeting(PeerPart[ClientSide]):
         certified = peer.connection.stream.user
         username = certified or packet.username
         peer.connection.client, peer.connection.username = packet.client_id, username or ""
-        peer.replies = Replies.to(packet)
+        peer.replies, peer.is_bridge = Replies.to(packet), packet.is_bridge
         scram = peer.engine.logins.scram() if packet.auth_method == SCRAM and not certified else None
         if packet.auth_method is not None and scram is None:
             self._deny(ReasonCode.BAD_AUTH_METHOD, f"authentication method {packet.auth_method!r} is not offered here")

@@ -157,6 +157,8 @@ class MqttPeer(ClientSide):
             self.send_pubrel(item.packet_id, ReasonCode.PACKET_ID_NOT_FOUND if self.replies.version == 5 else 0)
 
     def _subscribe(self, packet: packets.Subscribe) -> Steps:
+        """A bridge gets nothing that came from it, so that nothing goes round in circles, and gets retain flags as they
+        were published, so that the other broker retains what this one does. 3.1.1 has no other way to ask for that."""
         session, version = self.granted, self.replies.version
         codes: list[int] = []
         texts: list[str] = []
@@ -164,10 +166,12 @@ class MqttPeer(ClientSide):
         for entry in packet.entries:
             try:
                 options = parse_options(list(packet.user))
-                dialect = MqttDialect(version, entry.qos, packet.identifier, entry.retain_as_published, options.offsets)
                 shared = entry.filter.startswith("$share/")
+                no_local = entry.no_local or (self.is_bridge and not shared)
+                as_published = entry.retain_as_published or self.is_bridge
+                dialect = MqttDialect(version, entry.qos, packet.identifier, as_published, options.offsets)
                 request = SubscribeRequest(
-                    entry.filter, dialect, SHARED, entry.qos, entry.no_local, entry.retain_as_published,
+                    entry.filter, dialect, SHARED, entry.qos, no_local, as_published,
                     "never" if shared else _RETAIN_HANDLING[entry.retain_handling], options,
                 )  # fmt: skip
                 subscription = self.engine.broker.subscribe(session, request, self.engine.now())

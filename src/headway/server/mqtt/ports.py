@@ -23,7 +23,7 @@ client would be no way out, because its releases come behind its publishes."""
 class ClientSide(BasePeer[Item], ABC):
     """The peer, as its greeting knows it."""
 
-    __slots__ = ("incoming_max", "replies", "will_due")
+    __slots__ = ("incoming_max", "is_bridge", "replies", "will_due")
 
     decoder: MqttDecoder
 
@@ -31,6 +31,8 @@ class ClientSide(BasePeer[Item], ABC):
         decoder = MqttDecoder(min(CONNECT_BYTES_MAX, listener.packet_bytes_max), topic_alias_max=TOPIC_ALIAS_MAX)
         super().__init__(engine, connection, listener, decoder)
         self.replies = Replies(0)
+        self.is_bridge = False
+        """Whether the client is another broker's bridge: see ``MqttPeer._subscribe``."""
         self.will_due = True
         """Whether the will is published at the end: yes, unless the client disconnects normally."""
         self.incoming_max = NO_LIMIT

@@ -14,6 +14,8 @@ from headway.wire.mqtt.packets import NEVER, Packet
 from headway.wire.mqtt.primitives import MqttReader, malformed, read_topic, violation
 from headway.wire.mqtt.properties import Fields, read_properties
 
+BRIDGE = 0x80
+"""The bit in the protocol level by which mosquitto and others say that the client is the bridge of another broker."""
 Body = Callable[[MqttReader, int], Packet]
 """Reads the body of a packet, in a version."""
 
@@ -23,19 +25,25 @@ def read_level(reader: MqttReader) -> tuple[bytes, int]:
     return reader.binary("protocol name"), reader.u8("protocol level")
 
 
-def check_level(name: bytes, level: int) -> int:
-    """Returns the level if it is supported; else raises."""
-    if name == b"MQTT" and level in (4, 5):
-        return level
-    if name == b"MQIsdp" and level == 3:
-        raise violation("asks for MQTT 3.1; spoken here are 3.1.1 and 5", ReasonCode.UNSUPPORTED_VERSION)
+def check_level(name: bytes, level: int) -> None:
+    """Raises ProtocolError if the level is not supported."""
+    if name == b"MQTT" and level & ~BRIDGE in (4, 5):
+        return
+    if name == b"MQIsdp":
+        raise violation("asks for MQTT 3.1; supported are 3.1.1 and 5", ReasonCode.UNSUPPORTED_VERSION)
     if name == b"MQTT":
-        text = f"asks for protocol level {level}; spoken here are 4 (3.1.1) and 5"
+        text = f"asks for protocol level {level}; supported are 4 (3.1.1) and 5"
         raise violation(text, ReasonCode.UNSUPPORTED_VERSION)
     raise violation(f"names the protocol {name[:16]!r} instead of b'MQTT'", ReasonCode.UNSUPPORTED_VERSION)
 
 
-def read_connect(reader: MqttReader, version: int) -> packets.Connect:
+def version_of(name: bytes, level: int) -> int:
+    """Returns the version in which a client is answered, be it with a refusal. Versions after 5 will know the form of
+    5's CONNACK; all others, and bridges that try a level which they can do without, know that of 3.1.1."""
+    return 5 if name == b"MQTT" and (level & ~BRIDGE == 5 or 5 < level < BRIDGE) else 4
+
+
+def read_connect(reader: MqttReader, version: int, *, is_bridge: bool = False) -> packets.Connect:
     """Reads a CONNECT from the end of the protocol level on."""
     flags = reader.u8("connect flags")
     _check_connect_flags(flags, version)
@@ -72,6 +80,7 @@ def read_connect(reader: MqttReader, version: int) -> packets.Connect:
         auth_method=fields.auth_method,
         auth_data=fields.auth_data,
         user=fields.user,
+        is_bridge=is_bridge,
     )
 
 

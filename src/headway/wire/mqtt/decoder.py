@@ -15,7 +15,7 @@ from typing import Literal
 from headway.core.base import ProtocolError, Reason
 from headway.core.message import NO_PROPERTIES, Properties, ReceiptRequest, Run, receipt_request
 from headway.wire.decoder import Decoder
-from headway.wire.mqtt.bodies import FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level
+from headway.wire.mqtt.bodies import BRIDGE, FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level, version_of
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import PACKET_NAMES, Item, Packet, PubAck, Publish
 from headway.wire.mqtt.primitives import PACKET_BYTES_MAX, MqttReader, malformed, read_topic, violation
@@ -142,8 +142,9 @@ class MqttDecoder(Decoder[Item]):
     def _connect(self, reader: MqttReader) -> Packet:
         name, level = read_level(reader)
         # Set before the check, for a refusal is written in this version.
-        self.version = 5 if level >= 5 else 4
-        connect = read_connect(reader, check_level(name, level))
+        self.version = version_of(name, level)
+        check_level(name, level)
+        connect = read_connect(reader, self.version, is_bridge=bool(level & BRIDGE))
         self._opened()
         return connect
 

@@ -51,6 +51,7 @@ class Connect(msgspec.Struct, frozen=True):
     auth_method: str | None = None
     auth_data: bytes | None = None
     user: UserProperties = ()
+    is_bridge: bool = False
 
 
 class Publish(msgspec.Struct, frozen=True):

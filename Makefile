@@ -18,7 +18,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; true)
 
 .PHONY: help setup serve demo tour test test-spark suite bench compare judge crash soak mutants lint style types lock clean \
-	mosquitto browser java jms perl
+	mosquitto browser proxies java jms perl
 
 help:
 	@echo "make demo    the year 2013 over New York: slow consumers handled while fast ones notice nothing (four minutes)"
@@ -61,7 +61,7 @@ types: $(SPARK_STAMP)
 	$(BIN)/mypy
 
 # mypy keeps one core busy for a while where it has no cache yet, so it runs beside the tests.
-test: style mosquitto browser java jms perl
+test: style mosquitto browser proxies java jms perl
 	@$(MAKE) -j 2 suite types
 
 # Four workers on two cores, as each waits for others now and then. JOBS=0: one after the other.
@@ -200,6 +200,18 @@ browser:
 			echo "$(BROWSER) cannot be installed: the tests with a browser are skipped" >&2; \
 		else \
 			echo "The tests with a browser are skipped without: sudo apt-get install -y --no-install-recommends $(BROWSER)" >&2; \
+		fi; fi
+
+# The console is tested behind real proxies, with the lines of docs/PROXIES.md. RUNLEVEL=1 keeps the packages from starting
+# servers. Where they cannot be had, those tests are skipped.
+proxies:
+	@if ! PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || ! command -v caddy >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+				apt-get install -y -qq --no-install-recommends nginx-light caddy >/dev/null || \
+			echo "nginx-light and caddy cannot be installed: the tests of proxies are skipped" >&2; \
+		else \
+			echo "The tests of proxies are skipped without: sudo apt-get install -y nginx-light caddy" >&2; \
 		fi; fi
 
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \

@@ -26,7 +26,7 @@ from headway.server.admin.verdicts import Verdicts
 from headway.server.config import TlsContext
 from headway.server.console import Console, kick, operator
 from headway.server.engine import Engine
-from headway.server.http import IDLE_S, AccessControl, AskedConfigs, HttpsListener, Refusal, json_answer
+from headway.server.http import IDLE_S, AccessControl, AskedConfigs, HttpsListener, Refusal, below, json_answer
 from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
 from headway.server.streams import CursorHandlers, RecordHandlers, StateHandlers, WriterHandlers
 from headway.server.transport import bound
@@ -84,6 +84,9 @@ class Admin:
     async def start(self) -> None:
         """Gets ready to answer requests, wherever they come from."""
         await self._runner.setup()
+        server, base_path = self._runner.server, self._engine.settings.server.base_path
+        if base_path != "/" and server is not None:
+            server.request_factory = below(base_path, server.request_factory)
         self._writers.start()
         self._console.start()
 

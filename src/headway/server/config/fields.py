@@ -38,6 +38,7 @@ T = TypeVar("T")
 NAME_CHARS_MAX = 100
 _WEB_PATH = re.compile(r"/[!$&-;=@-Z_a-z~%]*")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://(\*\.)?(\[[0-9a-fA-F:]+\]|[0-9A-Za-z._-]+)(:[0-9]{1,5})?")
+_PAGE_ORIGIN = re.compile(r"https?://(\[[0-9a-f:]+\]|[0-9a-z._-]+)(:[0-9]{1,5})?")
 _ORIGINS = 'an origin: "https://app.example.com", "https://*.example.com", "null" (pages from files), or "*" (all)'
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -357,6 +358,7 @@ Keep_ = Annotated[Keep, _reads(_keep)]
 Network_ = Annotated[Network, _reads(_network)]
 WebPath = Annotated[str, _like(_WEB_PATH, 'the path of a URL, such as "/mqtt"')]
 Origin = Annotated[str, _like(_ORIGIN, _ORIGINS)]
+PageOrigin = Annotated[str, _like(_PAGE_ORIGIN, 'the origin of a page, such as "https://ops.example.com"')]
 HookUrl = Annotated[str, _web_url("http://127.0.0.1:8080/login")]
 HeaderName = Annotated[str, _like(_HEADER_NAME, "the name of a header, such as authorization")]
 HeaderValue = Annotated[str, _reads(_header_value)]

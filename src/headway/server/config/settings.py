@@ -38,6 +38,7 @@ from headway.server.config.fields import (
     Network_,
     Order,
     Origin,
+    PageOrigin,
     Path_,
     Share,
     Table,
@@ -86,6 +87,12 @@ class ServerTable(Table):
     """Writers of one user at the admin API."""
     reports: Path_ | None = None
     """The folder of reports that the console lists; None: none."""
+    base_path: WebPath = "/"
+    """The path below which a proxy passes requests on, if it does not take it away."""
+    trusted_origins: list[PageOrigin] = Field(default_factory=list)
+    """Addresses at which browsers reach the console through a proxy."""
+    trusted_proxies: list[Network_] = Field(default_factory=list)
+    """Proxies in front of the admin API that may say whose request it is (X-Forwarded-For)."""
     tls: TlsTable | None = None
     """TLS of the admin API."""
 

@@ -20,7 +20,7 @@ from aiohttp import web
 from headway.core.log import Tab
 from headway.server.console.unread import record_cut
 from headway.server.engine import Engine
-from headway.server.http import USER, Refusal, abort, is_gone, unsent_bytes
+from headway.server.http import USER, Refusal, abort, address_of, is_gone, unsent_bytes
 
 log = logging.getLogger("headway")
 
@@ -102,7 +102,7 @@ class Feed:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Raises Refusal."""
-        client = request[USER] or f"address {request.remote}"
+        client = request[USER] or f"address {address_of(request)}"
         if len(self.viewers) >= CONSOLES_MAX:
             raise Refusal(503, f"there are {CONSOLES_MAX} consoles already; try again later")
         if self._clients[client] >= CONSOLES_PER_CLIENT:
@@ -110,7 +110,7 @@ class Feed:
         self._numbers += 1
         before = self.made - 1 if self._frame else self.made
         number, now = self._numbers, self._engine.now()
-        viewer = Viewer(client, request.remote or "", before, last=before, given_s=now)
+        viewer = Viewer(client, address_of(request), before, last=before, given_s=now)
         self.viewers[number] = viewer
         self._clients[client] += 1
         self._wanted.set()

@@ -11,7 +11,7 @@ from aiohttp import web
 from headway.core.base import Reason, format_duration, format_size
 from headway.core.policy import Action, ActionKind, DecisionKind, Sample, Verdict, explain_cause, find_cause
 from headway.server.engine import Engine
-from headway.server.http import USER, unsent_bytes
+from headway.server.http import USER, address_of, unsent_bytes
 from headway.server.progress import TcpInfo
 
 FILTER = "/v1/console/events"
@@ -22,8 +22,9 @@ def record_cut(engine: Engine, request: web.Request, still_s: float) -> Verdict:
     """Makes the verdict on a console that has taken nothing for so long, and keeps it with all others."""
     sample = _sample(request, still_s)
     book, user = engine.broker.verdicts, request[USER]
-    client = f"console of {user or request.remote}"
-    who = f"{user} at {request.remote}" if user else f"{request.remote}"
+    address = address_of(request)
+    client = f"console of {user or address}"
+    who = f"{user} at {address}" if user else address
     text = (
         f"the console of {who} was disconnected: it has read nothing for {format_duration(still_s)}, and "
         f"{format_size(sample.lag_bytes)} of its last frame are unsent ({explain_cause(sample)})"

@@ -1,6 +1,17 @@
 """HTTP: access control, quotas, and the forms of requests and answers."""
 
-from headway.server.http.access import DATA, HEALTH, IDENTITY, IDLE_S, PUBLIC, USER, VOUCHED, AccessControl
+from headway.server.http.access import (
+    DATA,
+    HEALTH,
+    IDENTITY,
+    IDLE_S,
+    PUBLIC,
+    USER,
+    VOUCHED,
+    AccessControl,
+    address_of,
+    below,
+)
 from headway.server.http.asked_configs import AskedConfigs
 from headway.server.http.bodies import Refusal, json_answer, read_body, read_json, refusal_for
 from headway.server.http.https_listener import HttpsListener
@@ -9,7 +20,7 @@ from headway.server.http.seats import Seats
 from headway.server.http.transports import abort, is_gone, unsent_bytes
 
 __all__ = [
-    "abort", "AccessControl", "AskedConfigs", "DATA", "HEALTH", "HttpsListener", "IDENTITY", "IDLE_S", "is_gone",
-    "json_answer", "PUBLIC", "Quota", "read_body", "read_json", "Refusal", "refusal_for", "Seats", "unsent_bytes",
-    "USER", "VOUCHED",
+    "abort", "AccessControl", "address_of", "AskedConfigs", "below", "DATA", "HEALTH", "HttpsListener", "IDENTITY",
+    "IDLE_S", "is_gone", "json_answer", "PUBLIC", "Quota", "read_body", "read_json", "Refusal", "refusal_for",
+    "Seats", "unsent_bytes", "USER", "VOUCHED",
 ]

@@ -1,8 +1,10 @@
 """Access control of the admin API: who may connect, what a user may do, and how long a request may take.
 
 Rules:
-- Without TLS, only clients on this machine are answered. Of web pages in a browser, only the broker's own is (the
-  console): a request of any other page's is refused, whatever it asks for.
+- Without TLS, only clients on this machine are answered, among them proxies under the names of ``trusted_origins``. Of
+  web pages in a browser, only the broker's own is (the console), at its own address or at one of these: a request of
+  any other page's is refused, whatever it asks for.
+- A proxy may leave ``base_path`` in front of each path. It is taken away before anything looks at the path.
 - The console's files (``/``, ``CONSOLE``) hold nothing of this broker and need no login: the page itself asks for one.
 - Code for pages (``PUBLIC``) is for everybody, web pages among them. So is the broker's health (``HEALTH``): what asks
   for it (systems that watch and balance) often has no login, and names any host.
@@ -21,14 +23,17 @@ import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import Awaitable, Callable
-from typing import cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.http import RawRequestMessage
+from yarl import URL
 
 from headway.core.permission import NOBODY, Identity
 from headway.server.config import digest_of
+from headway.server.connections import client_of
 from headway.server.engine import Engine
 from headway.server.http.bodies import Refusal, json_answer
 from headway.server.http.stream_transport import USER as CERTIFIED
@@ -45,6 +50,8 @@ UNREAD_S = 60.0
 USER = web.RequestKey("user", str)
 """The user of a request; empty if there are no users."""
 IDENTITY = web.RequestKey("identity", Identity)
+ADDRESS = web.RequestKey("address", str)
+"""The client's host, where a trusted proxy has said it."""
 VOUCHED = "headway_vouched"
 """The name under which a transport tells that pages need not be refused here."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -94,10 +101,17 @@ class AccessControl:
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._silent.discard(request.protocol)
+        server = self._engine.settings.server
         try:
+            if server.base_path != "/" and request.path == server.base_path.rstrip("/"):
+                raise Refusal(308, "the console is one level below", headers={"Location": f"{request.path}/"})
             if not _is_public(request):
                 if not _vouched(request):
-                    _no_web_pages(request)
+                    _no_web_pages(request, server.trusted_origins)
+                forwarded = request.headers.getall("X-Forwarded-For", []) if server.trusted_proxies else []
+                if forwarded and request.remote:
+                    steps = [step for line in forwarded for step in line.split(",")]
+                    request[ADDRESS] = client_of(steps, request.remote, server.trusted_proxies)
                 if not _is_console(request):
                     request[IDENTITY] = await self._identity(request)
                     request[USER] = request[IDENTITY].user
@@ -139,7 +153,7 @@ class AccessControl:
     async def _checked(self, request: web.Request, name: str, password: bytes) -> Identity:
         """Returns the user of this name and password. Raises Refusal."""
         logins = self._engine.logins
-        attempt = Attempt(name, password, request.remote or "")
+        attempt = Attempt(name, password, address_of(request))
         found = logins.known(attempt) or await logins.check(attempt, lambda: not is_gone(request))
         if isinstance(found, RefusedLogin):
             raise _refused(request, found.text, name)
@@ -211,9 +225,10 @@ def _challenge(request: web.Request) -> str:
     return 'Basic realm="headway", charset="UTF-8"'
 
 
-def _no_web_pages(request: web.Request) -> None:
+def _no_web_pages(request: web.Request, trusted: Sequence[str]) -> None:
     """Refuses requests that a web page made its reader's browser send (DNS rebinding, forms). With TLS, the certificate
-    shows a browser that another host is meant. Raises Refusal."""
+    shows a browser that another host is meant. ``trusted``: origins at which a proxy shows the console. Raises
+    Refusal."""
     try:
         parts = urlsplit(f"//{request.host}")
         host = parts.hostname or ""
@@ -221,10 +236,16 @@ def _no_web_pages(request: web.Request) -> None:
             raise ValueError
     except ValueError:
         raise Refusal(400, "the Host header is not the name of a host") from None
-    if host not in _LOOPBACK and not request.secure:
-        raise Refusal(403, "the admin API answers this machine only")
+    proxied = host in (urlsplit(origin).hostname for origin in trusted)
+    if host not in _LOOPBACK and not request.secure and not proxied:
+        remedy = f'behind a proxy, trusted_origins = ["https://{host[:100]}"] in [server] lets it in'
+        raise Refusal(403, f"the admin API answers this machine only; {remedy}")
     own = f"{'https' if request.secure else 'http'}://{request.host}"
-    if request.headers.get("Origin", own) != own or not _is_of_own_page(request):
+    origin = request.headers.get("Origin")
+    if origin is not None and origin not in trusted and (origin != own or proxied):
+        remedy = f'if this is its address behind a proxy, trusted_origins = ["{origin[:100]}"] in [server] lets it in'
+        raise Refusal(403, f"the admin API answers no web pages but its own; {remedy}")
+    if not _is_of_own_page(request):
         raise Refusal(403, "the admin API answers no web pages but its own")
 
 
@@ -233,6 +254,25 @@ def _is_of_own_page(request: web.Request) -> bool:
     itself, is of no page; where something is changed, or the browser does not say, there is an Origin as well."""
     site, mode = request.headers.get("Sec-Fetch-Site", "none"), request.headers.get("Sec-Fetch-Mode", "")
     return site in ("none", "same-origin") or (mode == "navigate" and (request.method, request.path) == ("GET", "/"))
+
+
+def address_of(request: web.Request) -> str:
+    """Returns the host that a request is from: as a trusted proxy says, or at the other end of the connection."""
+    address: str = request.get(ADDRESS) or request.remote or ""
+    return address
+
+
+def below(base_path: str, make: Callable[..., web.BaseRequest]) -> Callable[..., web.BaseRequest]:
+    """Returns a factory of requests whose paths have lost ``base_path``, where they begin so."""
+    prefix = base_path.rstrip("/") + "/"
+
+    def without(message: RawRequestMessage, *rest: Any) -> web.BaseRequest:
+        if message.path.startswith(prefix):
+            path = message.path[len(prefix) - 1 :]
+            message = message._replace(path=path, url=URL(path, encoded=True))
+        return make(message, *rest)
+
+    return without
 
 
 def _vouched(request: web.Request) -> bool:
@@ -258,7 +298,8 @@ def _basic(said: str) -> tuple[str, bytes]:
 
 
 def _refused(request: web.Request, text: str, name: str = "") -> Refusal:
-    fields = {"listener": "admin", "address": request.remote, "user": name, "why": text}
-    log.info("refused %s at the admin API%s: %s", request.remote, f" ({name!r})" if name else "", text,
+    address = address_of(request)
+    fields = {"listener": "admin", "address": address, "user": name, "why": text}
+    log.info("refused %s at the admin API%s: %s", address, f" ({name!r})" if name else "", text,
              extra={"fields": fields})  # fmt: skip
     return Refusal(401, text)

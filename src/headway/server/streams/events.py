@@ -30,7 +30,7 @@ from headway.core.message import TOLD_KEY, BadTopic, validate_filter
 from headway.core.policy import HTTP_LISTENER
 from headway.core.query import NoState, state_of
 from headway.server.engine import Engine
-from headway.server.http import IDENTITY, USER, Refusal, abort, is_gone, refusal_for
+from headway.server.http import IDENTITY, USER, Refusal, abort, address_of, is_gone, refusal_for
 from headway.server.streams.event_outlet import EventOutlet
 from headway.server.streams.read_right import ReadRight
 from headway.wire.event_stream import EventStreamDialect, event
@@ -82,7 +82,7 @@ class EventStreams:
         """Raises Refusal."""
         if self._running.total() >= STREAMS_MAX:
             raise Refusal(503, f"there are {STREAMS_MAX} event streams already; try again later")
-        filter, client = request.match_info["filter"], request[USER] or f"address {request.remote}"
+        filter, client = request.match_info["filter"], request[USER] or f"address {address_of(request)}"
         if self._running[client] >= STREAMS_PER_CLIENT:
             raise Refusal(429, f"{client} has {STREAMS_PER_CLIENT} event streams already; close some of them")
         self._running[client] += 1
@@ -118,7 +118,7 @@ class EventStreams:
         return SubscribeRequest(filter, dialect, send_retained="never", options=options)
 
     async def _stream(self, request: web.Request, wanted: SubscribeRequest, right: ReadRight) -> web.StreamResponse:
-        engine, client = self._engine, f"events/{request.remote}/{next(self._numbers)}"
+        engine, client = self._engine, f"events/{address_of(request)}/{next(self._numbers)}"
         if client in engine.broker.registry.sessions:  # clients of other protocols choose their names
             client += f"/{secrets.token_hex(8)}"
         identity = request[IDENTITY]
@@ -178,7 +178,7 @@ class EventStreams:
         self, request: web.Request, response: web.StreamResponse, outlet: EventOutlet, reason: Reason, text: str
     ) -> None:
         """Tells the client why it is ended, behind the rest of a half-sent event."""
-        log.info("the event stream of %s is over: %s", request.remote, text)
+        log.info("the event stream of %s is over: %s", address_of(request), text)
         if outlet.rest is None:
             abort(request)
             return

@@ -20,7 +20,7 @@ from headway.core.log import Tab
 from headway.core.message import BadTopic, validate_filter
 from headway.core.query import PAGE_MAX, NoState, Past, Present, StateQuery, StateRequest, begin_query
 from headway.server.engine import Engine
-from headway.server.http import IDENTITY, USER, Refusal, Seats, abort, is_gone, refusal_for
+from headway.server.http import IDENTITY, USER, Refusal, Seats, abort, address_of, is_gone, refusal_for
 from headway.server.streams.events import EventStreams, wants_events
 from headway.server.streams.past_states import PastStates
 from headway.server.streams.read_right import ReadRight
@@ -73,7 +73,7 @@ class StateHandlers:
         if request.method == "GET" and wants_events(request):
             return await self._streams.answer(request)
         with self._seats.seat():
-            client = f"user {request[USER]}" if request[USER] else f"address {request.remote}"
+            client = f"user {request[USER]}" if request[USER] else f"address {address_of(request)}"
             asker = self._askers.get(client) or _Asker(client, Tab(self._engine.broker.registry.pools[""]))
             if asker.queries >= QUERIES_PER_CLIENT:
                 text = f"{QUERIES_PER_CLIENT} queries of {client} are being answered already; read these answers first"

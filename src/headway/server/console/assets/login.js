@@ -6,6 +6,8 @@
 import { h, say } from "./dom.js";
 
 const KEPT = "headway-login";
+/** The broker may be below any path of its host, behind a proxy. */
+const BROKER = new URL("..", import.meta.url);
 const WAITING_MS = 1500;
 const FIRST = "The broker has users. Sign in to see it.";
 const OVER = "The broker no longer accepts this login. Sign in again.";
@@ -44,7 +46,7 @@ export async function request(path, options = {}) {
 function withLogin(path, options, of) {
   // The broker asks by a challenge that no browser has a window for, as a page makes this request.
   const headers = { ...options.headers, "X-Requested-With": "headway-console", ...(of && { Authorization: of }) };
-  return fetch(path, { cache: "no-store", ...options, headers });
+  return fetch(new URL(`.${path}`, BROKER), { cache: "no-store", ...options, headers });
 }
 
 function ask(why) {

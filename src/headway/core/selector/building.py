@@ -1,24 +1,29 @@
-"""Building: a selector is made of its text, once."""
+"""Building: a selector is made of its text, once.
+
+The parser weighs operators by precedence and has a stack of its own, so that neither parentheses nor long chains take
+up Python's. It was a generated one, which took ten times as long; a client that changes its selector again and again
+made all others wait for that.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
+from math import isinf
 from operator import attrgetter
 from typing import Any, NamedTuple
-
-from lark import Token, v_args
-from lark.exceptions import VisitError
-from lark.visitors import Transformer_NonRecursive
 
 from headway.core.message import NOT_JSON, field_reader, resolve
 from headway.core.selector import terms
 from headway.core.selector.like import LikePattern
 from headway.core.selector.selector import Reader, Selector
-from headway.core.selector.syntax import RESERVED, BadSelector, parse
+from headway.core.selector.syntax import END, MAX_SELECTOR_CHARS, RESERVED, BadSelector, Token, tokens
 from headway.core.selector.terms import OWN_NAMES, Evaluator, RecordView
 
 MAX_DEPTH = 64
+CHARS_A_UNIT = 2
+"""So many characters are compiled in a unit of work, at worst."""
 TERMS_A_UNIT = 16
 """So many terms are as much work as one selector with few."""
 
@@ -34,6 +39,8 @@ _PLAIN = re.compile(r"[\w$]+")
 
 # Precedence of expressions: an operand of lower precedence than its position needs gets parentheses.
 _LOOSE, _CONJOINED, _NEGATED, _COMPARED, _SUMMED, _MULTIPLIED, _SIGNED, _CLOSED = range(8)
+_OPENED = -1
+"""The precedence of an open parenthesis, which nothing before its end passes."""
 
 
 class _Expression(NamedTuple):
@@ -46,7 +53,7 @@ class _Expression(NamedTuple):
     at: int
     depth: int = 1
     constant: Any = None
-    parts: tuple[_Expression, ...] = ()
+    parts: Sequence[Evaluator] = ()
     """Operands of AND or OR; a chain of one operator is flat, whatever its parentheses."""
 
     def within(self, binds: int) -> str:
@@ -84,16 +91,21 @@ def _check_number(node: _Expression) -> None:
         raise BadSelector(f"{node.text[:40]} is a {node.kind}; only numbers can be reckoned with", node.at)
 
 
-def _at(token: Token) -> int:
-    return (token.start_pos or 0) + 1
-
-
 def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
 def _unquote(token: Token) -> str:
-    return token[1:-1].replace("''", "'")
+    return token.text[1:-1].replace("''", "'")
+
+
+def _parts(name: str) -> tuple[list[str], str]:
+    """Returns the parts of a name with dots or quotes, and its normal text."""
+    way = [quoted.replace('""', '"') if quoted else plain for quoted, plain in _PART.findall(name)]
+    shown = [part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"' for part in way]
+    if not _PLAIN_FIRST.fullmatch(way[0]) or way[0].upper() in RESERVED:
+        shown[0] = '"' + way[0].replace('"', '""') + '"'
+    return way, ".".join(shown)
 
 
 def _constant(value: int | float | str | bool, at: int) -> _Expression:
@@ -101,18 +113,16 @@ def _constant(value: int | float | str | bool, at: int) -> _Expression:
         return _Expression(_quote(value), _CLOSED, "text", lambda view: value, at, constant=value)
     if isinstance(value, bool):
         return _Expression("TRUE" if value else "FALSE", _CLOSED, "truth", lambda view: value, at, constant=value)
-    if value in (float("inf"), -float("inf")):
+    if isinf(float(value)):
         raise BadSelector("a number too large to reckon with", at)
     binds = _CLOSED if value >= 0 else _SIGNED
     return _Expression(repr(value), binds, "number", lambda view: value, at, constant=value)
 
 
-@v_args(inline=True)
-class _Builder(Transformer_NonRecursive[Token, _Expression]):
-    """Turns a parse tree into expressions, and collects the outermost fields; ``finish`` makes the reader for these."""
+class _Builder:
+    """Makes expressions, and collects the outermost fields; ``finish`` makes the reader for these."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.fields: dict[str, str] = {}
         """The reader's attribute for each outermost field, by name."""
         self.read: Any = None
@@ -126,29 +136,25 @@ class _Builder(Transformer_NonRecursive[Token, _Expression]):
         return Selector(node.text, evaluate, self.read, 1 + int(self.terms) // TERMS_A_UNIT)
 
     def number(self, token: Token) -> _Expression:
-        digits = token.lower()
+        digits = token.text.lower()
         try:
             if digits.startswith("0x"):
-                return _constant(int(digits.rstrip("l"), 16), _at(token))
+                return _constant(int(digits.rstrip("l"), 16), token.at)
             digits = digits.rstrip("lfd")
-            return _constant(int(digits) if digits.isdigit() else float(digits), _at(token))
-        except (ValueError, OverflowError):  # more digits than Python converts
-            raise BadSelector("a number too large to reckon with", _at(token)) from None
-
-    def signed(self, sign: Token, digits: Token) -> _Expression:
-        return self.sign(sign, self.number(digits))
+            return _constant(int(digits) if digits.isdigit() else float(digits), token.at)
+        except (ValueError, OverflowError):  # more digits than Python converts, or than a float has
+            raise BadSelector("a number too large to reckon with", token.at) from None
 
     def text(self, token: Token) -> _Expression:
-        return _constant(_unquote(token), _at(token))
+        return _constant(_unquote(token), token.at)
 
     def truth(self, token: Token) -> _Expression:
-        return _constant(token.upper() == "TRUE", _at(token))
+        return _constant(token.text.upper() == "TRUE", token.at)
 
     def name(self, token: Token) -> _Expression:
-        way = [quoted.replace('""', '"') if quoted else plain for quoted, plain in _PART.findall(token)]
-        shown = [part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"' for part in way]
-        if not _PLAIN_FIRST.fullmatch(way[0]) or way[0].upper() in RESERVED:
-            shown[0] = '"' + way[0].replace('"', '""') + '"'
+        way, shown = [token.text], token.text
+        if not _PLAIN_FIRST.fullmatch(token.text):
+            way, shown = _parts(token.text)
         first, rest, whole = way[0], way[1:], ".".join(way)
         get = attrgetter(self.fields.setdefault(first, f"f{len(self.fields)}"))
         own = whole in OWN_NAMES and not rest
@@ -170,26 +176,27 @@ class _Builder(Transformer_NonRecursive[Token, _Expression]):
                 value = resolve(value, rest)
             return view.own(whole) if own and value is None else value
 
-        return _Expression(".".join(shown), _CLOSED, "any", evaluate, _at(token))
+        return _Expression(shown, _CLOSED, "any", evaluate, token.at)
 
     def sign(self, sign: Token, operand: _Expression) -> _Expression:
         _check_number(operand)
-        at = _at(sign)
         if operand.constant is not None:
-            return _constant(-operand.constant if sign == "-" else operand.constant, at)
-        evaluate = terms.arithmetic(str(sign), lambda view: 0, operand.evaluate)
-        return _Expression(sign + operand.within(_SIGNED), _SIGNED, "number", evaluate, at, _depth(operand))
+            value = -operand.constant if sign.text == "-" else operand.constant
+            return _constant(value, sign.at)._replace(depth=_depth(operand))
+        evaluate = terms.arithmetic(sign.text, lambda view: 0, operand.evaluate)
+        text = sign.text + operand.within(_SIGNED)
+        return _Expression(text, _SIGNED, "number", evaluate, sign.at, _depth(operand))
 
     def arithmetic(self, left: _Expression, sign: Token, right: _Expression) -> _Expression:
         _check_number(left)
         _check_number(right)
-        binds = _SUMMED if sign in "+-" else _MULTIPLIED
-        text = f"{left.within(binds)} {sign} {right.within(binds + 1)}"
-        evaluate = terms.arithmetic(str(sign), left.evaluate, right.evaluate)
+        binds = _SUMMED if sign.kind == "SIGN" else _MULTIPLIED
+        text = f"{left.within(binds)} {sign.text} {right.within(binds + 1)}"
+        evaluate = terms.arithmetic(sign.text, left.evaluate, right.evaluate)
         return _Expression(text, binds, "number", evaluate, left.at, _depth(left, right))
 
     def compare(self, left: _Expression, sign: Token, right: _Expression) -> _Expression:
-        sense = "<>" if sign == "!=" else str(sign)
+        sense = "<>" if sign.text == "!=" else sign.text
         _check_kinds(sense, left, right)
         text = f"{left.within(_SUMMED)} {sense} {right.within(_SUMMED)}"
         evaluate = terms.comparison(sense, left.evaluate, right.evaluate, right.constant)
@@ -202,13 +209,13 @@ class _Builder(Transformer_NonRecursive[Token, _Expression]):
         evaluate = terms.negation(evaluate) if negated else evaluate
         return _Expression(text, _COMPARED, "truth", evaluate, value.at, _depth(value, *others))
 
-    def between(self, value: _Expression, negated: Token | None, low: _Expression, high: _Expression) -> _Expression:
+    def between(self, value: _Expression, low: _Expression, high: _Expression, negated: Token | None) -> _Expression:
         for bound in (low, high):
             _check_kinds(">=", value, bound)
         words = f"BETWEEN {low.within(_SUMMED)} AND {high.within(_SUMMED)}"
         return self._test(value, negated, words, terms.between(value.evaluate, low.evaluate, high.evaluate), low, high)
 
-    def among(self, value: _Expression, negated: Token | None, *choices: _Expression) -> _Expression:
+    def among(self, value: _Expression, negated: Token | None, choices: list[_Expression]) -> _Expression:
         for choice in choices:
             _check_kinds("=", value, choice)
         words = f"IN ({', '.join(choice.text for choice in choices)})"
@@ -221,9 +228,9 @@ class _Builder(Transformer_NonRecursive[Token, _Expression]):
         try:
             like = LikePattern(_unquote(pattern), None if escape is None else _unquote(escape))
         except ValueError as wrong:
-            raise BadSelector(str(wrong), _at(pattern)) from None
+            raise BadSelector(str(wrong), pattern.at) from None
         self.terms += like.compared
-        words = f"LIKE {pattern}" + (f" ESCAPE {escape}" if escape is not None else "")
+        words = f"LIKE {pattern.text}" + (f" ESCAPE {escape.text}" if escape is not None else "")
         return self._test(value, negated, words, terms.like(value.evaluate, like))
 
     def null(self, value: _Expression, negated: Token | None) -> _Expression:
@@ -233,31 +240,212 @@ class _Builder(Transformer_NonRecursive[Token, _Expression]):
 
     def negate(self, word: Token, operand: _Expression) -> _Expression:
         evaluate = terms.negation(_condition(operand))
-        return _Expression(f"NOT {operand.within(_NEGATED)}", _NEGATED, "truth", evaluate, _at(word), _depth(operand))
+        return _Expression(f"NOT {operand.within(_NEGATED)}", _NEGATED, "truth", evaluate, word.at, _depth(operand))
 
-    def _chain(self, nodes: tuple[_Expression, ...], word: str, binds: int, decides: bool) -> _Expression:
-        flat = [part for node in nodes for part in (node.parts if node.binds == binds else (node,))]
-        text = f" {word} ".join(part.within(binds + 1) for part in flat)
-        evaluate = terms.chain([_condition(part) for part in flat], decides)
-        return _Expression(text, binds, "truth", evaluate, flat[0].at, _depth(*flat), parts=tuple(flat))
+    def chain(self, binds: int, nodes: list[_Expression]) -> _Expression:
+        """Returns a chain of AND or OR. What a chain of the same operator has joined is taken as it is, so one with
+        many parentheses takes no longer than a flat one."""
+        parts, depth = list[Evaluator](), 0
+        for node in nodes:
+            if node.binds == binds:
+                parts += node.parts
+                depth = max(depth, node.depth)
+            else:
+                parts.append(_condition(node))
+                depth = max(depth, _depth(node))
+        text = (" AND " if binds == _CONJOINED else " OR ").join([node.within(binds) for node in nodes])
+        evaluate = terms.chain(parts, binds == _LOOSE)
+        return _Expression(text, binds, "truth", evaluate, nodes[0].at, depth, parts=parts)
 
-    def conjunction(self, *nodes: _Expression) -> _Expression:
-        return self._chain(nodes, "AND", _CONJOINED, False)
 
-    def disjunction(self, *nodes: _Expression) -> _Expression:
-        return self._chain(nodes, "OR", _LOOSE, True)
+class _Pending(NamedTuple):
+    """An operator whose right operand is being read, or an open parenthesis."""
+
+    binds: int
+    word: Token
+    operands: list[_Expression]
+    """Operands before it: all of a chain of AND or OR; of BETWEEN also the lower bound, from its AND on."""
+    negated: Token | None = None
+
+
+_CONDITION_ENDS = "a comparison, AND, OR or the end"
+_PRECEDENCES = {"TIMES": _MULTIPLIED, "SIGN": _SUMMED, "AND": _CONJOINED, "OR": _LOOSE}
+_TESTS = ("COMPARE", "NOT", "BETWEEN", "IN", "LIKE", "IS")
+
+
+class _Parser:
+    """Reads operands and operators in turn. Operators wait on a stack until one comes that binds less."""
+
+    def __init__(self, text: str, build: _Builder) -> None:
+        self._text = text
+        self._build = build
+        self._tokens = tokens(text)
+        self._token = next(self._tokens)
+        """The first token that was not taken yet."""
+        self._stack: list[_Pending] = []
+
+    def parse(self) -> _Expression:
+        value, is_test = self._operand(), False
+        while True:
+            kind = self._token.kind
+            if kind == ")":
+                value, is_test = self._close(value), False
+            elif kind == END:
+                value = self._reduced(value, _LOOSE)
+                if self._stack:
+                    raise self._unexpected(")")
+                return value
+            elif kind in _TESTS and not is_test:
+                value, is_test = self._test(self._reduced(value, _SUMMED))
+            elif kind in _PRECEDENCES and not (is_test and _PRECEDENCES[kind] > _COMPARED):
+                value, is_test = self._operator(value, _PRECEDENCES[kind]), False
+            else:
+                raise self._unexpected(_CONDITION_ENDS)
+
+    def _operand(self) -> _Expression:
+        """Reads what stands before an operand, and the operand."""
+        while True:
+            token = self._token
+            kind, above = token.kind, self._stack[-1].binds if self._stack else _OPENED
+            if kind == "(":
+                binds = _OPENED
+            elif kind == "SIGN":
+                binds = _SIGNED
+            elif kind == "NOT" and above <= _NEGATED:
+                binds = _NEGATED
+            else:
+                break
+            self._stack.append(_Pending(binds, self._take(), []))
+        if kind == "NAME":
+            return self._build.name(self._take())
+        if kind == "TRUTH":
+            return self._build.truth(self._take())
+        return self._literal("a name or value")
+
+    def _literal(self, wanted: str) -> _Expression:
+        if self._token.kind == "STRING":
+            return self._build.text(self._take())
+        return self._build.number(self._take("NUMBER", wanted))
+
+    def _operator(self, value: _Expression, binds: int) -> _Expression:
+        """Takes an operator between two operands, and reads the second."""
+        word = self._token
+        is_chain = binds in (_LOOSE, _CONJOINED)
+        value = self._reduced(value, _SUMMED if word.kind == "AND" else binds + is_chain)
+        pending = self._stack[-1] if self._stack else None
+        if word.kind == "AND" and pending is not None and pending.word.kind == "BETWEEN" and len(pending.operands) == 1:
+            pending.operands.append(value)
+        else:
+            value = self._reduced(value, binds + is_chain)
+            pending = self._stack[-1] if self._stack else None
+            if is_chain and pending is not None and pending.binds == binds:
+                pending.operands.append(value)
+            else:
+                self._stack.append(_Pending(binds, word, [value]))
+        self._take()
+        return self._operand()
+
+    def _test(self, value: _Expression) -> tuple[_Expression, bool]:
+        """Takes a comparison, or a test of a value. Returns the next operand, or the test, and whether it is a test."""
+        if self._stack and self._stack[-1].binds == _COMPARED:
+            raise self._unexpected(_CONDITION_ENDS)
+        if self._token.kind == "IS":
+            self._take()
+            negated = self._take() if self._token.kind == "NOT" else None
+            self._take("NULL", "NULL" if negated else "NOT or NULL")
+            return self._build.null(value, negated), True
+        negated = self._take() if self._token.kind == "NOT" else None
+        word = self._token
+        if word.kind == "IN":
+            self._take()
+            return self._build.among(value, negated, self._choices()), True
+        if word.kind == "LIKE":
+            self._take()
+            pattern, escape = self._take("STRING", "a text in single quotes"), None
+            if self._token.kind == "ESCAPE":
+                self._take()
+                escape = self._take("STRING", "a text in single quotes")
+            return self._build.like(value, negated, pattern, escape), True
+        if word.kind != "BETWEEN" and (negated or word.kind != "COMPARE"):
+            raise self._unexpected("BETWEEN or IN or LIKE")
+        self._stack.append(_Pending(_COMPARED, self._take(), [value], negated))
+        return self._operand(), False
+
+    def _choices(self) -> list[_Expression]:
+        self._take("(", "(")
+        choices = list[_Expression]()
+        while not choices or self._token.kind == ",":
+            if choices:
+                self._take()
+            if self._token.kind == "SIGN":
+                sign = self._take()
+                choices.append(self._build.sign(sign, self._build.number(self._take("NUMBER", "a number"))))
+            else:
+                choices.append(self._literal("a text or number"))
+        self._take(")", ") or ,")
+        return choices
+
+    def _close(self, value: _Expression) -> _Expression:
+        value = self._reduced(value, _LOOSE)
+        if not self._stack:
+            raise self._unexpected(_CONDITION_ENDS)
+        self._stack.pop()
+        self._take()
+        return value
+
+    def _reduced(self, value: _Expression, binds: int) -> _Expression:
+        """Returns the value of all operators that wait and bind as much as this, or more."""
+        build = self._build
+        while self._stack and self._stack[-1].binds >= binds:
+            at, word, operands, negated = self._stack[-1]
+            if at in (_LOOSE, _CONJOINED):
+                value = build.chain(at, [*operands, value])
+            elif at == _NEGATED:
+                value = build.negate(word, value)
+            elif word.kind == "BETWEEN":
+                if len(operands) == 1:
+                    raise self._unexpected("AND")
+                value = build.between(operands[0], operands[1], value, negated)
+            elif at == _COMPARED:
+                value = build.compare(operands[0], word, value)
+            elif at == _SIGNED:
+                value = build.sign(word, value)
+            else:
+                value = build.arithmetic(operands[0], word, value)
+            self._stack.pop()
+        return value
+
+    def _take(self, kind: str = "", wanted: str = "") -> Token:
+        """Returns the next token, which must be of this kind."""
+        token = self._token
+        if kind and token.kind != kind:
+            raise self._unexpected(wanted)
+        if token.kind != END:
+            self._token = next(self._tokens)
+        return token
+
+    def _unexpected(self, wanted: str) -> BadSelector:
+        kind, text, at = self._token
+        if kind == "COMPARE" and self._text[at - 2 : at - 1] == "=":
+            return BadSelector("equal is written with one =", at)
+        if kind == "NULL" and wanted == "a name or value":
+            return BadSelector("NULL equals nothing; write IS NULL or IS NOT NULL", at)
+        return BadSelector(f"{wanted} should stand here, not {'the end' if kind == END else text[:40]}", at)
 
 
 @lru_cache(maxsize=1024)
 def compile_selector(text: str) -> Selector:
     """Compiles a selector; :class:`BadSelector` says what is wrong and where."""
-    builder = _Builder()
-    try:
-        return builder.finish(builder.transform(parse(text)))
-    except VisitError as error:
-        if isinstance(error.orig_exc, BadSelector):
-            raise error.orig_exc from None
-        raise
+    if len(text) > MAX_SELECTOR_CHARS:
+        raise BadSelector(f"{len(text)} characters, {MAX_SELECTOR_CHARS} are allowed", MAX_SELECTOR_CHARS + 1)
+    build = _Builder()
+    return build.finish(_Parser(text, build).parse())
+
+
+def compile_work(text: str | None) -> int:
+    """Returns the work of compiling a selector, in the units of a turn (server/connections/turn_budget.py). It is known
+    before the text is looked at, so that refused selectors are charged, too."""
+    return min(len(text), MAX_SELECTOR_CHARS) // CHARS_A_UNIT if text else 0
 
 
 def cost_of(text: str | None) -> int:

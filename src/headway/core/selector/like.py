@@ -15,6 +15,7 @@ FOUND_AT_ONCE = 16
 TOO_LONG = -2
 ANY = ""
 """Stands for any character in a piece."""
+_NO_PATTERN = re.compile("")
 
 
 class _Piece:
@@ -28,7 +29,7 @@ class _Piece:
         self._lead = given[0] if given else 0
         core = characters[self._lead : given[-1] + 1] if given else []  # from the first to the last given one
         self._literal = None if ANY in core else "".join(core)
-        self._core = _expression(core)
+        self._core = _NO_PATTERN if self._literal is not None else _expression(core)
 
     @property
     def compared(self) -> float:
@@ -54,6 +55,14 @@ class _Piece:
 
 def _expression(characters: Sequence[str]) -> re.Pattern[str]:
     return re.compile("".join("." if one == ANY else re.escape(one) for one in characters), re.DOTALL)
+
+
+def _anchored(characters: Sequence[str]) -> Callable[[str, int], object]:
+    """Returns a test whether a text has these characters at a place."""
+    if ANY in characters:
+        return _expression(characters).match
+    literal = "".join(characters)
+    return lambda text, at: text.startswith(literal, at)
 
 
 class LikePattern:
@@ -101,16 +110,15 @@ def _pieces(pattern: str, escape: str | None) -> list[list[str]]:
 
 
 def _test(pieces: Sequence[Sequence[str]], middle: Sequence[_Piece]) -> Callable[[str], Truth]:
-    head, tail, tail_chars = _expression(pieces[0]), _expression(pieces[-1]), len(pieces[-1])
+    head, tail, head_chars, tail_chars = _anchored(pieces[0]), _anchored(pieces[-1]), len(pieces[0]), len(pieces[-1])
     if len(pieces) == 1:
-        return lambda text: head.fullmatch(text) is not None
+        return lambda text: len(text) == head_chars and bool(head(text, 0))
 
     def test(text: str) -> Truth:
-        found = head.match(text)
         stop = len(text) - tail_chars
-        if found is None or found.end() > stop or tail.match(text, stop) is None:
+        if stop < head_chars or not head(text, 0) or not tail(text, stop):
             return False
-        at = found.end()
+        at = head_chars
         for piece in middle:
             at = piece.end(text, at, stop)
             if at < 0:

@@ -1,10 +1,14 @@
-"""The syntax of selectors: parses text to a tree, or raises an error that says how to correct the text."""
+"""The words of selectors: splits text into tokens, or raises an error that says how to correct the text.
+
+Each token is found by one regular expression, whose alternatives never give back what they took (the quantifiers are
+possessive). So splitting takes linear time, whatever the text is.
+"""
 
 from __future__ import annotations
 
-from functools import cache
-
-from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedToken
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from headway.core.base import HeadwayError, Reason
 
@@ -23,104 +27,51 @@ class BadSelector(HeadwayError):
         self.position = position
 
 
-_GRAMMAR = r"""
-?start: disjunction
-?disjunction: conjunction (_OR conjunction)*
-?conjunction: negation (_AND negation)*
-?negation: NOT negation -> negate
-    | comparison
-?comparison: sum
-    | sum COMPARE sum -> compare
-    | sum [NOT] _BETWEEN sum _AND sum -> between
-    | sum [NOT] _IN "(" choice ("," choice)* ")" -> among
-    | sum [NOT] _LIKE STRING [_ESCAPE STRING] -> like
-    | sum _IS [NOT] _NULL -> null
-?sum: product
-    | sum SIGN product -> arithmetic
-?product: unary
-    | product TIMES unary -> arithmetic
-?unary: SIGN unary -> sign
-    | primary
-?choice: literal
-    | SIGN NUMBER -> signed
-?primary: literal
-    | TRUTH -> truth
-    | NAME -> name
-    | "(" disjunction ")"
-?literal: NUMBER -> number
-    | STRING -> text
+class Token(NamedTuple):
+    """A word, sign, name or value. ``at`` counts characters from 1."""
 
-COMPARE: "=" | "<>" | "!=" | "<=" | ">=" | "<" | ">"
-SIGN: "+" | "-"
-TIMES: "*" | "/"
-_OR.2: /OR(?![\w$])/i
-_AND.2: /AND(?![\w$])/i
-NOT.2: /NOT(?![\w$])/i
-_BETWEEN.2: /BETWEEN(?![\w$])/i
-_IN.2: /IN(?![\w$])/i
-_LIKE.2: /LIKE(?![\w$])/i
-_ESCAPE.2: /ESCAPE(?![\w$])/i
-_IS.2: /IS(?![\w$])/i
-_NULL.2: /NULL(?![\w$])/i
-TRUTH.2: /(TRUE|FALSE)(?![\w$])/i
-NUMBER: /(0[xX][0-9a-fA-F]+[lL]?|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[lLfFdD]?)(?![\w$])/
-STRING: /'([^']|'')*'/
-NAME: /(([^\W\d]|\$)[\w$]*|"([^"]|"")+")(\.([\w$]+|"([^"]|"")+"))*/
-%ignore /\s+/
-"""
+    kind: str
+    """The reserved word or sign itself; NUMBER, STRING, NAME, TRUTH, COMPARE, SIGN (+ and -), TIMES (* and /), END."""
+    text: str
+    at: int
+
+
 RESERVED = {"OR", "AND", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE"}
-
-
-@cache
-def _parser() -> Lark:
-    # The basic lexer keeps reserved words reserved everywhere; the contextual lexer would read AND as a name.
-    return Lark(_GRAMMAR, parser="lalr", lexer="basic", maybe_placeholders=True)
-
-
-def prepare_selectors() -> None:
-    """Builds the parser, which takes a tenth of a second. Called before there are clients: all of them would wait while
-    the first selector is read."""
-    _parser()
-
-
+END = "END"
+_NAME = r'(?:[^\W\d]|\$)[\w$]*+|"(?:[^"]|"")++"'
+_TOKEN = re.compile(
+    rf"""\s*+(?:
+      (?P<WORD>(?i:{'|'.join(RESERVED)})(?![\w$]))
+    | (?P<NUMBER>(?:0[xX][0-9a-fA-F]++[lL]?|(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?[lLfFdD]?)(?![\w$]))
+    | (?P<STRING>'(?:[^']|'')*+')
+    | (?P<NAME>(?:{_NAME})(?:\.(?:[\w$]++|"(?:[^"]|"")++"))*+)
+    | (?P<COMPARE><>|!=|<=|>=|[=<>])
+    | (?P<SIGN>[+-])
+    | (?P<TIMES>[*/])
+    | (?P<MARK>[(),])
+    )""",
+    re.VERBOSE,
+)
+_SPACE = re.compile(r"\s*+")
 _HINTS = {
     "'": "this text lacks its closing '", '"': 'this name lacks its closing "', "&": "write AND", "|": "write OR",
     "!": "write NOT, or <> for unequal",
 }  # fmt: skip
 
 
-def _helpful(text: str, error: UnexpectedCharacters | UnexpectedToken) -> BadSelector:
-    if isinstance(error, UnexpectedCharacters):
-        at = error.pos_in_stream or 0
-        return BadSelector(_HINTS.get(text[at], f"{text[at]!a} has no meaning here"), at + 1)
-    token = error.token
-    ended = token.type == "$END"
-    at = len(text) if ended else token.start_pos or 0
-    found = "the end" if ended else str(token)[:40]
-    expected = error.expected
-    if token.type == "COMPARE" and text[at - 1 : at] == "=":
-        return BadSelector("equal is written with one =", at + 1)
-    if token.type == "_NULL" and "NAME" in expected:
-        return BadSelector("NULL equals nothing; write IS NULL or IS NOT NULL", at + 1)
-    if "NAME" in expected:
-        wanted = "a name or value"
-    elif "NUMBER" in expected:
-        wanted = "a text or number" if "STRING" in expected else "a number"
-    elif "STRING" in expected:
-        wanted = "a text in single quotes"
-    elif expected & {"_AND", "_OR", "$END"}:
-        wanted = "a comparison, AND, OR or the end"
-    else:
-        signs = {"LPAR": "(", "RPAR": ")", "COMMA": ","}
-        wanted = " or ".join(sorted(signs.get(name, name.strip("_")) for name in expected))
-    return BadSelector(f"{wanted} should stand here, not {found}", at + 1)
-
-
-def parse(text: str) -> Tree[Token]:
-    """Parses ``text`` by the grammar above."""
-    if len(text) > MAX_SELECTOR_CHARS:
-        raise BadSelector(f"{len(text)} characters, {MAX_SELECTOR_CHARS} are allowed", MAX_SELECTOR_CHARS + 1)
-    try:
-        return _parser().parse(text)
-    except (UnexpectedCharacters, UnexpectedToken) as error:
-        raise _helpful(text, error) from None
+def tokens(text: str) -> Iterator[Token]:
+    """Yields the tokens of a selector; the last one is END. Raises BadSelector."""
+    at = 0
+    while (found := _TOKEN.match(text, at)) is not None:
+        kind = found.lastgroup or ""
+        word, start, at = found[kind], found.start(kind), found.end()
+        if kind == "WORD":
+            kind = word.upper()
+            if kind in ("TRUE", "FALSE"):
+                kind = "TRUTH"
+        yield Token(word if kind == "MARK" else kind, word, start + 1)
+    space = _SPACE.match(text, at)
+    at = at if space is None else space.end()
+    if at < len(text):
+        raise BadSelector(_HINTS.get(text[at], f"{text[at]!a} has no meaning here"), at + 1)
+    yield Token(END, "", at + 1)

@@ -19,6 +19,7 @@ from headway.core.consumer import (
 )
 from headway.core.message import TOPICS
 from headway.core.queue import Queue
+from headway.core.selector import compile_work
 from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.declaring import DIALECT, queue_name
 from headway.server.amqp.faults import ChannelFault, connection_fault
@@ -50,7 +51,7 @@ def consume(channel: AmqpChannel, command: commands.Basic.Consume) -> None:
     if command.queue == TOPICS:
         arguments = dict(command.arguments or {})
         key = arguments.pop(KEY, "#")
-        subscription = consume_topics(channel, command, tag, key, _options(arguments, Use.SUBSCRIPTION))
+        subscription = consume_topics(channel, command, tag, key, _options(channel, arguments, Use.SUBSCRIPTION))
     else:
         subscription = _consume_queue(channel, command, tag)
     channel.tags[tag] = subscription
@@ -72,7 +73,7 @@ def _consume_queue(channel: AmqpChannel, command: commands.Basic.Consume, tag: s
     request = SubscribeRequest(
         f"$queue/{name}", DIALECT, qos=0 if command.no_ack else 1, name=(channel.number, tag),
         envelope=AmqpEnvelope(channel.number, tag, channel.peer.frame_bytes_max),
-        options=_options(command.arguments, Use.QUEUE),
+        options=_options(channel, command.arguments, Use.QUEUE),
     )  # fmt: skip
     prefetch = NO_LIMIT if command.no_ack else channel.prefetch
     return channel.queues.consume(
@@ -85,7 +86,7 @@ def _fresh_tag(channel: AmqpChannel) -> str:
     return next(tag for number in channel.tag_numbers if (tag := f"amq.ctag-{number}") not in channel.tags)
 
 
-def _options(arguments: dict[str, Any] | None, use: Use) -> SubscriptionOptions:
+def _options(channel: AmqpChannel, arguments: dict[str, Any] | None, use: Use) -> SubscriptionOptions:
     """Reads a consumer's options. ``x-headway-`` may stand before their names. Raises :class:`Refused`.
 
     Other arguments are of other brokers or the client's own. So a name without the prefix is an option only with a text
@@ -94,7 +95,9 @@ def _options(arguments: dict[str, Any] | None, use: Use) -> SubscriptionOptions:
         (name, value if isinstance(value, str) else repr(value)) for name, value in (arguments or {}).items()
         if isinstance(value, str) or name.startswith(PREFIX) or name == "patience"
     ]  # fmt: skip
-    return parse_options(pairs, use)
+    options = parse_options(pairs, use)
+    channel.peer.budget.left -= compile_work(options.selector)
+    return options
 
 
 def _reply_queue(channel: AmqpChannel, *, no_ack: bool) -> str:

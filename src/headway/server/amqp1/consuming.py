@@ -20,6 +20,7 @@ from headway.core.base import Refused
 from headway.core.consumer import Grant, SubscribeRequest, Subscription, SubscriptionOptions, Use, parse_options
 from headway.core.message import TOPICS, routing_key_of
 from headway.core.queue import Queue, filter_of, queue_behind
+from headway.core.selector import compile_work
 from headway.server.amqp1.faults import LinkFault
 from headway.server.amqp1.link import Link
 from headway.server.amqp1.ports import SessionSide
@@ -64,6 +65,7 @@ class ConsumingLink(Link):
         if not isinstance(source, Source):
             source = self._known_source()
         wishes = wishes_of(source, self.attach.properties)
+        peer.budget.left -= sum(compile_work(value) for _, value in wishes.options)
         if source.dynamic:
             return self._begin_dynamic(source, wishes)
         place = place_of(peer.engine, source.address, source.capabilities, filter=True)

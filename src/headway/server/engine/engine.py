@@ -34,7 +34,6 @@ from headway.core.consumer import (
     Spill,
 )
 from headway.core.permission import ALL_RIGHTS, Identity
-from headway.core.selector import prepare_selectors
 from headway.server.config import Settings, make_broker
 from headway.server.connections import (
     BUDGET_WORK,
@@ -82,7 +81,6 @@ class Engine:
         self.life = secrets.token_hex(8)
         """A name for this start of the broker."""
         self.broker = make_broker(settings)
-        prepare_selectors()
         self.broker.registry.wall_offset_s = time.time() - time.monotonic()
         self.logins = Logins(settings.auth, loop)
         self.connections = Connections()
@@ -194,6 +192,14 @@ class Engine:
         """Returns the work that a connection may ask for now."""
         left = self.work_left
         return BUDGET_WORK if left >= BUDGET_WORK else max(0, left)
+
+    async def take_work(self, work: int) -> None:
+        """Waits until the turn has work left, and takes this much of it: for what clients of HTTP ask for."""
+        while self.work_left <= 0 and not self.stopped:
+            self.turn_soon()
+            await asyncio.sleep(0)
+        self.work_left -= work
+        self.turn_soon()
 
     def go_on_later(self, connection: Connection) -> None:
         self._busy[connection] = None

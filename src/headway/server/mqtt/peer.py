@@ -13,6 +13,7 @@ import msgspec
 from headway.core.base import ProtocolError, Reason, Refused, format_duration
 from headway.core.consumer import Session, SubscribeRequest, Subscription, parse_options
 from headway.core.message import BadTopic, Run
+from headway.core.selector import compile_work
 from headway.server.config import ListenerTable
 from headway.server.connections import SUBSCRIBE_WORK, Connection, Steps
 from headway.server.engine import Engine
@@ -163,6 +164,7 @@ class MqttPeer(ClientSide):
         codes: list[int] = []
         texts: list[str] = []
         told: list[tuple[str, str]] = []
+        work = SUBSCRIBE_WORK + sum(compile_work(value) for name, value in packet.user if name.endswith("selector"))
         for entry in packet.entries:
             try:
                 options = parse_options(list(packet.user))
@@ -185,7 +187,7 @@ class MqttPeer(ClientSide):
                 codes.append(_suback_code(error))
                 texts.append(str(error))
                 self.note_limit(error)
-            yield SUBSCRIBE_WORK
+            yield work
         # SUBACK goes first unless it waits for the journal: deliveries are sent at the end of the turn.
         answer = self.replies.suback(packet.packet_id, codes, "; ".join(texts), tuple(told))
         self.pending_replies.send(answer, kept=session.durable)

@@ -18,7 +18,7 @@ from headway.wire.openwire.marshalling import ConsumerId
 
 
 class Consumer:
-    __slots__ = ("channel", "extra", "id", "info", "pull", "slot", "subscriptions", "windows", "written")
+    __slots__ = ("channel", "extra", "id", "info", "pull", "slot", "subscriptions", "windows", "wishes", "written")
 
     def __init__(self, info: ConsumerInfo, slot: int, written: bytes, session: Session) -> None:
         self.info = info
@@ -32,6 +32,8 @@ class Consumer:
         self.subscriptions: list[Subscription] = []
         self.windows: list[CountedWindow] = []
         """Those of its subscriptions to topics."""
+        self.wishes: tuple[list[tuple[str, str]], str | None] = [], None
+        """The hints and the condition of its selector."""
         self.extra = 0
         """By how much the window is larger than the prefetch, for messages that are delivered and not settled."""
         self.pull: TimerHandle | None = None

@@ -25,12 +25,13 @@ from headway.core.consumer import (
     Use,
 )
 from headway.core.queue import Queue, queue_behind
+from headway.core.selector import compile_work
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.openwire.browsing import browse
 from headway.server.openwire.consumer import Consumer
 from headway.server.openwire.destinations import each_of, has_wildcards
 from headway.server.openwire.faults import JmsFault
-from headway.server.openwire.options import about_destination, options_of
+from headway.server.openwire.options import about_destination, options_of, split
 from headway.server.openwire.ports import ClientSide
 from headway.server.openwire.wildcards import (
     DURABLE_QUEUES,
@@ -112,6 +113,7 @@ class Consuming(PeerPart[ClientSide]):
         consumer = Consumer(info, slot, written, peer.granted)
         peer.granted.tab.add(CONSUMERS, _bytes_of(info))
         self.by_id[info.consumer] = self.by_slot[slot] = consumer
+        peer.budget.left -= compile_work(info.selector)
         try:
             self._begin(consumer, parts)
         except Exception:
@@ -135,7 +137,8 @@ class Consuming(PeerPart[ClientSide]):
 
     def _begin(self, consumer: Consumer, parts: list[Destination]) -> None:
         info = consumer.info
-        options = options_of(info)
+        consumer.wishes = split(info.selector or "")
+        options = options_of(*consumer.wishes)
         if info.subscription is not None:
             self._begin_durable(consumer, parts, options)
             return
@@ -232,7 +235,7 @@ class Consuming(PeerPart[ClientSide]):
     def _consume(self, consumer: Consumer, queue: Queue, name: str) -> None:
         peer, info = self._peer, consumer.info
         peer.queues.check_read(queue)
-        options = options_of(info, Use.QUEUE)
+        options = options_of(*consumer.wishes, Use.QUEUE)
         if info.subscription is not None:
             options = msgspec.structs.replace(options, selector=None)  # it is one of the queue's terms
         envelope = OpenWireEnvelope(consumer.written, f"{peer.granted.number}-{consumer.slot}", peer.wire)
@@ -375,7 +378,8 @@ class Consuming(PeerPart[ClientSide]):
 
 def _bytes_of(info: ConsumerInfo) -> int:
     """Returns the memory that a consumer takes up, about."""
-    return CONSUMER_BYTES + 4 * (len(info.consumer.connection) + len(info.subscription or ""))
+    texts = len(info.consumer.connection) + len(info.subscription or "") + len(info.selector or "")
+    return CONSUMER_BYTES + 4 * texts
 
 
 def durable_queue(client: str, name: str) -> str:

@@ -18,22 +18,23 @@ import msgspec
 
 from headway.core.consumer import SubscriptionOptions, Use, parse_options
 from headway.core.message import topic_of
-from headway.core.selector import BadSelector, compile_selector
+from headway.core.selector import MAX_SELECTOR_CHARS, BadSelector, compile_selector
 from headway.server.openwire.faults import JmsFault
-from headway.wire.openwire.commands import ConsumerInfo
 from headway.wire.openwire.messages import CORRELATION, TYPE
 from headway.wire.openwire.replies import SELECTOR_ERROR
 
 _HINTS_BEGIN = re.compile(r"\s*/\*\+")
 _HINT = re.compile(r"\s*([^\s='*]+)(?:=('(?:[^']|'')*'|[^\s']\S*?)?)?(?=\s|\*/)")
 _HINTS_END = re.compile(r"\s*\*/")
-_TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|/\*.*?\*/|[A-Za-z_$][\w$]*", re.DOTALL)
+_TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|/\*.*?(?:\*/|\Z)|[A-Za-z_$][\w$]*", re.DOTALL)
+"""A comment that does not end takes all that is left, so that its end is looked for once."""
 _NAMES = {"JMSPriority": "priority", "JMSType": f'"{TYPE}"', "JMSCorrelationID": f'"{CORRELATION}"'}
 
 
-def options_of(info: ConsumerInfo, use: Use = Use.SUBSCRIPTION) -> SubscriptionOptions:
-    """Returns the options of a consumer. Raises :class:`JmsFault`, :class:`Refused`."""
-    hints, condition = split(info.selector or "")
+def options_of(
+    hints: list[tuple[str, str]], condition: str | None, use: Use = Use.SUBSCRIPTION
+) -> SubscriptionOptions:
+    """Returns the options of a consumer with these hints and this condition (``split``). Raises :class:`Refused`."""
     options = parse_options(hints, use)
     return options if condition is None else msgspec.structs.replace(options, selector=condition)
 
@@ -41,6 +42,9 @@ def options_of(info: ConsumerInfo, use: Use = Use.SUBSCRIPTION) -> SubscriptionO
 def split(selector: str) -> tuple[list[tuple[str, str]], str | None]:
     """Returns the hints of a selector, name and value each, and its condition in the broker's names; None: there is
     none. Raises :class:`JmsFault`."""
+    if len(selector) > MAX_SELECTOR_CHARS:
+        text = f"the selector has {len(selector)} characters, its hints included; {MAX_SELECTOR_CHARS} are allowed"
+        raise JmsFault(text, SELECTOR_ERROR)
     hints: list[tuple[str, str]] = []
     at = 0
     while (begin := _HINTS_BEGIN.match(selector, at)) is not None:
@@ -77,6 +81,6 @@ def _unquoted(value: str | None) -> str | None:
 
 def _renamed(token: re.Match[str]) -> str:
     text = token[0]
-    return " " if text.startswith("/*") else _NAMES.get(text, text)
+    return " " if text.startswith("/*") and text.endswith("*/") else _NAMES.get(text, text)
 
 

@@ -30,6 +30,7 @@ from headway.core.consumer import (
 )
 from headway.core.message import TOPICS
 from headway.core.queue import Queue
+from headway.core.selector import compile_work
 from headway.server.connections import SUBSCRIBE_WORK
 from headway.server.peers import (
     DURABLE,
@@ -172,7 +173,7 @@ class Subscriber(PeerPart[ClientSide]):
             case Kind.TOPIC | Kind.REPLY_TOPIC if durable is None and ack == "auto":
                 return self._topics(name, headers, tag)
             case Kind.TOPIC | Kind.REPLY_TOPIC | Kind.EXCHANGE:
-                options = _options(headers, Use.QUEUE)
+                options = self._options(headers, Use.QUEUE)
                 exchange = TOPICS if kind is not Kind.EXCHANGE else name
                 bound = key if kind is Kind.EXCHANGE else binding_key_of(name)
                 selector, options = options.selector, msgspec.structs.replace(options, selector=None)
@@ -185,13 +186,13 @@ class Subscriber(PeerPart[ClientSide]):
                     kept = named.subscription(durable, _kept_terms(headers), selector, no_local=_no_local(headers))
                     queue = self._bound(kept, bound, exchange)
             case Kind.TEMP_QUEUE:
-                options = _options(headers, Use.QUEUE)
+                options = self._options(headers, Use.QUEUE)
                 queue = named.queues.queue(peer.granted, peer.temporaries.address(destination).name)
             case Kind.QUEUE:
-                options = _options(headers, Use.QUEUE)
+                options = self._options(headers, Use.QUEUE)
                 queue = named.consumed(_plain(name), terms_of(headers))
             case _:
-                options = _options(headers, Use.QUEUE)
+                options = self._options(headers, Use.QUEUE)
                 queue = named.queues.queue(peer.granted, name)
         named.check_read(queue)
         request = SubscribeRequest(
@@ -206,13 +207,24 @@ class Subscriber(PeerPart[ClientSide]):
         return subscription
 
     def _topics(self, name: str, headers: Headers, tag: tuple[object, ...]) -> Subscription:
-        peer, options = self._peer, _options(headers, Use.SUBSCRIPTION)
+        peer, options = self._peer, self._options(headers, Use.SUBSCRIPTION)
         envelope = StompEnvelope(headers.get("id"), peer.version, acks=False, queue=False)
         request = SubscribeRequest(
             filter_of(name), QUEUES.topics(options.offsets), no_local=_no_local(headers), send_retained="never",
             options=options, name=tag, envelope=envelope,
         )  # fmt: skip
         return peer.named.queues.consume_topics(peer.granted, peer.channel, request, peer.engine.now())
+
+    def _options(self, headers: Headers, use: Use) -> SubscriptionOptions:
+        """Reads a subscription's options. Raises :class:`Refused`."""
+        pairs = [
+            (name, value) for name, value in headers.items()
+            if name not in _OWN and not name.startswith("activemq.")
+            and (name.startswith(PREFIX) or not name.startswith("x-"))
+        ]  # fmt: skip
+        options = parse_options(pairs, use)
+        self._peer.budget.left -= compile_work(options.selector)
+        return options
 
     def _durable_name(self, headers: Headers, destination: Destination) -> str | None:
         """Returns the name of a durable subscription's queue; None: the subscription is not durable."""
@@ -356,16 +368,6 @@ def _plain(name: str) -> str:
     if virtual_topic_of(name) is None and (name.endswith((".>", ".*")) or ".*." in name or name == ">"):
         raise Refused(Reason.PROTOCOL_ERROR, f"queue {name[:100]!r}: wildcards are for topics")
     return name
-
-
-def _options(headers: Headers, use: Use) -> SubscriptionOptions:
-    """Reads a subscription's options. Raises :class:`Refused`."""
-    pairs = [
-        (name, value) for name, value in headers.items()
-        if name not in _OWN and not name.startswith("activemq.")
-        and (name.startswith(PREFIX) or not name.startswith("x-"))
-    ]  # fmt: skip
-    return parse_options(pairs, use)
 
 
 def _no_local(headers: Headers) -> bool:

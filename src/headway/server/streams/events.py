@@ -29,6 +29,7 @@ from headway.core.consumer import (
 from headway.core.message import TOLD_KEY, BadTopic, validate_filter
 from headway.core.policy import HTTP_LISTENER
 from headway.core.query import NoState, state_of
+from headway.core.selector import compile_work
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Refusal, abort, address_of, is_gone, refusal_for
 from headway.server.streams.event_outlet import EventOutlet
@@ -89,7 +90,9 @@ class EventStreams:
         try:
             validate_filter(filter)
             right = ReadRight(self._engine, request[IDENTITY], filter)
-            return await self._stream(request, self._wanted(request, filter), right)
+            wanted = self._wanted(request, filter)
+            await self._engine.take_work(compile_work(wanted.options.selector))
+            return await self._stream(request, wanted, right)
         except NoState as error:
             raise Refusal(404, str(error)) from None
         except BadTopic as error:

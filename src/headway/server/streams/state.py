@@ -19,6 +19,7 @@ from headway.core.consumer import Use, read_options
 from headway.core.log import Tab
 from headway.core.message import BadTopic, validate_filter
 from headway.core.query import PAGE_MAX, NoState, Past, Present, StateQuery, StateRequest, begin_query
+from headway.core.selector import compile_work
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Refusal, Seats, abort, address_of, is_gone, refusal_for
 from headway.server.streams.events import EventStreams, wants_events
@@ -89,6 +90,7 @@ class StateHandlers:
 
     async def _answer(self, request: web.Request, asker: _Asker) -> web.StreamResponse:
         format, (asked, right) = _format(request), self._asked(request)
+        await self._engine.take_work(compile_work(asked.selector))
         if format == "arrow" and not await self._engine.loop.run_in_executor(None, has_arrow):
             raise Refusal(501, NO_ARROW)
         moment = await self._moment(request, asked, asker, right)

@@ -68,6 +68,11 @@ def _interval(text: str) -> float:
     return UNCONFLATED_S if text == "off" else parse_duration(text)
 
 
+def _selector(text: str) -> str | None:
+    """Returns a selector. An empty one means none, as in JMS (2.0, 3.8.1.1)."""
+    return text if text.strip() else None
+
+
 _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
 
@@ -111,7 +116,7 @@ OPTIONS: Mapping[str, Option] = {
     "out_of_focus": Option("out_of_focus", _flag, _TRUTH, _TOPICS, "a queue keeps what it has"),
     "delta": Option("delta", _flag, _TRUTH, _TOPICS, f"{_EACH_ONCE}, and has no record before to compare it with"),
     "key": Option("key", str, _TEXT, _TOPICS, "a queue is neither conflated nor has it a state"),
-    "selector": Option("selector", str, _TEXT, _CONSUMERS | _QUERIES),
+    "selector": Option("selector", _selector, _TEXT, _CONSUMERS | _QUERIES),
     "policy": Option("policy", str, _TEXT, _CONSUMERS),
     "from": Option("start", _start, _FROM, _TOPICS, "a binding takes from as its argument"),
     "offsets": Option("offsets", _flag, _TRUTH, _TOPICS, "the delivery tag numbers deliveries"),
@@ -121,7 +126,7 @@ OPTIONS: Mapping[str, Option] = {
         "a consumer of a queue ends with its channel, and an unused queue after x-expires",
     ),
     "patience": Option("patience_s", parse_duration, _DURATION, _CONSUMERS),
-    "where": Option("selector", str, _TEXT, _QUERIES),
+    "where": Option("selector", _selector, _TEXT, _QUERIES),
     "order_by": Option("order_by", str, _TEXT, _TOPICS | _QUERIES, _NO_PAGES),
     "top": Option("top", _count, "a number from 0 on", _TOPICS | _QUERIES, _NO_PAGES),
     "skip": Option("skip", _count, "a number from 0 on", _TOPICS | _QUERIES, _NO_PAGES),

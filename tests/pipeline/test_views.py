@@ -64,7 +64,7 @@ watermark = "0s"
 time = "at"
 
 [views.strict]
-sql = "SELECT n FROM strict"
+sql = "SELECT n FROM strict WHERE n > 7"
 topic = "views/strict"
 key = "n"
 every = 0

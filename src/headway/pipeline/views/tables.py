@@ -49,13 +49,16 @@ def read_table(
     gone = F.coalesce(F.col("properties.user").getItem(EVENT) == DELETE, F.lit(False))
     rows = source.load().withColumn(_VALUE, read).withColumn(_GONE, gone)
     rows = rows.withColumn(_WHY, F.when(~F.col(_GONE), _why(schema)))
-    # The metrics also keep Spark from moving what follows to before them, which would read each payload twice.
-    misfits = F.count(_WHY).alias("misfits")
+    # The metrics also keep Spark from moving what follows to before them, which would read each payload twice. So a
+    # misfit that ends the query is raised in one: else Spark may test a condition of the query first, and leave it out.
+    why = F.col(_WHY)
+    counted = why if table.misfits == "skip" else F.when(why.isNotNull(), F.raise_error(why).cast("string"))
+    misfits = F.count(counted).alias("misfits")
     last = F.max_by(_WHY, F.when(F.col(_WHY).isNotNull(), F.col("offset"))).alias("last")
     skipped = F.col(_GONE) & F.lit(table.deletes == "skip")
     rows = rows.observe(name, misfits, last, F.count_if(skipped).alias("deletes")).where(~skipped)
-    fits = F.col(_WHY).isNull()
-    rows = rows.where(fits if table.misfits == "skip" else F.when(fits, True).otherwise(F.raise_error(F.col(_WHY))))
+    if table.misfits == "skip":
+        rows = rows.where(why.isNull())
     columns = {column.lower() for column in schema.names}
     of_record = [F.col(column).alias(called) for called, column in OF_RECORD.items()]
     of_record.append(F.col(_GONE).alias(DELETED))

@@ -10,8 +10,9 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from headway.core.base import ConfigError, format_size
@@ -20,14 +21,17 @@ from headway.migration.draft.listeners import ListenerDraft, is_address
 from headway.migration.draft.option import Option, Outcome, Result
 from headway.migration.draft.policies import PolicyDraft, ordered
 from headway.migration.draft.tables import Keyed, comment, said, table_text
-from headway.migration.draft.units import SoAnyway, Unreadable
+from headway.migration.draft.units import SoAnyway, Unreadable, as_written
 from headway.migration.formats import ITEM, Kind, Node
-from headway.server.config import default_text, host_limits, parse_settings
+from headway.server.config import default_text, host_limits, parse_settings, read_password_file, same_address
 from headway.server.protocols import SCHEMES
+from headway.store.toml import BadConfig
 
 TABLES = ("server", "auth", "pool", "retained", "journal")
 POLICIES_MAX, LISTENERS_MAX = 1000, 1000
 JOURNAL = "/var/lib/headway"
+ADMIN_PORT = 9883
+"""The port of the admin API by default."""
 UNKNOWN = "nothing is known of it here"
 _SECRET = re.compile(r"pass(word|wd|phrase)?$|pass\b|secret|token|credential", re.IGNORECASE)
 """Names of settings whose values are not repeated anywhere, nor those that say who may come in."""
@@ -35,7 +39,10 @@ ELSEWHERE = "it stands where it has no meaning, or its value is said elsewhere"
 
 
 class Draft:
-    def __init__(self, options: Sequence[Option]) -> None:
+    def __init__(self, options: Sequence[Option], *, knows_all: bool = False) -> None:
+        """``knows_all``: the other system refuses a file with a setting that it does not know, so one that is not known
+        here may mean anything."""
+        self._knows_all = knows_all
         self._options = {name: option for option in options for name in option.names}
         self._groups = sorted((name[:-1] for name in self._options if name.endswith("*")), key=len, reverse=True)
         """Beginnings of the names of groups, the longest first."""
@@ -45,7 +52,9 @@ class Draft:
         self.topics: dict[str, dict[str, Keyed]] = {}
         self.policies: list[PolicyDraft] = []
         self.open = True
-        """Whether the other system let clients in without a name."""
+        """Whether the other system certainly let clients in without a name."""
+        self.closed = ""
+        """The place of the first setting that keeps clients out there, or from something, and is not understood."""
 
     # -- what became of a setting -------------------------------------------------------------------------------------
 
@@ -76,6 +85,10 @@ class Draft:
         if not node.said:
             node.said = True
             secret = _SECRET.search(node.label) is not None or "[auth.users]" in why
+            if result is Result.LOST:
+                option = self.option(node)
+                if self._knows_all if option is None else option.restricts:
+                    self.close(node)
             self.outcomes.append(Outcome(node.where, node.label, "" if secret else node.text, result, why))
 
     @contextmanager
@@ -87,6 +100,22 @@ class Draft:
             self.same(*nodes, why=str(error))
         except Unreadable as error:
             self.lost(*nodes, why=str(error))
+
+    def close(self, node: Node) -> None:
+        """Keeps everybody out, for a setting may do so there and is not understood."""
+        self.closed = self.closed or f"{node.where} {node.label}"
+
+    def last_counts(self, roots: Sequence[Node], *, but: Collection[str] = ()) -> None:
+        """Takes out settings that a later line of the same group sets again, and says so. ``but``: names of which every
+        line counts."""
+        last = {node.name: node for root in roots for node in root.children}
+        for root in roots:
+            for node in root.children:
+                if node.name not in but and last[node.name] is not node:
+                    for one in node.walk():
+                        if one.text or not one.children:
+                            self.same(one, why=f"{last[node.name].where} sets it again, and the last one counts")
+            root.children = [node for node in root.children if node.name in but or last[node.name] is node]
 
     def option(self, node: Node) -> Option | None:
         """Returns what is known of a setting; None: nothing. A name with that of the element around it in front counts
@@ -147,6 +176,30 @@ class Draft:
         """Has a journal, for the folder or the switch that the other system has for one."""
         self.put("journal", "path", JOURNAL, node, note)
 
+    def put_tls(
+        self, listener: ListenerDraft, verify: str, *said_by: Node | None, **files: Node | None
+    ) -> None:
+        """Sets the certificates of a listener. ``verify``: whether it asks clients for certificates, as ``said_by``
+        say."""
+        for key, node in files.items():
+            if key == "ca" and verify == "none":
+                self.same(node, why="it is for certificates of clients, and none is asked for")
+            else:
+                self.put_read(listener.tls, key, as_written, node)
+        self.carried(*said_by)
+        if verify != "none":
+            listener.tls["verify"] = Keyed(verify, "; ".join(said(node) for node in filter(None, said_by)))
+
+    def put_password_file(self, node: Node) -> None:
+        """Has the users of a file, if it can be read here."""
+        try:
+            read_password_file(Path(node.text))
+        except BadConfig as error:
+            problem = error.lines[0].partition(": ")[2] or error.lines[0]
+            self.lost(node, why=f"it cannot be read here ({problem}); headway passwd makes lines for [auth.users]")
+        else:
+            self.put("auth", "password_file", node.text, node)
+
     def put_admin(self, node: Node) -> None:
         """Sets the address of the admin API: the port of the other system's, on loopback."""
         port = node.text.rpartition(":")[2]
@@ -188,13 +241,14 @@ class Draft:
         if len(self.listeners) >= LISTENERS_MAX:
             self.lost(node, why=f"there are {LISTENERS_MAX} listeners already")
             return None
-        taken = next((other for other in self.listeners if other.port == port), None)
-        if taken is not None:
-            self.lost(node, why=f"port {port} is taken by the listener {taken.name!r}")
-            return None
+        for other in self.listeners:
+            if other.port == port and same_address(other.host, one.host):
+                self.lost(node, why=f"port {port} is taken by the listener {other.name!r}")
+                return None
         names = {other.name for other in self.listeners}
+        begin, number = f"{one.name}-{port}", 1
         while one.name in names:
-            one.name += f"-{port}"
+            one.name, number = begin if number == 1 else f"{begin}-{number}", number + 1
         self.listeners.append(one)
         self.carried(node)
         return one
@@ -210,12 +264,15 @@ class Draft:
 
     def text(self) -> str:
         """Writes the config, with what has no counterpart at its end."""
+        self._place()
         self._fit()
         blocks = [table_text(f"[{name}]", self.tables[name]) for name in TABLES if self.tables[name] and name != "auth"]
-        checked = bool(self.tables["auth"])
-        written = [one.text(open_=self.open, checked=checked) for one in self.listeners]
-        if checked:
+        written = [one.text() for one in self.listeners]
+        if self.tables["auth"]:
             written.append(table_text("[auth]", self.tables["auth"]))
+        if self.closed and self._somebody_logs_in():
+            nothing = f"{self.closed}: not understood here, so nobody may do anything else; write what they may"
+            written.append(table_text("[[permission]]", {"admin": Keyed(["read"], nothing)}))
         at = 1 if self.tables["server"] else 0
         blocks[at:at] = written
         blocks += [
@@ -228,11 +285,35 @@ class Draft:
             blocks.append("# Without counterpart:\n" + "".join(lost))
         return "\n".join(blocks)
 
+    def _place(self) -> None:
+        """Decides where the listeners are. Those that were on loopback come first, then those that are there until
+        there are users."""
+        for one in self.listeners:
+            one.place(open_=self.open, checked=bool(self.tables["auth"]), closed=self.closed)
+        placed: list[ListenerDraft] = []
+        for one in sorted(self.listeners, key=lambda one: one.here != one.host):
+            taken = next((by for by in placed if by.port == one.port and same_address(by.here, one.here)), None)
+            if taken is None and not one.fault:
+                placed.append(one)
+            elif taken is not None:
+                one.fault = one.fault or f"port {one.port} of loopback is that of the listener {taken.name!r}"
+        server = self.tables["server"]
+        admin = server.get("admin")
+        port = first = int(str(admin.value).rpartition(":")[2]) if admin is not None else ADMIN_PORT
+        while any(one.port == port and same_address(one.here, "127.0.0.1") for one in placed):
+            port = port + 1 if port < 65_535 else 1024
+        if port != first:
+            source = admin.source if admin is not None else "the admin API"
+            server["admin"] = Keyed(f"http://127.0.0.1:{port}", f"{source}; {first} is the port of a listener")
+
+    def _somebody_logs_in(self) -> bool:
+        return bool(self.tables["auth"]) or any("verify" in one.tls for one in self.listeners)
+
     def _fit(self) -> None:
         """Turns into comments what this machine cannot have."""
         for one in self.listeners:
-            if not one.usable:
-                self._replace(one.source, "its certificate cannot be read here; the listener is a comment")
+            if one.fault:
+                self._replace(one.source, f"it cannot be had here; the listener is a comment: {one.fault}")
         pool, pools = self.tables["pool"], [one.pool for one in self.listeners if one.pool]
         there = host_limits.memory_bytes()
         for source in fit_memory(pool, pools, there):

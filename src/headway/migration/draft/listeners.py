@@ -2,20 +2,22 @@
 
 Rules:
 - The registry says which schemes there are. A listener of another protocol has no counterpart.
-- Beyond this machine a listener lets clients in without a name only if the other system did. If that asked for a name,
-  and nothing here can check it, the listener is on loopback until there are users.
-- A listener with TLS whose certificates cannot be read here is written as a comment, for the file would be refused.
+- Beyond this machine a listener lets clients in without a name only if the other system certainly did. If that asked
+  for a name, and nothing here can check it, or if it kept clients out in a way that is not understood, the listener is
+  on loopback until somebody has looked.
+- A certificate is a login only if it was one there.
+- A listener with TLS whose certificates cannot be used here is written as a comment, for the file would be refused.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from pathlib import Path
 from typing import Any
 
+from headway.core.base import ConfigError
 from headway.migration.draft.tables import Keyed, commented, table_text
-from headway.server.config import Url
+from headway.server.config import TlsTable, Url, load_tls
 from headway.server.protocols import SCHEMES
 from headway.store.toml_text import toml_key
 
@@ -33,10 +35,16 @@ class ListenerDraft:
         self.port = port
         self.source = source
         self.keys: dict[str, Keyed] = {}
+        self.lowest: dict[str, int] = {}
+        """Limits that several settings lower, as numbers."""
         self.pool: dict[str, Keyed] = {}
         self.tls: dict[str, Keyed] = {}
         self.open: bool | None = None
-        """Whether clients need no name; None: as all listeners of the draft."""
+        """Whether clients certainly need no name; None: as all listeners of the draft."""
+        self.here = self.host
+        """The host that is written: loopback if nobody here could keep out those that it keeps out there."""
+        self.fault = ""
+        """The reason why the listener is a comment; empty: it is none."""
 
     def put(self, key: str, item: Any, source: str) -> None:
         self.keys[key] = Keyed(item, source)
@@ -45,40 +53,49 @@ class ListenerDraft:
     def spoken(self) -> bool:
         return self.scheme in SCHEMES
 
-    @property
-    def usable(self) -> bool:
-        """Tells whether the broker could listen as it stands: with TLS its certificates are needed."""
-        if not SCHEMES[self.scheme].tls:
-            return True
-        needed = [item.value for key, item in self.tls.items() if key in ("certificate", "key", "ca")]
-        return "certificate" in self.tls and all(_readable(path) for path in needed)
-
-    def text(self, *, open_: bool, checked: bool) -> str:
-        """Writes its tables. ``open_``: clients need no name there; ``checked``: names are checked here."""
-        host, note = self.host, self.source
-        known = checked or self.tls.get("verify", Keyed("", "")).value == "required"
-        keys = dict(self.keys)
-        if not Url(self.scheme, host, self.port).loopback and not known:
-            if self.open if self.open is not None else open_:
-                keys["allow_anonymous"] = Keyed(True, "as there: anybody may connect; safer: [auth.users]")
+    def place(self, *, open_: bool, checked: bool, closed: str) -> None:
+        """Decides where it listens, and who may come in. ``open_``: clients need no name there; ``checked``: names are
+        checked here; ``closed``: what keeps clients out there and is not understood."""
+        open_ = not closed and (open_ if self.open is None else self.open)
+        verify = self.tls.get("verify")
+        if verify is not None and not open_ and "user" not in self.tls:
+            self.tls["user"] = Keyed("none", "a certificate alone is no login there")
+        user = self.tls.get("user")
+        shown = verify is not None and verify.value == "required" and (user is None or user.value != "none")
+        known = checked or shown
+        if open_ and known:
+            self.keys["allow_anonymous"] = Keyed(True, "as there: clients may connect without a name")
+        elif not Url(self.scheme, self.here, self.port).loopback and (closed or not known):
+            if open_:
+                self.keys["allow_anonymous"] = Keyed(True, "as there: anybody may connect; safer: [auth.users]")
             else:
-                host, note = "127.0.0.1", f"{note}; on {host} there: write that here once there are [auth.users]"
-        elif (self.open if self.open is not None else open_) and known:
-            keys["allow_anonymous"] = Keyed(True, "as there: clients may connect without a name")
+                self.here = "127.0.0.1"
+                until = f"{closed} is settled" if closed else "there are [auth.users]"
+                self.source += f"; on {self.host} there: write that here once {until}"
+        if SCHEMES[self.scheme].tls:
+            self.fault = self._bad_tls()
+
+    def _bad_tls(self) -> str:
+        """Returns why the broker could not listen with these certificates; empty: it could."""
+        if "certificate" not in self.tls:
+            return "there is no certificate for it"
+        if "verify" in self.tls and "ca" not in self.tls:
+            return "there is no ca by which its clients' certificates are verified"
+        try:
+            load_tls(TlsTable.model_validate({key: item.value for key, item in self.tls.items()}), "tls", ())
+        except (ConfigError, ValueError) as error:
+            return str(error).partition("\n")[0].removeprefix("tls.")
+        return ""
+
+    def text(self) -> str:
+        """Writes its tables."""
         name = f"listeners.{toml_key(self.name)}"
-        text = table_text(f"[{name}]", {"url": Keyed(str(Url(self.scheme, host, self.port)), note), **keys})
+        url = Keyed(str(Url(self.scheme, self.here, self.port)), self.source)
+        text = table_text(f"[{name}]", {"url": url, **self.keys})
         for table, part in (("pool", self.pool), ("tls", self.tls)):
             if part:
                 text += "\n" + table_text(f"[{name}.{table}]", part)
-        return text if self.usable else commented(text)
-
-
-def _readable(path: str) -> bool:
-    try:
-        with Path(path).expanduser().open("rb"):
-            return True
-    except OSError:
-        return False
+        return commented(text) if self.fault else text
 
 
 def is_address(text: str) -> bool:

@@ -18,6 +18,8 @@ class Option(NamedTuple):
     """Headway's counterpart, in Markdown; empty: there is none."""
     differs: str
     """The difference; the reason, if there is no counterpart."""
+    restricts: bool = False
+    """Whether it may keep clients out, or from something. Without a counterpart it closes what is imported."""
 
 
 class Result(StrEnum):

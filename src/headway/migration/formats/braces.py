@@ -124,7 +124,7 @@ class _Reader:
     def _value(self, node: Node, token: _Token) -> tuple[Node, str, int] | None:
         if token.kind == "mark":
             return (node, "}" if token.text == "{" else "]", token.line)
-        node.text = _plain(token)
+        node.text, node.quoted = _plain(token), token.kind == "quoted"
         return None
 
     def _next(self) -> _Token | None:

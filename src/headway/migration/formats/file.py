@@ -10,6 +10,7 @@ from headway.core.base import ConfigError, format_size
 from headway.migration.formats.node import Where
 
 BYTES_MAX = 8_000_000
+INCLUDED_MAX = 100
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -43,6 +44,17 @@ class File(NamedTuple):
     def is_json(self) -> bool:
         """Tells whether it looks like JSON: an object whose first key is in quotes, or a list."""
         return re.match(rb'\s*(\{\s*["}]|\[\s*[\]{])', self.raw) is not None
+
+
+def load_matching(file: File, pattern: str) -> list[File]:
+    """Reads the files that another one includes, by name or by a pattern for the names in one folder. None if any of
+    them cannot be read: then nobody knows what it says."""
+    path = file.path.parent / Path(pattern).expanduser()
+    try:
+        paths = sorted(path.parent.glob(path.name)) if set(path.name) & set("*?[") else [path]
+        return [load(one) for one in paths] if len(paths) <= INCLUDED_MAX else []
+    except (ConfigError, OSError, RuntimeError, ValueError):
+        return []
 
 
 def load(path: Path) -> File:

@@ -8,14 +8,15 @@ from headway.migration.formats.file import Bad, File
 from headway.migration.formats.node import NODES_MAX, Node, Where
 
 _SETTING = re.compile(r"([^\s=:]+(?::[^\s=:]+)*)\s*[=:]?\s*(.*)")
+_SPACES = re.compile(r"(\S+)\s*(.*)")
 _EQUALS = re.compile(r"([^\s=]+)\s*=\s*(.*)")
 
 
-def read_lines(file: File, *, equals: bool = False) -> Node:
-    """Reads a file: each line is a child of the root. ``equals``: there is a ``=`` between key and value. Raises
-    Bad."""
+def read_lines(file: File, *, equals: bool = False, spaces: bool = False) -> Node:
+    """Reads a file: each line is a child of the root. ``equals``: there is a ``=`` between key and value; ``spaces``:
+    there are spaces alone. Raises Bad."""
     root = Node("", Where(file.name, 1))
-    form = _EQUALS if equals else _SETTING
+    form = _EQUALS if equals else _SPACES if spaces else _SETTING
     for number, line in enumerate(file.text().splitlines(), 1):
         line = line.strip()
         if not line or line[0] in "#!" or line.startswith("%%"):

@@ -34,9 +34,10 @@ class Kind(Enum):
 
 
 class Node:
-    """A setting, or a group of settings. ``said``: the report has a line about it."""
+    """A setting, or a group of settings. ``said``: the report has a line about it; ``quoted``: its value is in quotes;
+    ``used``: other settings have its value."""
 
-    __slots__ = ("children", "kind", "name", "parent", "said", "text", "where")
+    __slots__ = ("children", "kind", "name", "parent", "quoted", "said", "text", "used", "where")
 
     def __init__(
         self, name: str, where: Where, text: str = "", parent: Node | None = None, kind: Kind = Kind.ELEMENT
@@ -48,7 +49,7 @@ class Node:
         self.parent = parent
         self.kind = kind
         self.children: list[Node] = []
-        self.said = False
+        self.said = self.quoted = self.used = False
         if parent is not None:
             parent.children.append(self)
 

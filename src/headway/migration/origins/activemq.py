@@ -16,7 +16,13 @@ from typing import Any, NamedTuple
 
 from headway.migration.draft import TELL, Draft, Unreadable, discard, from_dotted, queue_filter, rule, said, units
 from headway.migration.formats import Node, read_xml
-from headway.migration.origins.activemq_broker import read_broker, read_store, read_transport, read_usage
+from headway.migration.origins.activemq_broker import (
+    read_broker,
+    read_plugins,
+    read_store,
+    read_transport,
+    read_usage,
+)
 from headway.migration.origins.origin import Origin
 
 SLOW_MS = 30_000
@@ -45,8 +51,7 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
             read_transport(node, draft)
         read_usage(root, draft)
         read_store(root, draft)
-        if any("Authentication" in node.name or "authorization" in node.name for node in root.walk()):
-            draft.open = False
+        read_plugins(root, draft)
         entries = root.find("policyEntry")
         for entry in entries:
             _entry(entry, draft)
@@ -259,6 +264,7 @@ def _time(node: Node) -> str:
 
 ACTIVEMQ = Origin(
     "activemq", "ActiveMQ or JBoss A-MQ", ("a-mq", "amq"), read_xml, read, xml=True,
-    signs=("broker", "policyMap", "policyEntries", "destinationPolicy", "pendingMessageLimitStrategy",
+    marks=("activemq.apache.org/schema/core",),
+    signs=("policyMap", "policyEntries", "destinationPolicy", "pendingMessageLimitStrategy",
            "slowConsumerStrategy", "transportConnectors", "systemUsage", "messageEvictionStrategy"),
 )  # fmt: skip

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import re
 
-from headway.migration.draft import Draft, ListenerDraft, SoAnyway, units
+from headway.migration.draft import Draft, ListenerDraft, SoAnyway, Unreadable, units
 from headway.migration.formats import Kind, Node
+from headway.server.protocols import SCHEMES
 
 PORTS = ("tcp", "nio", "ssl", "vm")
 """Transports that carry ActiveMQ's own protocol."""
+HARMLESS = (
+    "cancelDuplicatesBrokerPlugin", "camelRoutesBrokerPlugin", "connectionDotFilePlugin", "destinationDotFilePlugin",
+    "destinationPathSeparatorPlugin", "destinationsPlugin", "discardingDLQBrokerPlugin", "forcePersistencyModeBroker",
+    "forcePersistencyModeBrokerPlugin", "loggingBrokerPlugin", "multicastTraceBrokerPlugin", "redeliveryPlugin",
+    "runtimeConfigurationPlugin", "statisticsBrokerPlugin", "timeStampingBrokerPlugin", "traceBrokerPathPlugin",
+    "udpTraceBrokerPlugin", "virtualSelectorCacheBrokerPlugin",
+)  # fmt: skip
+"""Plug-ins that keep nobody out."""
+_STORES = ("kahaDB", "amqPersistenceAdapter", "levelDB", "mKahaDB", "replicatedLevelDB")
+_DATABASES = ("jdbcPersistenceAdapter", "journaledJDBC", "journalPersistenceAdapterFactory")
 _URI = re.compile(r"([a-z0-9+.]+)://(\[[^\]]*\]|[^:/?#]*)(?::([0-9]{1,5}))?[^?]*(?:\?(.*))?", re.DOTALL)
 
 
@@ -21,6 +32,18 @@ def read_broker(broker: Node, draft: Draft) -> None:
             if not units.true(persistent):
                 raise SoAnyway("there is no [journal]")
             draft.put_journal(persistent, "")
+
+
+def read_plugins(root: Node, draft: Draft) -> None:
+    """Keeps everybody out if any plug-in may do so there: all but those of which it is known that they do not."""
+    for node in root.walk():
+        if node.name == "plugins" and node.text:
+            draft.close(node)  # an attribute: beans that stand anywhere
+        within = node.parent is not None and node.parent.name == "plugins"
+        if "Authentication" in node.name or "authorization" in node.name or (within and node.name not in HARMLESS):
+            anybody = node.child("anonymousAccessAllowed") if node.name == "simpleAuthenticationPlugin" else None
+            if anybody is None or anybody.text.strip() != "true":
+                draft.close(node)
 
 
 def read_usage(root: Node, draft: Draft) -> None:
@@ -39,7 +62,14 @@ def _segment(node: Node) -> str:
 
 def read_store(root: Node, draft: Draft) -> None:
     draft.same(*root.find("memoryPersistenceAdapter"))
-    for node in root.find("kahaDB", "amqPersistenceAdapter", "levelDB", "mKahaDB"):
+    if _keeps_nothing(root):
+        for store in root.find(*_STORES, *_DATABASES):
+            draft.same(*store.walk(), why="the broker is not persistent")
+        return
+    for node in root.find(*_DATABASES):
+        source = node.child("dataSource", "dataDirectory")
+        draft.put_journal(source or node, "instead of its database")
+    for node in root.find(*_STORES):
         folder = node.child("directory")
         if folder is not None:
             draft.put_journal(folder)
@@ -54,6 +84,12 @@ def read_store(root: Node, draft: Draft) -> None:
         draft.put_read(draft.tables["journal"], "segment", _segment, segment)
         with draft.reading(strategy, interval, syncs):
             _syncs(strategy, interval, syncs, draft)
+
+
+def _keeps_nothing(root: Node) -> bool:
+    """Tells whether no broker of a file keeps its messages."""
+    brokers = [broker.value("persistent").lower() for broker in root.find("broker")]
+    return bool(brokers) and all(text == "false" for text in brokers)
 
 
 def _syncs(strategy: Node | None, interval: Node | None, syncs: Node | None, draft: Draft) -> None:
@@ -114,4 +150,7 @@ def _query(query: str, uri: Node, listener: ListenerDraft, draft: Draft) -> None
             elif key in ("needClientAuth", "transport.needClientAuth", "wantClientAuth", "transport.wantClientAuth"):
                 if not units.true(node):
                     raise SoAnyway("no certificate of a client is asked for")
+                if not SCHEMES[listener.scheme].tls:
+                    draft.close(node)
+                    raise Unreadable("the transport is without TLS")
                 draft.put_in(listener.tls, "verify", "required" if "need" in key else "optional", node)

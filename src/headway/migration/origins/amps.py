@@ -24,6 +24,8 @@ UNITS: Mapping[str, int] = {
     "kib": 1024, "mib": 1024**2, "gib": 1024**3, "tib": 1024**4,
 }  # fmt: skip
 SECURE = ("tcps", "amps-replication-secure")
+DEFAULT_MODULES = ("amps-default-authentication-module", "amps-default-entitlement-module")
+"""They let in everybody, and allow everything."""
 CONFLATED = ("ConflatedTopic", "TopicReplica")
 INTERVAL_MS = 5000
 
@@ -42,8 +44,9 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
         if instance is not root:
             _limits(root, draft.tables["pool"], (), draft)
         _admin(root, draft)
-        if root.find("Authentication"):
-            draft.open = False
+        for node in root.find("Authentication", "Entitlement"):
+            if node.value("Module") not in DEFAULT_MODULES or len(node.all("Module")) != 1:
+                draft.close(node)
         for topic in root.find("Topic", "TopicDefinition", "TopicMetaData"):
             if topic.within("SOW") or topic.name != "Topic":
                 _topic(topic, draft)
@@ -139,9 +142,15 @@ def _transport(transport: Node, draft: Draft) -> ListenerDraft | None:
                 draft.lost(node, why="its listener has no counterpart")
         return None
     draft.carried(*transport.all("Name", "Type", "Protocol"))
-    for name, key in (("Certificate", "certificate"), ("PrivateKey", "key"), ("CAFile", "ca")):
-        draft.put_read(listener.tls, key, units.as_written, *transport.all(name))
-    draft.put_read(listener.tls, "verify", units.required, *transport.all("VerifyClient"))
+    certificate, key, ca, wanted = (
+        transport.child(name) for name in ("Certificate", "PrivateKey", "CAFile", "VerifyClient")
+    )
+    verify = "none"
+    if wanted is not None:
+        with draft.reading(wanted):
+            verify = "required"  # also if the word is not understood: then nobody gets in
+            verify = units.required(wanted)
+    draft.put_tls(listener, verify, wanted, certificate=certificate, key=key, ca=ca)
     for node in transport.all("PerMessageDeflate"):
         with draft.reading(node):
             if scheme.startswith("ws"):
@@ -208,4 +217,4 @@ def _conflated(topic: Node, draft: Draft) -> None:
 
 
 AMPS = Origin("amps", "AMPS", (), read_xml, read, xml=True,
-              signs=("AMPSConfig", "SOW", "Transports", "Admin"))  # fmt: skip
+              signs=("AMPSConfig", "SOW", "Transports", "Transport"))  # fmt: skip

@@ -1,7 +1,10 @@
 """Eclipse Mosquitto: ``mosquitto.conf``.
 
 Rules:
-- What follows a ``listener`` belongs to it, up to the next one.
+- What follows a ``listener`` belongs to it, up to the next one. What stands before the first is for the listener of
+  ``port`` and ``bind_address``. ``allow_anonymous`` and files of users are for all listeners, wherever they stand, but
+  after ``per_listener_settings true`` for their own alone.
+- The last line of a repeated setting counts. mosquitto refuses a second file of users.
 - Limits of what may wait for a client are written with their defaults where the file has listeners or limits, so that
   it is served as there.
 """
@@ -9,146 +12,229 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from headway.migration.draft import Draft, ListenerDraft, SoAnyway, Unreadable, discard, rule, said, units
-from headway.migration.formats import Node, read_lines
+from headway.migration.formats import File, Node, load_matching, read_lines
 from headway.migration.origins.origin import Origin
-from headway.server.protocols import SCHEMES
 
 QUEUED = 1000
+PORT = 1883
 DAY_MS = 86_400_000
 _PACKET_MAX = 268_435_460
 _EXPIRY_DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
+_SECURITY = ("allow_anonymous", "password_file", "acl_file", "psk_file")
+_OF_LISTENER = (
+    "protocol", "max_connections", "listener_allow_anonymous", "websockets_origin", "certfile", "keyfile", "cafile",
+    "capath", "require_certificate", "use_identity_as_username", "use_subject_as_username", "psk_hint",
+)  # fmt: skip
+
+
+def parse(file: File) -> Node:
+    root = read_lines(file, spaces=True)
+    for node in list(root.children):
+        for other in load_matching(file, f"{node.text}/*.conf") if node.name == "include_dir" else ():
+            for line in read_lines(other, spaces=True).children:
+                line.parent = node
+                node.children.append(line)
+    return root
+
+
+class _Block(NamedTuple):
+    """A listener's settings."""
+
+    opening: Node | None
+    """The line of its port; None: of the listener of ``port`` and ``bind_address``."""
+    own: dict[str, list[Node]]
+    security: dict[str, Node]
+
+
+class _Lines:
+    """The lines of all files, each where it belongs."""
+
+    def __init__(self, roots: Sequence[Node], draft: Draft) -> None:
+        self._draft = draft
+        self._default = _Block(None, {}, {})
+        self.blocks = [self._default]
+        self.general: dict[str, Node] = {}
+        self.security: dict[str, Node] = {}
+        for root in roots:
+            self._read(root)
+        self.apart = self._on(self.general.get("per_listener_settings"))
+
+    def _read(self, group: Node) -> None:
+        block = self._default  # each file begins outside of all listeners
+        for node in group.children:
+            if node.name == "listener":
+                block = _Block(node, {}, {})
+                self.blocks.append(block)
+            elif node.name == "include_dir" and node.children:
+                self._draft.carried(node)
+                self._read(node)
+            elif node.name in _SECURITY:
+                apart = self._on(self.general.get("per_listener_settings"))
+                self._set(block.security if apart else self.security, node)
+            elif node.name in _OF_LISTENER:
+                block.own.setdefault(node.name, []).append(node)
+            else:
+                self._set(self.general, node)
+
+    def _set(self, names: dict[str, Node], node: Node) -> None:
+        before = names.get(node.name)
+        if before is not None:
+            if node.name.endswith("_file"):
+                self._draft.close(node)  # mosquitto would not start
+            self._draft.same(before, why=f"{node.where} sets it again, and the last line counts")
+        names[node.name] = node
+
+    def of(self, block: _Block, name: str) -> Node | None:
+        """Returns a setting about who may come in, as it holds for a listener."""
+        return (block.security if self.apart else self.security).get(name)
+
+    def _on(self, node: Node | None) -> bool:
+        try:
+            return node is not None and _true(node)
+        except Unreadable:
+            return False
+
+
+def _true(node: Node) -> bool:
+    """Returns whether a setting is on, of the four words that mosquitto takes."""
+    if node.text not in ("true", "false", "0", "1"):
+        raise Unreadable(f"{node.text[:60]!r} is not true or false")
+    return node.text in ("true", "1")
 
 
 def read(roots: Sequence[Node], draft: Draft) -> None:
-    nodes = [node for root in roots for node in root.children]
-    allowed = [node for node in nodes if node.name == "allow_anonymous"]
     draft.open = False
-    _users(nodes, draft)
-    _listeners(nodes, draft)
-    for node in allowed:
-        if not node.said:
+    lines = _Lines(roots, draft)
+    made = list(_listeners(lines, draft))
+    _users(lines, made, draft)
+    for group in (lines.security, *(block.security for block in lines.blocks)):
+        node = group.get("allow_anonymous")
+        if node is not None:
             with draft.reading(node):
-                draft.open = draft.open or units.true(node)
-                draft.carried(node)
-    _sessions(nodes, draft)
-    _queued(nodes, draft)
+                _true(node)
+                draft.same(node, why="it is for no listener of this file")
+    _sessions(lines.general, draft)
+    _queued(lines.general, draft)
     for root in roots:
         draft.leftovers(root)
 
 
-def _users(nodes: Sequence[Node], draft: Draft) -> None:
-    for node in nodes:
-        if node.name != "password_file":
+def _users(lines: _Lines, made: Sequence[tuple[_Block, ListenerDraft]], draft: Draft) -> None:
+    if not lines.apart:
+        if (node := lines.security.get("password_file")) is not None:
+            draft.put_password_file(node)
+        return
+    files = [(lines.of(block, "password_file"), listener) for block, listener in made]
+    # A listener with its own users would let in those of the others here; one that lets in anybody loses nothing.
+    paths = {node.text if node is not None else "" for node, listener in files if node is not None or not listener.open}
+    for node, _ in files:
+        if node is not None and len(paths) == 1:
+            draft.put_password_file(node)
+        else:
+            draft.lost(node, why="it is for one listener, and [auth.users] are those of all listeners here")
+
+
+def _listeners(lines: _Lines, draft: Draft) -> Iterator[tuple[_Block, ListenerDraft]]:
+    """Makes the listeners."""
+    port, bind = lines.general.get("port"), lines.general.get("bind_address")
+    for block in lines.blocks:
+        opening = block.opening or port or bind
+        if opening is None:
             continue
-        if _readable(node.text):
-            draft.put("auth", "password_file", node.text, node)
-        else:
-            draft.lost(node, why="the file cannot be read here; headway passwd makes lines for [auth.users]")
-
-
-def _readable(path: str) -> bool:
-    try:
-        with Path(path).open("rb"):
-            return True
-    except OSError:
-        return False
-
-
-def _listeners(nodes: Sequence[Node], draft: Draft) -> None:
-    """Makes the listeners, each with the settings behind it."""
-    host = next((node for node in nodes if node.name == "bind_address"), None)
-    blocks: list[tuple[Node, list[Node]]] = []
-    before: list[Node] = []
-    for node in nodes:
-        if node.name == "listener":
-            blocks.append((node, []))
-        elif blocks:
-            blocks[-1][1].append(node)
-        else:
-            before.append(node)
-    port = next((node for node in before if node.name == "port"), None)
-    if port is not None:
-        blocks.insert(0, (port, before))
-    for opening, settings in blocks:
+        own = {name: nodes[-1] for name, nodes in block.own.items()}
+        for nodes in block.own.values():
+            for node in nodes[:-1]:
+                if node.name != "websockets_origin":
+                    draft.same(node, why=f"{nodes[-1].where} sets it again, and the last line counts")
         words = opening.text.split()
-        given = next((node for node in settings if node.name == "bind_address"), host if opening is port else None)
-        address = words[1] if len(words) > 1 else given.text if given is not None else ""
-        named = {node.name: node for node in settings}
-        scheme = _scheme(named)
-        taken = units.port_of(words[0] if words else "")
-        listener = draft.listener(f"{scheme}-{taken}", scheme, address, taken, opening)
-        if listener is not None:
-            draft.carried(given)
-            _listener(named, listener, draft)
-
-
-def _scheme(named: dict[str, Node]) -> str:
-    """Returns the scheme of a listener with these settings."""
-    web = "protocol" in named and named["protocol"].text.strip() == "websockets"
-    tls = "certfile" in named
-    return ("ws" if web else "mqtt") + ("s" if tls else "")
-
-
-def _listener(named: dict[str, Node], listener: ListenerDraft, draft: Draft) -> None:
-    draft.carried(named.get("protocol"))
-    for name, key in (("certfile", "certificate"), ("keyfile", "key"), ("cafile", "ca")):
-        if SCHEMES[listener.scheme].tls or name == "certfile":
-            draft.put_read(listener.tls, key, units.as_written, named.get(name))
-    for name in ("max_connections", "require_certificate", "use_identity_as_username", "allow_anonymous",
-                 "listener_allow_anonymous", "websockets_origin"):  # fmt: skip
-        node = named.get(name)
-        if node is None or node.said:
+        if block.opening is not None:
+            number, host = words[0] if words else "", words[1] if len(words) > 1 else ""
+        else:
+            number, host = port.text if port is not None else str(PORT), bind.text if bind is not None else ""
+        protocol = own["protocol"].text.strip() if "protocol" in own else "mqtt"
+        # With a hint, a listener takes keys that clients and broker share, over TLS without a certificate.
+        tls = "s" if "certfile" in own or "psk_hint" in own else ""
+        scheme = {"mqtt": f"mqtt{tls}", "websockets": f"ws{tls}"}.get(protocol, f"protocol {protocol}")
+        taken = units.port_of(number)
+        listener = draft.listener(f"{scheme}-{taken}", scheme, host, taken, opening)
+        if listener is None:
+            draft.lost(*own.values(), why="as its listener")
             continue
-        with draft.reading(node):
-            if name == "max_connections":
-                draft.put_in(listener.keys, "connections_max", _connections(node), node)
-            elif name.endswith("allow_anonymous"):
-                listener.open = units.true(node)
-                draft.carried(node)
-            elif name == "websockets_origin" and listener.scheme.startswith("ws"):
-                draft.put_in(listener.keys, "origins", [units.origin(node.text)], node)
-            elif "certfile" not in named:
-                draft.lost(node, why="the listener has no certificate")
-            elif name == "require_certificate":
-                draft.put_in(listener.tls, "verify", units.required(node), node)
-            elif name == "use_identity_as_username" and "cafile" in named:
-                draft.put_in(listener.tls, "user", "common_name" if units.true(node) else "none", node)
+        if block.opening is None:
+            draft.carried(bind)
+        _listener(own, block.own.get("websockets_origin", []), listener, draft)
+        allowed = own.get("listener_allow_anonymous") or lines.of(block, "allow_anonymous")
+        listener.open = False
+        if allowed is not None:
+            with draft.reading(allowed):
+                listener.open = _true(allowed)
+                draft.carried(allowed)
+        yield block, listener
 
 
-def _sessions(nodes: Sequence[Node], draft: Draft) -> None:
+def _listener(own: dict[str, Node], origins: Sequence[Node], listener: ListenerDraft, draft: Draft) -> None:
+    draft.carried(own.get("protocol"))
+    limit = own.get("max_connections")
+    draft.put_read(listener.keys, "connections_max", _connections, limit)
+    if listener.scheme.startswith("ws") and origins:
+        with draft.reading(*origins):
+            draft.put_in(listener.keys, "origins", [units.origin(node.text) for node in origins], origins[-1])
+            draft.carried(*origins)
+    required, identity, subject = (
+        own.get(name) for name in ("require_certificate", "use_identity_as_username", "use_subject_as_username")
+    )
+    if "certfile" not in own:
+        draft.lost(required, identity, why="the listener has no certificate")
+        return
+    verify = "none"
+    with draft.reading(required):
+        if required is not None:
+            verify = "required" if _true(required) else "none"
+    draft.put_tls(listener, verify, required, certificate=own["certfile"], key=own.get("keyfile"),
+                  ca=own.get("cafile"))  # fmt: skip
+    with draft.reading(identity):
+        if identity is not None and verify == "none":
+            raise Unreadable("without require_certificate true nobody shows one")
+        if identity is not None and subject is None:
+            draft.put_in(listener.tls, "user", "common_name" if _true(identity) else "none", identity)
+    if verify != "none" and "user" not in listener.tls:
+        draft.put_in(listener.tls, "user", "none", required or own["certfile"], "use_identity_as_username is off")
+
+
+def _sessions(settings: dict[str, Node], draft: Draft) -> None:
     """Reads limits of all clients, and the store."""
-    for node in nodes:
+    for node in settings.values():
         with draft.reading(node):
             match node.name:
                 case "persistence":
-                    if not units.true(node):
+                    if not _true(node):
                         raise SoAnyway("there is no [journal]")
                     draft.put_journal(node)
                 case "persistence_location":
-                    if not any(one.name == "persistence" and one.text == "true" for one in nodes):
+                    if "persistence" not in settings or not _true(settings["persistence"]):
                         raise SoAnyway("persistence is off")
                     draft.put_journal(node)
                 case "autosave_interval" | "autosave_on_changes" | "persistence_file":
                     draft.same(node)
                 case "set_tcp_nodelay" | "retain_available" | "queue_qos0_messages" | "allow_duplicate_messages":
-                    (draft.same if units.true(node) != (node.name == "queue_qos0_messages") else draft.lost)(node)
+                    (draft.same if _true(node) != (node.name == "queue_qos0_messages") else draft.lost)(node)
                 case "max_inflight_messages" | "max_packet_size" | "message_size_limit" | "max_keepalive":
                     _of_each(node, draft)
                 case "persistent_client_expiration":
                     count, days = node.text[:-1], _EXPIRY_DAYS.get(node.text[-1:], 1 / 24)
                     if not re.fullmatch(r"[0-9]{1,4}[hdwmy]", node.text):
                         raise Unreadable(f"{node.text[:40]!r} is not a time such as 14d")
-                    _all(draft, "session_expiry_max", units.toml_duration(round(int(count) * days * DAY_MS)), node)
+                    _all(draft, "session_expiry_max", round(int(count) * days * DAY_MS), units.toml_duration, node)
                 case "memory_limit":
                     if not units.number(node):
                         raise SoAnyway("10 % of the machine's memory is the default")
                     draft.put("pool", "memory", units.pool_memory(units.number(node), node), node)
                 case "global_max_clients":
-                    _all(draft, "connections_max", _connections(node), node)
+                    _all(draft, "connections_max", _connections(node), int, node)
 
 
 def _connections(node: Node) -> int:
@@ -165,21 +251,25 @@ def _of_each(node: Node, draft: Draft) -> None:
         raise SoAnyway("the default of the listener")
     if not low <= value <= high:
         raise Unreadable(f"{value} is out of range, {low} to {high:,}")
-    text = units.toml_size(value) if key == "packet_max" else f"{value}s" if key == "keep_alive_max" else value
-    _all(draft, key, text, node)
+    write = units.toml_size if key == "packet_max" else _seconds if key == "keep_alive_max" else int
+    _all(draft, key, value, write, node)
 
 
-def _all(draft: Draft, key: str, value: object, node: Node) -> None:
-    """Sets a key of every listener."""
+def _seconds(time_s: int) -> str:
+    return f"{time_s}s"
+
+
+def _all(draft: Draft, key: str, value: int, write: Callable[[int], object], node: Node) -> None:
+    """Sets a key of every listener. Of two settings for one key the lower counts."""
     for one in draft.all_listeners():
-        if key not in one.keys:
-            one.put(key, value, said(node))
+        if key not in one.lowest or value < one.lowest[key]:
+            one.lowest[key] = value
+            one.put(key, write(value), said(node))
     draft.carried(node)
 
 
-def _queued(nodes: Sequence[Node], draft: Draft) -> None:
-    records = next((node for node in nodes if node.name == "max_queued_messages"), None)
-    bytes_ = next((node for node in nodes if node.name == "max_queued_bytes"), None)
+def _queued(settings: dict[str, Node], draft: Draft) -> None:
+    records, bytes_ = settings.get("max_queued_messages"), settings.get("max_queued_bytes")
     policy = draft.policy("waiting", ("#",), "")
     with draft.reading(records, bytes_):
         most = units.number(records, QUEUED)
@@ -195,4 +285,4 @@ def _queued(nodes: Sequence[Node], draft: Draft) -> None:
         draft.same(records, bytes_, why="there is no limit")
 
 
-MOSQUITTO = Origin("mosquitto", "mosquitto", (), read_lines, read)
+MOSQUITTO = Origin("mosquitto", "mosquitto", (), parse, read)

@@ -1,22 +1,81 @@
-"""NATS: the configuration of ``nats-server``."""
+"""NATS: the configuration of ``nats-server``.
+
+Rules:
+- Names are the same in any case of letters. Of a setting that is there twice, a block too, the last one counts.
+- ``$NAME`` is the value of the setting NAME before it, in the same block or around it; or of the environment, which
+  nobody knows here.
+- k, m and g are thousands; kb, ki and kib (and so on) are 1024s.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from headway.migration.draft import Draft, SoAnyway, rule, said, units
-from headway.migration.formats import Node, read_braces
+from headway.migration.draft import Draft, ListenerDraft, SoAnyway, rule, said, units
+from headway.migration.formats import ITEM, File, Node, load_matching, read_braces
 from headway.migration.origins.origin import Origin
 
 DEFAULT = "the default of the listeners"
 PENDING, DEADLINE = "64MiB", "10s"
 """NATS' defaults of ``max_pending`` and ``write_deadline``."""
+INCLUDES_DEEP = 10
+UNITS: Mapping[str, int] = {"": 1} | {
+    f"{letter}{more}": (1024 if more else 1000) ** power
+    for power, letter in enumerate("kmgtpe", 1) for more in ("", "b", "i", "ib")
+}  # fmt: skip
+_OTHER_NAMES = {"net": "host", "ws": "websocket"}
+
+
+def parse(file: File) -> Node:
+    root = _with_included(file, INCLUDES_DEEP)
+    _resolve(root)
+    for node in root.walk():
+        node.name = _OTHER_NAMES.get(node.name.lower(), node.name.lower())
+    return root
+
+
+def _with_included(file: File, deep: int) -> Node:
+    """Reads a file, with those that it includes in their places. One that cannot be read stays a setting."""
+    root = read_braces(file)
+    for group in list(root.walk()):
+        children: list[Node] = []
+        for node in group.children:
+            files = load_matching(file, node.text) if node.name.lower() == "include" and node.text and deep else []
+            inner = [one for other in files for one in _with_included(other, deep - 1).children]
+            for one in inner:
+                one.parent = group
+            children += inner if files else [node]
+        group.children = children
+    return root
+
+
+def _resolve(root: Node) -> None:
+    """Puts values for variables."""
+    seen: dict[int, dict[str, Node]] = {}
+    for node in root.walk():
+        if node.parent is None:
+            continue
+        text = node.text
+        if text.startswith("$") and not text.startswith("$2a$") and not node.quoted:
+            around: Node | None = node.parent
+            while around is not None and text[1:] not in seen.get(id(around), {}):
+                around = around.parent
+            if around is not None:
+                named = seen[id(around)][text[1:]]
+                named.used = True
+                node.text, node.children = named.text, named.children
+        seen.setdefault(id(node.parent), {})[node.name] = node
 
 
 def read(roots: Sequence[Node], draft: Draft) -> None:
+    draft.last_counts(roots)
     for root in roots:
-        if root.child("authorization", "accounts", "operator") is not None:
-            draft.open = False
+        for group in (group for block in root.children for group in block.walk()):
+            draft.last_counts([group], but=(ITEM,))
+        for node in root.children:
+            if node.used and draft.option(node) is None:
+                draft.same(*node.walk(), why="other settings have its value")
+    for root in roots:
         name = root.child("server_name")
         if name is not None and name.text and name.text.isprintable():
             draft.put("server", "name", name.text[:100], name)
@@ -46,7 +105,7 @@ def _slow(roots: Sequence[Node], draft: Draft) -> None:
             policy.add(rule("disconnect", {meter: default}, name=name), f"{name} {default}, NATS' default")
         for node in nodes:
             with draft.reading(node):
-                limit = units.same_size(node) if meter == "lag_bytes" else units.same_time(node, "s")
+                limit = units.same_size(node, UNITS) if meter == "lag_bytes" else units.same_time(node, "s")
                 policy.add(rule("disconnect", {meter: limit}, name=name), said(node))
                 draft.carried(node)
 
@@ -59,7 +118,7 @@ def _listener(block: Node, draft: Draft) -> None:
     given = block.child("host")
     if given is not None and not host:
         host = given.text
-    tls = block.child("tls")
+    tls, no_tls = block.child("tls"), block.child("no_tls")
     scheme = "ws" if block.name == "websocket" else block.name
     scheme = f"{scheme}s" if tls is not None else scheme
     made = draft.listener(block.name, scheme, host, units.port_of(port), address)
@@ -73,11 +132,23 @@ def _listener(block: Node, draft: Draft) -> None:
     if allowed is not None and "origins" in made.keys:
         draft.carried(*allowed.children)
     draft.put_read(made.keys, "origins", _same_origin, block.child("same_origin"))
-    draft.carried(block.child("no_tls"))
+    draft.carried(no_tls)
     if tls is not None:
-        for name, key in (("cert_file", "certificate"), ("key_file", "key"), ("ca_file", "ca")):
-            draft.put_read(made.tls, key, units.as_written, tls.child(name))
-        draft.put_read(made.tls, "verify", units.required, tls.child("verify"))
+        _tls(tls, made, draft)
+    elif block.name == "websocket" and (no_tls is None or no_tls.text.lower() not in ("true", "yes", "on")):
+        made.open = False  # NATS would not start
+
+
+def _tls(tls: Node, made: ListenerDraft, draft: Draft) -> None:
+    tls.said = True
+    wanted = tls.all("verify", "verify_and_map", "verify_cert_and_check_known_urls")
+    verify = "none"
+    for node in wanted:
+        with draft.reading(node):
+            if units.true(node):
+                verify = "required"
+    draft.put_tls(made, verify, tls.child("verify"), certificate=tls.child("cert_file"), key=tls.child("key_file"),
+                  ca=tls.child("ca_file"))  # fmt: skip
 
 
 def _window(node: Node) -> int:
@@ -102,11 +173,11 @@ def _clients(root: Node, draft: Draft) -> None:
 
 
 def _payload(node: Node) -> str:
-    return units.toml_size(units.within(units.set_or(units.size(node), DEFAULT), 1000, 268_435_460, node))
+    return units.toml_size(units.within(units.set_or(units.size(node, UNITS), DEFAULT), 1000, 268_435_460, node))
 
 
 def _count(node: Node) -> int:
-    return units.within(units.set_or(units.size(node, {"": 1, "k": 1000, "m": 10**6}), DEFAULT), 1, 10**6, node)
+    return units.within(units.set_or(units.size(node, UNITS), DEFAULT), 1, 10**6, node)
 
 
-NATS = Origin("nats", "NATS", (), read_braces, read, blocks=True)
+NATS = Origin("nats", "NATS", (), parse, read, blocks=True)

@@ -14,5 +14,6 @@ def options_of(name: str) -> tuple[Option, ...]:
     """Returns the known options of an origin, in the order of its page."""
     text = resources.files("headway.migration.origins").joinpath("options", f"{name}.toml").read_text(encoding="utf-8")
     return tuple(
-        Option(tuple(row["names"]), row.get("here", ""), row.get("differs", "")) for row in parse_toml(text)["option"]
+        Option(tuple(row["names"]), row.get("here", ""), row.get("differs", ""), row.get("restricts", False))
+        for row in parse_toml(text)["option"]
     )

@@ -7,13 +7,22 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headway.migration.draft import Draft, Option
-from headway.migration.formats import File, Node
+from headway.migration.formats import ITEM, Bad, File, Node
 from headway.migration.origins.option_table import options_of
 
 _ELEMENT = re.compile(r"<\s*(?:[\w-]+:)?([A-Za-z][\w.-]*)")
 _WORD = re.compile(r"""^[ \t{,]*["']?([A-Za-z][^\s=:{"']*)""", re.MULTILINE)
 _KEY = re.compile(r'"([A-Za-z][\w.-]*)"\s*:')
 _BLOCK = re.compile(r"[{\[][ \t]*$", re.MULTILINE)
+COMMON = frozenset((
+    "address", "addresses", "bind", "bindings", "cluster", "databases", "debug", "description", "dir", "host", "hz",
+    "http", "https", "include", "interface", "listen", "loglevel", "logfile", "metadata", "name", "net", "parameters",
+    "password", "path", "permissions", "pid_file", "pidfile", "plugin", "policies", "port", "protocol", "queues",
+    "realm", "save", "server", "server_name", "strict", "syslog", "system", "tags", "timeout", "tls", "topic", "topics",
+    "trace", "transport", "user", "users", "version",
+))  # fmt: skip
+"""Names that are in many files that are of none of these systems."""
+COMMON_BEGINS = ("log", "ssl", "tls", "management", "tracing", "password", "local_", "remote_", "trace", "auth_")
 
 
 class Origin(NamedTuple):
@@ -36,21 +45,67 @@ class Origin(NamedTuple):
     signs: Sequence[str] = ()
     """Names that only its files have, beside those of its options."""
 
+    marks: Sequence[str] = ()
+    """Texts that only its files have, such as a namespace."""
+
     @property
     def options(self) -> tuple[Option, ...]:
         return options_of(self.name)
 
-    def score(self, file: File) -> int:
-        """Returns how many names of a file are known, those of groups a tenth each; a file that is of another form has
-        none. It need not be well-formed: then the error is that of the right reader."""
+    def score(self, file: File) -> Score:
+        """Returns how sure it is that a file is of this system. It need not be well-formed: then the error is that of
+        the right reader."""
         text = file.raw.decode(errors="replace")
         if file.is_xml != self.xml or (file.is_json and not (self.json or self.blocks)):
-            return 0
+            return Score(0, (), 0)
         if _BLOCK.search(text) and not (self.xml or self.blocks or file.is_json):
-            return 0
-        found = set((_ELEMENT if self.xml else _KEY if file.is_json else _WORD).findall(text))
+            return Score(0, (), 0)
+        names, inner, broken = self._names(file, text)
         known = {name.partition(" ")[0] for option in self.options for name in option.names} | set(self.signs)
         begins = tuple(name[:-1] for name in known if name.endswith("*"))
         # A block of NATS is known by the first word of its settings: mqtt.port.
-        known |= {name.partition(".")[0] for name in known}
-        return sum(10 if name in known else name.startswith(begins) for name in found)
+        known |= {name.partition(".")[0] for name in known if self.blocks or file.is_json}
+        found = sorted(name for name in names if name in known)
+        alike = [name for name in names if name not in known and name.startswith(begins)]
+        points = 10 * len(found) + len(alike) + 100 * sum(mark in text for mark in self.marks)
+        # Of groups, those with a word and a dot in front say something: mqtt.*, not max_*.
+        dotted = tuple(begin for begin in begins if begin.endswith("."))
+        grouped = [name for name in alike if name.startswith(dotted)]
+        own = [name for name in (*found, *grouped, *(inner & set(self.signs))) if self._is_own(name)]
+        # Systems of lines and blocks refuse what they do not know; XML has the elements of others around its own.
+        most = self.xml or 2 * (len(found) + len(alike)) >= len(names)
+        sure = points >= 100 or ((bool(own) or broken) and most)
+        return Score(points if sure else 0, tuple(found), len(names))
+
+    def _names(self, file: File, text: str) -> tuple[set[str], set[str], bool]:
+        """Returns the names of a file's settings, those of the outermost level where there are levels; those of the
+        items within, if it is JSON; and whether it is not well-formed."""
+        if self.xml:
+            return set(_ELEMENT.findall(text)), set(), False
+        try:
+            outer = self.parse(file).children
+        except Bad:
+            return set((_KEY if file.is_json else _WORD).findall(text)), set(), file.is_json
+        if outer and all(node.name == ITEM for node in outer):
+            outer = [node for item in outer for node in item.children]
+        inner = [node for group in outer for item in group.children if item.name == ITEM for node in item.children]
+        return {node.name for node in outer}, {node.name for node in inner} if file.is_json else set(), False
+
+    def _is_own(self, name: str) -> bool:
+        """Tells whether a known name says more than any word would."""
+        if name in self.signs:
+            return True
+        if self.xml:
+            return re.search(r"[a-z0-9][A-Z]|-", name) is not None
+        return name not in COMMON and not name.startswith(COMMON_BEGINS)
+
+
+class Score(NamedTuple):
+    """How sure it is that a file is of one system."""
+
+    points: int
+    """More than others: it is; 0: it is not, or nobody could tell."""
+    known: tuple[str, ...]
+    """Names that the system has."""
+    names: int
+    """Number of names in the file."""

@@ -142,8 +142,12 @@ def _alerts(around: Node, draft: Draft) -> None:
 
 
 def _connector(connector: Node, draft: Draft) -> None:
-    port, bind, buffer = (connector.child(name) for name in ("port", "bind", "socketSendBuffer"))
-    if port is not None:
+    bind, buffer, tls = (connector.child(name) for name in ("bind", "socketSendBuffer", "ssl"))
+    alone = tls is not None and tls.value("sslOnly").lower() == "true"
+    for port in connector.all("port"):
+        if alone:
+            draft.lost(port, why="with sslOnly nobody connects without TLS, and a keystore of Java is not read")
+            continue
         with draft.reading(port):
             listener = draft.listener("qpid", "amqp", bind.text if bind is not None else "", units.number(port), port)
             if listener is not None:
@@ -156,4 +160,4 @@ def _buffer(node: Node) -> str:
 
 
 QPID = Origin("qpid", "Qpid", ("qpid-java",), read_xml, read, xml=True,
-              signs=("virtualhost", "virtualhosts", "broker", "connector", "topicDelete"))  # fmt: skip
+              signs=("connector", "consumer", "depth", "virtualhost", "virtualhosts", "topicDelete"))  # fmt: skip

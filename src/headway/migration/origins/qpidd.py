@@ -16,6 +16,14 @@ STOP, RESUME = 80, 70
 
 def read(roots: Sequence[Node], draft: Draft) -> None:
     draft.open = False  # auth is yes by default
+    said_by = [node for root in roots for node in root.all("auth")]
+    try:
+        draft.open = bool(said_by) and not any(_true(node) for node in said_by)
+    except Unreadable as error:
+        draft.lost(*said_by, why=str(error))
+    if draft.open:
+        draft.same(*said_by, why="clients may come without a name")
+    draft.lost(*said_by)
     for root in roots:
         _listener(root, draft)
         for node in root.all("data-dir", "store-dir"):
@@ -25,20 +33,27 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
         draft.leftovers(root)
 
 
+def _true(node: Node) -> bool:
+    return units.true(Node(node.name, node.where, {"y": "yes", "n": "no"}.get(node.text, node.text)))
+
+
 def _listener(root: Node, draft: Draft) -> None:
-    port, host, auth = (root.child(name) for name in ("port", "interface", "auth"))
-    if auth is not None:
-        with draft.reading(auth):
-            draft.open = not units.true(auth)
-            if draft.open:
-                draft.same(auth, why="clients may come without a name")
-            else:
-                draft.lost(auth)
-    if port is not None:
+    port = root.child("port")
+    hosts: list[Node | None] = [*root.all("interface")] or [None]
+    for host in hosts:
+        if port is None:
+            continue
+        name = host.text.strip() if host is not None else ""
+        if name and name != "localhost" and "." not in name and ":" not in name:
+            draft.lost(host, why="the addresses of a network interface are not known here")
+            draft.lost(port, why="as its interface")
+            continue
         with draft.reading(port):
-            made = draft.listener("qpid", "amqp", host.text if host is not None else "", units.number(port), port)
+            made = draft.listener("qpid", "amqp", name, units.number(port), port)
             if made is not None:
                 draft.carried(host)
+            else:
+                draft.lost(host, why="as its port")
     draft.put_everywhere("connections_max", _count, *root.all("max-connections"))
     draft.put_everywhere("connect_timeout", _timeout, *root.all("max-negotiate-time"))
 

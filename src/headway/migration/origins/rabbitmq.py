@@ -4,6 +4,8 @@ Rules:
 - RabbitMQ applies one policy to a queue, that of the highest priority. Here the first that covers it counts, so each
   has the rule of ``consumer_timeout``, too.
 - A pattern is a regular expression there. One that is a name, or that fits every name, has a counterpart.
+- The last line of a repeated setting counts, also of several files. ``listeners.tcp = none`` counts before all others.
+- Clients of MQTT without a name are the default user's, and guest comes in from the same machine only.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from headway.migration.draft import Draft, ListenerDraft, Unreadable, discard, queue_filter, rule, said, units
+from headway.migration.draft import Draft, Keyed, ListenerDraft, Unreadable, discard, queue_filter, rule, said, units
 from headway.migration.formats import ITEM, File, Kind, Node, read_json, read_lines
 from headway.migration.origins.origin import Origin
 from headway.server.protocols import SCHEMES
@@ -29,6 +31,8 @@ _ALL = re.compile(r"\^?(\(?\.[*+]\)?)?\$?")
 _EXACT = re.compile(r"\^((?:[\w :-]|\\[.\-])+)\$")
 _LISTENERS = re.compile(r"(?:(mqtt|stomp)\.)?listeners\.(tcp|ssl)\.(\w+)")
 _OWN = "amqp"
+TLS = ("certfile", "keyfile", "cacertfile", "verify", "fail_if_no_peer_cert")
+GUEST = "guest"
 
 
 def parse(file: File) -> Node:
@@ -37,10 +41,15 @@ def parse(file: File) -> Node:
 
 def read(roots: Sequence[Node], draft: Draft) -> None:
     draft.open = False
+    draft.last_counts([root for root in roots if not any(node.kind is Kind.KEY for node in root.children)])
     settings = {node.name: node for root in roots for node in root.children if node.text and node.name != ITEM}
     for root in roots:
         for node in root.children:
             _listener(node, settings, draft)
+    if not any(SCHEMES[one.scheme].tls for one in draft.listeners):
+        tls = [settings.get(f"ssl_options.{name}") for name in TLS]
+        draft.same(*tls, why="there is no listener with TLS")
+    _anonymous(settings, draft)
     _limits(settings, draft)
     timeout = _timeout(settings.get("consumer_timeout"), draft)
     definitions = [root for root in roots if root.find("pattern")]
@@ -58,7 +67,8 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
 
 def _listener(node: Node, settings: Mapping[str, Node], draft: Draft) -> None:
     match = _LISTENERS.fullmatch(node.name)
-    if node.name in ("listeners.tcp", "listeners.ssl") and node.text == "none":
+    kind = node.name if match is None else node.name.rpartition(".")[0]
+    if kind.endswith(("listeners.tcp", "listeners.ssl")) and kind in settings and settings[kind].text == "none":
         draft.same(node, why="there is no such listener")
         return
     if match is not None:
@@ -87,13 +97,43 @@ def _listener(node: Node, settings: Mapping[str, Node], draft: Draft) -> None:
 
 
 def _tls(settings: Mapping[str, Node], made: ListenerDraft, draft: Draft) -> None:
-    for name, key in (("certfile", "certificate"), ("keyfile", "key"), ("cacertfile", "ca")):
-        draft.put_read(made.tls, key, units.as_written, settings.get(f"ssl_options.{name}"))
-    verify, needed = settings.get("ssl_options.verify"), settings.get("ssl_options.fail_if_no_peer_cert")
+    certificate, key, ca, verify, needed = (settings.get(f"ssl_options.{name}") for name in TLS)
+    wanted = "none"
     if verify is not None and verify.text == "verify_peer":
-        required = needed is not None and needed.text == "true"
-        draft.put_in(made.tls, "verify", "required" if required else "optional", verify)
-    draft.carried(verify, needed)
+        wanted = "required" if needed is not None and needed.text == "true" else "optional"
+    elif verify is not None and verify.text != "verify_none":
+        draft.close(verify)  # RabbitMQ would not start
+    draft.put_tls(made, wanted, verify, needed, certificate=certificate, key=key, ca=ca)
+    if wanted != "none":
+        made.tls["user"] = Keyed("none", "a certificate says not who a client is, unless it asks for EXTERNAL")
+
+
+def _anonymous(settings: Mapping[str, Node], draft: Draft) -> None:
+    """Lets clients of MQTT in without a name, if the user that they are there exists for sure."""
+    node = settings.get("mqtt.allow_anonymous")
+    if node is None:
+        return
+    listeners = [one for one in draft.listeners if one.name.startswith(("mqtt-", "ws-"))]
+    if not listeners:
+        draft.lost(node, why="the file has no listener for it")
+    with draft.reading(node):
+        said_to_be, there, loopback, all_loopback = (
+            settings[name].text if name in settings else default
+            for name, default in (
+                ("mqtt.default_user", GUEST), ("default_user", GUEST), ("loopback_users.guest", "true"),
+                ("loopback_users", ""),
+            )
+        )  # fmt: skip
+        named = settings["anonymous_login_user"].text if "anonymous_login_user" in settings else said_to_be
+        elsewhere = any(name.startswith(("auth_backends.", "definitions.", "load_definitions")) for name in settings)
+        sure = units.true(node) and named == said_to_be == there and not elsewhere
+        from_afar = named != GUEST or loopback == "false" or all_loopback == "none"
+        for one in listeners:
+            one.open = sure
+            if sure and not from_afar:
+                one.here = "127.0.0.1"
+                one.source += f"; on {one.host} there, and guest comes in from loopback only"
+        draft.carried(node)
 
 
 def _limits(settings: Mapping[str, Node], draft: Draft) -> None:
@@ -107,7 +147,6 @@ def _limits(settings: Mapping[str, Node], draft: Draft) -> None:
         ("proxy_protocol", "proxy_protocol", units.true, queues),
         ("mqtt.max_session_expiry_interval_seconds", "session_expiry_max", _expiry, mqtt),
         ("mqtt.prefetch", "in_flight_max", _window, mqtt),
-        ("mqtt.allow_anonymous", "allow_anonymous", units.true, mqtt),
     ]  # fmt: skip
     for name, key, write, some in table:
         node = settings.get(name)
@@ -122,10 +161,7 @@ def _limits(settings: Mapping[str, Node], draft: Draft) -> None:
         with draft.reading(node):
             value = write(node)
             for one in some or draft.all_listeners():
-                if key == "allow_anonymous":
-                    one.open = bool(value)
-                else:
-                    one.put(key, value, said(node))
+                one.put(key, value, said(node))
             draft.carried(node)
 
 
@@ -267,5 +303,5 @@ def _within(value: int, low: int, high: int) -> int:
     return value
 
 
-SIGNS = ("policies", "pattern", "definition")
+SIGNS = ("pattern", "definition", "apply-to", "rabbit_version", "rabbitmq_version")
 RABBITMQ = Origin("rabbitmq", "RabbitMQ", (), parse, read, json=True, signs=SIGNS)

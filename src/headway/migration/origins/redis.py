@@ -1,25 +1,52 @@
-"""Redis: ``redis.conf``, as far as it is about subscribers (Pub/Sub)."""
+"""Redis: ``redis.conf``, as far as it is about subscribers (Pub/Sub).
+
+Rules:
+- Names are the same in any case of letters. The last line of a repeated setting counts, but lines about buffers add up:
+  of each class of clients the last counts. An included file is read in the place of its line.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from headway.migration.draft import Draft, SoAnyway, Unreadable, rule, said, units
-from headway.migration.formats import Node, Where, read_lines
+from headway.migration.formats import File, Node, Where, load_matching, read_lines
 from headway.migration.origins.origin import Origin
 
 LIMITS = "client-output-buffer-limit"
+PUBSUB = "pubsub"
 DEFAULT = "pubsub 32mb 8mb 60"
 """The limit of subscribers, where a file has none."""
+MANY = (LIMITS, "user", "rename-command", "save", "loadmodule", "include")
+"""Settings of which each line counts."""
+INCLUDES_DEEP = 10
 UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 10**6, "mb": 1024**2, "g": 10**9, "gb": 1024**3}
 
 
+def parse(file: File, deep: int = INCLUDES_DEEP) -> Node:
+    root = read_lines(file, spaces=True)
+    children: list[Node] = []
+    for node in root.children:
+        node.name = node.name.lower()
+        files = load_matching(file, node.text) if node.name == "include" and deep else []
+        inner = [one for other in files for one in parse(other, deep - 1).children]
+        for one in inner:
+            one.parent = root
+        children += inner if files else [node]
+    root.children = children
+    return root
+
+
 def read(roots: Sequence[Node], draft: Draft) -> None:
+    draft.last_counts(roots, but=MANY)
     limits = [node for root in roots for node in root.all(LIMITS)]
+    last = next((node for node in reversed(limits) if PUBSUB in _classes(node)), None)
     for node in limits:
         with draft.reading(node):
+            if last is not None and node is not last and PUBSUB in _classes(node):
+                raise SoAnyway(f"{last.where} sets it again, and the last line counts")
             _limit(node, draft)
-    if not any("pubsub" in node.text for node in limits):
+    if last is None:
         default = Node(LIMITS, Where("Redis' default", 0), DEFAULT)
         for made in _rules(default):
             draft.policy("subscribers", ("#",), "").add(made, f"{LIMITS} {DEFAULT}, Redis' default")
@@ -35,8 +62,7 @@ def _limit(node: Node, draft: Draft) -> None:
     words = node.text.split()
     if len(words) % 4 or not words:
         raise Unreadable(f"{node.text[:60]!r} is not a class, two sizes and seconds")
-    classes = words[::4]
-    if "pubsub" not in classes:
+    if PUBSUB not in _classes(node):
         draft.lost(node, why="only the class pubsub has a counterpart")
         return
     made = list(_rules(node))
@@ -47,9 +73,13 @@ def _limit(node: Node, draft: Draft) -> None:
     draft.carried(node)
 
 
+def _classes(node: Node) -> list[str]:
+    return node.text.lower().split()[::4]
+
+
 def _rules(node: Node) -> Iterator[dict[str, object]]:
     words = node.text.split()
-    at = words.index("pubsub")
+    at = len(words) - 4 - 4 * _classes(node)[::-1].index(PUBSUB)
     hard, soft = (units.size(Node(node.name, node.where, word), UNITS) for word in words[at + 1 : at + 3])
     seconds = units.number(Node(node.name, node.where, words[at + 3]))
     if hard:
@@ -70,4 +100,4 @@ def _memory(node: Node, draft: Draft) -> None:
         draft.put("pool", "memory", units.pool_memory(size_bytes, node), node)
 
 
-REDIS = Origin("redis", "Redis", ("valkey",), read_lines, read)
+REDIS = Origin("redis", "Redis", ("valkey",), parse, read)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from headway.migration.draft import Draft, rule, said, units
 from headway.migration.formats import File, Node, Where, read_embedded
-from headway.migration.origins.origin import Origin
+from headway.migration.origins.origin import Origin, Score
 
 LRMI = "com.gs.transport_protocol.lrmi."
 SLOW = f"{LRMI}slow-consumer."
@@ -80,9 +80,10 @@ class _Xap(Origin):
 
     __slots__ = ()
 
-    def score(self, file: File) -> int:
+    def score(self, file: File) -> Score:
         text = file.raw.decode(errors="replace")
-        return NAME_SCORE * (len(set(re.findall(_NAME, text))) + bool(_NIO.search(text)))
+        names = sorted(set(re.findall(_NAME, text)))
+        return Score(NAME_SCORE * (len(names) + bool(_NIO.search(text))), tuple(names), len(names))
 
 
 XAP = _Xap("xap", "XAP", ("gigaspaces",), parse, read)

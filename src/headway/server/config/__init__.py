@@ -9,6 +9,7 @@ from headway.server.config.auth import (
     digest_of,
     hash_password,
     new_token,
+    read_password_file,
     saslprep,
 )
 from headway.server.config.auth.hook import HookTable
@@ -16,7 +17,7 @@ from headway.server.config.auth.jwt import JwtTable
 from headway.server.config.auth.tables import AuthTable
 from headway.server.config.description import describe, describe_permissions, remarks
 from headway.server.config.embedding import ASGI_LISTENER, PROGRAM_LISTENER
-from headway.server.config.fields import Keep, Url
+from headway.server.config.fields import Keep, Url, same_address
 from headway.server.config.linting import lint, uncovered_finding, writable
 from headway.server.config.presets import PRESETS, preset_text
 from headway.server.config.reading import default_text, load_settings, parse_settings
@@ -51,7 +52,7 @@ __all__ = [
     "JournalTable", "JwtTable", "Keep",
     "lint", "ListenerTable", "load_all_tls", "load_settings", "load_tls", "make_broker", "new_token",
     "parse_settings", "PASSWORD_BYTES_MAX", "preset_text", "PRESETS", "PROGRAM_LISTENER", "recording_text",
-    "remarks", "RetainedTable", "Settings", "SourceTable", "tables_of",
+    "read_password_file", "remarks", "RetainedTable", "same_address", "Settings", "SourceTable", "tables_of",
     "saslprep", "ScramKeys", "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TopicTable",
     "TracesTable", "uncovered_finding", "Url", "Users", "users_are_elsewhere", "ViewTable", "with_tls_of", "writable",
 ]

@@ -84,6 +84,16 @@ class Url(NamedTuple):
         return f"{self.scheme}://{shown}:{self.port}"
 
 
+def same_address(one: str, other: str) -> bool:
+    """Tells whether two listeners of these hosts cannot have the same port."""
+    if one == other:
+        return True
+    if (":" in one) != (":" in other):
+        # Two address families have ports of their own; only a name can mean both.
+        return "localhost" in (one, other) and bool({one, other} & {"127.0.0.1", "::1", "0.0.0.0", "::"})
+    return bool({one, other} & {"0.0.0.0", "::"}) or {one, other} == {"localhost", "127.0.0.1"}
+
+
 def parse_url(value: object, scheme: str, default_port: int) -> Url:
     """Parses ``scheme://host:port``. Raises ConfigError."""
     example = f'a URL such as "{scheme}://127.0.0.1:{default_port}"'

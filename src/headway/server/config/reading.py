@@ -32,7 +32,7 @@ from headway.server.config.auth.jwt import bad_jwt
 from headway.server.config.auth.tables import AuthTable, LimitTable, PermissionTable
 from headway.server.config.embedding import of_a_program
 from headway.server.config.errors import in_plain_words
-from headway.server.config.fields import Url, shown
+from headway.server.config.fields import Url, same_address, shown
 from headway.server.config.plugins import look_for_plugins
 from headway.server.config.settings import (
     DISK_BYTES,
@@ -305,7 +305,7 @@ def _bad_listeners(settings: Settings) -> Iterator[str]:
     for name, listener in settings.listeners.items():
         where, url = f"listeners.{name}", listener.url
         for other, theirs in taken.setdefault(url.port, []):
-            if url.port and _same_address(url.host, theirs.host):
+            if url.port and same_address(url.host, theirs.host):
                 yield f"{where}.url: {url} is taken by {other}, {theirs}"
         taken[url.port].append((f"{where}.url", url))
         yield from _bad_tls(where, "url", url, listener.tls)
@@ -360,12 +360,3 @@ def _bad_pools(settings: Settings) -> Iterator[str]:
     if total > host_limits.memory_bytes():
         what = "pool.memory:" if len(settings.pools) == 1 else "pool.memory: all pools together,"
         yield f"{what} {format_size(total)} is more than the memory there is, {format_size(host_limits.memory_bytes())}"
-
-
-def _same_address(one: str, other: str) -> bool:
-    if one == other:
-        return True
-    if (":" in one) != (":" in other):
-        # Two address families have ports of their own; only a name can mean both.
-        return "localhost" in (one, other) and bool({one, other} & {"127.0.0.1", "::1", "0.0.0.0", "::"})
-    return bool({one, other} & {"0.0.0.0", "::"}) or {one, other} == {"localhost", "127.0.0.1"}

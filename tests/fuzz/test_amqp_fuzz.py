@@ -23,7 +23,7 @@ from headway.wire.amqp.items import Method
 from headway.wire.amqp.login import read_login
 from headway.wire.amqp.methods import FROM_CLIENT, write_arguments
 from headway.wire.amqp.primitives import AmqpReader, write_table
-from headway.wire.amqp.properties import NAMES, Facts, read, with_headers, with_reply_to, without_expiration
+from headway.wire.amqp.properties import NAMES, Facts, read, with_headers, with_reply_to
 from headway.wire.amqp.replies import write_close_connection, write_method
 from headway.wire.amqp.versions import AMQP_0_8, AMQP_0_9, AMQP_0_9_1, OFFERED, Version
 
@@ -237,8 +237,8 @@ def test_any_properties(data: bytes) -> None:
     assert AmqpDialect().decode(frame).properties == facts.properties
     if data[0] & 0x20 and "nan" not in repr(facts.headers) and not repeated(data):
         assert with_headers(data, facts.headers) == data
-    other = read(with_reply_to(with_headers(without_expiration(data), {"a": 1}), "x"))
-    assert (other.headers, other.reply_to, other.expiration_ms) == ({"a": 1}, "x", None)
+    other = read(with_reply_to(with_headers(data, {"a": 1}), "x"))
+    assert (other.headers, other.reply_to, other.expiration_ms) == ({"a": 1}, "x", facts.expiration_ms)
     assert (other.priority, other.delivery_mode, other.user_id) == (facts.priority, facts.delivery_mode, facts.user_id)
     assert other.properties.correlation_data == facts.properties.correlation_data
 

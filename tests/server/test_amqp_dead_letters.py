@@ -217,11 +217,12 @@ TOO_LARGE = {
 }
 
 
+@pytest.mark.parametrize("before", [b"", b"b\1"], ids=["alone", "behind a number"])
 @pytest.mark.parametrize("what", TOO_LARGE)
-def test_a_past_with_numbers_larger_than_there_are(client: Client, what: str) -> None:
+def test_a_past_with_numbers_larger_than_there_are(client: Client, what: str, before: bytes) -> None:
     client.declare("q", to("dead") | ({TTL: 0} if what == "time" else {}))
     death = entry("reason", text("rejected")) + entry("exchange", text("")) + TOO_LARGE[what]
-    table = b"F" + struct.pack(">I", len(death)) + death
+    table = before + b"F" + struct.pack(">I", len(death)) + death
     client.say(with_headers("q", entry("x-death", b"A" + struct.pack(">I", len(table)) + table)))
     if what == "count":
         reject(client, "q")

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
-from pamqp.commands import Exchange, Queue
+from pamqp.commands import Basic, Exchange, Queue
 from tests.server.amqp_letters import DLK, DLX, FIRST, TTL, at, headers_of, letter, reject, to, told
 from tests.server.amqp_letters import client as client
 from tests.server.amqp_letters import house as house
-from tests.server.amqp_stage import WALL_S, Client
+from tests.server.amqp_stage import WALL_S, Client, Content
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.effects import DeadLetter
 from headway.core.consumer.request.options import QueueTerms
-from headway.core.message.record import Record
-from headway.server.engine.dead_letters import publish_dead_letter
+from headway.core.log.durable.entries import JournaledRun
+from headway.core.log.durable.ledger import MAIN
+from headway.core.message.record import Properties, Record, Run
+from headway.server.engine import dead_letters
+from headway.server.engine.dead_letters import DEATHS_BYTES_MAX, DEATHS_MAX, publish_dead_letter
+from headway.server.journal.entries.entry_codec import decode_run, encode_run
+from headway.store.journal.segments.batch import StoredEntry
+from headway.wire.amqp.dialect import AmqpDialect
+from headway.wire.amqp.properties import NONE
 
 # -- rings -------------------------------------------------------------------------------------------------------------
 
@@ -45,6 +53,110 @@ def test_nothing_goes_round_by_itself(client: Client, ring: str, past: str) -> N
         client.put("q", b"x", headers={"x-death": said})
     client.house.pass_time(2)
     assert all(not client.house.stats(name).records for name in RINGS[ring])
+
+
+@pytest.mark.parametrize("by", ["get", "deliver"])
+def test_a_letter_published_again_by_its_consumer_is_no_circle(client: Client, by: str) -> None:
+    """With all the headers that it came with, as Spring and many retry loops do."""
+    client.declare("work")
+    client.declare("wait", to("work") | {TTL: 100})
+    client.put("work", b"job")
+    if by == "deliver":
+        client.say(Basic.Consume(queue="work", no_ack=True))
+    seen: list[list[int]] = []
+    for _ in range(10):
+        found = client.last(Content) if by == "deliver" else letter(client, "work")
+        seen.append([death["count"] for death in found.headers.get("x-death", [])])
+        client.put("wait", found.body, headers=found.headers)
+        client.house.pass_time(0.2)
+        client.run()
+    assert seen == [[]] + [[count] for count in range(1, 10)]
+    assert client.house.lost("client") == {}
+
+
+def test_a_letter_published_again_may_still_go_round_and_is_dropped(client: Client) -> None:
+    client.declare("q", to("r") | {TTL: 100})
+    client.declare("r", to("q") | {TTL: 100})
+    said = [{"queue": "r", "reason": "expired", "exchange": "", "count": 7}]
+    client.put("q", b"x", headers={"x-death": said})
+    client.house.pass_time(0.25)
+    assert told(letter(client, "q")) == [("r", "expired", 8), ("q", "expired", 1)]
+    client.put("q", b"x", headers={"x-death": said})
+    client.house.pass_time(2)
+    assert client.house.lost("client") == {"dead_letter_cycle": 1}
+    assert client.house.stats("q").dropped_records["dead_letter_cycle"] == 1
+
+
+def test_circles_are_logged_once_a_second_with_their_queues(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    client.declare("q", to("r") | {TTL: 100})
+    client.declare("r", to("q") | {TTL: 100})
+    client.put("q", b"1", b"2", b"3")
+    client.house.pass_time(2)
+    logged = [one.getMessage() for one in caplog.records if "go round" in one.getMessage()]
+    assert len(logged) == 1
+    assert "q < r < q" in logged[0]
+    assert client.house.lost("client") == {"dead_letter_cycle": 3}
+
+
+def test_a_circle_of_more_queues_than_a_letter_names_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its letters name the last queues only, so the number of moves tells."""
+    monkeypatch.setattr(dead_letters, "MOVES_MAX", 200)
+    count = DEATHS_MAX + 6
+    for number in range(count):
+        client.declare(f"q{number}", to(f"q{(number + 1) % count}") | {TTL: 0})
+    client.put("q0", b"x")
+    assert client.house.lost("client") == {"dead_letter_cycle": 1}
+
+
+def test_a_long_chain_keeps_the_latest_deaths_and_the_first(client: Client) -> None:
+    count = DEATHS_MAX + 6
+    for number in range(count):
+        client.declare(f"q{number}", to(f"q{number + 1}" if number < count - 1 else "dead") | {TTL: 0})
+    client.put("q0", b"x")
+    found = letter(client)
+    assert told(found) == [(f"q{number}", "expired", 1) for number in reversed(range(6, count))]
+    assert [found.headers[name] for name in FIRST] == ["expired", "q0", ""]
+
+
+def test_deaths_with_long_names_are_limited_by_their_bytes(client: Client) -> None:
+    past = [{"queue": f"{n}", "reason": "expired", "exchange": "e", "note": "x" * 3000} for n in range(20)]
+    client.declare("q", to("dead") | {TTL: 0})
+    client.put("q", b"x", headers={"x-death": past}, frame_max=131_072)
+    assert len(headers_of(letter(client))) == 1 + DEATHS_BYTES_MAX // 3100
+
+
+def test_letters_are_charged_for_the_size_of_their_properties(client: Client) -> None:
+    """Or a few records with large headers would hold up everybody."""
+
+    def turns_of(headers: dict[str, Any]) -> int:
+        client.declare("q", to("dead") | {TTL: 100})
+        client.put("q", *[b"x"] * 200, headers=headers, frame_max=131_072)
+        before = client.house.turns
+        client.house.pass_time(0.2)
+        turns = client.house.turns - before
+        assert len(client.drain("dead")) == 200
+        client.say(Queue.Delete(queue="q"))
+        return turns
+
+    assert turns_of({"large": "x" * 10_000}) > 5 * turns_of({})
+
+
+def test_the_broker_never_tells_how_often_it_moved_a_letter(client: Client) -> None:
+    """The weight of a content header has it in a queue, and is 0 for clients."""
+    client.declare("q", to("dead") | {TTL: 0})
+    client.put("q", b"1", b"2")
+    client.say(Basic.Get(queue="dead"), Basic.Consume(queue="dead"))
+    headers = re.findall(rb"\x02\x00\x01....(\x00\x3c..)", client.bytes, re.DOTALL)
+    assert headers == [b"\0\x3c\0\0"] * 2
+
+
+def test_the_number_of_moves_is_kept_by_queues_and_by_the_journal() -> None:
+    run = Run("a/b", b"xyz", [3], [0], None, 1, properties=Properties(native=NONE, moves=7), exchange="e")
+    entry = encode_run(JournaledRun(MAIN, run, 1, "client"), 0.0)
+    stored = StoredEntry(entry.kind, entry.sequence, entry.count, b"".join(entry.data))
+    kept = decode_run(stored, 0.0).run
+    assert kept.properties.moves == 7
+    assert AmqpDialect().decode(bytes(AmqpDialect().encode(kept, 1).data)).properties.moves == 7
 
 
 def test_a_letter_that_dies_again_is_still_its_publishers(client: Client) -> None:

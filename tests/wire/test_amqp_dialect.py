@@ -94,7 +94,7 @@ def test_a_gap_is_four_headers_and_changes_nothing_else() -> None:
         frame = dialect.encode_record(record, 0, now=5.0, gap=told)
         assert frame == dialect.with_gap(dialect.encode(record.run(), 1).data, told)
         message = read_message(frame)
-        assert message[:2] + message[3:] == ("ex", "a.b", b"body")
+        assert message[:2] + message[3:] == ("ex", "a.b", b"body", 0)
         headers = read(message.properties).headers
         assert {name: headers.pop(f"x-headway-gap-{name}") for name in ("records", "first", "last", "reason")} == {
             "records": 1, "first": 2, "last": 3, "reason": "x",

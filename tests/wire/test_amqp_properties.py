@@ -22,7 +22,6 @@ from headway.wire.amqp.properties import (
     read,
     with_headers,
     with_reply_to,
-    without_expiration,
     write,
 )
 
@@ -214,16 +213,9 @@ def test_another_reply_to() -> None:
     assert seen(with_reply_to(NONE, "amq.gen-1")) == {"reply_to": "amq.gen-1"}
 
 
-def test_no_expiration() -> None:
-    without = {name: value for name, value in ALL.items() if name != "expiration"}
-    assert seen(without_expiration(raw(**ALL))) == without
-    assert without_expiration(NONE) == NONE
-    assert without_expiration(raw(**without)) == raw(**without)
-
-
 @pytest.mark.parametrize("data", [row[0] for row in BAD], ids=[row[0].hex()[:6] for row in BAD])
 def test_what_is_malformed_is_not_altered(data: bytes) -> None:
-    for alter in (without_expiration, lambda data: with_reply_to(data, "x"), lambda data: with_headers(data, {})):
+    for alter in (lambda data: with_reply_to(data, "x"), lambda data: with_headers(data, {})):
         try:
             altered = alter(data)
         except ProtocolError:

@@ -69,6 +69,7 @@ class Reason(StrEnum):
     QUEUE_LENGTH = "queue_length"
     REJECTED = "rejected"
     DELIVERY_LIMIT = "delivery_limit"
+    DEAD_LETTER_CYCLE = "dead_letter_cycle"
     PURGED = "purged"
     UNACKNOWLEDGED = "unacknowledged"
 

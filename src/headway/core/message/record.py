@@ -50,6 +50,9 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
     all."""
     lifetime_ms: int | None = None
     """The lifetime that the publisher gave, where ``native`` does not say it."""
+    moves: int = 0
+    """How many queues in a row passed the record on as a dead letter, with no client having sent or rejected it in
+    between. The broker alone sets it: what clients say of a record's past (``x-death``) is in ``native``."""
 
     def user_value(self, name: str) -> str | None:
         """Returns the value of the first user property with this name."""

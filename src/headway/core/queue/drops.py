@@ -19,6 +19,7 @@ from headway.core.base import Reason, WorkSteps
 from headway.core.consumer import DeadLetter, SharedReader, Subscription
 from headway.core.delivery import record_at
 from headway.core.log import Chunk
+from headway.core.message import Record
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.places import Key, RequeuedRecord
 from headway.core.routing import DEAD_LETTER_WORK, DROPPED_WORK, Registry
@@ -26,8 +27,16 @@ from headway.core.routing import DEAD_LETTER_WORK, DROPPED_WORK, Registry
 PURGED_AT_ONCE = 128
 """The number of requeued records in one step of a purge. A step of fresh records takes a chunk."""
 CHUNK_WORK = 4
+LETTER_BYTES_PER_WORK = 16
+LETTERS_AT_ONCE = 4
+"""The number of dead letters before the turn's work is looked at again: what they cost is known when they are made."""
 LOST_AT_ONCE = 32
 """The number of requeued records of a group in one step of their loss."""
+
+
+def letter_work(record: Record) -> int:
+    """Returns the work of making a record a dead letter: its properties are read and written anew."""
+    return DEAD_LETTER_WORK + record.properties.size // LETTER_BYTES_PER_WORK
 
 
 class Discard(NamedTuple):
@@ -170,7 +179,7 @@ class Drops:
             return False
         self._count(chunk, index, index + 1, reason, dead_letter=True)
         self._registry.effects.append(DeadLetter(self._queue.name, self._terms, record, reason))
-        self._registry.overdue.left -= DEAD_LETTER_WORK
+        self._registry.overdue.left -= letter_work(record)
         return True
 
     def reject(self, chunk: Chunk, index: int) -> None:
@@ -247,22 +256,18 @@ class Drops:
         """Returns how many of these records may be dropped in this turn. Dead letters cost work, and records that wait
         one by one."""
         left = self._registry.overdue.left
-        if not self._cost or left <= 0:
-            return records if left > 0 else 0
-        return min(records, max(1, left // self._cost))
-
-    @property
-    def _cost(self) -> int:
-        """The work of dropping the next record; 0: it goes with those that come after it."""
+        if left <= 0:
+            return 0
         if self._terms.dead_letter_exchange is not None:
-            return DEAD_LETTER_WORK
-        return DROPPED_WORK if self._backlog.has_some_apart else 0
+            return min(records, LETTERS_AT_ONCE)
+        return min(records, max(1, left // DROPPED_WORK)) if self._backlog.has_some_apart else records
 
     # -- policies and pressure --------------------------------------------------------------------------------------
 
     def affordable_at_least(self, records: int) -> int:
         """Returns how many of these records may be dropped in this turn; all if they cost no work."""
-        return self.affordable(records) if self._cost else records
+        costs = self._terms.dead_letter_exchange is not None or self._backlog.has_some_apart
+        return self.affordable(records) if costs else records
 
     def _drop_some(self, records: int, reason: Reason) -> bool:
         """Drops as many of the next records as this turn has work left for. Returns False if that is none."""

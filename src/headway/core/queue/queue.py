@@ -40,7 +40,7 @@ from headway.core.log import NOT_DURABLE, Chunk, Cursor, DurablePosition
 from headway.core.message import Run
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.dispatch import Dispatch, FetchedRecord
-from headway.core.queue.drops import Drops
+from headway.core.queue.drops import Drops, letter_work
 from headway.core.queue.life import MOVES, QueueLife
 from headway.core.queue.lifetimes import Lifetimes
 from headway.core.queue.members import Members
@@ -48,7 +48,7 @@ from headway.core.queue.picking import Picking
 from headway.core.queue.placeholder import Placeholder
 from headway.core.queue.places import LaneSource, QueueCursor
 from headway.core.queue.unsettled import Unsettled
-from headway.core.routing import Registry
+from headway.core.routing import SEARCHED_A_UNIT, Registry
 
 
 def queue_of(reader: SharedReader | None) -> Queue:
@@ -381,5 +381,6 @@ class Queue:
             self.durable_position.refused(first + accepted, first + len(run) - 1, last)
         if self.terms.dead_letter_refused:
             for index in range(accepted, len(run)):
-                letter = DeadLetter(self.name, self.terms, run.record(index, first, now), Reason.QUEUE_LENGTH)
-                self._registry.effects.append(letter)
+                record = run.record(index, first, now)
+                self._registry.effects.append(DeadLetter(self.name, self.terms, record, Reason.QUEUE_LENGTH))
+                self._registry.router.searched += SEARCHED_A_UNIT * letter_work(record)  # its publisher's work

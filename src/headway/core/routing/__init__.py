@@ -5,6 +5,7 @@ from headway.core.routing.matching import (
     EXCHANGE_BYTES,
     KINDS,
     PREDECLARED,
+    SEARCHED_A_UNIT,
     AmqTopic,
     Binding,
     Destination,
@@ -45,6 +46,6 @@ __all__ = [
     "Advisories", "AllowanceOf", "AmqTopic", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "DROPPED_WORK",
     "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges", "Expiring", "frozen", "KINDS", "Limits", "Overdue", "part_of",
     "pause_reason", "PREDECLARED", "Published", "PublishedRuns", "PublishedSlice", "Publishing", "ReceiptReplies",
-    "Recharging", "RecordedTopics", "Registry", "Replay", "REQUEUED_WORK", "Route", "seen_before",
-    "SessionRound", "SORTED_WORK",
+    "Recharging", "RecordedTopics", "Registry", "Replay", "REQUEUED_WORK", "Route", "SEARCHED_A_UNIT",
+    "seen_before", "SessionRound", "SORTED_WORK",
 ]

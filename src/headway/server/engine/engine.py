@@ -67,6 +67,7 @@ log = logging.getLogger("headway")
 RING_EVERY_S = 0.005
 """Least time between two rings (see ``_ring_in_time``)."""
 LIMITED_EVERY_S = 1.0
+CIRCLE_QUEUES_SHOWN = 8
 
 
 class Engine:
@@ -93,7 +94,9 @@ class Engine:
         self.permissions = PermissionsInForce(settings, self.broker)
         self.allowances = self.broker.registry.allowances
         self.connections_refused = self.protocol_errors = 0
-        self._limited_s = -LIMITED_EVERY_S
+        self._limited_s = self._circle_s = -LIMITED_EVERY_S
+        self._circles = 0
+        """Records dropped because their dead letters went round, since that was logged."""
         self.turns, self.longest_turn_s = 0, 0.0
         self.telemetry = Telemetry(settings, self.broker, loop, self.now) if settings.telemetry.enabled else None
         self._open(settings, loop, repair=repair)
@@ -307,7 +310,21 @@ class Engine:
             case PluginFailed(name, error):
                 log.error("the plug-in %s failed, and goes on being asked; this is said once", name, exc_info=error)
             case DeadLetter():
-                publish_dead_letter(self.broker, effect, now, now + self.broker.registry.wall_offset_s)
+                circle = publish_dead_letter(self.broker, effect, now, now + self.broker.registry.wall_offset_s)
+                if circle:
+                    self._circle_found(circle, now)
+
+    def _circle_found(self, queues: list[str], now: float) -> None:
+        """Logs that a record was dropped because these queues pass it round. Limited, because many may go round."""
+        self._circles += 1
+        if now - self._circle_s >= LIMITED_EVERY_S:
+            shown = " < ".join(queues[:CIRCLE_QUEUES_SHOWN])
+            log.warning(
+                "records dropped because their dead letters go round: %d; the queues, the last first: %s%s; break the "
+                "circle of x-dead-letter-exchange, or let a consumer reject the records in it", self._circles, shown,
+                " < …" * (len(queues) > CIRCLE_QUEUES_SHOWN), extra={"fields": {"reason": Reason.DEAD_LETTER_CYCLE}},
+            )  # fmt: skip
+            self._circle_s, self._circles = now, 0
 
     # -- connections ------------------------------------------------------------------------------------------------
 

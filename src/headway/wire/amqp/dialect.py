@@ -3,7 +3,8 @@
     u16 address bytes | address | u32 header bytes | header | body
 
 The address is exchange and routing key, as short strings. The header is a content header: class, weight, size of the
-body, properties. Everything before the body is the *lead*; its length depends only on address and properties.
+body, properties. Everything before the body is the *lead*; its length depends only on address and properties. The
+weight, which AMQP leaves unused, has ``Properties.moves`` here; clients are sent 0.
 
 An envelope writes the deliveries for one consumer from it (envelope.py).
 """
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
+
+import msgspec
 
 from headway.core.message import TOLD, EncodedRun, Gap, OwnProperties, Properties, Record, Run, routing_key_of, topic_of
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
@@ -37,11 +40,13 @@ class Message(NamedTuple):
     routing_key: str
     properties: bytes
     body: bytes
+    moves: int = 0
 
     def record(self) -> Record:
         raw = self.properties
         facts = _read_lately(raw) if len(raw) <= REMEMBERED_BYTES_MAX else read(raw)
-        return Record(topic_of(self.routing_key), self.body, facts.properties, facts.qos, exchange=self.exchange)
+        properties = msgspec.structs.replace(facts.properties, moves=self.moves) if self.moves else facts.properties
+        return Record(topic_of(self.routing_key), self.body, properties, facts.qos, exchange=self.exchange)
 
 
 class RecordParts(NamedTuple):
@@ -79,7 +84,8 @@ def address_in(lead: bytes) -> tuple[str, str]:
 def read_message(record: bytes) -> Message:
     address, header, body = split_record(record)
     key_at = 1 + address[0]
-    return Message(address[1:key_at].decode(), address[key_at + 1 :].decode(), header[HEADER_LEAD_BYTES:], body)
+    moves = int.from_bytes(header[2:4], "big")
+    return Message(address[1:key_at].decode(), address[key_at + 1 :].decode(), header[HEADER_LEAD_BYTES:], body, moves)
 
 
 class Leads:
@@ -87,10 +93,11 @@ class Leads:
 
     __slots__ = ("_after", "_before")
 
-    def __init__(self, exchange: str, topic: str, properties: bytes) -> None:
+    def __init__(self, exchange: str, topic: str, properties: bytes, moves: int = 0) -> None:
         address = write_address(exchange, routing_key_of(topic))
         header_bytes = HEADER_LEAD_BYTES + len(properties)
-        self._before = len(address).to_bytes(2, "big") + address + header_bytes.to_bytes(4, "big") + CONTENT
+        content = CONTENT[:2] + moves.to_bytes(2, "big") if moves else CONTENT
+        self._before = len(address).to_bytes(2, "big") + address + header_bytes.to_bytes(4, "big") + content
         self._after = properties
 
     def lead(self, body_bytes: int) -> bytes:
@@ -123,7 +130,7 @@ class AmqpDialect(BareDialect, frozen=True):
         raw = self._properties_of(run)
         if self.offsets and first_sequence:  # the broker's own marks have none
             return _encode_each(run, raw, first_sequence)
-        return encode_by_size(run, Leads(run.exchange, run.topic, raw).lead)
+        return encode_by_size(run, Leads(run.exchange, run.topic, raw, run.properties.moves).lead)
 
     @property
     def reads_own(self) -> bool:

@@ -23,6 +23,7 @@ from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.primitives import (
     SHORT_BYTES_MAX,
     AmqpReader,
+    TableField,
     malformed,
     write_entries,
     write_short,
@@ -218,10 +219,7 @@ def _fits(text: str | None) -> bool:
 
 def with_headers(raw: bytes, headers: Mapping[str, object]) -> bytes:
     """Replaces the headers. Unchanged values keep their bytes, and so their AMQP types, which Python lacks."""
-    places = _places(raw)
-    values = _values(raw, places)
-    own_entries = AmqpReader(raw, places["headers"].start).entries("headers") if "headers" in places else []
-    known = {entry.name: entry for entry in own_entries}
+    values, known = property_values(raw), header_fields(raw)
     entries: dict[str, bytes] = {}
     for name, value in headers.items():
         own = known.get(name)
@@ -233,18 +231,19 @@ def with_headers(raw: bytes, headers: Mapping[str, object]) -> bytes:
     return joined(values)
 
 
+def header_fields(raw: bytes) -> dict[str, TableField]:
+    """Returns the headers, each with its place in ``raw``."""
+    places = _places(raw)
+    fields = AmqpReader(raw, places["headers"].start).entries("headers") if "headers" in places else []
+    return {field.name: field for field in fields}
+
+
 def without_headers(raw: bytes, names: Set[str]) -> bytes:
     return with_headers(raw, {name: value for name, value in read(raw).headers.items() if name not in names})
 
 
 def with_reply_to(raw: bytes, text: str) -> bytes:
     return joined({**property_values(raw), "reply-to": write_short(text)})
-
-
-def without_expiration(raw: bytes) -> bytes:
-    values = property_values(raw)
-    values.pop("expiration", None)
-    return joined(values)
 
 
 def property_values(raw: bytes) -> dict[str, bytes]:

@@ -117,7 +117,7 @@ def write_get_ok(
     address, header, body = split_record(record)
     flag = b"\x01" if redelivered else b"\x00"
     arguments = delivery_tag.to_bytes(8, "big") + flag + address + message_count.to_bytes(4, "big")
-    content = Content(channel, frame_bytes_max)
+    content, header = Content(channel, frame_bytes_max), CONTENT + header[len(CONTENT) :]
     return b"".join((_frame(channel, GET_OK, arguments), content.header(header), content.body(body)))
 
 

@@ -9,6 +9,7 @@ from celery import Celery
 from kombu import Queue
 
 URL, QUEUE, PATIENCE = "HEADWAY_TEST_CELERY_URL", "HEADWAY_TEST_CELERY_QUEUE", "HEADWAY_TEST_CELERY_PATIENCE"
+QUORUM = "HEADWAY_TEST_CELERY_QUORUM"
 
 
 def add(one: int, other: int) -> int:
@@ -19,10 +20,10 @@ def length(text: str, number: int) -> list[int]:
     return [len(text), number]
 
 
-def flaky(self: Any, failures: int) -> int:
+def flaky(self: Any, failures: int, countdown: float = 0.1) -> int:
     """Fails so many times; how often it was retried."""
     if self.request.retries < failures:
-        raise self.retry(countdown=0.1)
+        raise self.retry(countdown=countdown)
     return int(self.request.retries)
 
 
@@ -30,15 +31,20 @@ def broken() -> None:
     raise ValueError("as it should")
 
 
-def make_app(url: str, queue: str, patience: str = "") -> Any:
+def make_app(url: str, queue: str, patience: str = "", *, quorum: bool = False) -> Any:
     """As most people have it: JSON, results by way of the broker, acks once a task is done. ``patience``: for how long
-    its workers may hold a task."""
+    its workers may hold a task. ``quorum``: with quorum queues, for which Celery delays tasks in queues of its own."""
     make: Any = Celery
     app: Any = make("headway-tests", broker=url, backend="rpc://", set_as_current=False)
     app.conf.update(
         task_default_queue=queue, task_acks_late=True, worker_prefetch_multiplier=2, result_expires=60,
         broker_connection_retry_on_startup=True,
     )  # fmt: skip
+    if quorum:
+        app.conf.update(
+            task_default_queue_type="quorum", task_default_exchange=queue, task_default_exchange_type="topic",
+            worker_detect_quorum_queues=True,
+        )  # fmt: skip
     if patience:
         kombu_queue: Any = Queue
         arguments = {"x-headway-patience": patience}
@@ -50,4 +56,4 @@ def make_app(url: str, queue: str, patience: str = "") -> Any:
 
 
 if URL in os.environ:
-    app = make_app(os.environ[URL], os.environ[QUEUE], os.environ.get(PATIENCE, ""))
+    app = make_app(os.environ[URL], os.environ[QUEUE], os.environ.get(PATIENCE, ""), quorum=QUORUM in os.environ)

@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -256,11 +258,18 @@ class Celery(NamedTuple):
 @pytest.fixture(scope="module")
 def celery(amqp_broker: AmqpBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Celery]:
     """A worker, with events, mingle and gossip as they come."""
-    folder = tmp_path_factory.mktemp("celery")
-    queue = f"tasks-{os.getpid()}"
-    host = f"worker-{os.getpid()}@here"
+    with celery_worker(amqp_broker, tmp_path_factory.mktemp("celery"), "tasks") as worker:
+        yield worker
+    KOMBU.pools.reset()
+
+
+@contextmanager
+def celery_worker(amqp_broker: AmqpBroker, folder: Path, name: str, *, quorum: bool = False) -> Iterator[Celery]:
+    queue = f"{name}-{os.getpid()}"
+    host = f"{name}-{os.getpid()}@here"
     log = folder / "log"
     environment = os.environ | {amqp_celery_app.URL: amqp_broker.url, amqp_celery_app.QUEUE: queue}
+    environment |= {amqp_celery_app.QUORUM: "1"} if quorum else {}
     command = [
         sys.executable,
         "-m",
@@ -274,7 +283,7 @@ def celery(amqp_broker: AmqpBroker, tmp_path_factory: pytest.TempPathFactory) ->
     ]
     with log.open("wb") as out:
         worker = subprocess.Popen([*command, "-E", "-l", "INFO"], cwd=ROOT, env=environment, stdout=out, stderr=out)
-    app = amqp_celery_app.make_app(amqp_broker.url, queue)
+    app = amqp_celery_app.make_app(amqp_broker.url, queue, quorum=quorum)
     try:
         until(lambda: worker.poll() is not None or " ready." in log.read_text(), 30.0, "the worker is ready")
         assert worker.poll() is None, log.read_text()
@@ -287,10 +296,10 @@ def celery(amqp_broker: AmqpBroker, tmp_path_factory: pytest.TempPathFactory) ->
             worker.kill()
         worker.wait()
         with app.connection() as connection:
-            connection.default_channel.queue_delete(queue)
+            for name in (queue, *(f"celery_delayed_{level}" for level in range(28) if quorum)):
+                connection.default_channel.queue_delete(name)
         app.backend.result_consumer.stop()
         app.close()
-        KOMBU.pools.reset()
     said = log.read_text()
     assert "Connection to broker lost" not in said, said
     assert "missed heartbeat" not in said, said
@@ -307,6 +316,21 @@ def test_celery_runs_tasks(celery: Celery) -> None:
 
 def test_celery_retries_a_task(celery: Celery) -> None:
     assert celery.send("flaky", 2).get(timeout=PATIENCE_S) == 2
+
+
+def test_celery_delays_tasks_of_quorum_queues(amqp_broker: AmqpBroker, tmp_path: Path) -> None:
+    """Its native delayed delivery: 28 queues whose records expire from each into the next, up to 2^27 seconds."""
+    with celery_worker(amqp_broker, tmp_path, "quorum", quorum=True) as worker:
+        began = time.time()
+        add, flaky = worker.app.tasks["add"], worker.app.tasks["flaky"]
+        soon = add.apply_async((1, 2), countdown=1)
+        later = add.apply_async((3, 4), eta=datetime.now(UTC) + timedelta(seconds=3))
+        retried = flaky.delay(3, 1)
+        assert soon.get(timeout=PATIENCE_S) == 3
+        assert time.time() - began >= 1
+        assert retried.get(timeout=PATIENCE_S) == 3
+        assert later.get(timeout=PATIENCE_S) == 7
+        assert time.time() - began >= 2
 
 
 def test_celery_is_remote_controlled(celery: Celery) -> None:

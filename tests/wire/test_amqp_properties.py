@@ -122,12 +122,12 @@ def test_a_timestamp_is_not_looked_at() -> None:
     assert read(b"\x00\x40" + b"\xff" * 8).properties.native is not None
 
 
-@pytest.mark.parametrize(("text", "value"), [("0", 0), ("1", 1), ("007", 7), ("4294967295", 2**32 - 1)])
+@pytest.mark.parametrize(("text", "value"), [("0", 0), ("1", 1), ("007", 7), ("4294967296", 2**32), ("9" * 200, 2**53)])
 def test_expirations(text: str, value: int) -> None:
     assert read(raw(expiration=text)).expiration_ms == value
 
 
-@pytest.mark.parametrize("text", ["x", "-1", "1.5", " 1", "1_000", "4294967296", "9" * 200, "+1", "٣", ""])
+@pytest.mark.parametrize("text", ["x", "-1", "1.5", " 1", "1_000", "+1", "٣", ""])
 def test_bad_expirations(text: str) -> None:
     encoded = text.encode()
     with pytest.raises(BadExpiration, match="invalid expiration") as error:

@@ -53,6 +53,8 @@ class CommonProperties(msgspec.Struct, frozen=True):
 NO_COMMON = CommonProperties()
 
 
+EXPIRATION_MS_MAX = 2**53
+"""A longer lifetime, some 285,000 years, counts as this one, which can still be added to a time in any protocol."""
 KEPT = "x-headway-kept-"
 """Prefix of headers in which a protocol keeps, for its own consumers, what no other has a word for."""
 

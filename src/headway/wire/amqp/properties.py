@@ -30,7 +30,7 @@ from headway.wire.amqp.primitives import (
     write_table,
     write_value,
 )
-from headway.wire.common import header_text
+from headway.wire.common import EXPIRATION_MS_MAX, header_text
 
 NAMES = (
     "content-type", "content-encoding", "headers", "delivery-mode", "priority", "correlation-id", "reply-to",
@@ -45,7 +45,6 @@ _NUMBERS = ("delivery-mode", "priority", "timestamp")
 NONE = b"\0\0"
 """No properties at all."""
 PERSISTENT = 2
-EXPIRATION_MS_MAX = 0xFFFF_FFFF
 TEXT_BYTES_MAX = 65_535
 """Longest text that fits into MQTT."""
 CORRELATION_HEADER = "x-correlation-id"
@@ -160,9 +159,9 @@ def reply_topic(key: str | None) -> str | None:
 def _milliseconds(raw: bytes | None) -> int | None:
     if raw is None:
         return None
-    if not raw.isdigit() or int(raw) > EXPIRATION_MS_MAX:
+    if not raw.isdigit():
         raise BadExpiration(raw)
-    return int(raw)
+    return min(int(raw), EXPIRATION_MS_MAX)
 
 
 def user_texts(headers: Mapping[str, object], priority: int | None) -> tuple[tuple[str, str], ...]:
@@ -204,7 +203,7 @@ def write(properties: Properties, qos: int) -> bytes:
     if _fits(properties.response_topic):
         values["reply-to"] = write_short(routing_key_of(properties.response_topic or ""))
         headers[REPLY_TOPIC] = True
-    if properties.lifetime_ms is not None and properties.lifetime_ms <= EXPIRATION_MS_MAX:
+    if properties.lifetime_ms is not None:
         values["expiration"] = write_short(str(properties.lifetime_ms))
     if headers:
         values["headers"] = write_table(headers)

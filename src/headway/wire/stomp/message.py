@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from headway.core.message import Record
 from headway.wire.codecs import queue_form
-from headway.wire.common import Address, CommonProperties, header_text, told_headers
+from headway.wire.common import EXPIRATION_MS_MAX, Address, CommonProperties, header_text, told_headers
 from headway.wire.stomp.destinations import destination_of, text_of
 from headway.wire.stomp.items import Headers
 from headway.wire.stomp.versions import Version, header_line
@@ -25,7 +25,6 @@ _TEXTS = {
     "amqp-message-id": "message_id", "type": "type", "user-id": "user_id", "app-id": "app_id",
 }  # fmt: skip
 _KNOWN = OWN | set(_TEXTS) | {"persistent", "priority", "timestamp", "expires", "expiration", "reply-to"}
-MS_MAX = 0xFFFF_FFFF
 SECONDS_BELOW = 100_000_000_000
 """A timestamp below this is in seconds, as RabbitMQ has it."""
 
@@ -39,8 +38,8 @@ def common_of(headers: Headers, reply_to: Address | None, wall_ms: int) -> Commo
         lifetime_ms = max(0, expires_ms - wall_ms)
         if timestamp_ms is None:
             timestamp_ms = expires_ms - lifetime_ms
-    if lifetime_ms is not None and lifetime_ms > MS_MAX:
-        lifetime_ms = None  # 49 days
+    if lifetime_ms is not None:
+        lifetime_ms = min(lifetime_ms, EXPIRATION_MS_MAX)
     priority = _number(headers, "priority")
     return CommonProperties(
         priority=None if priority is None else min(priority, 255), timestamp_ms=timestamp_ms, reply_to=reply_to,

@@ -166,11 +166,11 @@ def test_the_journal_knows_it_by_one_word(ended: list[Subscription]) -> None:
     old.leave()
     stage.broker.disconnect(old.session, old.outlet, "gone", stage.now)  # type: ignore[arg-type]
     stage.now += 61.0
-    ledger.take(0)
+    ledger.take(0, 0.0)
     stage.broker.registry.timers.run(stage.now)
     assert len(ended) < MANY
     stage.client("c", expiry_s=60.0).subscribe("mine", 1)
-    commit = ledger.take(0)
+    commit = ledger.take(0, 0.0)
     assert commit is not None
     sessions = [change for change in commit.changes if change.what == "session"]
     assert [(change.name, change.terms is None) for change in sessions] == [("c", True), ("c", False)]

@@ -155,7 +155,7 @@ def test_nobody_wants_what_a_deleted_queue_had() -> None:
     owner = stage.peer("owner")
 
     def needed() -> int:
-        commit = ledger.take(stage.broker.registry.sequence)
+        commit = ledger.take(stage.broker.registry.sequence, 0.0)
         assert commit is not None
         for change in commit.changes:
             folding.change(change, again=False)

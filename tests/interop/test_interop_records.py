@@ -153,6 +153,29 @@ def test_an_answer_cut_short_says_where_to_go_on(
     assert len(got) < len(sent)
 
 
+def test_max_records_counts_no_holes_and_no_records_of_other_topics(
+    keeping: BrokerProcess, publisher: Raw, name: str
+) -> None:
+    topic = f"flights/{name}"
+    for number in range(10):
+        publisher.publish_all(f"flights/other-{name}", [b"y"] * 7)
+        publisher.publish_all(topic, [b"%d" % number, b"x" * 50])
+    publisher.published(topic, b"end")
+    start: object = "earliest"
+    got: list[int] = []
+    while True:
+        answer = ask(keeping, topic, from_=start, max_records=6)
+        got.append(len(answer.rows))
+        start = answer.offset("Next")
+        if start == answer.offset("Latest"):
+            break
+    assert got == [6, 6, 6, 3]
+    both = ask(keeping, topic, max_records=6, max_bytes="60B")
+    assert [len(row["payload"]) for row in both.rows] == [1, 50, 1]
+    for wrong in ("0", "-1", "many", "1.5"):
+        assert ask(keeping, topic, max_records=wrong).error.startswith(f"max_records='{wrong}': ")
+
+
 def test_what_never_was_is_not_gone(start: BrokerFactory, tmp_path: Path) -> None:
     """Whoever waits at the earliest offset of a topic without records: others may be numbered before its own."""
     topics = '[[topic]]\nfilter = "new/#"\nkeep = "7d"\n[[topic]]\nfilter = "other/#"\nkeep = "7d"\n'
@@ -208,7 +231,7 @@ def test_what_is_deleted_is_gone_and_said_so(start: BrokerFactory, tmp_path: Pat
         ({"from_": 7, "to": 5}, "to=5 is before from=7"), ({"from_": "-1m", "to": "-2m"}, "to is before from"),
         ({"max_bytes": 0}, "max_bytes=0: from 1 B on"), ({"max_bytes": "many"}, "max_bytes: "),
         ({"format": "csv"}, "format='csv': there are arrow and json"),
-        ({"form": "json"}, "unknown parameter 'form': there are from, to, max_bytes, format"),
+        ({"form": "json"}, "unknown parameter 'form': there are from, to, max_bytes, max_records, format"),
     ],
 )  # fmt: skip
 def test_bad_parameters_are_one_clear_line(keeping: BrokerProcess, query: dict[str, object], error: str) -> None:

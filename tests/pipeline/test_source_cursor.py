@@ -291,3 +291,39 @@ def test_a_query_whose_topic_is_not_recorded_any_more(tmp_path: Path, stream: St
         assert broker.consumer(two["cursor"], "t/#")["connected"]
         query.stop()
     broker.stop()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_limited_batch_has_as_many_records_as_it_may_across_holes(
+    tmp_path: Path, stream: Streams, start: BrokerFactory, killed: bool
+) -> None:
+    """Offsets of other topics, and those that a crash has skipped, are holes. They cost no empty batches."""
+    config = recording(tmp_path / "journal", TOPICS)
+    broker = start(config)
+    with Proxy(broker.admin) as proxy:
+        query = stream(admin=proxy.url, offsets_max=3)
+        begin = query.initialOffset()
+        with Raw(broker.ports["mqtt"]) as writer:
+            for _ in range(5):
+                writer.publish_all("not/recorded", [b"."] * 50)
+                writer.published("t/x", b"x")
+        query.latestOffset(begin, ALL)
+        before = latest(broker)
+        if killed:
+            broker.kill()
+        else:
+            broker.stop()
+        broker = start(config)
+        proxy.target = broker.admin
+        publish(broker, 1, 1)
+        skipped = latest(broker) - before
+        assert 1 << 15 < skipped < 1 << 17 if killed else skipped < 10
+        query.prepareForTriggerAvailableNow()
+        got, at = [], begin
+        while (end := query.latestOffset(at, ReadMaxRows(3))) != at:
+            assert broker.consumer(begin["cursor"], "t/#")["lag_records"] == 7 - sum(got)
+            got.append(len(payloads(query, at, end)))
+            at = end
+        assert got == [3, 3, 1]
+        query.stop()
+    broker.stop()

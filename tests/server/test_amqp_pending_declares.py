@@ -41,7 +41,7 @@ class Journal:
 
     def take(self) -> int | None:
         """The end of a turn. Returns what is to be written."""
-        commit = self.ledger.take(self._house.broker.registry.sequence)
+        commit = self.ledger.take(self._house.broker.registry.sequence, 0.0)
         return None if commit is None else commit.number
 
     def write(self, number: int | None = None) -> None:

@@ -137,7 +137,7 @@ def settled_after(world: Churn, snapshot: Snapshot) -> bool:
     got = [world.broker.queues.get(world.operator, world.channel, queue, request, NO_LIMIT, world.now) for _ in "ab"]
     assert got[1] is not None
     world.broker.queues.acknowledge(world.channel, [got[1].delivery_id])
-    commit = tape.ledger.take(world.broker.registry.sequence)
+    commit = tape.ledger.take(world.broker.registry.sequence, 0.0)
     assert commit is not None
     snapshot.on_commit([(one, encode_metadata(one, WALL_OFFSET_S)) for one in commit.changes], commit.positions)
     recovered = positions_in(snapshot.entries(world.broker.registry.sequence, 0))[queue.durable_position.number]
@@ -164,7 +164,7 @@ def test_an_exchange_that_goes_with_its_last_binding_is_not_in_it() -> None:
     snapshot = Snapshot(world.broker, ledger, NothingRecorded())
     snapshot.advance()
     queues.delete(queues.queue(world.operator, "q1"), world.now)
-    commit = ledger.take(0)
+    commit = ledger.take(0, 0.0)
     assert commit is not None
     snapshot.on_commit([(one, encode_metadata(one, WALL_OFFSET_S)) for one in commit.changes], commit.positions)
     found = changes_in(snapshot.entries(1, 0), ())

@@ -125,7 +125,7 @@ class Tape:
         self._go_through(now)
 
     def _take(self, now: float) -> None:
-        commit = self.ledger.take(self.broker.registry.sequence)
+        commit = self.ledger.take(self.broker.registry.sequence, now)
         if commit is None:
             return
         entries = [encode_run(position, WALL_OFFSET_S) for position in commit.runs]

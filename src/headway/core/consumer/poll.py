@@ -7,8 +7,8 @@ offset outlives the process, and the archive keeps the records that it still nee
 
 - Its *blocked* time is the time since it last moved on while there were records to read. Its usual pause is that
   between two moves; as long as it has moved once at most nobody knows it, and the most counts that it can be.
-- Its lag is counted in offsets, and in bytes of the recorded topics that its filter touches. That is an upper bound,
-  because the filter may match only some of these records.
+- Its lag is counted in records and bytes of the recorded topics that its filter touches. That is an upper bound,
+  because the filter may match only some of these records, and to the precision of a batch of the journal.
 - Of the actions of a policy, ``discard`` of the oldest moves its offset. Conflating it, sending its chunks to disk and
   holding back its publishers have no effect.
 """
@@ -38,6 +38,8 @@ class ArchiveLag(NamedTuple):
 
     last: int
     """The last assigned offset; its record may not be on disk yet."""
+    records: int
+    """Not more than there are, but for those of the batch that has the offset. Offsets have holes."""
     bytes: int
     time_s: float
     """The time when the oldest of these records was published, on the broker's clock; ``inf`` if there is none."""
@@ -129,7 +131,7 @@ class ArchiveReader(Reader):
         return self.lag_records(subscription) > 0
 
     def lag_records(self, subscription: Subscription) -> int:
-        return max(0, self.archive_cursor.lag.last + 1 - self.archive_cursor.offset)
+        return self.archive_cursor.lag.records
 
     def lag_bytes(self, subscription: Subscription) -> int:
         return self.archive_cursor.lag.bytes
@@ -171,10 +173,11 @@ class Poll(Subscription):
 
     def move(self, offset: int, now: float) -> None:
         """Notes that the consumer has read everything before ``offset``."""
+        at = self.offset
         records, size = self._move(offset)
         self.counters.handed_bytes += size
         self.counters.write(records, size)
-        if records and isinstance(self.session.outlet, ConnectionlessOutlet):
+        if self.offset > at and isinstance(self.session.outlet, ConnectionlessOutlet):
             self.session.outlet.moved(size, now)
 
     def discard(self, action: Action) -> None:
@@ -182,9 +185,7 @@ class Poll(Subscription):
         kept, size, first, end = action.records_kept(0), action.bytes_kept, self.offset, self.lag.last + 1
         if action.which is not Which.OLDEST:
             return
-        upto = end if kept == size == inf else int(max(first, end - kept))
-        if size < inf:
-            upto = max(upto, self._offset_with(size))
+        upto = end if kept == size == inf else self._offset_with(kept, size)
         records, size = self._move(upto)
         self.counters.skipped_bytes += size
         self.note_gap(records, first, upto - 1, Reason.DISCARDED)
@@ -195,22 +196,24 @@ class Poll(Subscription):
         return gap
 
     def _move(self, offset: int) -> tuple[int, int]:
-        """Moves the cursor forward. Returns how many offsets and bytes it passed."""
+        """Moves the cursor forward. Returns how many records and bytes it passed."""
         before = self.lag
-        records = min(offset, before.last + 1) - self.offset
-        if records <= 0:
+        offset = min(offset, before.last + 1)
+        if offset <= self.offset:
             return 0, 0
-        self.archive_cursor.offset += records
+        self.archive_cursor.offset = offset
         self.archive_cursor.durable_position.moved()
-        return records, max(0, before.bytes - self.lag.bytes)
+        after = self.lag
+        return max(0, before.records - after.records), max(0, before.bytes - after.bytes)
 
-    def _offset_with(self, size: float) -> int:
-        """Returns the first offset from which on at most ``size`` bytes are recorded."""
+    def _offset_with(self, records: float, size: float) -> int:
+        """Returns the first offset from which on at most so many records and bytes are recorded."""
         filter = self.feed.key.filter
         low, high = self.offset, self.lag.last + 1
         while low < high:
             middle = (low + high) // 2
-            if self.archive_cursor.archive.lag(filter, middle).bytes > size:
+            lag = self.archive_cursor.archive.lag(filter, middle)
+            if lag.records > records or lag.bytes > size:
                 low = middle + 1
             else:
                 high = middle

@@ -73,6 +73,17 @@ class ArchivedTopic:
                 return min(stop, file.last + 1)
         return stop
 
+    def behind(self, first: int, stop: int, records: int) -> int:
+        """Returns the offset behind so many records; ``stop`` if there are no more of them."""
+        for file in self._within(first, stop):
+            with self._opened(file) as source:
+                for batch in source.iter_batches(ROWS, columns=["offset", "topic"]):
+                    offsets = self._wanted(batch, max(first, file.first), min(stop, file.last + 1)).column("offset")
+                    if len(offsets) >= records:
+                        return int(offsets[records - 1].as_py()) + 1
+                    records -= len(offsets)
+        return stop
+
     def split(self, first: int, stop: int) -> list[ArchiveSpan]:
         """Splits a range into partitions: neighbouring files together, until they are worth one."""
         spans: list[ArchiveSpan] = []
@@ -91,7 +102,7 @@ class ArchivedTopic:
                 for batch in source.iter_batches(ROWS):
                     wanted = self._wanted(batch, max(span.first, file.first), min(span.stop, file.last + 1))
                     if len(wanted):
-                        yield wanted
+                        yield pa.RecordBatch.from_arrays([wanted.column(name) for name in SCHEMA.names], schema=SCHEMA)
 
     def _wanted(self, batch: pa.RecordBatch, first: int, stop: int) -> pa.RecordBatch:
         offsets = batch.column("offset")
@@ -101,7 +112,7 @@ class ArchivedTopic:
         wanted = [topic for topic in there if matches(self._topic, topic)]
         if len(wanted) < len(there):
             batch = batch.filter(pc.is_in(topics, pa.array(wanted, topics.type)))
-        return pa.RecordBatch.from_arrays([batch.column(name) for name in SCHEMA.names], schema=SCHEMA)
+        return batch
 
     def _within(self, first: int, stop: int) -> list[File]:
         return [file for file in self._folder.files() if file.first < stop and file.last >= first]

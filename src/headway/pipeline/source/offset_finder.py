@@ -100,11 +100,14 @@ class OffsetFinder:
         after = split(edge, stop, self._options.partitions) if edge < stop else []
         return [*before, *archive.split(begin, edge), *after] or split(first, first, 1)
 
-    def limited(self, first: int, stop: int, size: int) -> int:
-        """Returns where to stop so that no more than ``size`` bytes are read; in the archive, where files end."""
+    def limited(self, first: int, stop: int, records: int | None, size: int | None) -> int:
+        """Returns where to stop so that no more than so many records, and ``size`` bytes, are read; in the archive
+        ``size`` is that of whole files. Holes between offsets do not count."""
         archive = self._archive
         if archive is not None and self.has(first, first + 1):
-            return archive.upto(first, min(stop, archive.end()), size)
+            stop = min(stop, archive.end())
+            stop = stop if size is None else archive.upto(first, stop, size)
+            return stop if records is None else archive.behind(first, stop, records)
         with suppress(OffsetsGone):  # whoever reads it says so
-            return self._broker.offsets(self._topic, from_=first, to=stop, max_bytes=size).next
+            return self._broker.offsets(self._topic, from_=first, to=stop, max_records=records, max_bytes=size).next
         return stop

@@ -90,14 +90,12 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if options.offsets_max is None else ReadMaxRows(options.offsets_max)
 
     def _limited(self, first: int, stop: int, limit: ReadLimit) -> int:
-        options = self._options
+        records, size = self._options.offsets_max, self._options.bytes_max
         if stop <= first or isinstance(limit, ReadAllAvailable):
             return stop
-        if options.offsets_max is not None:
-            stop = min(stop, first + options.offsets_max)
-        if options.bytes_max is not None:
-            stop = self._finder.limited(first, stop, options.bytes_max)
-        return stop
+        if records is not None and stop - first <= records:
+            records = None
+        return stop if records is size is None else self._finder.limited(first, stop, records, size)
 
     @in_one_line
     def prepareForTriggerAvailableNow(self) -> None:

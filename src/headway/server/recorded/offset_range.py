@@ -1,4 +1,4 @@
-"""Ranges of offsets: parses ``from``, ``to`` and ``max_bytes``, and finds the offsets that they mean."""
+"""Ranges of offsets: parses ``from``, ``to`` and the limits of an answer, and finds the offsets that they mean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headway.store.journal import ReadableStream
 EARLIEST = "earliest"
 OFFSET_MAX = 2**63 - 1
 FORMATS = ("arrow", "json")
-PARAMETERS = ("from", "to", "max_bytes", "format")
+PARAMETERS = ("from", "to", "max_bytes", "max_records", "format")
 _OFFSET = re.compile(r"\d{1,20}")
 
 
@@ -36,6 +36,7 @@ class RangeRequest(NamedTuple):
     stop: Position | None = None
     bytes_max: int | None = None
     """Limit for the sum of all payloads."""
+    records_max: int | None = None
     format: str = "arrow"
 
 
@@ -106,11 +107,16 @@ def parse_range_request(query: Mapping[str, str], now_us: int) -> RangeRequest:
             raise ConfigError(f"max_bytes: {error}") from None
         if not bytes_max:
             raise ConfigError("max_bytes=0: from 1 B on")
+    records_max = None
+    if query.get("max_records"):
+        if not _OFFSET.fullmatch(query["max_records"]) or not int(query["max_records"]):
+            raise ConfigError(f"max_records={query['max_records'][:40]!r}: a whole number from 1 on")
+        records_max = int(query["max_records"])
     format = query.get("format") or FORMATS[0]
     if format not in FORMATS:
         raise ConfigError(f"format={format[:40]!r}: there are {' and '.join(FORMATS)}")
     start, stop = parse_start(query.get("from", ""), now_us), parse_stop(query.get("to", ""), now_us)
-    return RangeRequest(start, stop, bytes_max, format)
+    return RangeRequest(start, stop, bytes_max, records_max, format)
 
 
 def resolve_range(asked: RangeRequest, sources: Sequence[RecordedStream], on_disk: int | None = None) -> OffsetRange:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
+from math import inf
 from typing import NamedTuple
 
 from headway.core.message import KeyExtractor, Run, matcher
@@ -110,20 +111,22 @@ def _of_one(source: RecordedStream, matches: Callable[[str], object], first: int
         raise Trimmed
 
 
-def limited_stop(found: Iterable[RunPart], bytes_max: int) -> int | None:
-    """Returns the offset to stop before, so that payloads stay within ``bytes_max`` but at least one record comes;
-    None: all of them fit."""
-    looked = size = 0
+def limited_stop(found: Iterable[RunPart], bytes_max: float, records_max: float = inf) -> int | None:
+    """Returns the offset to stop before, so that there are at most ``records_max`` records, and payloads stay within
+    ``bytes_max`` but at least one record comes; None: all of them fit."""
+    looked = size = records = 0
     for part in found:
         looked += part.scanned_bytes
-        more = part.payload_bytes
-        if size + more > bytes_max:
+        more, count = part.payload_bytes, len(part.run)
+        if size + more > bytes_max or records + count > records_max:
             for index, (body, end) in enumerate(zip(part.run.bodies, part.run.ends, strict=True)):
-                if size and size + end - body > bytes_max:
+                if records == records_max or (records and size + end - body > bytes_max):
                     return part.first + index
-                size += max(1, end - body)
+                size += end - body
+                records += 1
         else:
-            size += max(1, more)
+            size += more
+            records += count
         if looked > SCANNED_BYTES_MAX:
             return part.last + 1
     return None

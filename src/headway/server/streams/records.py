@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from math import inf
 from typing import NamedTuple
 
 from aiohttp import web
@@ -217,8 +218,9 @@ def _begun(wanted: ReadRequest) -> Begun:
     sources, filter, _, asked, on_disk = wanted
     range = resolve_range(asked, sources, on_disk)
     stop = range.stop
-    if asked.bytes_max is not None:
-        stop = limited_stop(read_parts(sources, filter, range.first, stop), asked.bytes_max) or stop
+    if (asked.bytes_max, asked.records_max) != (None, None):
+        parts = read_parts(sources, filter, range.first, stop)
+        stop = limited_stop(parts, asked.bytes_max or inf, asked.records_max or inf) or stop
     found = read_parts(sources, filter, range.first, stop)
     chunks = to_json_lines(found) if asked.format == "json" else _arrow(found, range, stop)
     return Begun(range, stop, next(chunks, b""), chunks)

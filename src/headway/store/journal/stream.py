@@ -202,7 +202,7 @@ class Stream(ReadableStream):
             self._abandon(fresh.path, fd)
             raise
         for packed in kept:
-            fresh.add(fresh.end, packed.header)
+            fresh.add(fresh.end, packed.header, packed.count)
         return fresh, fd
 
     def _cut_superseded(self, old: SegmentIndex) -> None:

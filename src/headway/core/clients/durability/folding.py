@@ -98,7 +98,7 @@ class Folding:
 
     def __init__(self) -> None:
         self.reserved = 0
-        """All sequences up to this one may have been used."""
+        """The sequences up to this one may have been used."""
         self._clients: dict[str, _Client] = {}
         self._client_of: dict[object, _Client] = {}
         """The client of each subscription, by the subscription's number."""
@@ -125,7 +125,7 @@ class Folding:
             self._mentioned.clear()  # an unfinished snapshot does not count
         match what, terms:
             case "reserved", int():
-                self.reserved = max(self.reserved, terms)
+                self.reserved = terms  # fewer than before, if the broker gave some back
             case "session", SessionTerms():
                 self._session(str(name), change)
             case "session", None:

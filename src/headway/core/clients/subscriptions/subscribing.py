@@ -157,6 +157,7 @@ class Subscribing:
         self._put(poll)
         self._metadata.subscription(poll, number=number, position_number=position_number)
         poll.archive_cursor.durable_position.read_recorded_only()
+        poll.archive_cursor.durable_position.moved()  # it is not where a new one is by itself
         return poll
 
     def change_terms(self, subscription: Subscription, request: SubscribeRequest) -> None:

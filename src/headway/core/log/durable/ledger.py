@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
 
 from headway.core.log.durable.entries import Commit, CommittedPosition, JournaledRun, MetadataChange
 from headway.core.log.durable.held_back import CommitWaiter
@@ -26,9 +27,15 @@ from headway.core.message import Run
 
 MAIN = "main"
 """The stream for metadata changes, and for records that the journal keeps until they are settled."""
-RESERVE = 1 << 24
-"""The number of sequences that are reserved at once. Some records have a sequence and are never written, so the journal
-alone cannot tell which sequences were used."""
+RESERVE = 1 << 16
+"""The number of sequences that are reserved ahead. Some records have a sequence, of which consumers are told, and are
+never written; so the journal alone cannot tell which sequences were used. After a crash the broker skips those that are
+reserved. They are more than a broker takes in while one commit is written. While more come, more are reserved."""
+RESERVE_MAX = 1 << 24
+RESERVE_HURRY_S = 1.0
+"""If half of a reservation lasted for less than this, the next one is twice as large: each costs a commit."""
+RESERVE_REST_S = 10.0
+"""If a larger reservation lasts for longer than this, it is given back."""
 
 
 class DurablePosition:
@@ -158,7 +165,8 @@ class Ledger:
         self.full = False
         """Set when too much waits to be written. Publishers of durable records then have to wait."""
         self.reserved = 0
-        """The last reserved sequence. After a restart the broker goes on behind it."""
+        """The last reserved sequence. After a crash the broker goes on behind it."""
+        self._reserve, self._reserved_s = RESERVE, -inf
         self.all_metadata: Callable[[], Iterator[MetadataChange | None]] = lambda: iter(())
         """Yields all metadata as changes, in an order in which they can be applied. Objects may come and go between two
         steps; each is yielded as it is at its step. None is a step without a change."""
@@ -215,11 +223,33 @@ class Ledger:
     def has_work(self) -> bool:
         return bool(self._runs or self._changes or self.moved_positions or self.retained or self.in_flight_ids)
 
-    def take(self, sequence: int) -> Commit | None:
+    def _reserve_ahead(self, sequence: int, now: float) -> None:
+        """Reserves more sequences when half of them are used, and fewer when many of them are not."""
+        left, lasted_s = self.reserved - sequence, now - self._reserved_s
+        if left < self._reserve // 2:
+            self._reserve = min(self._reserve * 2, RESERVE_MAX) if lasted_s < RESERVE_HURRY_S else self._reserve
+        elif left > RESERVE and lasted_s > RESERVE_REST_S:
+            self._reserve = RESERVE
+        else:
+            return
+        self._changes.append(self._reserved(sequence, now))
+
+    def _reserved(self, sequence: int, now: float) -> MetadataChange:
+        self.reserved, self._reserved_s = sequence + self._reserve, now
+        return MetadataChange(sequence, "reserved", None, self.reserved)
+
+    def begin(self, now: float) -> MetadataChange:
+        """Reserves sequences after ``start_from``. Returns what has to be on disk before one of them is used."""
+        return self._reserved(self.reserved, now)
+
+    def end(self, sequence: int, now: float) -> None:
+        """Gives back all reserved sequences at a stop, when no record gets one any more."""
+        self._reserve = 0
+        self._changes.append(self._reserved(sequence, now))
+
+    def take(self, sequence: int, now: float) -> Commit | None:
         """Returns the next commit, or None if there are no entries. ``sequence`` is the newest of the broker."""
-        if sequence > self.reserved:
-            self.reserved = sequence + RESERVE
-            self.change(sequence, "reserved", None, self.reserved)
+        self._reserve_ahead(sequence, now)
         in_flight_ids, self.in_flight_ids = self.in_flight_ids, {}
         for delivery, in_flight in in_flight_ids.items():
             self.change(sequence, "flight", delivery, in_flight)

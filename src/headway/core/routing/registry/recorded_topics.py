@@ -65,7 +65,7 @@ class NothingRecorded:
         yield from ()
 
     def lag(self, filter: str, offset: int) -> ArchiveLag:
-        return ArchiveLag(0, 0, inf)
+        return ArchiveLag(0, 0, 0, inf)
 
 
 NOTHING_RECORDED: Final = NothingRecorded()

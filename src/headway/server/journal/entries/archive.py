@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from heapq import merge
 from math import inf
-from typing import NamedTuple
 
 from headway.core.consumer import ArchiveLag
 from headway.core.log import JournaledRun
@@ -39,11 +38,20 @@ def first_offset_at(streams: Sequence[ReadableStream], time_us: int) -> int:
     return min((first for first, its_last in found if first <= its_last), default=last + 1)
 
 
-class RecordedTopic(NamedTuple):
-    filter: str
-    stream: Stream
-    pending: deque[JournaledRun]
-    """Runs that are published and not in the stream yet."""
+class RecordedTopic:
+    __slots__ = ("count", "filter", "pending", "stream")
+
+    def __init__(self, filter: str, stream: Stream) -> None:
+        self.filter = filter
+        self.stream = stream
+        self.pending: deque[JournaledRun] = deque()
+        """Runs that are published and not in the stream yet."""
+        self.count = stream.count
+        """The number of records in the stream (``ReadableStream.count``), and of those that are pending."""
+
+    def published(self, run: JournaledRun) -> None:
+        self.pending.append(run)
+        self.count += len(run.run)
 
 
 class Archive:
@@ -60,7 +68,7 @@ class Archive:
 
     def add(self, filter: str, stream: Stream) -> None:
         name = stream_name(filter)
-        self.recorded[name] = RecordedTopic(filter, stream, deque())
+        self.recorded[name] = RecordedTopic(filter, stream)
         self._tests.append((matcher(filter), name))
 
     def stream_of(self, topic: str) -> str:
@@ -84,16 +92,17 @@ class Archive:
 
     def lag(self, filter: str, offset: int) -> ArchiveLag:
         """Returns the lag of a reader at an offset, over all recorded topics that overlap the filter."""
-        last, size, oldest_us = 0, 0, None
+        last, records, size, oldest_us = 0, 0, 0, None
         for recorded in self._of(filter):
             pending = recorded.pending[-1] if recorded.pending else None
             pending_last = pending.sequence + len(pending.run) - 1 if pending is not None else 0
             last = max(last, recorded.stream.last_sequence, pending_last)
-            more, time_us = recorded.stream.behind(offset)
-            size += more
-            if time_us is not None:
-                oldest_us = time_us if oldest_us is None else min(oldest_us, time_us)
-        return ArchiveLag(last, size, inf if oldest_us is None else oldest_us / 1e6 - self.wall_offset_s)
+            behind = recorded.stream.behind(offset)
+            records += recorded.count - behind.passed
+            size += behind.bytes
+            if behind.time_us is not None:
+                oldest_us = behind.time_us if oldest_us is None else min(oldest_us, behind.time_us)
+        return ArchiveLag(last, records, size, inf if oldest_us is None else oldest_us / 1e6 - self.wall_offset_s)
 
     def before(self, filter: str, time_s: float) -> int:
         """Returns the last offset before a time (wall clock), with the precision of a commit."""

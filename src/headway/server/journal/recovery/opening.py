@@ -54,6 +54,7 @@ def start(
         raise ConfigError(f"journal.path {folder}: {error.strerror or error}; choose another folder") from error
     journal.restored(found.reserved, found.snapshots)
     note_arrived(broker, found.arrived)
+    journal.begin()
     if found.sessions or found.queues or retained:
         log.info("journal: %d sessions, %d subscriptions, %d queues, %d records for them and %d retained ones "
                  "are back, after %.1f s", found.sessions, found.subscriptions, found.queues, found.records, retained,

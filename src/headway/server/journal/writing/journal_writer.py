@@ -21,6 +21,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -155,7 +156,7 @@ class JournalWriter:
         if self._closed:
             return
         ledger = self.ledger
-        commit = ledger.take(self._broker.registry.sequence)
+        commit = ledger.take(self._broker.registry.sequence, now)
         if commit is not None:
             offset = self.archive.wall_offset_s
             if not self._work:
@@ -163,7 +164,7 @@ class JournalWriter:
             for run in commit.runs:
                 self._add(run.stream, encode_run(run, offset))
                 if run.stream != MAIN:
-                    self.archive.recorded[run.stream].pending.append(run)
+                    self.archive.recorded[run.stream].published(run)
             for topic in commit.retained:
                 self._add(RETAINED, self._retained.entry(topic))
             changes = [(change, encode_metadata(change, offset)) for change in commit.changes]
@@ -204,11 +205,17 @@ class JournalWriter:
         return size
 
     def restored(self, reserved: int, snapshots: list[int]) -> None:
-        """Ends a start. ``reserved`` is the last sequence that may have been used. ``snapshots`` are the sequences of
+        """Ends recovery. ``reserved`` is the last sequence that may have been used. ``snapshots`` are the sequences of
         complete snapshots."""
         self.ledger.start_from(reserved)
         self.committed_sequence = reserved
         self._tidying.snapshots = snapshots
+
+    def begin(self) -> None:
+        """Reserves sequences on disk, before anybody is told one."""
+        reserved = encode_metadata(self.ledger.begin(self._now()), 0.0)
+        with suppress(OSError):  # the stream is broken then, and the next commit reports it
+            self.store.commit({MAIN: [reserved]}, int((self._now() + self.archive.wall_offset_s) * 1e6))
 
     def wait(self, waiter: CommitWaiter) -> int:
         """Tells the waiter when all entries so far are on disk. Returns the number of their commit; 0 if they already
@@ -367,7 +374,8 @@ class JournalWriter:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Writes what is left and closes the files."""
+        """Writes what is left, gives back the reserved sequences, and closes the files."""
+        self.ledger.end(self._broker.registry.sequence, self._now())
         self.turn(self._now())
         if self._work:
             self._write(self._now())

@@ -20,6 +20,7 @@ from headway.store.journal.disk import FileCache, Files, read_all
 from headway.store.journal.reading.walk import walk
 from headway.store.journal.segments import (
     BadBatch,
+    Behind,
     Corrupt,
     IndexEntry,
     Packed,
@@ -70,6 +71,7 @@ class ReadableStream:
         with self._lock:
             if self._segments:
                 self._segments[-1].thin()
+            segment.passed = self._count()
             self._segments.append(segment)
 
     def _add(self, packed: Packed, offset: int) -> None:
@@ -80,7 +82,7 @@ class ReadableStream:
                 self._kept_from = number
             assert number == self._kept_from + len(self._kept), "a batch's number follows the one before"
             assert not first or first > self._segments[-1].last_sequence, "sequences only grow"
-            self._segments[-1].add(offset, packed.header)
+            self._segments[-1].add(offset, packed.header, packed.count)
             self._kept.append(packed)
             self._kept_bytes += packed.size
 
@@ -99,6 +101,7 @@ class ReadableStream:
             if old is not None:
                 old.cut(segment.header.first_number)
                 old.thin()
+            segment.passed = self._count()
             self._segments.append(segment)
             self._kept.clear()
             self._kept_bytes = 0
@@ -153,6 +156,15 @@ class ReadableStream:
         return self._segments[-1].last_sequence if self._segments else 0
 
     @property
+    def count(self) -> int:
+        """The number of sequences that were there when the stream was opened, or came since."""
+        with self._lock:
+            return self._count()
+
+    def _count(self) -> int:
+        return self._segments[-1].passed + self._segments[-1].count if self._segments else 0
+
+    @property
     def freed_upto(self) -> int:
         """The last sequence that was freed; 0 if none was."""
         with self._lock:
@@ -189,17 +201,17 @@ class ReadableStream:
                     if segment in self._segments:  # not freed meanwhile
                         return place.first_sequence
 
-    def behind(self, sequence: int) -> tuple[int, int | None]:
-        """Returns how many bytes there are from this sequence on, to the precision of an entry, and when the first
-        was written."""
-        size, time_us = 0, None
+    def behind(self, sequence: int) -> Behind:
+        """Returns what there is from this sequence on."""
         with self._lock:
+            found = Behind(0, None, self._count())
             for segment in reversed(self._segments):
                 if segment.last_sequence < sequence:
                     break
-                more, written_us = segment.behind(sequence)
-                size, time_us = size + more, written_us if written_us is not None else time_us
-        return size, time_us
+                more = segment.behind(sequence)
+                time_us = found.time_us if more.time_us is None else more.time_us
+                found = Behind(found.bytes + more.bytes, time_us, more.passed)
+        return found
 
     def _find(self, sequence: int) -> tuple[SegmentIndex, IndexEntry] | None:
         low, high = 0, len(self._segments)

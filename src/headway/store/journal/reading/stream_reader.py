@@ -1,6 +1,7 @@
 """A stream reader for a process that does not write the stream, whether or not another process does.
 
-``open`` reads only the headers of batches, to index them; a batch is checked when it is read. Nothing is changed.
+``open`` reads only the headers of batches, to index them; a batch is checked when it is read. Sequences are not
+counted. Nothing is changed.
 Batches that are written after ``open`` are not seen.
 
 Rules:
@@ -96,5 +97,5 @@ def _collect(
             offset, number = later.offset, later.header.number
             continue
         if not is_accepted(accepted, (number, number)):
-            index.add(offset, header)
+            index.add(offset, header, 0)  # only a body tells how many sequences there are
         offset, number = end, number + 1

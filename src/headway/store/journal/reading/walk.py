@@ -9,9 +9,9 @@ TIME_MAX = 2**63 - 1
 
 
 def walk(files: Files, fd: int, segment: SegmentIndex, entry: IndexEntry) -> SegmentIndex:
-    """Returns an index of each batch of the entry that has sequences. A damaged batch is in it with all sequences that
-    are missing there, because its header may be wrong about them. So reading one of these reports the damage, and the
-    other batches are found as usual. Raises OSError."""
+    """Returns an index of each batch of the entry that has sequences; these are not counted. A damaged batch is in it
+    with all sequences that are missing there, because its header may be wrong about them. So reading one of these
+    reports the damage, and the other batches are found as usual. Raises OSError."""
     header = segment.header._replace(first_number=entry.number, last_sequence=max(0, entry.first_sequence - 1))
     index = SegmentIndex(segment.path, header)
     damaged: tuple[int, BatchHeader] | None = None
@@ -22,7 +22,7 @@ def walk(files: Files, fd: int, segment: SegmentIndex, entry: IndexEntry) -> Seg
             if damaged:
                 _add_damaged(index, *damaged, found.first_sequence - 1)
                 damaged = None
-            index.add(offset, found)
+            index.add(offset, found, 0)
     if damaged:
         _add_damaged(index, *damaged, entry.last_sequence)
     return index
@@ -57,4 +57,5 @@ def _batches(files: Files, fd: int, token: int, entry: IndexEntry) -> list[tuple
 
 
 def _add_damaged(index: SegmentIndex, offset: int, header: BatchHeader, last_sequence: int) -> None:
-    index.add(offset, header._replace(first_sequence=index.last_sequence + 1, last_sequence=last_sequence))
+    header = header._replace(first_sequence=index.last_sequence + 1, last_sequence=last_sequence)
+    index.add(offset, header, 0)

@@ -28,6 +28,7 @@ from headway.store.journal.segments import (
     SegmentHeader,
     SegmentIndex,
     SegmentReader,
+    count_of,
     is_accepted,
     ordinal_of,
     read_losses,
@@ -235,7 +236,7 @@ class _Scanner:
             scan = Scan(reader, position, index.header.token, found.next_number, limit)
             for batch in scan:
                 self._saw(batch.header, index.last_sequence)
-                index.add(batch.offset, batch.header)
+                index.add(batch.offset, batch.header, count_of(batch.header, batch.body))
             found.next_number = scan.number
             if scan.why is None:
                 return losses

@@ -8,8 +8,9 @@ from headway.store.journal.segments.batch import (
     Entry,
     Packed,
     StoredEntry,
+    count_of,
 )
-from headway.store.journal.segments.index import IndexEntry, SegmentIndex, SegmentStats
+from headway.store.journal.segments.index import Behind, IndexEntry, SegmentIndex, SegmentStats
 from headway.store.journal.segments.losses import (
     FREED,
     LOSSES,
@@ -33,8 +34,8 @@ from headway.store.journal.segments.segment import (
 )
 
 __all__ = [
-    "BadBatch", "BadHeader", "batch", "BATCH_HEADER_BYTES", "BatchHeader", "Corrupt", "Entry", "file_name", "FREED",
-    "IndexEntry", "is_accepted", "joined", "LOSSES", "Numbers", "ordinal_of", "pack_header", "Packed",
-    "READ_BYTES", "read_losses", "Scan", "SEGMENT_HEADER_BYTES", "SegmentHeader", "SegmentIndex", "SegmentReader",
-    "SegmentStats", "StoredEntry", "write_losses",
+    "BadBatch", "BadHeader", "batch", "BATCH_HEADER_BYTES", "BatchHeader", "Behind", "Corrupt", "count_of", "Entry",
+    "file_name", "FREED", "IndexEntry", "is_accepted", "joined", "LOSSES", "Numbers", "ordinal_of", "pack_header",
+    "Packed", "READ_BYTES", "read_losses", "Scan", "SEGMENT_HEADER_BYTES", "SegmentHeader", "SegmentIndex",
+    "SegmentReader", "SegmentStats", "StoredEntry", "write_losses",
 ]

@@ -86,6 +86,8 @@ class Packed(NamedTuple):
 
     header: BatchHeader
     buffers: list[Buffer]
+    count: int  # type: ignore[assignment]
+    """The number of its sequences."""
 
     @property
     def size(self) -> int:
@@ -108,7 +110,7 @@ def pack(
     batches: list[Packed] = []
     records: list[bytes] = []
     pieces: list[Buffer] = []
-    body = first = last = 0
+    body = first = last = counted = 0
     record = _RECORD.pack
     for kind, sequence, count, data in entries:
         size = len(data[0]) if len(data) == 1 else sum(map(len, data))
@@ -116,8 +118,8 @@ def pack(
             raise ValueError(f"an entry of {size} bytes; {ENTRY_BYTES_MAX} is the most")
         if records and body + size + RECORD_BYTES > BODY_BYTES:
             header = BatchHeader(body, len(records), token, number + len(batches), synced, first, last, time_us)
-            batches.append(_packed(header, records, pieces))
-            records, pieces, body, first, last = [], [], 0, 0, 0
+            batches.append(_packed(header, records, pieces, counted))
+            records, pieces, body, first, last, counted = [], [], 0, 0, 0, 0
         try:
             records.append(record(sequence, count, size, kind))
         except struct.error as error:
@@ -127,24 +129,25 @@ def pack(
                 raise ValueError(f"sequence {sequence} after {after}")
             first = first or sequence
             after = last = sequence + count - 1
+            counted += count
             if after > SEQUENCE_MAX:
                 raise ValueError(f"sequence {after} is too large")
         pieces += data
         body += size + RECORD_BYTES
     if records:
         header = BatchHeader(body, len(records), token, number + len(batches), synced, first, last, time_us)
-        batches.append(_packed(header, records, pieces))
+        batches.append(_packed(header, records, pieces, counted))
     return batches
 
 
-def _packed(header: BatchHeader, records: list[bytes], pieces: list[Buffer]) -> Packed:
+def _packed(header: BatchHeader, records: list[bytes], pieces: list[Buffer], count: int) -> Packed:
     body = _grouped(records, pieces)
     if sum(map(len, body)) != header.length or any(isinstance(b, memoryview) and b.nbytes != len(b) for b in body):
         raise ValueError("a memoryview of an entry is not of single bytes")
     crc = zlib.crc32(_CHECKED.pack(*header))
     for buffer in body:
         crc = zlib.crc32(buffer, crc)
-    return Packed(header, [_HEADER.pack(MAGIC, VERSION, crc, *header), *body])
+    return Packed(header, [_HEADER.pack(MAGIC, VERSION, crc, *header), *body], count)
 
 
 def _grouped(records: list[bytes], pieces: list[Buffer]) -> list[Buffer]:
@@ -193,6 +196,11 @@ def body_of(data: Buffer, header: BatchHeader) -> memoryview:
     if zlib.crc32(view[_CHECKED_AT:]) != int.from_bytes(view[4:8], "little"):
         raise BadBatch("a batch's checksum is wrong")
     return view[BATCH_HEADER_BYTES:]
+
+
+def count_of(header: BatchHeader, body: memoryview) -> int:
+    """Returns the number of sequences in a whole batch. There are holes between them."""
+    return sum(count for _, count, _, _ in _RECORD.iter_unpack(body[: header.entries * RECORD_BYTES]))
 
 
 def entries_of(header: BatchHeader, body: memoryview, kinds: Collection[int] | None = None) -> list[StoredEntry]:

@@ -1,4 +1,4 @@
-"""The index of a segment: where its batches are. It takes 40 bytes a batch while the segment is the current one.
+"""The index of a segment: where its batches are. It takes 48 bytes a batch while the segment is the current one.
 
 An index to which nothing more is added is *thinned*: neighbouring batches share an entry, up to ``THIN_BYTES`` of file.
 Otherwise recorded topics that are kept for a week would fill the memory. To find one of these batches, a reader reads
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from operator import le, lt
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +35,17 @@ class IndexEntry(NamedTuple):
     batches: int
 
 
+class Behind(NamedTuple):
+    """The part of a stream from some sequence on."""
+
+    bytes: int
+    """To the precision of an entry."""
+    time_us: int | None
+    """When the first batch of it was written; None: there is nothing."""
+    passed: int
+    """How many sequences there are before it. Within an entry, at least so many."""
+
+
 class SegmentStats(NamedTuple):
     """One segment, for display. Times are microseconds; None for a segment without batches."""
 
@@ -53,6 +65,7 @@ class SegmentIndex:
     ``_last`` has the stream's last sequence behind each entry, so that it can be searched, although batches of metadata
     have no sequences.
     ``_time`` has the latest time of the batches that have sequences, or that of a batch of metadata.
+    ``_count`` has the number of the segment's sequences up to the end of each entry.
     """
 
     def __init__(self, path: Path, header: SegmentHeader) -> None:
@@ -66,6 +79,9 @@ class SegmentIndex:
         """The first sequence in this segment; 0 if there is none."""
         self.own_last = 0
         self.batches = 0
+        self.passed = 0
+        """The number of sequences in the segments before it that were there when the stream was opened, or came since.
+        """
         self.first_time_us: int | None = None
         """The time of the first batch; None if there is none."""
         self.last_time_us: int | None = None
@@ -76,6 +92,7 @@ class SegmentIndex:
         self._first = array("Q")
         self._last = array("Q")
         self._time = array("q")
+        self._count = array("Q")
         self._batches = array("I")
         """Batches per entry; empty until the index is thinned: each entry is one batch."""
 
@@ -83,8 +100,13 @@ class SegmentIndex:
         """Returns the number of entries; as many as batches, until the index is thinned."""
         return len(self._offset)
 
-    def add(self, offset: int, header: BatchHeader) -> None:
-        """Adds the next batch, at ``offset``."""
+    @property
+    def count(self) -> int:
+        """The number of its sequences."""
+        return self._count[-1] if self._count else 0
+
+    def add(self, offset: int, header: BatchHeader, count: int) -> None:
+        """Adds the next batch, at ``offset``, with so many sequences."""
         size = BATCH_HEADER_BYTES + header.length
         if header.last_sequence:
             self.last_sequence = self.own_last = header.last_sequence
@@ -99,6 +121,7 @@ class SegmentIndex:
         self._first.append(header.first_sequence)
         self._last.append(self.last_sequence)
         self._time.append(header.time_us)
+        self._count.append(self.count + count)
         self.end = offset + size
 
     def stats(self, size: int) -> SegmentStats:
@@ -109,7 +132,7 @@ class SegmentIndex:
 
     def check(self) -> None:
         """Asserts the invariants. Goes through all entries."""
-        columns = (self._number, self._size, self._first, self._last, self._time)
+        columns = (self._number, self._size, self._first, self._last, self._time, self._count)
         assert all(len(column) == len(self) for column in columns)
         assert not self._batches or len(self._batches) == len(self)
         assert self.batches == (sum(self._batches) if self._batches else len(self))
@@ -120,6 +143,9 @@ class SegmentIndex:
         assert all(map(le, lasts, lasts[1:])), "sequences only grow"
         assert self.last_sequence == lasts[-1]
         assert all(first > before for first, before in zip(self._first, lasts, strict=False) if first)
+        counts = [after - before for before, after in pairwise([0, *self._count])]
+        spans = [(last - first + 1 if first else 0) for first, last in zip(self._first, self._last, strict=True)]
+        assert all(map(le, counts, spans)), "an entry has no more sequences than lie between its first and last"
         assert self.own_first == next(filter(None, self._first), 0)
         assert self.own_last == (self.last_sequence if self.own_first else 0)
 
@@ -130,7 +156,7 @@ class SegmentIndex:
         if at == len(self):
             return
         self.end = self._offset[at]
-        for column in (self._number, self._offset, self._size, self._first, self._last, self._time):
+        for column in (self._number, self._offset, self._size, self._first, self._last, self._time, self._count):
             del column[at:]
         self.last_sequence = self._last[-1] if at else self.header.last_sequence
         self.own_first = next((first for first in self._first if first), 0)
@@ -152,6 +178,7 @@ class SegmentIndex:
         self._time = array("q", [self._time_of(each) for each in groups])
         self._first = array("Q", [next(filter(None, self._first[each]), 0) for each in groups])
         self._last = array("Q", [self._last[each.stop - 1] for each in groups])
+        self._count = array("Q", [self._count[each.stop - 1] for each in groups])
         self._size = array("I", [sum(self._size[each]) for each in groups])
         self._offset = array("Q", [self._offset[each.start] for each in groups])
         self._number = array("I", [self._number[each.start] for each in groups])
@@ -204,10 +231,14 @@ class SegmentIndex:
         at = self._position_with(sequence)
         return self.entry(at) if at < len(self) else None
 
-    def behind(self, sequence: int) -> tuple[int, int | None]:
-        """Returns how many bytes there are from the entry with this sequence on, and its time; None: there is none."""
+    def behind(self, sequence: int) -> Behind:
+        """Returns what the segment has from the entry with this sequence on."""
         at = self._position_with(sequence)
-        return (self.end - self._offset[at], self._time[at]) if at < len(self) else (0, None)
+        if at == len(self):
+            return Behind(0, None, self.passed + self.count)
+        before = self._count[at - 1] if at else 0
+        left = min(self._count[at] - before, self._last[at] - sequence + 1)
+        return Behind(self.end - self._offset[at], self._time[at], self.passed + self._count[at] - left)
 
     def find_time(self, time_us: int) -> IndexEntry | None:
         """Returns the first entry with sequences at or after a time. Searches all entries, because clocks may be set

@@ -80,6 +80,9 @@ def recognised(file: File) -> Origin:
     if not best and not any(line.strip() and line.strip()[:1] not in b"#" for line in file.raw.splitlines()):
         raise ConfigError(f"{file.path}: has no setting in it, only comments")
     if not best:
+        whole = [one for score, one in scores if len(score.known) == score.names > 1 and not file.is_json]
+        if len({one.title for one in whole}) == 1:
+            return whole[0]
         raise ConfigError(f"{file.path}: {_doubt([score for score in scores if score[0].known], known)}")
     equal = [one.title for score, one in scores if score.points == best]
     if len(set(equal)) > 1:

@@ -83,7 +83,7 @@ class _Lines:
     def _set(self, names: dict[str, Node], node: Node) -> None:
         before = names.get(node.name)
         if before is not None:
-            if node.name.endswith("_file"):
+            if node.name in _SECURITY and node.name.endswith("_file"):
                 self._draft.close(node)  # mosquitto would not start
             self._draft.same(before, why=f"{node.where} sets it again, and the last line counts")
         names[node.name] = node

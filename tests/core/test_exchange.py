@@ -209,7 +209,7 @@ def test_topics_and_routing_keys_are_each_others() -> None:
 
 def headers_router() -> Router:
     """A queue bound by what kind of thing it wants, and one bound to an exchange that looks at no headers."""
-    router = Router()
+    router = Router(Pool("p", 1, 0))
     feeds = []
     for name, source, arguments in (("shapes", "amq.headers", (("shape", "round"), ("x-match", "all"))),
                                     ("keys", "amq.direct", ())):  # fmt: skip
@@ -245,11 +245,11 @@ def test_what_differs_each_time_is_remembered_within_bounds_and_found_without_as
         router.exchanges.bind(bound)
     fits = bindings_module._fits
     monkeypatch.setattr(bindings_module, "_fits", lambda *how: asked.append(how) or fits(*how))
-    monkeypatch.setattr(router_module, "ROUTES_MAX", 100)
+    monkeypatch.setattr(router_module, "ROUTES_BYTES_MAX", 100_000)
     for number in range(1000):
         route = router.route_from("amq.headers", "k", {"id": number})
         assert len(route.feeds) == (number < 500)
-        assert len(router._by_headers) <= 100
+        assert router._cached_bytes <= 100_000
     assert len(asked) == 500
     router.route_from("amq.headers", "k", {"id": "x" * 10_000})
     assert not any("x" * 10_000 in str(known) for known in router._by_headers), "nor what is long"

@@ -67,6 +67,7 @@ class Broker:
         """``traces``: which records are followed for their traces; None: none, and nobody asks."""
         self.registry = Registry(limits, pools, policies, sessions_max)
         self.retained = retained or Retained()
+        self.retained.pool = pools[""]
         self.flap = flap or FlapControl()
         self.fanout = Fanout(self._fell_behind, self.registry.lost, self._disk_failed, self.registry.cuts)
         self.traces = traces

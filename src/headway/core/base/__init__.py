@@ -6,6 +6,7 @@ from headway.core.base.history import ENTRIES_MAX, NAMES_MAX, PER_NAME_MAX, Hist
 from headway.core.base.names import Names, unknown
 from headway.core.base.packet_ids import PacketIds
 from headway.core.base.ranking import Ranking
+from headway.core.base.recent_cache import RecentCache
 from headway.core.base.states import IllegalMove, moved
 from headway.core.base.timers import NO_TIMER, Timers
 from headway.core.base.units import (
@@ -27,5 +28,5 @@ __all__ = [
     "format_duration", "format_rate", "format_share", "format_size", "HeadwayError", "History", "IllegalMove",
     "Mistakes", "moved", "Names", "NAMES_MAX", "NO_TIMER", "PacketIds", "parse_count", "parse_duration",
     "parse_number", "parse_rate", "parse_share", "parse_size", "PER_NAME_MAX", "ProtocolError", "Ranking", "Reason",
-    "Refused", "ROUNDS_WORK_MAX", "Timers", "unknown", "WorkSteps",
+    "RecentCache", "Refused", "ROUNDS_WORK_MAX", "Timers", "unknown", "WorkSteps",
 ]

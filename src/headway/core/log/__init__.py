@@ -31,7 +31,7 @@ from headway.core.log.lanes import (
     RECEIPT_READER_BYTES,
     RECEIPTS,
     RIGHTS,
-    SELECTOR_BYTES,
+    SELECT_BYTES,
     SESSION,
     SESSION_BYTES,
     SPILL_BYTES_MIN,
@@ -71,7 +71,7 @@ __all__ = [
     "JournaledRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NO_PROGRESS", "NO_RECEIPTS",
     "NO_RECORD", "NoLedger", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress", "Pool", "QUERIES", "QUEUE_BYTES",
     "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "Retained", "RIGHTS",
-    "SAVED_RECORD_BYTES", "SELECTOR_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State",
+    "SAVED_RECORD_BYTES", "SELECT_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State",
     "StateEntry", "StatePass", "StateReading", "StateTerms", "stretch_bytes", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS",
     "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -9,13 +9,14 @@ from headway.core.message.record import Properties
 
 JOB_PATIENCE = "x-headway-patience"
 """The name of the header, or of the user property."""
+DURATION_CHARS_MAX = 64
 
 
 def job_patience_s(properties: Properties) -> float:
     """Returns the patience that a message asks for, in seconds; 0 if it asks for none, or not in a way that can be
     understood."""
     value = properties.user_value(JOB_PATIENCE) if properties.user else None
-    if value is None:
+    if value is None or len(value) > DURATION_CHARS_MAX:
         return 0.0
     try:
         return parse_patience(value)

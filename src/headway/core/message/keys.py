@@ -21,6 +21,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -30,6 +31,8 @@ from headway.core.message.record import Properties, Record, Run
 
 MAX_KEY_CHARS = 1024
 MAX_KEY_DEPTH = 16
+STRUCT_FIELDS_MAX = 64
+"""With more fields, a payload is decoded as a whole: a struct would be larger than what it saves."""
 SAID_KEY = "key"
 """The user property with which a publisher says the key of a record that has no payload to find it in."""
 TOLD_KEY = "headway-key"
@@ -52,6 +55,8 @@ def field_reader(names: Sequence[str]) -> Callable[[bytes], Any]:
 
     The decoder raises one of ``NOT_JSON`` for anything but a JSON object."""
     fields = [f"f{index}" for index in range(len(names))]
+    if len(names) > STRUCT_FIELDS_MAX:
+        return _reader_of_many(fields, names)
     slots = [(field, object, None) for field in fields]
     rename = dict(zip(fields, names, strict=True))
     try:
@@ -66,6 +71,15 @@ def field_reader(names: Sequence[str]) -> Callable[[bytes], Any]:
             return struct(*(found.get(name) for name in names))
 
         return read
+
+
+def _reader_of_many(fields: Sequence[str], names: Sequence[str]) -> Callable[[bytes], Any]:
+    decode = msgspec.json.Decoder(dict[str, object]).decode
+
+    def read(payload: bytes) -> Any:
+        return SimpleNamespace(**dict(zip(fields, map(decode(payload).get, names), strict=True)))
+
+    return read
 
 
 def resolve(value: object, way: Sequence[str]) -> object:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headway.core.message.receipt_request import ReceiptRequest
 
 PROPERTIES_BYTES = 200
-PAIR_BYTES = 150
+PAIR_BYTES = 180
 """Memory of a user property besides its characters: a tuple and two strings."""
 SCAN_MAX = 256
 """Entries that a search examines in one step; it yields None after a step that found nothing."""
@@ -67,8 +67,13 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
         if self is NO_PROPERTIES:
             return 0
         texts = (self.content_type, self.response_topic, self.correlation_data, self.native)
-        user = sum(PAIR_BYTES + len(name) + len(value) for name, value in self.user)
-        return PROPERTIES_BYTES + sum(len(text) for text in texts if text is not None) + user
+        user = sum(PAIR_BYTES + text_bytes(name) + text_bytes(value) for name, value in self.user)
+        return PROPERTIES_BYTES + sum(text_bytes(text) for text in texts if text is not None) + user
+
+
+def text_bytes(text: str | bytes) -> int:
+    """Returns the memory of a text's characters: one that is not ASCII makes all others larger, up to four bytes."""
+    return len(text) if text.isascii() or isinstance(text, bytes) else text.__sizeof__()
 
 
 NO_PROPERTIES = Properties()
@@ -107,7 +112,7 @@ class Record(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """Memory in bytes, without the object itself."""
-        return len(self.topic) + len(self.payload) + self.properties.size
+        return text_bytes(self.topic) + len(self.payload) + self.properties.size
 
     def run(self) -> Run:
         """This record as a run of one."""

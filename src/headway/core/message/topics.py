@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 
-from headway.core.base import HeadwayError, Reason
+from headway.core.base import HeadwayError, Reason, RecentCache
 
 MAX_TOPIC_BYTES = 65_535
 TREE_LEVELS = 128
 """Topics and filters with more levels are not put into trees, in which each level is a node."""
-CACHED_CHARS = 512
-"""The tests of longer filters are not cached: there may be many, and each is larger than its filter."""
+MATCHERS_BYTES_MAX = 8_000_000
+MATCHER_BYTES, MATCHER_CHAR_BYTES = 500, 100
+"""Measured sizes of a filter's test, which is a regular expression."""
 SHARE_PREFIX = "$share/"
 
 
@@ -110,7 +110,7 @@ def matcher(filter_: str) -> Callable[[str], object]:
     """Returns a test that is true for the topics that ``filter_`` matches. It runs in C, and is meant to be reused."""
     if is_deep(filter_):
         return DeepFilter(filter_)
-    return _cached_matcher(filter_) if len(filter_) <= CACHED_CHARS else _matcher(filter_)
+    return _matchers[filter_]
 
 
 class DeepFilter:
@@ -163,7 +163,9 @@ def _matcher(filter_: str) -> Callable[[str], object]:
     return re.compile((r"(?!\$)" if filter_[0] in "+#" else "") + pattern).fullmatch
 
 
-_cached_matcher = lru_cache(maxsize=4096)(_matcher)
+_matchers: RecentCache[str, Callable[[str], object]] = RecentCache(
+    _matcher, MATCHERS_BYTES_MAX, lambda filter_, _: MATCHER_BYTES + MATCHER_CHAR_BYTES * len(filter_)
+)
 
 
 def matches(filter_: str, topic: str) -> bool:

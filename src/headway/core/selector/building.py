@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from math import isinf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from headway.core.base import RecentCache
 from headway.core.message import NOT_JSON, field_reader, resolve
 from headway.core.selector import terms
 from headway.core.selector.like import LikePattern
@@ -28,9 +28,18 @@ TERMS_A_UNIT = 16
 """So many terms are as much work as one selector with few."""
 
 
-@lru_cache(maxsize=1024)
-def _reader(names: tuple[str, ...]) -> Reader:
-    return field_reader(names)
+SELECTOR_BYTES, NAME_BYTES, FIELD_BYTES, PART_BYTES, LIKE_BYTES, LIKE_CHAR_BYTES = 4000, 1200, 300, 450, 1000, 80
+"""Measured sizes in memory: of a selector, of each name and operator in it, of the reader of a field, and of LIKE, with
+each character of its pattern."""
+CHOICE_BYTES = 150
+COMPILED_BYTES_MAX = 8_000_000
+READERS_BYTES_MAX = 2_000_000
+
+_readers: RecentCache[tuple[str, ...], Reader] = RecentCache(
+    lambda names: field_reader(names), READERS_BYTES_MAX,
+    lambda names, _: SELECTOR_BYTES + sum(FIELD_BYTES + 4 * len(name) for name in names),
+)  # fmt: skip
+"""Selectors of the same fields share a reader, which decodes a record once for all of them (``Decoded``)."""
 
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([\w$]+)')
@@ -126,14 +135,18 @@ class _Builder:
         self.fields: dict[str, str] = {}
         """The reader's attribute for each outermost field, by name."""
         self.read: Any = None
+        self._names: dict[str, _Expression] = {}
+        self.bytes = SELECTOR_BYTES
+        """The memory that the selector takes up."""
         self.terms = 0.0
         """Names, and pieces of LIKE patterns by what a search for them compares."""
 
     def finish(self, node: _Expression) -> Selector:
         evaluate = _condition(node)
         if self.fields:
-            self.read = _reader(tuple(self.fields))
-        return Selector(node.text, evaluate, self.read, 1 + int(self.terms) // TERMS_A_UNIT)
+            self.read = _readers[tuple(self.fields)]
+        size = self.bytes + 8 * len(node.text)
+        return Selector(node.text, evaluate, self.read, 1 + int(self.terms) // TERMS_A_UNIT, size)
 
     def number(self, token: Token) -> _Expression:
         digits = token.text.lower()
@@ -152,13 +165,21 @@ class _Builder:
         return _constant(token.text.upper() == "TRUE", token.at)
 
     def name(self, token: Token) -> _Expression:
+        self.terms += 1
+        self.bytes += PART_BYTES
+        known = self._names.get(token.text)
+        if known is None:
+            known = self._names[token.text] = self._name(token)
+        return known._replace(at=token.at)
+
+    def _name(self, token: Token) -> _Expression:
+        self.bytes += NAME_BYTES + 16 * len(token.text)
         way, shown = [token.text], token.text
         if not _PLAIN_FIRST.fullmatch(token.text):
             way, shown = _parts(token.text)
         first, rest, whole = way[0], way[1:], ".".join(way)
         get = attrgetter(self.fields.setdefault(first, f"f{len(self.fields)}"))
         own = whole in OWN_NAMES and not rest
-        self.terms += 1
 
         def evaluate(view: RecordView) -> object:
             text = view.user.get(whole)
@@ -183,11 +204,13 @@ class _Builder:
         if operand.constant is not None:
             value = -operand.constant if sign.text == "-" else operand.constant
             return _constant(value, sign.at)._replace(depth=_depth(operand))
+        self.bytes += PART_BYTES
         evaluate = terms.arithmetic(sign.text, lambda view: 0, operand.evaluate)
         text = sign.text + operand.within(_SIGNED)
         return _Expression(text, _SIGNED, "number", evaluate, sign.at, _depth(operand))
 
     def arithmetic(self, left: _Expression, sign: Token, right: _Expression) -> _Expression:
+        self.bytes += PART_BYTES
         _check_number(left)
         _check_number(right)
         binds = _SUMMED if sign.kind == "SIGN" else _MULTIPLIED
@@ -196,6 +219,7 @@ class _Builder:
         return _Expression(text, binds, "number", evaluate, left.at, _depth(left, right))
 
     def compare(self, left: _Expression, sign: Token, right: _Expression) -> _Expression:
+        self.bytes += PART_BYTES
         sense = "<>" if sign.text == "!=" else sign.text
         _check_kinds(sense, left, right)
         text = f"{left.within(_SUMMED)} {sense} {right.within(_SUMMED)}"
@@ -205,6 +229,7 @@ class _Builder:
     def _test(
         self, value: _Expression, negated: Token | None, words: str, evaluate: Evaluator, *others: _Expression
     ) -> _Expression:
+        self.bytes += (2 + len(others)) * PART_BYTES
         text = f"{value.within(_SUMMED)} {'NOT ' if negated else ''}{words}"
         evaluate = terms.negation(evaluate) if negated else evaluate
         return _Expression(text, _COMPARED, "truth", evaluate, value.at, _depth(value, *others))
@@ -216,6 +241,7 @@ class _Builder:
         return self._test(value, negated, words, terms.between(value.evaluate, low.evaluate, high.evaluate), low, high)
 
     def among(self, value: _Expression, negated: Token | None, choices: list[_Expression]) -> _Expression:
+        self.bytes += CHOICE_BYTES * len(choices)
         for choice in choices:
             _check_kinds("=", value, choice)
         words = f"IN ({', '.join(choice.text for choice in choices)})"
@@ -230,21 +256,25 @@ class _Builder:
         except ValueError as wrong:
             raise BadSelector(str(wrong), pattern.at) from None
         self.terms += like.compared
+        self.bytes += LIKE_BYTES + LIKE_CHAR_BYTES * len(pattern.text)
         words = f"LIKE {pattern.text}" + (f" ESCAPE {escape.text}" if escape is not None else "")
         return self._test(value, negated, words, terms.like(value.evaluate, like))
 
     def null(self, value: _Expression, negated: Token | None) -> _Expression:
         text = f"{value.within(_SUMMED)} IS {'NOT ' if negated else ''}NULL"
+        self.bytes += PART_BYTES
         of, wanted = value.evaluate, negated is None
         return _Expression(text, _COMPARED, "truth", lambda view: (of(view) is None) is wanted, value.at, _depth(value))
 
     def negate(self, word: Token, operand: _Expression) -> _Expression:
+        self.bytes += PART_BYTES
         evaluate = terms.negation(_condition(operand))
         return _Expression(f"NOT {operand.within(_NEGATED)}", _NEGATED, "truth", evaluate, word.at, _depth(operand))
 
     def chain(self, binds: int, nodes: list[_Expression]) -> _Expression:
         """Returns a chain of AND or OR. What a chain of the same operator has joined is taken as it is, so one with
         many parentheses takes no longer than a flat one."""
+        self.bytes += PART_BYTES + 8 * len(nodes)
         parts, depth = list[Evaluator](), 0
         for node in nodes:
             if node.binds == binds:
@@ -433,13 +463,40 @@ class _Parser:
         return BadSelector(f"{wanted} should stand here, not {'the end' if kind == END else text[:40]}", at)
 
 
-@lru_cache(maxsize=1024)
+def _compile(text: str) -> Selector | BadSelector:
+    build = _Builder()
+    try:
+        return build.finish(_Parser(text, build).parse())
+    except BadSelector as error:
+        return BadSelector(error.text, error.position)  # without the frames of the parser
+
+
+_compiled: RecentCache[str, Selector | BadSelector] = RecentCache(
+    _compile, COMPILED_BYTES_MAX,
+    lambda text, found: 4 * len(text) + (found.bytes if isinstance(found, Selector) else SELECTOR_BYTES),
+)  # fmt: skip
+"""Selectors are compiled several times while a client subscribes, and again for the next client that has the same, also
+if they are refused."""
+
+
 def compile_selector(text: str) -> Selector:
     """Compiles a selector; :class:`BadSelector` says what is wrong and where."""
     if len(text) > MAX_SELECTOR_CHARS:
         raise BadSelector(f"{len(text)} characters, {MAX_SELECTOR_CHARS} are allowed", MAX_SELECTOR_CHARS + 1)
-    build = _Builder()
-    return build.finish(_Parser(text, build).parse())
+    found = _compiled[text]
+    if isinstance(found, BadSelector):
+        raise BadSelector(found.text, found.position)
+    return found
+
+
+def bytes_of(text: str | None) -> int:
+    """Returns the memory that a selector takes up; 0 for none, and for one that does not parse and is refused."""
+    if not text:
+        return 0
+    try:
+        return compile_selector(text).bytes
+    except BadSelector:
+        return 0
 
 
 def compile_work(text: str | None) -> int:

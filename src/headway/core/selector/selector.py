@@ -43,10 +43,12 @@ def priority_of(record: Record) -> int:
 class Selector:
     """A compiled selector. Selectors are equal and hashable by their normalised texts."""
 
-    __slots__ = ("_evaluate", "_read", "cost", "text")
+    __slots__ = ("_evaluate", "_read", "bytes", "cost", "text")
 
-    def __init__(self, text: str, evaluate: Evaluator, read: Reader | None, cost: int) -> None:
+    def __init__(self, text: str, evaluate: Evaluator, read: Reader | None, cost: int, size: int) -> None:
         self.text = text
+        self.bytes = size
+        """The memory that it takes up."""
         self.cost = cost
         """The work of holding it against a record; 1 for a few terms."""
         self._evaluate = evaluate

@@ -21,6 +21,7 @@ class BadSelector(HeadwayError):
     reason = Reason.PROTOCOL_ERROR
 
     def __init__(self, text: str, position: int) -> None:
+        self.text = text
         # The error is one line of text, even if the selector has control characters.
         printable = "".join(character if character.isprintable() else "?" for character in text)
         super().__init__(f"selector, character {position}: {printable}")

@@ -36,6 +36,8 @@ log = logging.getLogger("headway")
 
 PER_NAME_MAX = 16
 NAMES_MAX = 2_000
+NAME_CHARS_MAX, TEXT_CHARS_MAX = 200, 500
+"""The name of a topic may have 65,535 bytes. More than this is not kept."""
 
 
 class DeniedRequest(msgspec.Struct, frozen=True):
@@ -160,13 +162,14 @@ class PermissionsInForce:
 
     def denied_to(self, name: str) -> list[DeniedRequest]:
         """Returns what was denied to a client, or to a user, the newest first."""
-        return list(reversed(self._requests.of(name)))
+        return list(reversed(self._requests.of(name[:NAME_CHARS_MAX])))
 
     def _denied(self, denial: Denial) -> None:
         one = DeniedRequest(
-            round(time.time(), 3), denial.client, denial.user, denial.operation, denial.name, denial.text
+            round(time.time(), 3), denial.client[:NAME_CHARS_MAX], denial.user[:NAME_CHARS_MAX], denial.operation,
+            denial.name[:NAME_CHARS_MAX], denial.text[:TEXT_CHARS_MAX],
         )  # fmt: skip
-        for name in dict.fromkeys((denial.client, denial.user)):
+        for name in dict.fromkeys((one.client, one.user)):
             if name:
                 self._requests.put(name, one)
         if denial.first:

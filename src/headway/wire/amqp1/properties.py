@@ -39,7 +39,7 @@ OPTION = "x-opt-headway-"
 TOPIC, OFFSET = f"{OPTION}topic", f"{OPTION}offset"
 GROUP, GROUP_SEQUENCE = "JMSXGroupID", "JMSXGroupSeq"
 MS_MAX = 0xFFFF_FFFF
-REMEMBERED_BYTES_MAX = 1024
+REMEMBERED_BYTES_MAX = 512
 """Contents up to this size are cached when they are read or written."""
 _HEADER, _ANNOTATIONS, _PROPERTIES = b"\0\x53\x70", b"\0\x53\x72", b"\0\x53\x73"
 
@@ -189,7 +189,7 @@ def _read(content: Content) -> Facts:
     )
 
 
-_read_lately = lru_cache(1024)(_read)
+_read_lately = lru_cache(256)(_read)
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -199,7 +199,8 @@ def lead_of(properties: Properties, qos: int) -> Lead:
     """Returns what stands before the body of a message with these properties. Equal ones are written once."""
     told = tuple((name, text) for name, text in properties.user if name.startswith(TOLD))
     native = properties.native
-    write = _lead_lately if native is None or len(native) <= REMEMBERED_BYTES_MAX else _lead_of
+    size = properties.size if native is None else len(native)
+    write = _lead_lately if size <= REMEMBERED_BYTES_MAX else _lead_of
     return write(properties, bool(qos), told)
 
 
@@ -241,7 +242,7 @@ def _bare(end: int) -> Parts:
     return Parts((0, 0), (0, end), Body.NULL, (end, end))
 
 
-_lead_lately = lru_cache(1024)(_lead_of)
+_lead_lately = lru_cache(256)(_lead_of)
 
 
 def _write_header(common: CommonProperties, durable: bool) -> bytes:

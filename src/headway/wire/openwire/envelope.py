@@ -22,7 +22,7 @@ from headway.wire.codecs import queue_form
 from headway.wire.columns import form_of
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.dialect import common_of, destination_of
-from headway.wire.openwire.marshalling import Destination, MessageId, ProducerId, write_cached
+from headway.wire.openwire.marshalling import REMEMBERED_BYTES_MAX, Destination, MessageId, ProducerId, write_cached
 from headway.wire.openwire.messages import OWN_ID, RECENT, WrittenStem, stem_of, write_bodies, write_message
 from headway.wire.openwire.primitives import i32, i64
 
@@ -34,11 +34,17 @@ FEW = 4
 _TWO_NUMBERS = Struct(">qq")
 
 
-@lru_cache(1024)
-def _destination(address: bytes) -> Destination:
-    """Returns the destination of records of this address, as written."""
+def _read_destination(address: bytes) -> Destination:
     exchange, topic = queue_form().address(address)
     return destination_of(Record(topic, b"", exchange=exchange))
+
+
+_destinations_lately = lru_cache(1024)(_read_destination)
+
+
+def _destination(address: bytes) -> Destination:
+    """Returns the destination of records of this address, as written."""
+    return _destinations_lately(address) if len(address) <= REMEMBERED_BYTES_MAX else _read_destination(address)
 
 
 def _address(data: bytes, start: int) -> bytes:

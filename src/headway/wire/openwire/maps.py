@@ -27,7 +27,7 @@ _OF_LETTER = {letter: kind for kind, letter in _LETTERS.items()}
 _BITS = {BYTE: 7, SHORT: 15, INT: 31, LONG: 63}
 DEPTH_MAX = 8
 TEXT_BYTES_MAX = 65_535 // 3
-REMEMBERED_BYTES_MAX = 1024
+REMEMBERED_BYTES_MAX = 512
 
 
 def read_map(r: OpenWireReader, what: str, depth: int = 0) -> dict[str, object]:
@@ -86,7 +86,7 @@ def _read_headers(raw: bytes) -> Mapping[str, object]:
     return headers
 
 
-_read_lately = lru_cache(1024)(_read_headers)
+_read_lately = lru_cache(256)(_read_headers)
 
 
 def read_headers(raw: bytes) -> Mapping[str, object]:

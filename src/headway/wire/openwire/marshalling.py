@@ -252,11 +252,19 @@ def write_object(known: Object) -> bytes:
     raise AssertionError(f"the broker sends no {known!r}")
 
 
-@lru_cache(2048, typed=True)
-def write_cached(known: Object | None, form: Form) -> bytes:
-    """Writes an object where a cached one may stand, whole and to be kept by nobody."""
+def _write_cached(known: Object | None, form: Form) -> bytes:
     raw = ABSENT if known is None else write_object(known)
     return NOT_KEPT + raw if form.cached else raw
+
+
+_written_lately = lru_cache(512, typed=True)(_write_cached)
+
+
+def write_cached(known: Object | None, form: Form) -> bytes:
+    """Writes an object where a cached one may stand, whole and to be kept by nobody."""
+    if type(known) is Destination and len(known.name) > REMEMBERED_BYTES_MAX:  # ids are short (ID_BYTES_MAX)
+        return _write_cached(known, form)
+    return _written_lately(known, form)
 
 
 def write_numbered(known: Object, number: int) -> bytes:

@@ -38,6 +38,7 @@ from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.inflation import Inflation
 from headway.wire.openwire.maps import TYPES, read_headers, write_headers
 from headway.wire.openwire.marshalling import (
+    REMEMBERED_BYTES_MAX,
     Destination,
     FrameReader,
     LocalTransactionId,
@@ -74,8 +75,8 @@ SHARE_BYTES, INFLATED_SHARE_BYTES = 512, 2048
 NUMBERINGS_MAX = 8
 STEMS_MAX = 8
 """So many forms of a numbering's messages are remembered."""
-RECENT_MAX = 2048
-RECENT_BYTES_MAX = 1024
+RECENT_MAX = 1024
+RECENT_BYTES_MAX = 512
 SIZE_MIN = 1024
 """Bytes that the client counts for a message besides its body and properties."""
 OWN_ID = "ID:headway"
@@ -381,12 +382,18 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19 and (text[0] != "0" or text == "0")
 
 
-@lru_cache(1024)
-def _producer(text: str) -> ProducerId | None:
+def _read_producer(text: str) -> ProducerId | None:
     connection, *numbers = text.rsplit(":", 2)
     if len(numbers) != 2 or not all(map(_is_number, numbers)):
         return None
     return ProducerId(connection, int(numbers[0]), int(numbers[1]))
+
+
+_producers_lately = lru_cache(1024)(_read_producer)
+
+
+def _producer(text: str) -> ProducerId | None:
+    return _producers_lately(text) if len(text) <= REMEMBERED_BYTES_MAX else _read_producer(text)
 
 
 def _reply_to(address: Address | None, temporary: bool) -> bytes:

@@ -64,7 +64,7 @@ def _written(lead: bytes, body_bytes: int, version: Version, redelivered: bool |
     return b"\n" + head_of(record, body_bytes, version, redelivered)
 
 
-_written_lately = lru_cache(4096)(_written)
+_written_lately = lru_cache(1024)(_written)
 
 
 class StompEnvelope:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import Feed, FeedKey, QueueTerms, SharedReader, SubscriptionOptions
-from headway.core.log import DECLARED, QUEUE_BYTES, SELECTOR_BYTES, Lane, Pool
+from headway.core.log import DECLARED, QUEUE_BYTES, Lane, Pool
 from headway.core.message import TOPICS, Dialect, routing_key_of
 from headway.core.queue import BindingSet, Queue, filter_of, queue_of
 from headway.core.routing import AmqTopic, Binding, Registry, Replay, seen_before
-from headway.core.selector import compile_selector
+from headway.core.selector import bytes_of, compile_selector
 
 REBIND_WORK = 8
 """The work of a change of bindings, however few they are: a queue gets another feed with a lane of its own."""
@@ -167,5 +167,5 @@ class QueueFeeds:
 
 def queue_cost(name: str, terms: QueueTerms) -> int:
     dead_letter_names = (terms.dead_letter_exchange or "") + (terms.dead_letter_key or "")
-    selector_bytes = SELECTOR_BYTES * len(terms.selector or "") + len(terms.leaves_out or "")
+    selector_bytes = bytes_of(terms.selector) + len(terms.leaves_out or "")
     return QUEUE_BYTES + selector_bytes + 4 * len(name) + 2 * len(dead_letter_names)

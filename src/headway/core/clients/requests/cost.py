@@ -10,13 +10,13 @@ from headway.core.log import (
     CONSUMER_BYTES,
     FOCUS_BYTES,
     LEVEL_BYTES,
-    SELECTOR_BYTES,
     SUBSCRIPTION_BYTES,
     WILD_LEVEL_BYTES,
 )
 from headway.core.message import has_wildcard
 from headway.core.permission import QUEUES
 from headway.core.routing import Registry
+from headway.core.selector import bytes_of
 
 PICKER_BYTES = 20_000
 """The memory of a selector of a queue: the places of records that it found."""
@@ -34,7 +34,7 @@ def check_room(registry: Registry, session: Session, request: SubscribeRequest, 
 def cost(request: SubscribeRequest) -> int:
     """Returns the memory that such a subscription takes up."""
     filter, options = request.filter, request.options
-    selector = len(options.selector or "") * SELECTOR_BYTES
+    selector = bytes_of(options.selector)
     if request.envelope is not None and filter.startswith(QUEUES):
         picker = PICKER_BYTES + selector if selector else 0
         return picker + CONSUMER_BYTES + 4 * len(filter) + 2 * len(request.label)

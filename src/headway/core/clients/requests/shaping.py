@@ -10,7 +10,7 @@ from headway.core.base import Reason, Refused
 from headway.core.clients.requests.acceptance import Accepts
 from headway.core.consumer import Session, SubscribeRequest, SubscriptionOptions
 from headway.core.forms import SHAPE_BYTES, Deltas, Shape
-from headway.core.log import SELECTOR_BYTES
+from headway.core.log import SELECT_BYTES
 from headway.core.message import KeyExtractor, Record
 from headway.core.query import Selection, keyed_state
 from headway.core.routing import Registry
@@ -61,4 +61,4 @@ def shape_bytes(options: SubscriptionOptions) -> int:
     """Returns the memory that the shape of a subscription with these options takes up."""
     if not _is_shaped(options):
         return 0
-    return SHAPE_BYTES + len(options.select or "") * SELECTOR_BYTES
+    return SHAPE_BYTES + len(options.select or "") * SELECT_BYTES

@@ -20,7 +20,7 @@ from headway.core.log.lanes.tab import (
     RECEIPT_READER_BYTES,
     RECEIPTS,
     RIGHTS,
-    SELECTOR_BYTES,
+    SELECT_BYTES,
     SESSION,
     SESSION_BYTES,
     SUBSCRIPTION_BYTES,
@@ -35,7 +35,7 @@ from headway.core.log.lanes.tab import (
 __all__ = [
     "ANSWERS", "Chunk", "CHUNK_BYTES", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES", "DISK_RETRY_S",
     "GRACE_S", "HIGH_WATER", "Lane", "LEVEL_BYTES", "NO_RECEIPTS", "OpenReceipts", "Pool", "QUERIES", "QUEUE_BYTES",
-    "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "RIGHTS", "SELECTOR_BYTES",
+    "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "RIGHTS", "SELECT_BYTES",
     "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "stretch_bytes", "SUBSCRIPTION_BYTES",
     "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

@@ -13,6 +13,9 @@ The memory that clients take up besides records (tab.py) counts as well, except 
 that a pool of one megabyte can have clients, too. It cannot be spilled. So the broker refuses requests that would raise
 it above ``CLIENTS_SHARE`` of the limit.
 
+Retained records and the routes of topics that were published to lately (``tables_bytes``) count likewise, beyond the
+first ``TABLES_FREE_BYTES``. At ``TABLES_SHARE`` of the limit no more records are retained, and routes are forgotten.
+
 A lane has *fallen behind* if a part of it is on disk, or more than ``BEHIND_SHARE`` of the limit is in memory.
 Publishers to such lanes wait first, because they fill the memory. The rest is for lanes whose readers keep up, which
 need it for a moment only.
@@ -45,6 +48,8 @@ STAYS_MAX = 2.0
 STATES_SHARE = 0.5
 CLIENTS_SHARE = 0.5
 CLIENTS_FREE_BYTES = 16_000_000
+TABLES_SHARE = 0.25
+TABLES_FREE_BYTES = 4_000_000
 DISK_RETRY_S = 30.0
 GRACE_S = 1.0
 """The grace period: records younger than this are not given up, so that healthy consumers have time to take them.
@@ -73,9 +78,12 @@ class Pool:
         self.appended_bytes = 0
         """Bytes that the pool's lanes have got since memory was last relieved."""
         self.memory_bytes = 0
-        """The sum of resident chunks, the indexes of spilled chunks, state, and the clients' counted memory."""
+        """The sum of resident chunks, the indexes of spilled chunks, state, and the counted memory of clients and
+        tables."""
         self.clients_bytes = 0
         """The memory of clients besides records. Above ``clients_free_bytes`` it is a part of ``memory_bytes``."""
+        self.tables_bytes = 0
+        """The memory of retained records and routes. Above ``TABLES_FREE_BYTES`` it is a part of ``memory_bytes``."""
         self.state_bytes = 0
         """The part of ``memory_bytes`` that is state."""
         self.spilling_bytes = 0
@@ -125,6 +133,21 @@ class Pool:
     def clients_counted_bytes(self) -> int:
         return max(0, self.clients_bytes - self.clients_free_bytes)
 
+    def add_tables(self, size: int) -> None:
+        before = self.tables_counted_bytes
+        self.tables_bytes += size
+        assert self.tables_bytes >= 0
+        self.add_memory(self.tables_counted_bytes - before)
+
+    @property
+    def tables_counted_bytes(self) -> int:
+        return max(0, self.tables_bytes - TABLES_FREE_BYTES)
+
+    @property
+    def tables_limit(self) -> int:
+        """The limit of the memory of retained records and routes."""
+        return TABLES_FREE_BYTES + int(self.memory_limit * TABLES_SHARE)
+
     @property
     def clients_limit(self) -> int:
         """The limit of all clients' memory besides records."""
@@ -138,7 +161,8 @@ class Pool:
     @property
     def states_full(self) -> bool:
         """Tells whether the states of this pool take up more memory than all states may."""
-        return self.state_bytes > (self.memory_limit - self.clients_counted_bytes) * STATES_SHARE
+        others = self.clients_counted_bytes + self.tables_counted_bytes
+        return self.state_bytes > (self.memory_limit - others) * STATES_SHARE
 
     def close(self, lane: Lane) -> None:
         """Notes that the lane is closed, or may be, with its present memory."""
@@ -201,7 +225,7 @@ class Pool:
         """Tells whether no publisher may publish into the pool."""
         if self.memory_bytes <= self.memory_limit or not self.closed_bytes:
             return self.memory_bytes > self.memory_limit
-        stays = self.closed_bytes + self.state_bytes + self.clients_counted_bytes
+        stays = self.closed_bytes + self.state_bytes + self.clients_counted_bytes + self.tables_counted_bytes
         return self.memory_bytes > min(stays, self.memory_limit * STAYS_MAX) + self.memory_limit * RESERVE
 
     @property
@@ -222,9 +246,10 @@ class Pool:
 
     def check(self, lanes: Collection[Lane]) -> None:
         """Asserts that the counts add up. ``lanes`` are all lanes of the pool."""
-        counts = (self.clients_bytes, self.state_bytes, self.spilling_bytes, self.disk_bytes, self.closed_bytes)
-        assert min(counts) >= 0, "no count is negative"
-        memory = self.state_bytes + self.clients_counted_bytes + sum(lane.memory_bytes for lane in lanes)
+        counts = (self.clients_bytes, self.tables_bytes, self.state_bytes, self.spilling_bytes, self.disk_bytes)
+        assert min(*counts, self.closed_bytes) >= 0, "no count is negative"
+        tables = self.clients_counted_bytes + self.tables_counted_bytes
+        memory = self.state_bytes + tables + sum(lane.memory_bytes for lane in lanes)
         assert self.memory_bytes == memory, f"{self.memory_bytes} bytes counted, {memory} there"
         disk = sum(lane.spilled_bytes for lane in lanes)
         assert self.disk_bytes == disk, f"{self.disk_bytes} bytes on disk counted, {disk} there"

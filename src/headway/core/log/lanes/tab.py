@@ -24,8 +24,8 @@ CONSUMER_BYTES = 2000
 """A consumer of a queue; the lane is the queue's."""
 LEVEL_BYTES, WILD_LEVEL_BYTES = 80, 350
 """A level of a filter. In a filter with wildcards each level has a node of the trie."""
-SELECTOR_BYTES = 50
-"""A character of a selector."""
+SELECT_BYTES = 50
+"""A character of the fields that are wanted of records."""
 DELIVERY_BYTES = 400
 QUEUE_BYTES = 6000
 RECEIPT_BYTES = 2000

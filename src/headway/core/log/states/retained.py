@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from headway.core.base import Reason, Refused
+from headway.core.log.lanes import Pool
 from headway.core.message import SCAN_BYTES, SCAN_MAX, TREE_LEVELS, Record, TopicTree, is_deep
 
 NOTHING = Record("", b"")
+ENTRY_BYTES, LEVEL_BYTES = 500, 350
+"""Measured sizes in memory: of a record besides its bytes, and of a level of its topic, which is a node of the tree."""
 
 
 class Retained:
     """All retained records. Records beyond ``topics_max`` topics, or beyond ``bytes_max`` bytes of topics, payloads and
-    properties, are refused. So are topics with very many levels, because each level is a node of the tree."""
+    properties, are refused. So are topics with very many levels, because each level is a node of the tree. The memory
+    of all counts to ``pool``, which has a limit of its own (``Pool.tables_limit``)."""
 
     def __init__(self, topics_max: int = 1_000_000, bytes_max: int = 256 * 1024 * 1024) -> None:
         self.topics_max = topics_max
         self.bytes_max = bytes_max
         self.bytes = 0
+        self.pool: Pool | None = None
         self._tree: TopicTree[Record] = TopicTree()
 
     def __len__(self) -> int:
@@ -30,15 +35,21 @@ class Retained:
             if old is not None:
                 self._tree.delete(record.topic)
                 self.bytes -= old.size
+                if self.pool is not None:
+                    self.pool.add_tables(-_memory(old))
             return
         if is_deep(record.topic):
             text = f"nothing is retained for a topic of more than {TREE_LEVELS} levels: {record.topic[:60]!r}..."
             raise Refused(Reason.MEMORY_LIMIT, text)
-        grown = record.size - (old.size if old else 0)
-        if (old is None and len(self._tree) >= self.topics_max) or (grown > 0 and self.bytes + grown > self.bytes_max):
+        grown, pool = record.size - (old.size if old else 0), self.pool
+        more = _memory(record) - (_memory(old) if old else 0)
+        full = (old is None and len(self._tree) >= self.topics_max) or self.bytes + max(0, grown) > self.bytes_max
+        if full or (pool is not None and more > 0 and pool.tables_bytes + more > pool.tables_limit):
             raise Refused(Reason.MEMORY_LIMIT, f"no room to retain a record of topic {record.topic!r}")
         self._tree.set(record.topic, record)
         self.bytes += grown
+        if pool is not None:
+            pool.add_tables(more)
 
     def get(self, topic: str) -> Record | None:
         return self._tree.get(topic)
@@ -75,6 +86,10 @@ class Retained:
                 if looks >= SCAN_MAX or size > SCAN_BYTES:
                     yield None
                     looks = size = 0
+
+
+def _memory(record: Record) -> int:
+    return ENTRY_BYTES + record.size + LEVEL_BYTES * (1 + record.topic.count("/"))
 
 
 def _with_first(

@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from headway.core.consumer import Feed, FeedKey
-from headway.core.log import State, StateTerms
+from headway.core.log import Pool, State, StateTerms
 from headway.core.message import TOPICS, FilterTrie, covers, routing_key_of, topic_of
 from headway.core.routing.matching.bindings import NO_HEADERS, Headers, hashable
 from headway.core.routing.matching.exchange import Exchanges
@@ -24,10 +24,20 @@ COPIES = "CC"
 """The header with more routing keys for a message (sender-selected distribution)."""
 COPY_WORK = 8
 """The work of adding the route of one more key, in entries looked at."""
-ROUTES_MAX = 100_000
-"""The size of the cache of routes; a full cache is emptied."""
+ROUTES_BYTES_MAX = 48_000_000
+"""The limit of all cached routes, some 150,000 short topics. In a small pool it is less (``_room_bytes``). When it is
+reached, all are forgotten."""
+ASKED_BYTES_MAX = 4096
+"""A route is not cached if what it is asked by, such as a long topic, takes more memory than this."""
+ENTRY_BYTES, DISTINCT_BYTES, FEED_BYTES = 150, 700, 40
+"""Measured sizes in memory: of an entry of the cache, of a route, and of a feed or state in it."""
 VALUE_MAX = 256
 """A route is not cached if a header's value is longer than this."""
+
+
+def _bytes_of(asked: object) -> int:
+    """Returns the memory of what a route is asked by: a topic, or a tuple with an exchange, a topic and headers."""
+    return asked.__sizeof__() + (sum(map(_bytes_of, asked)) if isinstance(asked, tuple) else 0)
 
 
 class Route:
@@ -56,7 +66,9 @@ class Route:
 
 
 class Router:
-    def __init__(self) -> None:
+    def __init__(self, pool: Pool) -> None:
+        """``pool``: cached routes count to it."""
+        self._pool = pool
         self.feeds: dict[FeedKey, Feed] = {}
         self.states: dict[State, None] = {}
         self._declared: dict[State, int] = {}
@@ -82,6 +94,9 @@ class Router:
         self._bound: dict[tuple[object, ...], Route] = {}
         self._by_headers: dict[tuple[object, ...], Route] = {}
         """Routes that depend on headers. They have a cache of their own, because there may be as many as messages."""
+        self._distinct: dict[tuple[object, ...], Route] = {}
+        """The routes by what they lead to: topics without readers, or with the same, share one."""
+        self._cached_bytes = 0
         self._looks_at: dict[str, frozenset[str]] = {}
         """The names of the headers that each exchange's bindings look at."""
         self.searched = 0
@@ -128,11 +143,33 @@ class Router:
         return tuple((name, hashable(headers[name])) for name in sorted(names & headers.keys()))
 
     def _remember(self, routes: dict[K, Route], asked: K, exchange: str, topic: str, headers: Headers) -> Route:
-        """Finds a route, and caches it."""
-        if len(routes) >= ROUTES_MAX:
-            routes.clear()
-        route = routes[asked] = self._work_out(exchange, topic, headers)
-        return route
+        """Finds a route, and caches it, unless what it is asked by is large."""
+        route = self._work_out(exchange, topic, headers)
+        size = _bytes_of(asked)
+        if size > ASKED_BYTES_MAX:
+            return route
+        leads_to = *route.feeds, None, *route.states, None, route.stream
+        most = size + ENTRY_BYTES + DISTINCT_BYTES + FEED_BYTES * len(leads_to)
+        if self._cached_bytes + most > self._room_bytes:
+            self._forget_routes()
+            if most > self._room_bytes:
+                return route
+        size = most if leads_to not in self._distinct else size + ENTRY_BYTES
+        routes[asked] = self._distinct.setdefault(leads_to, route)
+        self._cached_bytes += size
+        self._pool.add_tables(size)
+        return routes[asked]
+
+    @property
+    def _room_bytes(self) -> int:
+        """Half of the pool's room for tables at most: the rest is for retained records."""
+        return min(ROUTES_BYTES_MAX, self._pool.tables_limit // 2)
+
+    def _forget_routes(self) -> None:
+        for table in (self._routes, self._bound, self._by_headers, self._distinct):
+            table.clear()
+        self._pool.add_tables(-self._cached_bytes)
+        self._cached_bytes = 0
 
     def _work_out(self, exchange: str, topic: str, headers: Headers) -> Route:
         found = self.exchanges.route(exchange, routing_key_of(topic), headers)
@@ -149,9 +186,7 @@ class Router:
     def forget(self) -> None:
         """Forgets all routes, because a feed, a state or a binding has changed."""
         self._forgotten += 1
-        self._routes.clear()
-        self._bound.clear()
-        self._by_headers.clear()
+        self._forget_routes()
         self._looks_at.clear()
 
     def terms_changed(self) -> None:

@@ -90,7 +90,7 @@ class Registry:
         self.trials: tuple[Policy, ...] = ()
         """Policies that judge beside those in force, and change nothing."""
         self.trials_mind_acks = self.trials_mind_silence = False
-        self.router = Router()
+        self.router = Router(pools[""])
         self.sessions: dict[str, Session] = {}
         self.numbers: dict[int, Session] = {}
         self.ended_publishers = EndedPublishers()

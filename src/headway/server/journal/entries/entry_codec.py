@@ -10,13 +10,12 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Container, Iterable, Iterator, Sequence
-from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
 
-from headway.core.base import ConfigError
+from headway.core.base import ConfigError, RecentCache
 from headway.core.clients import DurableQueueTerms, SessionTerms, SubscriptionTerms, WriterBatch
 from headway.core.consumer import QueueTerms, SubscribeRequest, SubscriptionOptions
 from headway.core.log import CommittedPosition, JournaledRun, MetadataChange
@@ -29,6 +28,10 @@ RUN, METADATA, POSITIONS, SNAPSHOT_METADATA, SNAPSHOT_POSITIONS, SNAPSHOT_MARK =
 """The kinds of entries. A snapshot has all metadata and positions, at the beginning of a segment."""
 METADATA_KINDS = frozenset((METADATA, POSITIONS, SNAPSHOT_METADATA, SNAPSHOT_POSITIONS))
 MERGED_BYTES = 64 * 1024
+HEADERS_BYTES_MAX = 4_000_000
+"""The limit of each of the two caches of headers."""
+HEADER_BYTES = 200
+"""A header of AMQP besides its characters."""
 _PREFIX = struct.Struct("<IIIdB")
 """Bytes of the header, records, bytes before the data, when they expire (0: never), and flags: which positions are
 ranges, and whether a packet id follows them."""
@@ -54,18 +57,22 @@ _decode_header = msgspec.msgpack.Decoder(RunHeader).decode
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(4096)
-def _encode_header(
-    topic: str, exchange: str, form: object, qos: int, retain: bool, properties: Properties | None, publisher: str
-) -> bytes:
-    return _encode(RunHeader(topic, exchange, form, qos, retain, properties, publisher))
+def _header_bytes(head: bytes, properties: Properties | None) -> int:
+    """Returns the memory of a header, as bytes and as objects: a character may take four bytes."""
+    return 1000 + 5 * len(head) + (properties.size if properties is not None else 0)
+
+
+_encoded: RecentCache[tuple[Any, ...], bytes] = RecentCache(
+    lambda fields: _encode(RunHeader(*fields)), HEADERS_BYTES_MAX, lambda fields, head: _header_bytes(head, fields[5])
+)
+"""Headers by their fields; neighbouring runs mostly have equal ones."""
 
 
 def encode_run(journaled: JournaledRun, wall_offset_s: float) -> Entry:
     """Encodes a run. ``wall_offset_s`` is the wall clock less the monotonic clock."""
     run = journaled.run
     properties = None if run.properties is NO_PROPERTIES else run.properties
-    head = _encode_header(run.topic, run.exchange, run.form, run.qos, run.retain, properties, journaled.publisher)
+    head = _encoded[run.topic, run.exchange, run.form, run.qos, run.retain, properties, journaled.publisher]
     expires = 0.0 if run.expires_s == inf else run.expires_s + wall_offset_s
     ends, bodies = _positions(run.ends), _positions(run.bodies)
     flags = isinstance(run.ends, range) * _ENDS_RANGE | isinstance(run.bodies, range) * _BODIES_RANGE
@@ -99,13 +106,18 @@ class _RawRun(NamedTuple):
     data: bytes
 
 
-@lru_cache(4096)
-def _header(head: bytes) -> tuple[RunHeader, Properties, dict[str, object] | None]:
+def _read_header(head: bytes) -> tuple[RunHeader, Properties, dict[str, object] | None]:
     read = _decode_header(head)
     properties = read.properties or NO_PROPERTIES
     headers = QUEUES.read_headers(properties.native) or None if properties.native else None
     form = tuple(read.form) if isinstance(read.form, list) else read.form
     return read._replace(form=form), properties, headers
+
+
+_headers: RecentCache[bytes, tuple[RunHeader, Properties, dict[str, object] | None]] = RecentCache(
+    _read_header, HEADERS_BYTES_MAX,
+    lambda head, found: _header_bytes(head, found[1]) + (HEADER_BYTES * len(found[2]) if found[2] else 0),
+)  # fmt: skip
 
 
 def _split(data: memoryview | bytes) -> _RawRun:
@@ -130,7 +142,7 @@ def _split(data: memoryview | bytes) -> _RawRun:
 def _build_run(
     head: bytes, expires: float, ends: Sequence[int], bodies: Sequence[int], data: bytes, wall_offset_s: float
 ) -> tuple[Run, str]:
-    read, properties, headers = _header(head)
+    read, properties, headers = _headers[head]
     run = Run(read.topic, data, ends, bodies, read.form, read.qos, read.retain, properties,
               expires - wall_offset_s if expires else inf, read.exchange, headers)  # fmt: skip
     run.journaled = True
@@ -143,7 +155,7 @@ def decode_packet_id(stored: StoredEntry) -> tuple[str, int] | None:
     if not view[_PREFIX.size - 1] & _HAS_PACKET_ID:
         return None
     head_bytes, _, size, _, _ = _PREFIX.unpack_from(view)
-    head, _, _ = _header(bytes(view[_PREFIX.size : _PREFIX.size + head_bytes]))
+    head, _, _ = _headers[bytes(view[_PREFIX.size : _PREFIX.size + head_bytes])]
     (packet_id,) = _PACKET_ID.unpack_from(view, size - _PACKET_ID.size)
     return head.publisher, packet_id
 

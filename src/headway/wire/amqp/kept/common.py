@@ -35,7 +35,7 @@ _TEXTS = {
     "message-id": "message_id", "type": "type", "user-id": "user_id", "app-id": "app_id",
 }  # fmt: skip
 """Properties that are texts, and their fields."""
-_REMEMBERED_BYTES_MAX = 1024
+_REMEMBERED_BYTES_MAX = 512
 
 
 def write_common(common: CommonProperties) -> Properties:
@@ -163,4 +163,4 @@ def _timestamp_ms(values: Mapping[str, bytes], headers: dict[str, object]) -> in
     return seconds * 1000
 
 
-_read_lately = lru_cache(1024)(_read)
+_read_lately = lru_cache(256)(_read)

@@ -75,7 +75,7 @@ def mosquitto(folder: Path, text: str) -> Reading:
                 apart = value in ("true", "1")
             elif name in ("allow_anonymous", "password_file", "acl_file"):
                 where = current if apart else common
-                closed |= name in where and name in STRINGS
+                closed |= name in STRINGS and where.get(name, value) != value
                 where[name] = value
             elif name in ("port", "bind_address"):
                 first[name] = value

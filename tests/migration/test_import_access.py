@@ -130,6 +130,14 @@ def test_included_files_are_read(tmp_path: Path) -> None:
     assert {one.connections_max for one in settings.listeners.values()} == {7}
 
 
+def test_files_that_include_each_other_come_to_an_end(tmp_path: Path) -> None:
+    (tmp_path / "a.conf").write_text("maxclients 7\nmaxmemory 1gb\n" + "include a.conf\n" * 50)
+    assert "without counterpart" in imported(tmp_path, ("redis.conf", "maxmemory 1gb\ninclude a.conf\n")).summary
+    blocks = "".join(f"b{n} {{ x: $b{n - 1}, y: $b{n - 1} }}\n" for n in range(1, 40))
+    text = f"max_pending: 1\nb0 {{ x: 1 }}\n{blocks}mqtt {{ port: 1883 }}\nmqtt: $b39\n"
+    imported(tmp_path, ("nats.conf", text))
+
+
 @pytest.fixture(scope="module")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a certificate, c.pem, and its key, k.pem."""

@@ -69,7 +69,7 @@ class ListenerDraft:
             if open_:
                 self.keys["allow_anonymous"] = Keyed(True, "as there: anybody may connect; safer: [auth.users]")
             else:
-                self.here = "127.0.0.1"
+                self.here = "::1" if ":" in self.host else "127.0.0.1"
                 until = f"{closed} is settled" if closed else "there are [auth.users]"
                 self.source += f"; on {self.host} there: write that here once {until}"
         if SCHEMES[self.scheme].tls:

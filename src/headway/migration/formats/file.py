@@ -46,15 +46,30 @@ class File(NamedTuple):
         return re.match(rb'\s*(\{\s*["}]|\[\s*[\]{])', self.raw) is not None
 
 
-def load_matching(file: File, pattern: str) -> list[File]:
-    """Reads the files that another one includes, by name or by a pattern for the names in one folder. None if any of
-    them cannot be read: then nobody knows what it says."""
-    path = file.path.parent / Path(pattern).expanduser()
-    try:
-        paths = sorted(path.parent.glob(path.name)) if set(path.name) & set("*?[") else [path]
-        return [load(one) for one in paths] if len(paths) <= INCLUDED_MAX else []
-    except (ConfigError, OSError, RuntimeError, ValueError):
-        return []
+class Includes:
+    """The files that a file includes, and those that they include: so many at most, and so many bytes."""
+
+    def __init__(self) -> None:
+        self._left, self._bytes_left = INCLUDED_MAX, BYTES_MAX
+
+    def load(self, file: File, pattern: str) -> list[File] | None:
+        """Reads files by name, or by a pattern for the names in one folder. None: some of them cannot be read, and
+        nobody knows what they say."""
+        try:
+            path = file.path.parent / Path(pattern).expanduser()
+            paths = [path]
+            if set(path.name) & set("*?["):
+                paths = sorted(one for one in path.parent.iterdir() if one.match(path.name))
+            found: list[File] = []
+            for one in paths:
+                if not self._left or self._bytes_left <= 0:
+                    return None
+                found.append(load(one))
+                self._left -= 1
+                self._bytes_left -= len(found[-1].raw)
+        except (ConfigError, OSError, RuntimeError, ValueError):
+            return None
+        return found
 
 
 def load(path: Path) -> File:

@@ -35,7 +35,7 @@ class Kind(Enum):
 
 class Node:
     """A setting, or a group of settings. ``said``: the report has a line about it; ``quoted``: its value is in quotes;
-    ``used``: other settings have its value."""
+    ``used``: other settings have its value, or it names files that were read."""
 
     __slots__ = ("children", "kind", "name", "parent", "quoted", "said", "text", "used", "where")
 

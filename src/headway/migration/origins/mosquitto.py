@@ -4,7 +4,7 @@ Rules:
 - What follows a ``listener`` belongs to it, up to the next one. What stands before the first is for the listener of
   ``port`` and ``bind_address``. ``allow_anonymous`` and files of users are for all listeners, wherever they stand, but
   after ``per_listener_settings true`` for their own alone.
-- The last line of a repeated setting counts. mosquitto refuses a second file of users.
+- The last line of a repeated setting counts. mosquitto refuses a second file of users, so two of them let in nobody.
 - Limits of what may wait for a client are written with their defaults where the file has listeners or limits, so that
   it is served as there.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from headway.migration.draft import Draft, ListenerDraft, SoAnyway, Unreadable, discard, rule, said, units
-from headway.migration.formats import File, Node, load_matching, read_lines
+from headway.migration.formats import File, Includes, Node, read_lines
 from headway.migration.origins.origin import Origin
 
 QUEUED = 1000
@@ -32,12 +32,13 @@ _OF_LISTENER = (
 
 
 def parse(file: File) -> Node:
-    root = read_lines(file, spaces=True)
+    root, includes = read_lines(file, spaces=True), Includes()
     for node in list(root.children):
-        for other in load_matching(file, f"{node.text}/*.conf") if node.name == "include_dir" else ():
-            for line in read_lines(other, spaces=True).children:
-                line.parent = node
-                node.children.append(line)
+        others = includes.load(file, f"{node.text}/*.conf") if node.name == "include_dir" else None
+        node.used = others is not None
+        for line in (line for other in others or () for line in read_lines(other, spaces=True).children):
+            line.parent = node
+            node.children.append(line)
     return root
 
 
@@ -69,7 +70,7 @@ class _Lines:
             if node.name == "listener":
                 block = _Block(node, {}, {})
                 self.blocks.append(block)
-            elif node.name == "include_dir" and node.children:
+            elif node.name == "include_dir" and node.used:
                 self._draft.carried(node)
                 self._read(node)
             elif node.name in _SECURITY:
@@ -83,9 +84,11 @@ class _Lines:
     def _set(self, names: dict[str, Node], node: Node) -> None:
         before = names.get(node.name)
         if before is not None:
-            if node.name in _SECURITY and node.name.endswith("_file"):
+            if node.name in _SECURITY and node.name.endswith("_file") and node.text != before.text:
                 self._draft.close(node)  # mosquitto would not start
-            self._draft.same(before, why=f"{node.where} sets it again, and the last line counts")
+            option = self._draft.option(node)
+            if option is not None and option.here:
+                self._draft.same(before, why=f"{node.where} sets it again, and the last line counts")
         names[node.name] = node
 
     def of(self, block: _Block, name: str) -> Node | None:

@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headway.migration.draft import Draft, ListenerDraft, SoAnyway, rule, said, units
-from headway.migration.formats import ITEM, File, Node, load_matching, read_braces
+from headway.migration.formats import ITEM, File, Includes, Node, read_braces
 from headway.migration.origins.origin import Origin
 
 DEFAULT = "the default of the listeners"
 PENDING, DEADLINE = "64MiB", "10s"
 """NATS' defaults of ``max_pending`` and ``write_deadline``."""
-INCLUDES_DEEP = 10
 UNITS: Mapping[str, int] = {"": 1} | {
     f"{letter}{more}": (1024 if more else 1000) ** power
     for power, letter in enumerate("kmgtpe", 1) for more in ("", "b", "i", "ib")
@@ -27,24 +26,24 @@ _OTHER_NAMES = {"net": "host", "ws": "websocket"}
 
 
 def parse(file: File) -> Node:
-    root = _with_included(file, INCLUDES_DEEP)
+    root = _with_included(file, Includes())
     _resolve(root)
     for node in root.walk():
         node.name = _OTHER_NAMES.get(node.name.lower(), node.name.lower())
     return root
 
 
-def _with_included(file: File, deep: int) -> Node:
+def _with_included(file: File, includes: Includes) -> Node:
     """Reads a file, with those that it includes in their places. One that cannot be read stays a setting."""
     root = read_braces(file)
     for group in list(root.walk()):
         children: list[Node] = []
         for node in group.children:
-            files = load_matching(file, node.text) if node.name.lower() == "include" and node.text and deep else []
-            inner = [one for other in files for one in _with_included(other, deep - 1).children]
+            files = includes.load(file, node.text) if node.name.lower() == "include" and node.text else None
+            inner = [one for other in files or () for one in _with_included(other, includes).children]
             for one in inner:
                 one.parent = group
-            children += inner if files else [node]
+            children += inner if files is not None else [node]
         group.children = children
     return root
 
@@ -63,7 +62,8 @@ def _resolve(root: Node) -> None:
             if around is not None:
                 named = seen[id(around)][text[1:]]
                 named.used = True
-                node.text, node.children = named.text, named.children
+                if not named.children:  # a block that stands in many places would grow without end
+                    node.text = named.text
         seen.setdefault(id(node.parent), {})[node.name] = node
 
 

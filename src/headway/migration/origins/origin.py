@@ -11,6 +11,7 @@ from headway.migration.formats import ITEM, Bad, File, Node
 from headway.migration.origins.option_table import options_of
 
 _ELEMENT = re.compile(r"<\s*(?:[\w-]+:)?([A-Za-z][\w.-]*)")
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _WORD = re.compile(r"""^[ \t{,]*["']?([A-Za-z][^\s=:{"']*)""", re.MULTILINE)
 _KEY = re.compile(r'"([A-Za-z][\w.-]*)"\s*:')
 _BLOCK = re.compile(r"[{\[][ \t]*$", re.MULTILINE)
@@ -81,7 +82,7 @@ class Origin(NamedTuple):
         """Returns the names of a file's settings, those of the outermost level where there are levels; those of the
         items within, if it is JSON; and whether it is not well-formed."""
         if self.xml:
-            return set(_ELEMENT.findall(text)), set(), False
+            return set(_ELEMENT.findall(_COMMENT.sub("", text))), set(), False
         try:
             outer = self.parse(file).children
         except Bad:
@@ -89,7 +90,8 @@ class Origin(NamedTuple):
         if outer and all(node.name == ITEM for node in outer):
             outer = [node for item in outer for node in item.children]
         inner = [node for group in outer for item in group.children if item.name == ITEM for node in item.children]
-        return {node.name for node in outer}, {node.name for node in inner} if file.is_json else set(), False
+        names = {node.name for node in outer if not node.used}
+        return names, {node.name for node in inner} if file.is_json else set(), False
 
     def _is_own(self, name: str) -> bool:
         """Tells whether a known name says more than any word would."""

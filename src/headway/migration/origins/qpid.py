@@ -159,5 +159,7 @@ def _buffer(node: Node) -> str:
     return units.toml_size(units.within(units.size(node), 4000, 64_000_000, node, "4 kB to 64 MB"))
 
 
-QPID = Origin("qpid", "Qpid", ("qpid-java",), read_xml, read, xml=True,
-              signs=("connector", "consumer", "depth", "virtualhost", "virtualhosts", "topicDelete"))  # fmt: skip
+QPID = Origin(
+    "qpid", "Qpid", ("qpid-java",), read_xml, read, xml=True, marks=("<connector>",),
+    signs=("consumer", "depth", "virtualhost", "virtualhosts", "topicDelete"),
+)  # fmt: skip

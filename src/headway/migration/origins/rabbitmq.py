@@ -41,7 +41,10 @@ def parse(file: File) -> Node:
 
 def read(roots: Sequence[Node], draft: Draft) -> None:
     draft.open = False
-    draft.last_counts([root for root in roots if not any(node.kind is Kind.KEY for node in root.children)])
+    in_json = [root for root in roots if any(node.kind is Kind.KEY for node in root.children)]
+    draft.last_counts([root for root in roots if root not in in_json])
+    for group in (group for root in in_json for group in root.walk()):
+        draft.last_counts([group], but=(ITEM,))
     settings = {node.name: node for root in roots for node in root.children if node.text and node.name != ITEM}
     for root in roots:
         for node in root.children:
@@ -54,7 +57,7 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
     timeout = _timeout(settings.get("consumer_timeout"), draft)
     definitions = [root for root in roots if root.find("pattern")]
     listed = [policy for root in definitions for policy in root.walk() if policy.child("pattern") is not None]
-    for policy in sorted(listed, key=_priority):
+    for policy in sorted(_latest(listed, draft), key=_priority):
         _policy(policy, timeout, draft)
     if timeout is not None and settings:
         draft.policy("queues", (QUEUES,), "").add(*timeout)
@@ -185,6 +188,16 @@ def _late(time_ms: int) -> dict[str, Any]:
 
 
 # -- definitions ------------------------------------------------------------------------------------------------------
+
+
+def _latest(policies: Sequence[Node], draft: Draft) -> list[Node]:
+    """Returns policies without those whose name a later one of the same virtual host has."""
+    last = {(one.value("vhost"), one.value("name", f"at {number}")): one for number, one in enumerate(policies)}
+    kept = set(last.values())
+    for one in policies:
+        if one not in kept:
+            draft.same(*(node for node in one.walk() if node.text), why="a later policy has its name, and counts")
+    return list(last.values())
 
 
 def _priority(policy: Node) -> float:

@@ -7,10 +7,11 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from headway.migration.draft import Draft, SoAnyway, Unreadable, rule, said, units
-from headway.migration.formats import File, Node, Where, load_matching, read_lines
+from headway.migration.formats import File, Includes, Node, Where, read_lines
 from headway.migration.origins.origin import Origin
 
 LIMITS = "client-output-buffer-limit"
@@ -19,20 +20,23 @@ DEFAULT = "pubsub 32mb 8mb 60"
 """The limit of subscribers, where a file has none."""
 MANY = (LIMITS, "user", "rename-command", "save", "loadmodule", "include")
 """Settings of which each line counts."""
-INCLUDES_DEEP = 10
 UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 10**6, "mb": 1024**2, "g": 10**9, "gb": 1024**3}
 
 
-def parse(file: File, deep: int = INCLUDES_DEEP) -> Node:
+def parse(file: File) -> Node:
+    return _with_included(file, Includes())
+
+
+def _with_included(file: File, includes: Includes) -> Node:
     root = read_lines(file, spaces=True)
     children: list[Node] = []
     for node in root.children:
-        node.name = node.name.lower()
-        files = load_matching(file, node.text) if node.name == "include" and deep else []
-        inner = [one for other in files for one in parse(other, deep - 1).children]
+        node.name, node.text = node.name.lower(), re.sub("[\"']", "", node.text)
+        files = includes.load(file, node.text) if node.name == "include" else None
+        inner = [one for other in files or () for one in _with_included(other, includes).children]
         for one in inner:
             one.parent = root
-        children += inner if files else [node]
+        children += inner if files is not None else [node]
     root.children = children
     return root
 

@@ -2,17 +2,24 @@
 
 Theory of operation. Neighbouring rows of one topic, with the same properties, are a run, up to ``RUN_BYTES``; where
 they have neither key nor properties, only the topic of each row is looked at.
+
+What is accepted here is journaled and written in every protocol, so it has to fit all of them: texts are UTF-8 without
+NUL, and no longer than an MQTT string. Each batch is checked again when it is published: its part may be from an older
+release, or damaged on disk.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import groupby, pairwise
+from struct import Struct
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headway.core.message import NO_PROPERTIES, BadTopic, Properties, Run, validate_topic
+from headway.core.message import MAX_TOPIC_BYTES, NO_PROPERTIES, BadTopic, Properties, Run, validate_topic
 from headway.store.records import PROPERTIES
 
 KEY = "key"
@@ -28,6 +35,9 @@ ROWS = pa.schema(
     ]
 )
 RUN_BYTES = 64 * 1024
+INFLATED_BYTES_MAX = 64 * 1024 * 1024
+"""Compressed parts may not inflate to more."""
+_U16, _U32, _I32, _I64, _BUFFER = (Struct(form) for form in ("<H", "<I", "<i", "<q", "<qq"))
 
 
 class BadRows(ValueError):
@@ -46,25 +56,13 @@ def check(data: bytes, payload_bytes_max: int) -> Checked:
     rows = size = 0
     topics: set[str] = set()
     for batch in _batches(data):
-        try:
-            batch.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise BadRows(f"this is not sound Arrow: {error}") from None
-        for topic in batch.column("topic").unique().to_pylist():
-            check_topic(topic)
-            topics.add(topic)
-        for name in ("topic", "payload"):
-            if batch.column(name).null_count:
-                raise BadRows(f"{name} is null in some of the rows from {rows} on")
         ends = _ends(batch.column("payload"))
         largest = max((end - start for start, end in pairwise(ends)), default=0)
         if largest > payload_bytes_max:
             raise BadRows(f"a payload has {largest} bytes, and no more than {payload_bytes_max} are allowed")
-        about = batch.column("properties")
-        qos = about.flatten()[about.type.get_field_index("qos")]  # null where there are no properties
-        wrong = set(qos.unique().to_pylist()) - {None, 0, 1, 2}
-        if wrong:
-            raise BadRows(f"properties: a qos is 0, 1 or 2, not {min(wrong)}")
+        if batch.column("properties").nbytes > payload_bytes_max:
+            _check_properties_sizes(batch.column("properties"), rows, payload_bytes_max)
+        topics.update(batch.column("topic").unique().to_pylist())
         rows += len(batch)
         size += ends[-1] - ends[0]
     return Checked(rows, size, frozenset(topics))
@@ -79,7 +77,7 @@ def check_topic(topic: str | None) -> None:
     except BadTopic as error:
         raise BadRows(str(error)) from None
     if topic.startswith("$"):
-        raise BadRows(f"topic {topic}: topics that start with $ are the broker's own")
+        raise BadRows(f"topic {topic[:60]}: topics that start with $ are the broker's own")
 
 
 def runs(data: bytes) -> Iterator[tuple[int, Run]]:
@@ -92,13 +90,143 @@ def runs(data: bytes) -> Iterator[tuple[int, Run]]:
 
 
 def _batches(data: bytes) -> Iterator[pa.RecordBatch]:
+    """Yields the checked batches of a part. Raises BadRows."""
+    rows = 0
     try:
+        _check_inflation(data)
         with pa.ipc.open_stream(data) as reader:
             if not reader.schema.equals(ROWS):
                 raise BadRows("these are not the columns of rows that are to be published")
-            yield from reader
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BadRows(f"this is not an Arrow stream: {error}") from None
+            for batch in reader:
+                batch.validate(full=True)
+                _check_batch(batch, rows)
+                yield batch
+                rows += len(batch)
+    except (pa.ArrowException, OSError) as error:
+        raise BadRows(f"this is not a sound Arrow stream: {error}") from None
+
+
+# -- checks of a batch ------------------------------------------------------------------------------------------------
+
+
+def _check_batch(batch: pa.RecordBatch, first: int) -> None:
+    """Checks every column of a sound batch, whose first row has this number in the part. Raises BadRows."""
+    for name in ("topic", "payload"):
+        if batch.column(name).null_count:
+            raise BadRows(f"{name} is null in some of the rows from {first} on")
+    for topic in batch.column("topic").unique().to_pylist():
+        check_topic(topic)
+    _check_size("key", batch.column("key"), first)
+    _check_nul("key", batch.column("key"), first)
+    about = batch.column("properties")
+    fields = dict(zip((field.name for field in about.type), about.flatten(), strict=True))  # null where the row is
+    for name in ("content_type", "response_topic", "correlation_data"):
+        _check_size(name, fields[name], first)
+    _check_nul("content_type", fields["content_type"], first)
+    for topic in fields["response_topic"].unique().to_pylist():
+        try:
+            validate_topic("none" if topic is None else topic)
+        except BadTopic as error:
+            raise BadRows(f"properties: response_topic: {error}") from None
+    _check_user(fields["user"], first)
+    wrong = set(fields["qos"].unique().to_pylist()) - {None, 0, 1, 2}
+    if wrong:
+        raise BadRows(f"properties: a qos is 0, 1 or 2, not {min(wrong)}")
+
+
+def _check_user(user: pa.MapArray, first: int) -> None:
+    """Checks the maps of user properties. A value that is NULL has no form in any protocol."""
+    ends = user.offsets.to_pylist()
+    names, values = (pairs.slice(ends[0], ends[-1] - ends[0]) for pairs in (user.keys, user.items))
+    for what, texts in (("the name of a user property", names), ("the value of a user property", values)):
+        at = _first(pc.is_null(texts)) if texts.null_count else None
+        if at is not None:
+            row = first + bisect_right(ends, ends[0] + at) - 1
+            name = "" if names[at].as_py() is None else f" ({names[at].as_py()[:60]!r})"
+            raise BadRows(f"properties: in row {row} {what}{name} is null; give it a text, or leave the pair out")
+        _check_size(what, texts, first, ends)
+        _check_nul(what, texts, first, ends)
+
+
+def _check_size(what: str, column: pa.Array, first: int, ends: list[int] | None = None) -> None:
+    longest = pc.max(pc.binary_length(column)).as_py() or 0
+    if longest > MAX_TOPIC_BYTES:
+        row = _row(pc.greater(pc.binary_length(column), MAX_TOPIC_BYTES), first, ends)
+        raise BadRows(f"in row {row} {what} has {longest} bytes, and no more than {MAX_TOPIC_BYTES} are allowed")
+
+
+def _check_nul(what: str, column: pa.Array, first: int, ends: list[int] | None = None) -> None:
+    found = pc.match_substring(column, "\0")
+    if pc.any(found).as_py():
+        raise BadRows(f"in row {_row(found, first, ends)} {what} has a NUL character (U+0000)")
+
+
+def _row(found: pa.Array, first: int, ends: list[int] | None) -> int:
+    """Returns the number of the first row with a true value. ``ends``: the values are pairs of maps with these ends."""
+    at = _first(found) or 0
+    return first + (at if ends is None else bisect_right(ends, ends[0] + at) - 1)
+
+
+def _first(found: pa.Array) -> int | None:
+    at: int = pc.index(found, True).as_py()
+    return None if at < 0 else at
+
+
+def _check_properties_sizes(about: pa.StructArray, first: int, bytes_max: int) -> None:
+    """Raises BadRows if the properties of a row have more bytes than a payload may have."""
+    fields = about.flatten()
+    user = fields[about.type.get_field_index("user")]
+    ends = user.offsets.to_pylist()
+    sizes = [[len(value) for value in pairs.cast(pa.binary()).to_pylist()] for pairs in (user.keys, user.items)]
+    for row, (start, stop) in enumerate(pairwise(ends)):
+        size = sum(sum(some[start:stop]) for some in sizes)
+        if size > bytes_max:
+            raise BadRows(f"the properties of row {first + row} have {size} bytes, and no more than {bytes_max} are "
+                          "allowed")  # fmt: skip
+
+
+_BATCH = 3
+"""The type of a message with a record batch, in Arrow's Message.fbs; the numbers of fields below are from there."""
+
+
+def _check_inflation(data: bytes) -> None:
+    """Raises BadRows if the compressed buffers of a stream say that they inflate to more than ``INFLATED_BYTES_MAX``.
+    pyarrow would allocate what they say, without a limit."""
+    total = 0
+    for message in pa.ipc.MessageReader.open_stream(data):
+        told, body = memoryview(message.metadata), memoryview(message.body or b"")
+        about = _table(told, 0)
+        kind, batch = _field(told, about, 1), _field(told, about, 2)
+        if not kind or told[kind] != _BATCH or not batch:
+            continue
+        fields = _table(told, batch)
+        buffers = _field(told, fields, 2)
+        if not _field(told, fields, 3) or not buffers:
+            continue  # not compressed
+        at = buffers + _U32.unpack_from(told, buffers)[0]
+        for number in range(_U32.unpack_from(told, at)[0]):
+            start, size = _BUFFER.unpack_from(told, at + 4 + _BUFFER.size * number)
+            if size >= 8 and 0 <= start <= len(body) - 8:
+                total += max(size, _I64.unpack_from(body, start)[0])  # -1: this one is not compressed
+    if total > INFLATED_BYTES_MAX:
+        raise BadRows(f"the rows inflate to {total} bytes, and no more than {INFLATED_BYTES_MAX} are allowed: write "
+                      "smaller parts")  # fmt: skip
+
+
+def _table(told: memoryview, at: int) -> int:
+    """Returns the position of the flatbuffers table that is referred to at a position."""
+    return at + int(_U32.unpack_from(told, at)[0])
+
+
+def _field(told: memoryview, table: int, number: int) -> int:
+    """Returns the position of a field of a flatbuffers table; 0: it is not there."""
+    entries = table - _I32.unpack_from(told, table)[0]
+    at = 4 + 2 * number
+    offset = _U16.unpack_from(told, entries + at)[0] if at < _U16.unpack_from(told, entries)[0] else 0
+    return table + offset if offset else 0
+
+
+# -- rows to runs -----------------------------------------------------------------------------------------------------
 
 
 class _RowHead(NamedTuple):

@@ -38,6 +38,7 @@ from headway.core.message.record import (
 )
 from headway.core.message.topic_tree import TopicTree
 from headway.core.message.topics import (
+    MAX_TOPIC_BYTES,
     TREE_LEVELS,
     BadTopic,
     covers,
@@ -57,7 +58,7 @@ __all__ = [
     "ACCEPTED", "BadKey", "BadPatch", "BadTopic", "compile_key", "covers", "DELETE", "DELTA", "Dialect",
     "difference", "Durability", "EncodedRun", "Envelope", "EVENT", "field_reader", "FilterTrie", "Gap", "GROUP",
     "group_of", "GROUP_SEQUENCE", "has_wildcard", "is_deep", "is_delete", "JOB_PATIENCE", "job_patience_s",
-    "JOURNALED", "KeyExtractor", "matcher", "matches", "MAX_KEY_CHARS", "may_delete", "MERGE", "merged",
+    "JOURNALED", "KeyExtractor", "matcher", "matches", "MAX_KEY_CHARS", "MAX_TOPIC_BYTES", "may_delete", "MERGE", "merged",
     "NO_PROPERTIES", "NOT_JSON", "OUT_OF_FOCUS", "overlaps", "OwnProperties", "parse_patience", "parse_shared_filter",
     "parse_traceparent", "Properties",
     "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of", "Run",

@@ -21,6 +21,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from headway.core.broker import Broker
+from headway.core.consumer.session import Session
+
 settings.register_profile("headway", deadline=None)  # how long an example takes says more of the machine than of it
 settings.load_profile("headway")
 
@@ -34,6 +37,16 @@ SESSION, CLUSTER = "the Spark session", "the cluster"
 SHARED = {"spark: SparkSession": SESSION, "cluster: Cluster": CLUSTER}
 """By what a test that shares it asks for."""
 LONGEST_FIRST = (SESSION, "interop", "crash", "fuzz", CLUSTER, "pipeline/test_health.py", "pipeline", "bench", "sim")
+
+
+@pytest.fixture(autouse=True)
+def _no_bug_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker closes the connection of a client for which records could not be written, and goes on. A test fails."""
+
+    def fail(broker: Broker, session: Session, error: Exception) -> None:
+        raise error
+
+    monkeypatch.setattr(Broker, "_delivery_failed", fail)
 
 
 @pytest.hookimpl(wrapper=True)

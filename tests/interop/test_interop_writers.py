@@ -190,6 +190,27 @@ def test_a_batch_of_nothing_is_done(keeping: BrokerProcess, name: str) -> None:
     assert publish(keeping, name, 0)["rows"] == 0
 
 
+def test_rows_that_cannot_be_published_any_more_are_left_out_and_told(start: BrokerFactory, tmp_path: Path) -> None:
+    """Parts that were damaged on disk, that an older release took, or that are gone: the batch is done, also where it
+    is begun again after a restart, and the next one begins."""
+    broker = start(recording(tmp_path, TOPICS))
+    parts = [stage(broker, "w", plain("t/left", [b"%d" % number])) for number in range(4)]
+    folder = tmp_path / "staged" / "w"
+    (folder / f"{parts[1]}.arrow").write_bytes(b"damaged")
+    null = pa.array([{"user": [("a", None)], "qos": 1, "retain": False}], ROWS.field("properties").type)
+    row = [pa.array(["t/left"]), pa.array([None], pa.string()), null, pa.array([b"old"], pa.binary())]
+    (folder / f"{parts[2]}.arrow").write_bytes(stream(pa.RecordBatch.from_arrays(row, schema=ROWS)))
+    with Raw(broker.port, "reader").subscribed("t/left") as reader:
+        answer = publish(broker, "w", 1, *parts)
+        assert [one.payload for one in reader.messages(2)] == [b"0", b"3"]
+    assert (answer["done"], answer["rows"]) == (True, 2)
+    assert f"part {parts[2]} cannot be read, and is left out: properties: in row 0 the value" in answer["refused"]
+    kept = sorted(file.name for file in folder.iterdir())
+    assert kept == sorted(f"{part}.unreadable" for part in parts[1:3])
+    publish(broker, "w", 2, stage(broker, "w", plain("t/left", [b"4"])))
+    assert [row["payload"] for row in recorded(broker, "t/left")] == [b"0", b"3", b"4"]
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 

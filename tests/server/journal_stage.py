@@ -106,8 +106,10 @@ class Publisher:
 
 class JournalStage:
     def __init__(
-        self, files: FakeFiles | None = None, *, thread: bool = False, config: str = "", memory: str = "8MB"
+        self, files: FakeFiles | None = None, *, thread: bool = False, config: str = "", memory: str = "8MB",
+        set_aside: int | None = 0, repair: bool = False,
     ) -> None:
+        """``set_aside``: as many odd entries are in the journal; None: any number."""
         self.files = files or FakeFiles()
         self.loop = PretendedLoop()
         settings = parse_settings(CONFIG.replace('memory = "8MB"', f'memory = "{memory}"') + config)
@@ -115,8 +117,9 @@ class JournalStage:
         self.journal: JournalWriter = start(
             settings.journal, settings.topics, self.broker, cast(asyncio.AbstractEventLoop, self.loop),
             lambda: self.loop.now, lambda: self.loop.call_soon_threadsafe(self.turn_now), lambda: WALL_OFFSET_S,
-            files=self.files,
+            files=self.files, repair=repair,
         )  # fmt: skip
+        assert set_aside is None or self.journal.set_aside == set_aside
         if not thread:
             self.journal._thread = cast(ThreadPoolExecutor, AtOnce())
         outlet = QueueOutlet(self.now, 100_000, random.Random(1), 0.0, lambda *_: None)

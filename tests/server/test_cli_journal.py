@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.interop.amqp_pika import Pika
 from tests.interop.process import BrokerProcess
@@ -14,6 +15,11 @@ from tests.server.canned import Ran
 from tests.server.journal_commands import COUNT, TOPICS, Left, config_of
 from tests.server.journal_commands import left as left
 from tests.server.journal_commands import original as original
+
+from headway.server.journal.entries.entry_codec import METADATA
+from headway.store.journal.disk.files import REAL
+from headway.store.journal.journal import Journal
+from headway.store.journal.segments.batch import Entry
 
 # -- show -------------------------------------------------------------------------------------------------------------
 
@@ -79,6 +85,28 @@ def test_verify_takes_a_torn_tail_as_a_note(left: Left) -> None:
     ran = Ran("journal", "verify", str(left.path))
     assert ran.code == 0
     assert re.search(r"^note .*: the last 12 bytes, .* had not been confirmed and are cut", ran.out, re.MULTILINE)
+
+
+def test_verify_and_a_start_say_the_same_of_an_odd_entry(left: Left, tmp_path: Path) -> None:
+    """Its checksum is right, and it means nothing; the broker starts and counts it."""
+    journal = Journal(REAL, left.path)
+    journal.open(["main"])
+    journal.commit({"main": [Entry(METADATA, 2**63, 0, (b"\x93\xa4oddx\xc0\xc0",))]}, 1)
+    journal.close()
+    ran = Ran("journal", "verify", str(left.path))
+    assert (ran.code, ran.err) == (1, "")
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("ASIDE")]
+    assert line.startswith(f"ASIDE main: a change at sequence {2**63}, 8 bytes: ValueError: a change of 'oddx'")
+    assert ran.out.endswith("; a broker that starts sets aside 1 entry\n")
+    (tmp_path / "broker").mkdir()
+    broker = BrokerProcess(tmp_path / "broker", left.config.read_text())
+    try:
+        assert broker.get("/v1/broker")["journal"]["set_aside"] == 1
+    finally:
+        broker.kill()
+    (kept,) = (left.path / "set-aside.jsonl").read_text().splitlines()
+    assert json.loads(kept)["why"] in line
+    assert Ran("journal", "show", str(left.path)).code == 0
 
 
 # -- compact ----------------------------------------------------------------------------------------------------------

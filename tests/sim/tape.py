@@ -28,6 +28,7 @@ from headway.server.journal.compaction.unneeded import SequenceRange, UnneededRa
 from headway.server.journal.entries.chunk_cache import ChunkCache
 from headway.server.journal.entries.entry_codec import encode_metadata, encode_positions, encode_run
 from headway.server.journal.recovery.replay import restore, restore_retained
+from headway.server.journal.recovery.set_aside import SetAside
 from headway.store.journal.segments.batch import Entry, StoredEntry
 
 WALL_OFFSET_S = 1e9
@@ -193,9 +194,12 @@ class Tape:
         broker = Broker({"": Limits()}, {"": pool}, policies, flap=FlapControl(base_s=0.0))
         ledger = Ledger()
         broker.keep(ledger, NothingRecorded())
-        restore_retained(broker, self.retained, now, WALL_OFFSET_S)  # type: ignore[arg-type]
+        set_aside = SetAside()
+        restore_retained(broker, self.retained, now, WALL_OFFSET_S, set_aside)  # type: ignore[arg-type]
         streams = {MAIN: self.main, RETAINED: self.retained}
-        restore(broker, streams, ChunkCache([], NothingRecorded()), lambda: now, WALL_OFFSET_S, self.dialect)  # type: ignore[arg-type]
+        chunk_cache = ChunkCache([], NothingRecorded())
+        restore(broker, streams, chunk_cache, lambda: now, WALL_OFFSET_S, self.dialect, set_aside)  # type: ignore[arg-type]
+        assert not set_aside, set_aside.told
         return broker, ledger
 
 

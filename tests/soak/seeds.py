@@ -11,9 +11,8 @@ from pathlib import Path
 from tests.soak.part import Part, Row
 
 ROOT = Path(__file__).parents[2]
-SEEDS = os.environ.get("HEADWAY_SEEDS", "1-200")
-CHANNELS = os.environ.get("HEADWAY_SEEDS", "1-450")
-"""Each of these takes a fiftieth of a second."""
+MANY = {"AMQP channels": "1-450", "odd journals": "1-1000"}
+"""The seeds of what takes some hundredths of a second each."""
 KINDS = {
     "clients and topics": "tests/sim/test_sim.py",
     "receipts": "tests/sim/test_sim_receipts.py",
@@ -23,13 +22,14 @@ KINDS = {
     "power losses under a broker": "tests/server/test_journal_faults.py",
     "power losses under writers": "tests/server/test_writers_journal.py",
     "permissions that change": "tests/server/test_permission_worlds.py",
+    "odd journals": "tests/server/test_odd_journals.py",
     "AMQP channels": "tests/fuzz/test_amqp_channels_fuzz.py",
 }
 
 
 def run(say: Callable[[str], None]) -> Iterator[Row]:
     for kind, tests in KINDS.items():
-        seeds = CHANNELS if kind == "AMQP channels" else SEEDS
+        seeds = os.environ.get("HEADWAY_SEEDS", MANY.get(kind, "1-200"))
         say(f"{kind}, seeds {seeds}")
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-n", "2", "--tb", "short", tests], cwd=ROOT,

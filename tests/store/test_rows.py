@@ -49,7 +49,7 @@ REFUSED = {
     "response topic nul": (with_properties(response_topic="a\0"), "response_topic: .* NUL"),
     "response topic long": (with_properties(response_topic=LONG), "response_topic has 65536 bytes"),
     "correlation long": (with_properties(correlation_data=b"x" * 65536), "correlation_data has 65536 bytes"),
-    "value null": (with_properties(user=[("b", "c"), ("a", None)]), r"row 1 the value of a user property \('a'\) is nu"),
+    "value null": (with_properties(user=[("b", "c"), ("a", None)]), r"row 1 the value of a .* \('a'\) is null"),
     "name nul": (with_properties(user=[("a\0", "")]), "row 1 the name of a user property has a NUL"),
     "value nul": (with_properties(user=[("a", "b"), ("a", "\0")]), "row 1 the value of a user property has a NUL"),
     "name long": (with_properties(user=[(LONG, "")]), "row 1 the name of a user property has 65536"),
@@ -89,7 +89,7 @@ def test_nulls_that_mean_nothing_is_said_are_accepted() -> None:
 def test_text_that_is_not_utf_8_is_refused() -> None:
     data = part({"topic": "tttt", "key": "kkkk", **with_properties(content_type="cccc", user=[("nnnn", "vvvv")])})
     for text in (b"tttt", b"kkkk", b"cccc", b"nnnn", b"vvvv"):
-        with pytest.raises(BadRows, match="not a sound Arrow stream"):
+        with pytest.raises(BadRows, match="this is not sound Arrow"):
             check(data.replace(text, b"\xff\xfe\xed\xa0"), MAX)
 
 
@@ -113,7 +113,7 @@ def test_compressed_rows_are_accepted_up_to_a_size(compression: str) -> None:
     assert check(part(large, large, compression=compression), MAX).rows == 2
     much = part(*[large] * 8, compression=compression, batches=1 + INFLATED_BYTES_MAX // (8 * MAX))
     assert len(much) < MAX
-    with pytest.raises(BadRows, match="inflate to 7[0-9]+ bytes"):
+    with pytest.raises(BadRows, match=r"inflate to 7[0-9]+ bytes"):
         check(much, MAX)
 
 

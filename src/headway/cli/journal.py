@@ -145,31 +145,40 @@ journal.command(short_help="Make a journal of a backup.")(restore)
 def verify(folder: FolderArgument = None, config: ConfigOption = None) -> None:
     """Read a journal from end to end and say everything that is wrong with it. Nothing is changed.
 
-    It works beside a running broker. Exit code 0: all is well, 1: something that had been on disk cannot be read. A
-    broker does not start on that without `headway serve --repair`, and with it goes on with what can be read.
+    It works beside a running broker. Exit code 0: all is well, 1: something that had been on disk cannot be read.
+    LOST is damage to the files: a broker does not start on it without `headway serve --repair`, and with it goes on
+    with what can be read. ASIDE is an entry that is whole and means nothing: a broker that starts sets it aside.
 
     \b
     Examples:
       headway journal verify /var/lib/headway
       headway journal verify --config headway.toml && echo sound
     """
-    from headway.server.offline import settings_for
-    from headway.store.journal import check
+    from headway.server.offline import find_odd_entries, settings_for, while_it_lasts
+    from headway.store.journal import Corrupt, check
 
-    path = settings_for(folder, config).journal.folder
+    settings = settings_for(folder, config)
+    path = settings.journal.folder
     found = check(path)
+    losses = sum(len(report.losses) for report in found)
+    try:  # a broker does not read the entries of a damaged journal, either
+        odd = [] if losses else while_it_lasts(lambda: find_odd_entries(settings))
+    except Corrupt as error:
+        raise ConfigError(str(error)) from None
     for report in found:
         for line in report.losses:
             typer.echo(f"LOST  {printable(line)}")
         for line in report.notes:
             typer.echo(f"note  {printable(line)}")
+    for line in odd[:SHOWN_MAX]:
+        typer.echo(f"ASIDE {printable(line)}")
     segments = [segment for report in found for segment in report.segments]
-    losses = sum(len(report.losses) for report in found)
     wrong = f"{many(losses, 'loss')}: with `headway serve --repair` a broker goes on with what can be read"
-    verdict = wrong if losses else "all of it is sound"
+    aside = f"a broker that starts sets aside {many(len(odd), 'entry')}"
+    verdict = "; ".join([wrong] * bool(losses) + [aside] * bool(odd)) or "all of it is sound"
     total = format_size(sum(segment.bytes for segment in segments))
     typer.echo(f"{path}: {many(len(found), 'stream')}, {many(len(segments), 'segment')}, {total}; {verdict}")
-    if losses:
+    if losses or odd:
         raise typer.Exit(NOTHING_FOUND)
 
 

@@ -16,6 +16,7 @@ from headway.core.clients import (
     DurableMetadata,
     Ending,
     Intake,
+    Odd,
     Polls,
     Queues,
     RecoveredPosition,
@@ -27,6 +28,7 @@ from headway.core.clients import (
 )
 from headway.core.consumer import (
     ConnectRequest,
+    DeliveryFailed,
     Effect,
     Outlet,
     Session,
@@ -69,7 +71,8 @@ class Broker:
         self.retained = retained or Retained()
         self.retained.pool = pools[""]
         self.flap = flap or FlapControl()
-        self.fanout = Fanout(self._fell_behind, self.registry.lost, self._disk_failed, self.registry.cuts)
+        self.fanout = Fanout(self._fell_behind, self.registry.lost, self._disk_failed, self._delivery_failed,
+                             self.registry.cuts)  # fmt: skip
         self.traces = traces
         self._publishing = (
             Publishing(self.registry, self.retained) if traces is None
@@ -238,6 +241,9 @@ class Broker:
     def _disk_failed(self, subscription: Subscription, error: OSError) -> None:
         self.governor.relief.disk_failed(subscription, error)
 
+    def _delivery_failed(self, session: Session, error: Exception) -> None:
+        self.registry.effects.append(DeliveryFailed(session, session.outlet, error))
+
     # -- the journal ------------------------------------------------------------------------------------------------
 
     def keep(self, ledger: Ledger, archive: RecordedTopics) -> None:
@@ -254,11 +260,11 @@ class Broker:
             self.fanout.again[session] = None
             self.registry.wake(session)
 
-    def restoring(self, dialect: Dialect, recovered_positions: dict[int, RecoveredPosition]) -> Restoring:
+    def restoring(self, dialect: Dialect, recovered_positions: dict[int, RecoveredPosition], odd: Odd) -> Restoring:
         """Returns the object that restores the journal's metadata and records. It is used before any client connects;
-        then ``restored`` is called."""
+        then ``restored`` is called. ``odd`` sets aside what cannot be replayed."""
         return Restoring(self.registry, self._publishing, self._subscribing, self.queues, self._admission,
-                         self._metadata, dialect, recovered_positions)
+                         self._metadata, dialect, recovered_positions, odd)
 
     def restored(self, now: float) -> None:
         """Ends restoring. Timers that became due meanwhile run in the first turn, so that their changes are journaled.

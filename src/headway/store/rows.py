@@ -98,15 +98,22 @@ def _batches(data: bytes) -> Iterator[pa.RecordBatch]:
             if not reader.schema.equals(ROWS):
                 raise BadRows("these are not the columns of rows that are to be published")
             for batch in reader:
-                batch.validate(full=True)
+                _validate(batch)
                 _check_batch(batch, rows)
                 yield batch
                 rows += len(batch)
     except (pa.ArrowException, OSError) as error:
-        raise BadRows(f"this is not a sound Arrow stream: {error}") from None
+        raise BadRows(f"this is not an Arrow stream: {error}") from None
 
 
 # -- checks of a batch ------------------------------------------------------------------------------------------------
+
+
+def _validate(batch: pa.RecordBatch) -> None:
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise BadRows(f"this is not sound Arrow: {error}") from None
 
 
 def _check_batch(batch: pa.RecordBatch, first: int) -> None:

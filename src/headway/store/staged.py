@@ -73,6 +73,14 @@ class Staged:
             with suppress(OSError):  # the folder is not empty
                 os.rmdir(self.folder / writer)
 
+    def set_aside(self, writer: str, part: str) -> Path | None:
+        """Renames a part that cannot be read, so that it can be examined until ``tidy`` removes it. Returns its new
+        path; None: there is no such part."""
+        path = self.path(writer, part)
+        if not path.is_file():
+            return None
+        return path.rename(path.with_suffix(".unreadable"))
+
     def tidy(self, age_s: float, busy: Collection[str]) -> int:
         """Removes parts older than ``age_s``, except those of ``busy`` writers. Returns how many."""
         with self._lock:

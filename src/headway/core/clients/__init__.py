@@ -20,7 +20,7 @@ from headway.core.clients.queues import (
     published_to,
     queue_object,
 )
-from headway.core.clients.restoring import Restoring
+from headway.core.clients.restoring import Odd, Restoring
 from headway.core.clients.revoking import Revoking, RightsOf
 from headway.core.clients.sessions import Admission, Ending
 from headway.core.clients.subscriptions import POLLS_PROTOCOL, Polls, Starts, Subscribing
@@ -28,6 +28,6 @@ from headway.core.clients.subscriptions import POLLS_PROTOCOL, Polls, Starts, Su
 __all__ = [
     "Admission", "check_binding", "check_exchange", "check_queue", "DurableMetadata", "DurableQueueTerms", "Ending",
     "Folding", "Intake", "is_own", "Origin", "Polls", "POLLS_PROTOCOL", "PROTOCOL", "published_to",
-    "queue_object", "Queues", "RecoveredChange", "RecoveredPosition", "Restoring", "Revoking", "RightsOf",
+    "Odd", "queue_object", "Queues", "RecoveredChange", "RecoveredPosition", "Restoring", "Revoking", "RightsOf",
     "SessionTerms", "Starts", "Subscribing", "SubscriptionTerms", "WriterBatch", "WriterOutlet", "Writers",
 ]

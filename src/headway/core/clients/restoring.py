@@ -6,6 +6,9 @@ of sequence. A run goes to the same lanes as before if one of their readers stil
 cursors are moved to their recovered positions. Unsettled deliveries of a subscription are in flight again. Unsettled
 deliveries of a queue are requeued.
 
+What cannot be replayed is set aside (``odd``), each thing by itself: one record that a dialect cannot write costs its
+lane this record, and nobody else anything.
+
 No client is connected meanwhile, so nothing is delivered. The journal has all changes that this adds to the ledger, so
 the ledger discards them.
 """
@@ -13,7 +16,7 @@ the ledger discards them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from math import inf
 
@@ -30,11 +33,21 @@ from headway.core.clients.durability import (
 from headway.core.clients.queues import Queues
 from headway.core.clients.sessions import Admission
 from headway.core.clients.subscriptions import Subscribing
-from headway.core.consumer import Delivery, Feed, Poll, Subscription
-from headway.core.log import NOT_DURABLE, Chunk, Cursor, DurablePosition
+from headway.core.consumer import Delivery, Feed, Poll, Session, Subscription
+from headway.core.log import (
+    NOT_DURABLE,
+    Chunk,
+    CommittedPosition,
+    Cursor,
+    DurablePosition,
+    JournaledRun,
+    MetadataChange,
+)
 from headway.core.message import Dialect, Run
 from headway.core.queue import Queue, queue_behind
 from headway.core.routing import Binding, Encoded, Exchange, Publishing, Registry, part_of
+
+Odd = Callable[[MetadataChange | JournaledRun | CommittedPosition, Exception], None]
 
 
 class Restoring:
@@ -50,8 +63,11 @@ class Restoring:
         metadata: DurableMetadata,
         dialect: Dialect,
         recovered_positions: dict[int, RecoveredPosition],
+        odd: Odd,
     ) -> None:
-        """``dialect`` is the dialect of queues. ``recovered_positions`` are by the number of the durable position."""
+        """``dialect`` is the dialect of queues. ``recovered_positions`` are by the number of the durable position.
+        ``odd`` sets aside what cannot be replayed."""
+        self._odd = odd
         self._registry = registry
         self._publishing = publishing
         self._subscribing = subscribing
@@ -78,6 +94,12 @@ class Restoring:
     # -- changes and runs, in order ---------------------------------------------------------------------------------
 
     def make(self, entry: RecoveredChange, now: float) -> None:
+        try:
+            self._make(entry, now)
+        except Exception as error:  # noqa: BLE001  whatever it is, everything else is restored
+            self._odd(entry.change, error)
+
+    def _make(self, entry: RecoveredChange, now: float) -> None:
         at, (_, what, name, terms) = entry
         if at < inf:
             self._registry.sequence = max(self._registry.sequence, int(at))
@@ -129,6 +151,16 @@ class Restoring:
     def _change_routes(self) -> None:
         """Makes the exchanges and bindings what they were when the next records came."""
         routes, self._routes = self._routes, {}
+        try:
+            self._change(routes)
+        except Exception:  # noqa: BLE001  one of them is odd: each by itself
+            for (what, name), terms in routes.items():
+                try:
+                    self._change({(what, name): terms})
+                except Exception as error:  # noqa: BLE001
+                    self._odd(MetadataChange(self._registry.sequence, what, name, terms), error)
+
+    def _change(self, routes: dict[tuple[str, object], object]) -> None:
         bindings = [(name, terms) for (_, name), terms in routes.items() if isinstance(name, Binding)]
         exchanges = [(str(name), terms) for (what, name), terms in routes.items() if what == "exchange"]
         there = self._registry.router.exchanges.by_name
@@ -154,9 +186,13 @@ class Restoring:
         session = registry.sessions.get(publisher)
         run.publisher = session.number if session is not None else 0
         encoded: Encoded = {}
-        route = self._publishing.route(run)
-        for state in route.states if recorded else ():
-            self._publishing.keep(state, run, first, time_s)
+        try:
+            route = self._publishing.route(run)
+            for state in route.states if recorded else ():
+                self._publishing.keep(state, run, first, time_s)
+        except Exception as error:  # noqa: BLE001  whatever it is, all other records are restored
+            self._odd(JournaledRun("", run, first, publisher), error)
+            return
         for feed in route.feeds:
             if not feed.durable_readers or (publisher and feed.key.exclude == publisher):
                 continue
@@ -164,12 +200,33 @@ class Restoring:
                 feed.lane.dropped_sequence = last
                 continue
             before = feed.lane.count
-            if feed.refuses:
-                for part, sequence in self._accepted(feed, run, first):
-                    self._publishing.appending.append(feed, part, sequence, {}, session, time_s, {})
-            else:
-                self._publishing.appending.append(feed, run, first, encoded, session, time_s, {})
+            try:
+                self._append(feed, run, first, encoded, session, time_s)
+            except Exception:  # noqa: BLE001  one of them is odd: each by itself
+                self._append_each(feed, run, first, publisher, session, time_s)
             self.records += feed.lane.count - before
+
+    def _append(
+        self, feed: Feed, run: Run, first: int, encoded: Encoded, session: Session | None, time_s: float
+    ) -> None:
+        if feed.refuses:
+            for part, sequence in self._accepted(feed, run, first):
+                self._publishing.appending.append(feed, part, sequence, {}, session, time_s, {})
+        else:
+            self._publishing.appending.append(feed, run, first, encoded, session, time_s, {})
+
+    def _append_each(
+        self, feed: Feed, run: Run, first: int, publisher: str, session: Session | None, time_s: float
+    ) -> None:
+        """Appends the records of a run one by one, but for those that the lane has already."""
+        for index in range(len(run)):
+            if first + index <= feed.lane.last_sequence:
+                continue
+            part = part_of(run, index, index + 1)
+            try:
+                self._append(feed, part, first + index, {}, session, time_s)
+            except Exception as error:  # noqa: BLE001  whatever it is, all other records are restored
+                self._odd(JournaledRun("", part, first + index, publisher), error)
 
     def _accepted(self, feed: Feed, run: Run, first: int) -> Iterator[tuple[Run, int]]:
         """Yields the parts of a run that its queue had not refused, and the first sequence of each."""
@@ -204,17 +261,26 @@ class Restoring:
             for cursor in list(position.cursors):
                 assert isinstance(cursor, Cursor), "no subscription was replaced yet"
                 cursor.durable_position = NOT_DURABLE  # the journal knows all moves below
-                if isinstance(owner, Queue):
-                    self._place_queue(owner, cursor, recovered)
-                elif isinstance(owner, Poll):
-                    owner.archive_cursor.offset = recovered.upto
-                else:
-                    _place_subscription(owner, cursor, recovered, self._ids(owner, position_number), now)
-                    if recovered.conflated:
-                        self._subscribing.starts.show_state(owner, recovered.unsent - 1)
+                try:
+                    self._place(owner, cursor, recovered, position_number, now)
+                except Exception as error:  # noqa: BLE001  it gets some records again, and all others are restored
+                    self._odd(recovered.position(position_number), error)
                 cursor.durable_position = position
         for channel, _ in known:  # the unsettled records of a queue's member are requeued
             channel.orphaned_ids = {one: None for one in channel.orphaned_ids if one not in channel.in_flight}
+
+    def _place(
+        self, owner: Subscription | Queue, cursor: Cursor, recovered: RecoveredPosition, position_number: int,
+        now: float,
+    ) -> None:  # fmt: skip
+        if isinstance(owner, Queue):
+            self._place_queue(owner, cursor, recovered)
+        elif isinstance(owner, Poll):
+            owner.archive_cursor.offset = recovered.upto
+        else:
+            _place_subscription(owner, cursor, recovered, self._ids(owner, position_number), now)
+            if recovered.conflated:
+                self._subscribing.starts.show_state(owner, recovered.unsent - 1)
 
     def _is_orphaned(self, position_number: int, sequence: int) -> bool:
         """Tells whether the client may still hold the id of this record, although its subscription does not send it."""

@@ -10,6 +10,7 @@ from headway.core.consumer.effects import (
     CloseChannel,
     CloseConsumer,
     DeadLetter,
+    DeliveryFailed,
     Disconnect,
     Effect,
     Pause,
@@ -47,7 +48,8 @@ from headway.core.consumer.subscription import Subscription
 
 __all__ = [
     "ArchiveIndex", "ArchiveLag", "Backfill", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation",
-    "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery", "Disconnect", "Due", "due_of",
+    "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery",
+    "DeliveryFailed", "Disconnect", "Due", "due_of",
     "Effect", "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "Grant", "GrantedChannel", "is_patient",
     "known_names", "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT", "NO_OBSERVER", "NO_OPTIONS", "NO_WILL",
     "Observer", "OPTIONS", "Outlet", "Pace", "parse_options", "patience_for", "Pause", "PAUSED", "PeerState",

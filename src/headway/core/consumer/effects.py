@@ -100,6 +100,15 @@ class PluginFailed(NamedTuple):
     error: Exception
 
 
+class DeliveryFailed(NamedTuple):
+    """Log that records could not be written for a client, which is a bug of ours, and close its connection alone."""
+
+    session: Session
+    outlet: Outlet
+    error: Exception
+
+
 Effect = (
-    CloseChannel | Cancelled | DeadLetter | Disconnect | CloseConsumer | Spill | Pause | PluginFailed | Resume | Revoked
+    CloseChannel | Cancelled | DeadLetter | DeliveryFailed | Disconnect | CloseConsumer | Spill | Pause | PluginFailed
+    | Resume | Revoked
 )

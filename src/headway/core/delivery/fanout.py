@@ -46,10 +46,12 @@ class Fanout:
     that is left out. ``cuts``: what was cut for envelopes in this turn."""
 
     def __init__(self, on_lag: Callable[[Subscription, float], None], lost: Losses,
-                 on_disk_error: Callable[[Subscription, OSError], None], cuts: Cuts) -> None:
+                 on_disk_error: Callable[[Subscription, OSError], None],
+                 on_bug: Callable[[Session, Exception], None], cuts: Cuts) -> None:
         self._on_lag = on_lag
         self.lost = lost
         self._on_disk_error = on_disk_error
+        self._on_bug = on_bug
         self._cuts = cuts
         self.again: OrderedDict[Session, None] = OrderedDict()
         """The sessions whose last pump ended although there were bytes to send and room for them."""
@@ -205,17 +207,21 @@ class Fanout:
             session.go_on()
         share = min(STEPS_MAX, max(STEPS_MIN, TURN_STEPS // (len(self.again) + 1)))
         budget, least = outlet.taken_bytes + PUMP_BYTES, max(0, self._steps_left - share)
-        while self._finish_half_sent(session, outlet, now) and self._drain(outlet, now):
-            if outlet.taken_bytes >= budget or self._steps_left <= least:
-                self.again[session] = None
-                return
-            if session.channel.replay:
-                steps = replay(session, now, self.lost)
-                self._steps_left -= steps
-                if not steps:
+        try:
+            while self._finish_half_sent(session, outlet, now) and self._drain(outlet, now):
+                if outlet.taken_bytes >= budget or self._steps_left <= least:
+                    self.again[session] = None
                     return
-            elif not self._next(session, outlet, now):
-                return
+                if session.channel.replay:
+                    steps = replay(session, now, self.lost)
+                    self._steps_left -= steps
+                    if not steps:
+                        return
+                elif not self._next(session, outlet, now):
+                    return
+        except Exception as error:  # noqa: BLE001  it costs this client its connection, and all others nothing
+            self.again.pop(session, None)
+            self._on_bug(session, error)
 
     def _finish_half_sent(self, session: Session, outlet: Outlet, now: float) -> bool:
         """Sends the rest of a half-sent record. Returns False while the outlet does not take all of it."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from enum import IntEnum
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
@@ -28,6 +28,8 @@ import msgspec
 if TYPE_CHECKING:
     from headway.core.message.receipt_request import ReceiptRequest
 
+TEXT_BYTES_MAX = 65_535
+"""The bytes of a text that every protocol can carry: MQTT's strings have a length of two bytes."""
 PROPERTIES_BYTES = 200
 PAIR_BYTES = 180
 """Memory of a user property besides its characters: a tuple and two strings."""
@@ -60,6 +62,14 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
             if key == name:
                 return value
         return None
+
+    def check(self) -> None:
+        """Raises ValueError for what some protocol cannot carry."""
+        for text in (self.content_type, self.response_topic, *chain.from_iterable(self.user)):
+            if text is not None and ("\0" in text or len(text.encode()) > TEXT_BYTES_MAX):
+                raise ValueError(f"a text in the properties has a NUL, or more than {TEXT_BYTES_MAX} bytes")
+        if len(self.correlation_data or b"") > TEXT_BYTES_MAX:
+            raise ValueError(f"the correlation data has more than {TEXT_BYTES_MAX} bytes")
 
     @property
     def size(self) -> int:

@@ -52,6 +52,7 @@ HELP = {
     # The journal
     "journal_commits": "Commits of the journal: groups of records written and synced together",
     "journal_failures": "Commits of the journal that failed",
+    "journal_set_aside": "Entries of the journal that the last start could not read and has set aside",
     "journal_failing": "1 while the journal cannot be written, so that nothing durable is confirmed",
     "journal_waiting_bytes": "Bytes given to the journal and not yet known to be on disk",
     "journal_places": "Durable subscriptions and queues, whose positions the journal keeps",

@@ -202,6 +202,7 @@ def _journal(writer: JournalWriter) -> Iterator[Metric]:
     journal = writer.stats()
     yield _counter("journal_commits", journal.commits)
     yield _counter("journal_failures", journal.failures)
+    yield _gauge("journal_set_aside", journal.set_aside)
     yield _gauge("journal_failing", float(bool(journal.error)))
     yield _gauge("journal_waiting_bytes", journal.waiting_bytes)
     yield _gauge("journal_places", journal.places)

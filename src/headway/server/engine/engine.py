@@ -24,6 +24,7 @@ from headway.core.consumer import (
     CloseConsumer,
     ConnectionlessOutlet,
     DeadLetter,
+    DeliveryFailed,
     Disconnect,
     Effect,
     Pause,
@@ -94,7 +95,7 @@ class Engine:
         self.permissions = PermissionsInForce(settings, self.broker)
         self.allowances = self.broker.registry.allowances
         self.connections_refused = self.protocol_errors = 0
-        self._limited_s = self._circle_s = -LIMITED_EVERY_S
+        self._limited_s = self._circle_s = self._bug_s = -LIMITED_EVERY_S
         self._circles = 0
         """Records dropped because their dead letters went round, since that was logged."""
         self.turns, self.longest_turn_s = 0, 0.0
@@ -172,8 +173,13 @@ class Engine:
         self.turns += 1
         if self._busy:
             self._go_on()
-        self.broker.flush(began)
-        self._carry_out(began)
+        try:
+            self.broker.flush(began)
+            self._carry_out(began)
+        except Exception:  # a bug: what is for the journal is written all the same, or nobody would be confirmed again
+            if began - self._bug_s >= LIMITED_EVERY_S:
+                self._bug_s = began
+                log.exception("a turn could not be ended; this is said once a second")
         if self.journal is not None:
             self.journal.turn(began)
         ended = self.pulse.end("turn", began)
@@ -307,6 +313,13 @@ class Engine:
                 subscription.session.outlet.cancelled()
             case Revoked(subscription, text, reason) if isinstance(subscription.session.outlet, Connection):
                 subscription.session.outlet.peer_side.revoked(subscription, reason, text)
+            case DeliveryFailed(session, outlet, error):
+                log.error("records could not be written for %s; its connection is closed", session.client,
+                          exc_info=error, extra=_about(session))  # fmt: skip
+                if isinstance(outlet, Connection):
+                    outlet.close_gracefully(Reason.INTERNAL_ERROR, "internal error")
+                elif isinstance(outlet, ConnectionlessOutlet):
+                    outlet.ended(Reason.INTERNAL_ERROR, "internal error", None)
             case PluginFailed(name, error):
                 log.error("the plug-in %s failed, and goes on being asked; this is said once", name, exc_info=error)
             case DeadLetter():

@@ -16,6 +16,7 @@ from headway.server.journal import (
     RETAINED,
     Archive,
     RetainedLog,
+    SetAside,
     Snapshot,
     UnneededRanges,
     free_expired,
@@ -38,7 +39,8 @@ def compact(settings: Settings) -> dict[str, tuple[int, int]]:
     try:
         journal.open(names)
         streams = {name: journal.stream(name) for name in names}
-        restored = RestoredBroker(settings, streams)
+        restored = RestoredBroker(settings, streams, SetAside(folder))
+        restored.set_aside.finish()
         _check_nothing_was_dropped(restored.broker)
         _write_snapshot(journal, restored)
         _trim(streams, settings, restored)

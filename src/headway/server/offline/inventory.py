@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from headway.core.broker import Broker
 from headway.core.log import MAIN
 from headway.core.telemetry import stats
 from headway.server.config import Settings
-from headway.server.journal import (
-    RETAINED,
-)
+from headway.server.journal import RETAINED
 from headway.server.offline.reader import open_streams
 from headway.server.offline.restored_broker import RestoredBroker
 from headway.store.journal import StreamReader
@@ -37,14 +37,27 @@ class Inventory(NamedTuple):
 
 def take_inventory(settings: Settings) -> Inventory:
     """Counts what the journal keeps, and for whom. Changes nothing. Raises ConfigError, Corrupt, OSError."""
+    with _restored(settings) as restored:
+        return _counted(restored.broker, restored.retained)
+
+
+def find_odd_entries(settings: Settings) -> list[str]:
+    """Returns a line for each entry that a broker would set aside when it starts: it is restored as at a start. Changes
+    nothing. Raises ConfigError, Corrupt, OSError."""
+    with _restored(settings) as restored:
+        return restored.set_aside.told
+
+
+@contextmanager
+def _restored(settings: Settings) -> Iterator[RestoredBroker]:
     streams, _ = open_streams(settings.journal.folder)
     for name in (MAIN, RETAINED):
         streams.setdefault(name, StreamReader(settings.journal.folder / name))
-    restored = RestoredBroker(settings, streams)
-    counted = _counted(restored.broker, restored.retained)
-    for stream in streams.values():
-        stream.close()
-    return counted
+    try:
+        yield RestoredBroker(settings, streams)
+    finally:
+        for stream in streams.values():
+            stream.close()
 
 
 def _counted(broker: Broker, retained: int) -> Inventory:

@@ -4,6 +4,9 @@ core/clients/publishers/writers.py has the rules.
 
 A worker thread reads one part at a time. The loop publishes a little of it in each turn, and nothing while the writer
 is paused, as any publisher may be.
+
+A batch that has begun is published to its end, because its writer begins no other before. So rows that cannot be
+published, whatever the reason, are left out: the writer is told (``refused``), and the log says which they are.
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ log = logging.getLogger("headway")
 
 TURN_BYTES = 256 * 1024
 TURN_RUNS = 200
+PART_ROWS = 1 << 32
+"""More rows than a part has. The rows behind a part that cannot be read are counted as if it had so many: they may not
+get the numbers of rows of it that were published before a restart."""
 
 
 class Publication:
@@ -40,7 +46,9 @@ class Publication:
         self.rows = 0
         """Rows published so far."""
         self.refused = ""
-        """The text with which a queue refused some of the rows; empty: none did."""
+        """Why some of the rows were left out: a queue refused them, or they cannot be published; empty: none were."""
+        self._row = 0
+        """The first row that is still to be published."""
         self._engine = engine
         self._staged = staged
         self._threads = threads
@@ -105,7 +113,19 @@ class Publication:
         there = await engine.loop.run_in_executor(self._threads, self._staged.parts, name)
         first = 0
         for part in self.parts:
-            runs = await engine.loop.run_in_executor(self._threads, _read, self._staged.path(name, part))
+            try:
+                runs = await engine.loop.run_in_executor(self._threads, _read, self._staged.path(name, part))
+            except Exception as error:
+                if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                    raise  # it may be read at another time
+                first += PART_ROWS
+                if self._row < first:
+                    self._row = first
+                    kept = await engine.loop.run_in_executor(self._threads, self._staged.set_aside, name, part)
+                    at = f"; it is kept as {kept}" if kept else ""
+                    self.refused = f"part {part} cannot be read, and is left out: {error}{at}"
+                    log.error("batch %d of %s: %s", self.number, name, self.refused)
+                continue
             await self._publish(runs, first)
             first += sum(len(run) for _, run in runs)
         await journal.flush()
@@ -116,7 +136,7 @@ class Publication:
     async def _publish(self, runs: list[tuple[int, Run]], first: int) -> None:
         engine, size, count = self._engine, 0, 0
         for row, run in runs:
-            if first + row < self.rows:
+            if first + row < self._row:
                 continue
             session = await self._session()
             try:
@@ -124,8 +144,13 @@ class Publication:
                 engine.broker.writers.publish(session, origin, run, engine.now())
             except Refused as refused:
                 self.refused = str(refused)
+            except Exception as error:
+                at = first + row
+                log.exception("batch %d of %s: rows %d to %d", self.number, self._writer, at, at + len(run) - 1)
+                self.refused = f"rows {at} to {at + len(run) - 1} did not reach all consumers: internal error: {error}"
             engine.turn_soon()
             self.rows += len(run)
+            self._row = first + row + len(run)
             size, count = size + len(run.data), count + 1
             if size > TURN_BYTES or count > TURN_RUNS:
                 size = count = 0

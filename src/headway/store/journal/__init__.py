@@ -18,7 +18,7 @@ Rules:
   before (a sector is old or new, not lost).
 """
 
-from headway.store.journal.disk import REAL, Buffer, Files, RealFiles, write_file
+from headway.store.journal.disk import REAL, Buffer, Files, RealFiles, opened, read_all, write_all, write_file
 from headway.store.journal.journal import LOCK_NAME, Journal, Locked
 from headway.store.journal.reading import ReadableStream, StreamReader
 from headway.store.journal.recovery import StreamReport, check, streams_of
@@ -26,7 +26,7 @@ from headway.store.journal.segments import Corrupt, Entry, SegmentStats, StoredE
 from headway.store.journal.stream import Stream
 
 __all__ = [
-    "Buffer", "check", "Corrupt", "Entry", "Files", "joined", "Journal", "LOCK_NAME", "Locked", "read_losses",
-    "ReadableStream", "REAL", "RealFiles", "SegmentStats", "StoredEntry", "Stream", "StreamReader", "StreamReport",
-    "streams_of", "write_file",
+    "Buffer", "check", "Corrupt", "Entry", "Files", "joined", "Journal", "LOCK_NAME", "Locked",
+    "opened", "read_all", "read_losses", "ReadableStream", "REAL", "RealFiles", "SegmentStats", "StoredEntry", "Stream",
+    "StreamReader", "StreamReport", "streams_of", "write_all", "write_file",
 ]

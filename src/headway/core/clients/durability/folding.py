@@ -14,8 +14,9 @@ Rules:
   records the queue has. So are the exchanges between, also those that were deleted.
 - Some objects end without a change of their own: a binding with either of its ends, an auto-delete exchange with its
   last binding, a subscription with its session. Folding adds these changes.
-- A snapshot is complete. An object that is not known yet begins with it at the latest. An object that it does not
-  mention has ended. (The changes between it and the snapshot before may have been deleted.)
+- A snapshot is complete, unless something else stands in it, or its first entry is missing. An object that is not
+  known yet begins with it at the latest. An object that it does not mention has ended. (The changes between it and the
+  snapshot before may have been deleted.)
 """
 
 from __future__ import annotations
@@ -111,18 +112,20 @@ class Folding:
         self._last: dict[tuple[str, object], MetadataChange] = {}
         """The last change of each object of which only the last state counts."""
         self._sequence = 0
-        self._mentioned: set[tuple[str, object]] = set()
-        """The objects that the present snapshot has mentioned so far; empty outside of a snapshot."""
+        self._mentioned: set[tuple[str, object]] | None = None
+        """The objects that the present snapshot has mentioned so far; None outside of a snapshot."""
 
     # -- the entries of the journal, in order -----------------------------------------------------------------------
 
     def change(self, change: MetadataChange, *, again: bool) -> None:
         """Folds a change. ``again`` says that it is from a snapshot."""
         self._sequence, what, name, terms = change
-        if again:
+        if not again:
+            self._mentioned = None  # an unfinished snapshot does not count
+        elif what == "reserved":  # it is the first entry of each
+            self._mentioned = {(what, name)}
+        elif self._mentioned is not None:
             self._mentioned.add((what, name))
-        else:
-            self._mentioned.clear()  # an unfinished snapshot does not count
         match what, terms:
             case "reserved", int():
                 self.reserved = terms  # fewer than before, if the broker gave some back
@@ -151,8 +154,8 @@ class Folding:
 
     def snapshot_ended(self) -> None:
         """Ends all objects that a complete snapshot did not mention."""
-        mentioned, self._mentioned = self._mentioned, set()
-        if not mentioned:
+        mentioned, self._mentioned = self._mentioned, None
+        if mentioned is None:
             return
         there: list[tuple[str, object]] = [("session", name) for name in self._clients]
         there += (("subscription", number) for number in self._client_of)

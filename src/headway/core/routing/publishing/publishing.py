@@ -221,17 +221,23 @@ class Publishing:
         appending = self.appending
         encoded: Encoded = {}
         decoded: Decoded = {}
+        bug: Exception | None = None
         for feed in route.feeds:
-            if feed.refuses and (room := _room(feed, run, now)) < len(run):
-                taken, accepted = taken + 1, min(accepted, room)
-                if room:
-                    appending.append(feed, part_of(run, 0, room), first, {}, session, now, {})
-                for queue in list(feed.queues):
-                    queue.refuse(run, room, first, now)
-            elif feed.worked_out:
-                taken += appending.append_worked_out(feed, run, first, before, decoded, session, now)
-            else:
-                taken += appending.append(feed, run, first, encoded, session, now, decoded)
+            try:
+                if feed.refuses and (room := _room(feed, run, now)) < len(run):
+                    taken, accepted = taken + 1, min(accepted, room)
+                    if room:
+                        appending.append(feed, part_of(run, 0, room), first, {}, session, now, {})
+                    for queue in list(feed.queues):
+                        queue.refuse(run, room, first, now)
+                elif feed.worked_out:
+                    taken += appending.append_worked_out(feed, run, first, before, decoded, session, now)
+                else:
+                    taken += appending.append(feed, run, first, encoded, session, now, decoded)
+            except Exception as error:  # noqa: BLE001  told to the publisher, when all other lanes have the run
+                bug = error
+        if bug is not None:
+            raise bug
         if run.receipt is not None and session is not None:
             if run.receipt.reply_to:
                 run.receipt = _permitted(run.receipt, session.rights)

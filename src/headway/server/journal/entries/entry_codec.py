@@ -3,35 +3,47 @@
 A run is written as it came: a header with what all its records share, the positions at which records end and begin, and
 the run's own bytes, which are not copied. Metadata is msgpack. Times are the wall clock's, because the monotonic clock
 begins anew with each boot.
+
+What is decoded is checked, so that all code behind can rely on it: a checksum only says that an entry is as it was
+written, perhaps by another release, or by one with a bug. Decoders raise any exception for an entry that is *odd*. A
+start sets it aside (set_aside.py); readers of records leave it out.
 """
 
 from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from operator import le
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from headway.core.base import ConfigError, RecentCache
+from headway.core.base import ConfigError, Reason, RecentCache
 from headway.core.clients import DurableQueueTerms, SessionTerms, SubscriptionTerms, WriterBatch
-from headway.core.consumer import QueueTerms, SubscribeRequest, SubscriptionOptions
+from headway.core.consumer import SubscribeRequest, SubscriptionOptions
 from headway.core.log import CommittedPosition, JournaledRun, MetadataChange
-from headway.core.message import NO_PROPERTIES, Dialect, Properties, Run
+from headway.core.message import MAX_TOPIC_BYTES, NO_PROPERTIES, Dialect, Properties, Run
 from headway.core.routing import Binding, Destination, Exchange, frozen
 from headway.server.protocols import DIALECTS, QUEUES
 from headway.store.journal import Entry, StoredEntry
+from headway.store.staged import is_name
 
 RUN, METADATA, POSITIONS, SNAPSHOT_METADATA, SNAPSHOT_POSITIONS, SNAPSHOT_MARK = 1, 2, 3, 4, 5, 6
 """The kinds of entries. A snapshot has all metadata and positions, at the beginning of a segment."""
 METADATA_KINDS = frozenset((METADATA, POSITIONS, SNAPSHOT_METADATA, SNAPSHOT_POSITIONS))
+KINDS = {
+    RUN: "records", METADATA: "a change", POSITIONS: "positions", SNAPSHOT_METADATA: "a change in a snapshot",
+    SNAPSHOT_POSITIONS: "positions in a snapshot", SNAPSHOT_MARK: "the mark of a snapshot",
+}  # fmt: skip
 MERGED_BYTES = 64 * 1024
 HEADERS_BYTES_MAX = 4_000_000
 """The limit of each of the two caches of headers."""
 HEADER_BYTES = 200
 """A header of AMQP besides its characters."""
+NUMBER_MAX = 2**62
+"""No sequence and no number of an object is larger. A larger one would leave no room for those to come."""
 _PREFIX = struct.Struct("<IIIdB")
 """Bytes of the header, records, bytes before the data, when they expire (0: never), and flags: which positions are
 ranges, and whether a packet id follows them."""
@@ -109,6 +121,11 @@ class _RawRun(NamedTuple):
 def _read_header(head: bytes) -> tuple[RunHeader, Properties, dict[str, object] | None]:
     read = _decode_header(head)
     properties = read.properties or NO_PROPERTIES
+    if not 0 <= read.qos <= 2:
+        raise ValueError(f"a qos of {read.qos}")
+    if len(read.topic.encode()) > MAX_TOPIC_BYTES:
+        raise ValueError(f"a topic of more than {MAX_TOPIC_BYTES} bytes")
+    properties.check()
     headers = QUEUES.read_headers(properties.native) or None if properties.native else None
     form = tuple(read.form) if isinstance(read.form, list) else read.form
     return read._replace(form=form), properties, headers
@@ -120,23 +137,44 @@ _headers: RecentCache[bytes, tuple[RunHeader, Properties, dict[str, object] | No
 )  # fmt: skip
 
 
-def _split(data: memoryview | bytes) -> _RawRun:
-    view = memoryview(data)
+def _split(stored: StoredEntry) -> _RawRun:
+    view = memoryview(stored.data)
     head_bytes, count, size, expires, flags = _PREFIX.unpack_from(view)
     at = _PREFIX.size + head_bytes
+    if count != stored.count or not count:
+        raise ValueError(f"a run of {count} records where {stored.count} are")
+    if not expires >= 0:
+        raise ValueError(f"it expires at {expires}")
     head = bytes(view[_PREFIX.size : at])
     found: list[Sequence[int]] = []
     for is_range in (flags & _ENDS_RANGE, flags & _BODIES_RANGE):
         if is_range:
             start, step = _RANGE.unpack_from(view, at)
-            found.append(range(start, start + step * count, step) if step else [start] * count)
+            found.append(range(start, start + step * count, step))
             at += _RANGE.size
         else:
             numbers = array("I")
             numbers.frombytes(view[at : at + 4 * count])
             found.append(numbers)
             at += 4 * count
-    return _RawRun(head, expires, found[0], found[1], bytes(view[size:]))
+    data = bytes(view[size:])
+    ends, bodies = found
+    _check_places(ends, bodies, count, len(data))
+    return _RawRun(head, expires, ends, bodies, data)
+
+
+def _check_places(ends: Sequence[int], bodies: Sequence[int], count: int, size: int) -> None:
+    """Raises ValueError unless all payloads lie in the data, one behind the other."""
+    if len(ends) != count or len(bodies) != count or ends[-1] != size:
+        raise ValueError(f"the records do not end where their {size} bytes do")
+    if isinstance(ends, range) and isinstance(bodies, range):
+        sound = bodies[0] <= ends[0] and bodies[-1] <= ends[-1] and (
+            count == 1 or (ends[0] <= bodies[1] and ends[-2] <= bodies[-1])
+        )  # fmt: skip
+    else:
+        sound = all(map(le, bodies, ends)) and all(map(le, ends, bodies[1:]))
+    if not sound:
+        raise ValueError("the records lie across each other")
 
 
 def _build_run(
@@ -161,20 +199,36 @@ def decode_packet_id(stored: StoredEntry) -> tuple[str, int] | None:
 
 
 def decode_run(stored: StoredEntry, wall_offset_s: float) -> DecodedRun:
-    head, expires, ends, bodies, data = _split(stored.data)
+    head, expires, ends, bodies, data = _split(stored)
     run, publisher = _build_run(head, expires, ends, bodies, data, wall_offset_s)
     return DecodedRun(run, stored.sequence, publisher)
 
 
-def decode_runs(batch: Iterable[StoredEntry], wall_offset_s: float, apart: Container[int] = ()) -> Iterator[DecodedRun]:
+def leave_out(stored: StoredEntry, error: Exception) -> None:
+    """Leaves an odd entry out, for who reads records while the broker runs: the start has set it aside, and said so."""
+
+
+def decode_runs(
+    batch: Iterable[StoredEntry], wall_offset_s: float, apart: Container[int] = (),
+    odd: Callable[[StoredEntry, Exception], None] = leave_out,
+) -> Iterator[DecodedRun]:  # fmt: skip
     """Yields the runs of a batch. Neighbours with the same header are merged, so that many small runs cost little. Runs
-    are not merged across a sequence of ``apart``, because metadata changed there."""
+    are not merged across a sequence of ``apart``, because metadata changed there. ``odd`` gets the runs that cannot be
+    decoded."""
     waiting: list[_RawRun] = []
     first = following = size = 0
     for stored in batch:
         if stored.kind != RUN:
             continue
-        written = _split(stored.data)
+        try:
+            written = _split(stored)
+            if stored.sequence < following:
+                raise ValueError(f"sequence {stored.sequence} where {following} is due")
+            if not waiting or written.head != waiting[0].head:
+                _headers[written.head]  # raises if it is odd
+        except Exception as error:  # noqa: BLE001  whatever it is, the other entries are read
+            odd(stored, error)
+            continue
         alike = waiting and stored.sequence == following and written[:2] == waiting[0][:2] and size < MERGED_BYTES
         if waiting and (not alike or following - 1 in apart):
             yield _merged(waiting, first, wall_offset_s)
@@ -226,6 +280,56 @@ class _RawMetadata(NamedTuple):
     terms: Any
 
 
+class _RawBinding(NamedTuple):
+    source: str
+    kind: Literal["queue", "exchange"]
+    destination: str
+    key: str
+    arguments: bytes
+
+
+class _RawExchange(NamedTuple):
+    name: str
+    kind: Literal["direct", "fanout", "topic", "headers"]
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    alternate: str | None
+    arguments: bytes
+
+
+class _RawSubscription(NamedTuple):
+    client: str
+    request: _StoredRequest
+    position_number: int
+
+
+class _RawNotice(NamedTuple):
+    reason: Reason
+    text: str
+
+
+class _Form(NamedTuple):
+    """The types of a kind's name and terms, as they are written."""
+
+    name: Any
+    terms: Any
+
+
+_FORMS = {
+    "reserved": _Form(None, int),
+    "session": _Form(str, SessionTerms | None),
+    "subscription": _Form(int, _RawSubscription | None),
+    "queue": _Form(str, DurableQueueTerms | None),
+    "exchange": _Form(str, _RawExchange | None),
+    "binding": _Form(_RawBinding, Literal[True] | None),
+    "arrived": _Form(tuple[str, int], Literal[True] | None),
+    "flight": _Form(tuple[str, int], tuple[int, int, bool] | None),
+    "deleted": _Form(tuple[str, str], _RawNotice | None),
+    "batch": _Form(str, WriterBatch | None),
+}
+
+
 _decode_raw = msgspec.msgpack.Decoder(_RawMetadata).decode
 
 
@@ -245,29 +349,55 @@ def encode_metadata(change: MetadataChange, wall_offset_s: float) -> Entry:
 
 def decode_metadata(stored: StoredEntry, wall_offset_s: float) -> MetadataChange:
     what, name, terms = _decode_raw(stored.data)
-    match what:
-        case "binding":
-            name = Binding(name[0], Destination(name[1], name[2]), name[3], _arguments(name[4]))
-        case "exchange" if terms is not None:
+    form = _FORMS.get(what)
+    if form is None:
+        raise ValueError(f"a change of {what!r}, which this release does not know")
+    name, terms = msgspec.convert(name, form.name), msgspec.convert(terms, form.terms)
+    numbers = [stored.sequence]
+    match terms:
+        case int():
+            numbers.append(terms)
+        case SessionTerms(gone_s=float() | int() as gone_s):
+            terms = terms._replace(gone_s=gone_s - wall_offset_s)
+        case _RawSubscription(client, asked, number):
+            numbers += (name, number)
+            asked.dialect, asked.shared_dialect = _dialect(asked.dialect), _dialect(asked.shared_dialect)
+            asked.name = tuple(asked.name) if isinstance(asked.name, list) else asked.name
+            hash(asked.name)
+            terms = SubscriptionTerms(client, SubscribeRequest(**msgspec.structs.asdict(asked)), number)
+        case DurableQueueTerms():
+            numbers.append(terms.position_number)
+        case _RawExchange():
             terms = Exchange(terms[0], terms[1], durable=terms[2], auto_delete=terms[3], internal=terms[4],
                              alternate=terms[5], arguments=_arguments(terms[6]))  # fmt: skip
-        case "deleted" | "arrived" | "flight":
-            name, terms = tuple(name), tuple(terms) if isinstance(terms, list) else terms
-        case "batch" if terms is not None:
-            number, parts, sequence, time_s = terms
-            terms = WriterBatch(number, tuple(parts), sequence, time_s - wall_offset_s)
-        case "session" if terms is not None:
-            terms = msgspec.convert(terms, SessionTerms)
-            if terms.gone_s is not None:
-                terms = terms._replace(gone_s=terms.gone_s - wall_offset_s)
-        case "subscription" if terms is not None:
-            asked = msgspec.convert(terms[1], _StoredRequest)
-            asked.dialect, asked.shared_dialect = _dialect(asked.dialect), _dialect(asked.shared_dialect)
-            request = SubscribeRequest(**msgspec.structs.asdict(asked))
-            terms = SubscriptionTerms(terms[0], request, terms[2])
-        case "queue" if terms is not None:
-            terms = DurableQueueTerms(terms[0], terms[1], msgspec.convert(terms[2], QueueTerms))
+        case WriterBatch(number, parts, sequence, time_s):
+            numbers += (number, sequence)
+            terms = WriterBatch(number, parts, sequence, time_s - wall_offset_s)
+            if not all(map(is_name, (name, *parts))):
+                raise ValueError("a writer or a part that cannot have this name")
+        case _RawNotice():
+            terms = tuple(terms)
+    if isinstance(name, _RawBinding):
+        name = Binding(name[0], Destination(name[1], name[2]), name[3], _arguments(name[4]))
+    if not all(0 <= number <= NUMBER_MAX for number in numbers):
+        raise ValueError(f"a number of {max(numbers)}")
+    if _has_nan(terms):
+        raise ValueError("a number that is none (NaN)")
     return MetadataChange(stored.sequence, what, name, terms)
+
+
+def _has_nan(terms: object) -> bool:
+    """Tells whether a time is no number: a timer with such a time would put all others into disorder."""
+    match terms:
+        case SubscriptionTerms(request=SubscribeRequest(options=options)):
+            fields = msgspec.structs.astuple(options)
+        case DurableQueueTerms(terms=queue_terms):
+            fields = msgspec.structs.astuple(queue_terms)
+        case SessionTerms() | WriterBatch():
+            fields = tuple(terms)
+        case _:
+            return False
+    return any(field != field for field in fields if isinstance(field, float))
 
 
 def _dialect(raw: Any) -> Dialect | None:
@@ -302,11 +432,18 @@ def encode_positions(positions: Sequence[CommittedPosition], sequence: int, kind
     return Entry(kind, sequence, 0, (numbers.tobytes(),))
 
 
-def decode_positions(stored: StoredEntry) -> Iterator[CommittedPosition]:
+def decode_positions(stored: StoredEntry) -> list[CommittedPosition]:
     numbers = array("Q")
     numbers.frombytes(bytes(stored.data))
+    found: list[CommittedPosition] = []
     at = 0
     while at < len(numbers):
         number, upto, unsent, count = numbers[at : at + 4]
-        yield CommittedPosition(number, upto, unsent, tuple(numbers[at + 4 : at + 4 + count]))
+        settled = tuple(numbers[at + 4 : at + 4 + count])
+        if len(settled) != count or max(number, upto, unsent, *settled) > NUMBER_MAX:
+            raise ValueError(f"position {number} ends too early, or has a number that is too large")
+        if any(first > last for first, last in zip(settled[::2], settled[1::2], strict=True)):
+            raise ValueError(f"position {number} has a range that ends before it begins")
+        found.append(CommittedPosition(number, upto, unsent, settled))
         at += 4 + count
+    return found

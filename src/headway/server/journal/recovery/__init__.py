@@ -2,7 +2,8 @@
 
 from headway.server.journal.recovery.opening import start, streams_in
 from headway.server.journal.recovery.replay import note_arrived, restore, restore_retained
+from headway.server.journal.recovery.set_aside import SetAside
 
 __all__ = [
-    "note_arrived", "restore", "restore_retained", "start", "streams_in",
+    "note_arrived", "restore", "restore_retained", "SetAside", "start", "streams_in",
 ]

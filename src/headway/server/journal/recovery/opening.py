@@ -16,6 +16,7 @@ from headway.server.journal.compaction import RETAINED
 from headway.server.journal.entries import Archive, stream_name
 from headway.server.journal.recovery.progress import RecoveryProgress
 from headway.server.journal.recovery.replay import note_arrived, restore, restore_retained
+from headway.server.journal.recovery.set_aside import SetAside
 from headway.server.journal.writing import BACKLOG_BYTES_MAX, JournalWriter
 from headway.server.protocols import QUEUES
 from headway.store.journal import REAL, Corrupt, Files, Journal, Locked
@@ -44,15 +45,17 @@ def start(
             archive.add(filter, streams[stream_name(filter)])
         journal = JournalWriter(table, topics, broker, store, streams, archive, loop, now, turn_soon)
         broker.keep(journal.ledger, archive)
-        retained = restore_retained(broker, streams[RETAINED], now(), wall_offset_s)
-        found = restore(broker, streams, journal.chunk_cache, now, wall_offset_s, QUEUES.dialect, progress)
+        set_aside = SetAside(folder, files)
+        retained = restore_retained(broker, streams[RETAINED], now(), wall_offset_s, set_aside)
+        found = restore(broker, streams, journal.chunk_cache, now, wall_offset_s, QUEUES.dialect, set_aside, progress)
+        set_aside.finish()
     except (Corrupt, Locked) as error:
         store.close()
         raise ConfigError(f"journal: {error}") from error
     except OSError as error:
         store.close()
         raise ConfigError(f"journal.path {folder}: {error.strerror or error}; choose another folder") from error
-    journal.restored(found.reserved, found.snapshots)
+    journal.restored(found.reserved, found.snapshots, len(set_aside))
     note_arrived(broker, found.arrived)
     journal.begin()
     if found.sessions or found.queues or retained:

@@ -15,12 +15,12 @@ from typing import NamedTuple
 from headway.core.base import Refused
 from headway.core.broker import Broker
 from headway.core.clients import Folding, RecoveredChange
-from headway.core.log import MAIN
+from headway.core.log import MAIN, CommittedPosition, JournaledRun, MetadataChange
 from headway.core.message import Dialect
 from headway.server.journal.compaction import RETAINED
 from headway.server.journal.entries import (
     METADATA,
-    METADATA_KINDS,
+    POSITIONS,
     RUN,
     SNAPSHOT_MARK,
     SNAPSHOT_METADATA,
@@ -33,10 +33,16 @@ from headway.server.journal.entries import (
     decode_positions,
     decode_run,
     decode_runs,
+    encode_metadata,
+    encode_positions,
+    encode_run,
 )
 from headway.server.journal.recovery.progress import RecoveryProgress
+from headway.server.journal.recovery.set_aside import SetAside
 from headway.store.journal import ReadableStream, StoredEntry
 
+_NOT_RUNS = frozenset(range(256)) - {RUN}
+ONLY_RECORDS = "only records are in this stream"
 RUNS_A_STEP = 500
 """Pools are relieved of memory each time after so many runs."""
 
@@ -61,7 +67,7 @@ class _ReplayItem(NamedTuple):
     run: DecodedRun | None
     change: RecoveredChange | None
     time_s: float = 0.0
-    recorded: bool = False
+    stream: str = MAIN
 
 
 class _MetadataReplay(Folding):
@@ -69,33 +75,47 @@ class _MetadataReplay(Folding):
 
     def __init__(self) -> None:
         super().__init__()
+        self._mark: int | None = None
+        """The sequence of the last mark of a snapshot."""
         self.snapshots: list[int] = []
         """The sequences of complete snapshots."""
         self.arrived_upto = 0
         """The stream has the notes on all exactly-once publishes up to this sequence."""
 
-    def read(self, stream: ReadableStream, wall_offset_s: float, progress: RecoveryProgress) -> None:
-        mark: int | None = None
+    def read(
+        self, stream: ReadableStream, wall_offset_s: float, progress: RecoveryProgress,
+        odd: Callable[[StoredEntry, Exception], None],
+    ) -> None:  # fmt: skip
+        """Reads all entries but the runs. ``odd`` gets those that cannot be read."""
         changes = 0
-        for _, batch in stream.scan(METADATA_KINDS | {SNAPSHOT_MARK}):
+        for _, batch in stream.scan(_NOT_RUNS):
             changes += len(batch)
             progress.read(changes)
             for stored in batch:
-                match stored.kind:
-                    case kind if kind == SNAPSHOT_MARK:
-                        mark = stored.sequence
-                        self.arrived_upto = max(self.arrived_upto, mark)
-                    case kind if kind in (METADATA, SNAPSHOT_METADATA):
-                        change = decode_metadata(stored, wall_offset_s)
-                        if change.what == "arrived":
-                            self.arrived_upto = max(self.arrived_upto, change.sequence)
-                        self.change(change, again=kind == SNAPSHOT_METADATA)
-                    case kind:
-                        if kind == SNAPSHOT_POSITIONS:  # its last entry
-                            self.snapshot_ended()
-                            self.snapshots += [mark] if mark is not None else []
-                        for position in decode_positions(stored):
-                            self.position(position, again=kind == SNAPSHOT_POSITIONS)
+                try:
+                    self._read(stored, wall_offset_s)
+                except Exception as error:  # noqa: BLE001  whatever it is, the other entries are read
+                    odd(stored, error)
+
+    def _read(self, stored: StoredEntry, wall_offset_s: float) -> None:
+        kind = stored.kind
+        if kind == SNAPSHOT_MARK:
+            self._mark = stored.sequence
+            self.arrived_upto = max(self.arrived_upto, stored.sequence)
+        elif kind in (METADATA, SNAPSHOT_METADATA):
+            change = decode_metadata(stored, wall_offset_s)
+            if change.what == "arrived":
+                self.arrived_upto = max(self.arrived_upto, change.sequence)
+            self.change(change, again=kind == SNAPSHOT_METADATA)
+        elif kind in (POSITIONS, SNAPSHOT_POSITIONS):
+            positions = decode_positions(stored)
+            if kind == SNAPSHOT_POSITIONS:  # its last entry
+                self.snapshot_ended()
+                self.snapshots += [self._mark] if self._mark is not None else []
+            for position in positions:
+                self.position(position, again=kind == SNAPSHOT_POSITIONS)
+        else:
+            raise ValueError("an entry of a kind that this release does not know")
 
 
 class _Arrived:
@@ -109,31 +129,35 @@ class _Arrived:
     def look(self, batch: list[StoredEntry]) -> None:
         for stored in batch:
             if stored.sequence > self._noted_upto and stored.kind == RUN:
-                found = decode_packet_id(stored)
-                if found is not None:
-                    self.found.append(found)
+                with suppress(Exception):  # it is odd, and is set aside when it is decoded as a run
+                    found = decode_packet_id(stored)
+                    if found is not None:
+                        self.found.append(found)
 
 
 def restore(
     broker: Broker, streams: Mapping[str, ReadableStream], chunk_cache: ChunkCache, now: Callable[[], float],
-    wall_offset_s: float, dialect: Dialect, progress: RecoveryProgress | None = None,
+    wall_offset_s: float, dialect: Dialect, set_aside: SetAside, progress: RecoveryProgress | None = None,
 ) -> Restored:  # fmt: skip
-    """Restores the broker. ``dialect`` is the dialect of queues. Raises ConfigError, Corrupt, OSError."""
+    """Restores the broker. ``dialect`` is the dialect of queues. Entries that cannot be read or replayed are set aside.
+    Raises ConfigError, Corrupt, OSError."""
     metadata, progress = _MetadataReplay(), progress or RecoveryProgress()
-    metadata.read(streams[MAIN], wall_offset_s, progress)
-    restoring, folded = broker.restoring(dialect, metadata.recovered_positions()), metadata.changes()
+    metadata.read(streams[MAIN], wall_offset_s, progress, set_aside.of(MAIN))
+    odd = _Unplayable(set_aside, wall_offset_s)
+    restoring, folded = broker.restoring(dialect, metadata.recovered_positions(), odd.put), metadata.changes()
     apart = {int(change.at) for change in folded if change.at < inf}
     changes = (_ReplayItem(change.at + 0.5, None, change) for change in folded)
     arrived = _Arrived(metadata.arrived_upto)
-    runs = [_runs(broker, MAIN, streams[MAIN], metadata.needed(), wall_offset_s, apart, arrived)]
+    runs = [_runs(broker, MAIN, streams[MAIN], metadata.needed(), wall_offset_s, apart, arrived, set_aside)]
     runs += [
-        _runs(broker, name, stream, stream.first_sequence, wall_offset_s, apart, arrived)
+        _runs(broker, name, stream, stream.first_sequence, wall_offset_s, apart, arrived, set_aside)
         for name, stream in streams.items() if name not in (MAIN, RETAINED)
     ]  # fmt: skip
     for at, item in enumerate(heapq.merge(changes, *runs, key=lambda item: item.at)):
         if item.run is not None:
             run, sequence, publisher = item.run
-            restoring.run(run, sequence, publisher, item.time_s, recorded=item.recorded)
+            odd.stream = item.stream
+            restoring.run(run, sequence, publisher, item.time_s, recorded=item.stream != MAIN)
         elif item.change is not None:
             restoring.make(item.change, now())
         if at % RUNS_A_STEP == 0:
@@ -150,6 +174,29 @@ def restore(
                     registry.sequence, metadata.snapshots, arrived.found)  # fmt: skip
 
 
+class _Unplayable:
+    """Sets aside what can be decoded, and not be replayed. ``stream``: the stream of the run that is replayed."""
+
+    def __init__(self, set_aside: SetAside, wall_offset_s: float) -> None:
+        self.stream = MAIN
+        self._set_aside = set_aside
+        self._wall_offset_s = wall_offset_s
+
+    def put(self, what: MetadataChange | JournaledRun | CommittedPosition, error: Exception) -> None:
+        """Raises OSError."""
+        stream = MAIN
+        match what:
+            case JournaledRun():
+                stream = self.stream
+                entry = encode_run(what, self._wall_offset_s)
+            case MetadataChange():
+                entry = encode_metadata(what, self._wall_offset_s)
+            case CommittedPosition():
+                entry = encode_positions([what], 0)
+        stored = StoredEntry(entry.kind, entry.sequence, entry.count, b"".join(map(bytes, entry.data)))
+        self._set_aside.put(stream, stored, error)
+
+
 def note_arrived(broker: Broker, arrived: list[tuple[str, int]]) -> None:
     """Notes again what a kill cut off (``Restored.arrived``). Called once the ledger takes new entries."""
     for client, packet_id in arrived:
@@ -157,29 +204,41 @@ def note_arrived(broker: Broker, arrived: list[tuple[str, int]]) -> None:
             broker.keep_packet_id(session, packet_id)
 
 
-def restore_retained(broker: Broker, stream: ReadableStream, now: float, wall_offset_s: float) -> int:
+def restore_retained(
+    broker: Broker, stream: ReadableStream, now: float, wall_offset_s: float, set_aside: SetAside
+) -> int:
     """Restores the retained records. Returns how many there are. Raises Corrupt, OSError."""
+    odd = set_aside.of(RETAINED)
     for time_us, batch in stream.scan(None):
         for stored in batch:
-            run, _, _ = decode_run(stored, wall_offset_s)
-            if run.expires_s > now:
-                with suppress(Refused):  # the limits may be lower now
-                    broker.retained.put(run.record(0, 1, time_us / 1e6 - wall_offset_s))
+            try:
+                if stored.kind != RUN:
+                    raise ValueError(ONLY_RECORDS)
+                run, _, _ = decode_run(stored, wall_offset_s)
+                if run.expires_s > now:
+                    with suppress(Refused):  # the limits may be lower now
+                        broker.retained.put(run.record(0, 1, time_us / 1e6 - wall_offset_s))
+            except Exception as error:  # noqa: BLE001  whatever it is, the other records are restored
+                odd(stored, error)
     return len(broker.retained)
 
 
 def _runs(
     broker: Broker, name: str, stream: ReadableStream, first: int, wall_offset_s: float, apart: set[int],
-    arrived: _Arrived,
+    arrived: _Arrived, set_aside: SetAside,
 ) -> Iterator[_ReplayItem]:
     if not first:
         return
-    for time_us, batch in stream.read(first, stream.last_sequence):
+    odd = set_aside.of(name)
+    for time_us, batch in stream.read(first, stream.last_sequence) if name == MAIN else stream.scan():
         time_s = time_us / 1e6 - wall_offset_s
         arrived.look(batch)
-        for read in decode_runs(batch, wall_offset_s, apart):
+        for stored in batch if name != MAIN else ():
+            if stored.kind != RUN:
+                odd(stored, ValueError(ONLY_RECORDS))
+        for read in decode_runs(batch, wall_offset_s, apart, odd):
             broker.writers.found(name, read.publisher, len(read.run))
-            yield _ReplayItem(read.sequence, read, None, time_s, name != MAIN)
+            yield _ReplayItem(read.sequence, read, None, time_s, name)
 
 
 def _spill(broker: Broker, chunk_cache: ChunkCache, now: float) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -29,7 +29,7 @@ from typing import Protocol
 import msgspec
 
 from headway.core.broker import Broker
-from headway.core.log import MAIN, Chunk, Lane, Ledger
+from headway.core.log import MAIN, Chunk, Lane, Ledger, MetadataChange
 from headway.server.config import JournalTable, TopicTable
 from headway.server.journal.compaction import RETAINED, RetainedLog, SlicePacer, Snapshot, SnapshotSchedule, Tidying
 from headway.server.journal.entries import (
@@ -72,6 +72,8 @@ class JournalStats(msgspec.Struct, frozen=True):
     error: str
     """Why nothing is confirmed; empty while all is well."""
     failures: int
+    set_aside: int
+    """Entries that the last start could not read, and has set aside."""
 
 
 class CommitWaiter(Protocol):
@@ -97,6 +99,7 @@ class JournalWriter:
         """Why nothing is confirmed at the moment; empty while all is well."""
         self.commits = 0
         self.failures = 0
+        self.set_aside = 0
         self.pulse = Pulse()
         self._longest_s = self._began_s = 0.0
         self.chunk_cache = ChunkCache([stream for name, stream in streams.items() if name != RETAINED], archive)
@@ -141,6 +144,7 @@ class JournalWriter:
         return JournalStats(
             str(self.store.folder), sum(streams.values()), streams, self.commits, round(self._longest_s * 1000, 3),
             self._waiting_bytes, len(self.ledger.positions), self.error, self.failures,
+            self.set_aside,
         )  # fmt: skip
 
     @property
@@ -162,12 +166,17 @@ class JournalWriter:
             if not self._work:
                 self._work_s = now
             for run in commit.runs:
-                self._add(run.stream, encode_run(run, offset))
+                try:
+                    entry = encode_run(run, offset)
+                except Exception as error:  # noqa: BLE001  a bug: it is told, and everything else is written
+                    self._leave_out(f"{len(run.run)} records of {run.run.topic[:100]!r} by {run.publisher!r}", error)
+                    continue
+                self._add(run.stream, entry)
                 if run.stream != MAIN:
                     self.archive.recorded[run.stream].published(run)
             for topic in commit.retained:
                 self._add(RETAINED, self._retained.entry(topic))
-            changes = [(change, encode_metadata(change, offset)) for change in commit.changes]
+            changes = list(self._encoded(commit.changes, offset))
             self._snapshots.on_metadata(sum([self._add(MAIN, entry) for _, entry in changes]))
             if self._snapshots.current is not None:
                 self._snapshots.current.on_commit(changes, commit.positions)
@@ -178,6 +187,17 @@ class JournalWriter:
             ledger.full = ledger.full or self._waiting_bytes > BACKLOG_BYTES_MAX
         self._go_through(now)
         self._write_soon(now)
+
+    def _encoded(self, changes: Sequence[MetadataChange], offset: float) -> Iterator[tuple[MetadataChange, Entry]]:
+        for change in changes:
+            try:
+                yield change, encode_metadata(change, offset)
+            except Exception as error:  # noqa: BLE001  a bug: it is told, and everything else is written
+                self._leave_out(f"the {change.what} {str(change.name)[:100]!r}", error)
+
+    def _leave_out(self, what: str, error: Exception) -> None:
+        self.failures += 1
+        log.critical("journal: %s cannot be written, and will not be there after a restart", what, exc_info=error)
 
     def _go_through(self, now: float) -> None:
         """Advances the snapshot and the tidying by a slice."""
@@ -204,9 +224,10 @@ class JournalWriter:
         self._work_bytes += size
         return size
 
-    def restored(self, reserved: int, snapshots: list[int]) -> None:
+    def restored(self, reserved: int, snapshots: list[int], set_aside: int) -> None:
         """Ends recovery. ``reserved`` is the last sequence that may have been used. ``snapshots`` are the sequences of
-        complete snapshots."""
+        complete snapshots. ``set_aside`` is the number of entries that could not be read."""
+        self.set_aside = set_aside
         self.ledger.start_from(reserved)
         self.committed_sequence = reserved
         self._tidying.snapshots = snapshots

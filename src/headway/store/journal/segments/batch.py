@@ -46,6 +46,8 @@ ENTRY_BYTES_MAX = 64 * 1024 * 1024
 BODY_BYTES_MAX = ENTRY_BYTES_MAX + RECORD_BYTES
 PIECE_BYTES = 4096
 SEQUENCE_MAX = 2**64 - 1
+NO_KIND = 255
+"""The kind of an entry that is none."""
 
 
 class Entry(NamedTuple):
@@ -204,7 +206,8 @@ def count_of(header: BatchHeader, body: memoryview) -> int:
 
 
 def entries_of(header: BatchHeader, body: memoryview, kinds: Collection[int] | None = None) -> list[StoredEntry]:
-    """Returns the entries of a whole batch, or those of the given kinds, as views of the body. Raises BadBatch."""
+    """Returns the entries of a whole batch, or those of the given kinds, as views of the body. Where their sizes do not
+    add up, which only a bug can write, the whole body is one entry of kind ``NO_KIND``."""
     position = header.entries * RECORD_BYTES
     found = []
     for sequence, count, size, kind in _RECORD.iter_unpack(body[:position]):
@@ -213,5 +216,5 @@ def entries_of(header: BatchHeader, body: memoryview, kinds: Collection[int] | N
             found.append(StoredEntry(kind, sequence, count, body[position:end]))
         position = end
     if position != header.length:
-        raise BadBatch("the sizes of a batch's entries do not add up")
+        return [StoredEntry(NO_KIND, header.first_sequence, 0, body)]
     return found

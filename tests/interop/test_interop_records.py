@@ -212,6 +212,11 @@ def test_what_is_deleted_is_gone_and_said_so(start: BrokerFactory, tmp_path: Pat
     assert rows[0]["offset"] == first == ask(broker, "old/#", from_=first).rows[0]["offset"]
     assert rows[-1]["payload"] == b"000009" * 10_000
     assert ask(broker, "old/#", from_="-5m").rows == rows
+    with Raw(broker.ports["mqtt"], "reader") as reader:
+        reader.subscribe("old/#", user=(("from", "1"),))
+        told = reader.message().user
+        assert (told["gap-reason"], told["gap-first"], told["gap-last"]) == ("not_retained", "2", str(first - 1))
+        assert int(told["gap-records"]) == first - 2
     broker.stop()
 
 

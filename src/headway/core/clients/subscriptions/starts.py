@@ -137,7 +137,7 @@ class Starts:
             seen = seen_before(archive, filter, options, earliest, now)
             if seen < lane.dropped_sequence and not latest:
                 self._read_archive(subscription, seen)
-                if seen + 1 < earliest or not archive.complete(filter):
+                if not archive.complete(filter):  # what is lost of topics that are not recorded, nobody knows
                     subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
                 return sequence
         else:
@@ -175,7 +175,11 @@ class Starts:
             out_of_order = OutOfOrderProgress(position, upto, seen + 1)
             position.cursors.insert(0, out_of_order)
             position.moved()
-        records = self._registry.archive.read(filter, seen, upto, subscription.feed.accepts)
+
+        def gone(first: int, last: int) -> None:
+            subscription.note_gap(last - first + 1, first, last, Reason.NOT_RETAINED)
+
+        records = self._registry.archive.read(filter, seen, upto, subscription.feed.accepts, gone)
         subscription.add_backfill(records, out_of_order=out_of_order)
 
     def show_state(self, subscription: Subscription, seen: int) -> None:

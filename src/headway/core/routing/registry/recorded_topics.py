@@ -34,9 +34,10 @@ class RecordedTopics(ArchiveIndex, Protocol):
         """Returns the stream in which a topic is recorded; empty if it is not."""
 
     def read(
-        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
+        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool], gone: Callable[[int, int], None]
     ) -> Generator[Record | None, None, None]:
-        """Yields the records with ``after`` < offset <= ``upto``, or None as a source of a backfill. Raises OSError."""
+        """Yields the records with ``after`` < offset <= ``upto``, or None as a source of a backfill. Calls ``gone``
+        with the first and last offset of what is not kept any more, when it comes to it. Raises OSError."""
 
 
 class NothingRecorded:
@@ -60,7 +61,7 @@ class NothingRecorded:
         return ""
 
     def read(
-        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
+        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool], gone: Callable[[int, int], None]
     ) -> Generator[Record | None, None, None]:
         yield from ()
 

@@ -111,12 +111,13 @@ class Archive:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def read(
-        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool]
+        self, filter: str, after: int, upto: int, accepts: Callable[[Record], bool], gone: Callable[[int, int], None]
     ) -> Generator[Record | None, None, None]:
         """Yields the accepted records with ``after`` < offset <= ``upto``, one at a time, read from disk on demand; the
-        source of a backfill. Yields None whenever it has looked at many. Raises OSError."""
+        source of a backfill. Yields None whenever it has looked at many. Calls ``gone`` with the first and last offset
+        of what was freed, also while it reads. Raises OSError."""
         matches, looks = matcher(filter), 0
-        for run, first, time_s in self.runs(filter, after, upto):
+        for run, first, time_s in self.runs(filter, after, upto, gone):
             looks += 1 + len(run.data) // BYTES_A_LOOK
             if matches(run.topic):
                 for index in range(max(0, after + 1 - first), min(len(run), upto + 1 - first)):
@@ -131,12 +132,30 @@ class Archive:
                 looks = 0
                 yield None
 
-    def runs(self, filter: str, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
+    def runs(
+        self, filter: str, after: int, upto: int, gone: Callable[[int, int], None] = lambda first, last: None
+    ) -> Iterator[tuple[Run, int, float]]:
         """Yields the runs of recorded topics that overlap the filter, with their first offset and their time. The first
-        and the last run may have records outside of the range."""
-        return merge(*(self._runs(one, after, upto) for one in self._of(filter)), key=lambda found: found[1])
+        and the last run may have records outside of the range. ``gone`` is told of each offset once, whatever number
+        of streams it is freed in."""
+        told = after
 
-    def _runs(self, recorded: RecordedTopic, after: int, upto: int) -> Iterator[tuple[Run, int, float]]:
+        def tell(first: int, last: int) -> None:
+            nonlocal told
+            if last > told:
+                gone(max(first, told + 1), last)
+                told = last
+
+        return merge(*(self._runs(one, after, upto, tell) for one in self._of(filter)), key=lambda found: found[1])
+
+    def _runs(
+        self, recorded: RecordedTopic, after: int, upto: int, gone: Callable[[int, int], None]
+    ) -> Iterator[tuple[Run, int, float]]:
+        def passed(first: int, last: int) -> None:
+            """Offsets without a record belong to other topics, or their records are freed."""
+            if first <= (freed := min(last, recorded.stream.freed_upto)):
+                gone(first, freed)
+
         at, looked_from = after + 1, [0, 0]
         while at <= upto and looked_from[-2:] != [at, at]:  # twice: a commit may come between
             looked_from.append(at)
@@ -144,6 +163,7 @@ class Archive:
                 for time_us, batch in recorded.stream.read(at, upto):
                     for run, first, _ in decode_runs(batch, self.wall_offset_s):
                         if first + len(run) > at:
+                            passed(at, first - 1)
                             at = first + len(run)
                             yield run, first, time_us / 1e6 - self.wall_offset_s
             except Corrupt as error:
@@ -151,7 +171,9 @@ class Archive:
             # Runs that are not in the stream yet are pending. Offsets that are in neither belong to other topics.
             pending = next((one for one in recorded.pending if one.sequence + len(one.run) > at), None)
             if pending is None or pending.sequence > upto:
-                return
+                break
             if recorded.stream.last_sequence < pending.sequence:
+                passed(at, pending.sequence - 1)
                 yield pending.run, pending.sequence, 0.0
                 at = pending.sequence + len(pending.run)
+        passed(at, upto)

@@ -118,6 +118,9 @@ class AmqpPeer(ClientSide):
             raise connection_fault(ReplyCode.CHANNEL_ERROR, f"channel {number} is not open")
         return channel
 
+    def is_goodbye(self, item: Item) -> bool:
+        return type(item) is Method and isinstance(item.command, commands.Channel.Close | commands.Connection.Close)
+
     # -- the connection -----------------------------------------------------------------------------------------------
 
     def _connection_method(self, command: base.Frame) -> None:

@@ -132,6 +132,9 @@ class Amqp1Peer(ClientSide):
             case Empty():
                 return
 
+    def is_goodbye(self, item: Item) -> bool:
+        return isinstance(item, Frame) and isinstance(item.performative, Close | Detach | End)
+
     def _performative(self, channel: int, performative: Any) -> None:
         if isinstance(performative, Disposition):  # the most frequent
             session = self._session(channel)

@@ -31,6 +31,11 @@ OUT_BYTES_MAX = 128 * 1024
 UNCOUNTED_BYTES = 1024
 """A partial packet up to this size is not counted on its own: every connection may take up that much."""
 FIRST_READ_BYTES = 16 * 1024
+AHEAD_BYTES, AHEAD_BYTES_MAX, AHEAD_OF_ALL_BYTES_MAX = 256 * 1024, 1024 * 1024, 16 * 1024 * 1024
+"""How much is read of a publisher that is held back: at a look, until it goes on, and of all such publishers. Behind
+what it published it may have said goodbye."""
+_HAS_LEFT = (4, 5, 6, 7, 8, 9, 11)
+"""States of TCP in which one side sends no more (linux/tcp_states.h): all but ESTABLISHED and those before it."""
 
 
 class Host(OutletHost, Protocol):
@@ -42,6 +47,8 @@ class Host(OutletHost, Protocol):
     protocol_errors: int
     pulse: Pulse
     endings: Endings
+    ahead_bytes: int
+    """Bytes that were read of publishers that are held back."""
 
     def turn_soon(self, read_s: float = ...) -> None: ...
     def writable(self, session: Session) -> None: ...
@@ -60,6 +67,8 @@ class Peer(Protocol):
 
     def received(self, data: bytes) -> bool:
         """Handles new bytes, and earlier ones that were too much for one turn. Returns whether there is more to do."""
+    def says_goodbye(self) -> bool:
+        """Tells whether the client has said, behind what waits to be handled, that it leaves."""
     @property
     def buffered_bytes(self) -> int:
         """Bytes held of packets that have not come whole."""
@@ -78,7 +87,8 @@ class Peer(Protocol):
 
 class Connection(SocketOutlet):
     __slots__ = (
-        "_begun", "_read_due", "address", "admitted", "client", "heard_s", "listener", "opened_s", "partial_bytes",
+        "_ahead_bytes", "_begun", "_read_due", "_sent_all", "address", "admitted", "client", "heard_s", "leaving",
+        "listener", "opened_s", "partial_bytes",
         "peer_side", "pool", "read_bytes", "reading_paused_by", "reassembly", "unsent_bytes", "username",
     )  # fmt: skip
     host: Host
@@ -103,6 +113,12 @@ class Connection(SocketOutlet):
         checked), ``replies`` (it does not read its answers), ``journal`` (the journal does not have its session yet),
         ``turn`` (it has sent more than its budget for this turn), ``memory`` (its packet needs more memory than there
         is for now)."""
+        self.leaving = False
+        """The client has said that it leaves, or has sent all that it ever will. So it is not held back, until that is
+        handled."""
+        self._sent_all = False
+        self._ahead_bytes = 0
+        """Bytes that were read while the client was held back."""
         self._begun = False
         """Whether the client has said anything."""
         self._read_due = False
@@ -214,7 +230,7 @@ class Connection(SocketOutlet):
 
     def pause_reading(self, why: str) -> None:
         """Stops reading. The client's own socket fills up, and the client has to wait."""
-        if self.open:
+        if self.open and not (self.leaving and why == "publisher"):
             if not self.reading_paused_by:
                 self.host.loop.remove_reader(self.sock)
             self.reading_paused_by[why] = None
@@ -223,11 +239,65 @@ class Connection(SocketOutlet):
         """Drops one reason not to read, and reads again if there is no other."""
         if self.open and why in self.reading_paused_by:
             del self.reading_paused_by[why]
+            if why == "publisher":
+                self._count_ahead(0)
             if not self.reading_paused_by:
                 self.heard_s = self.host.now()
                 self.opened()
             elif "turn" in self.reading_paused_by:
                 self.host.go_on_later(self)
+
+    def look_ahead(self) -> None:
+        """Finds out whether a client that is held back has left, or wants to. Nobody would notice it otherwise, because
+        nothing is read. Its queues would stay locked, and its goodbye unanswered.
+
+        What it sent before is bounded by the buffers of both kernels, and is published then: it may be all that there
+        will ever be of it. A connection that was reset, or whose host has vanished, ends at once."""
+        error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            self.end_soon(Reason.CLIENT_GONE, lost(error))
+            return
+        most = min(AHEAD_BYTES_MAX - self._ahead_bytes, AHEAD_OF_ALL_BYTES_MAX - self.host.ahead_bytes, AHEAD_BYTES)
+        if most <= 0:
+            left = self._has_left()
+        else:
+            try:
+                data = self.stream.receive(most)
+            except BlockingIOError:
+                return
+            except OSError as ending:
+                self.end_soon(*ended(ending))
+                return
+            self._count_ahead(self._ahead_bytes + len(data))
+            left = not data
+            if data:
+                self._hand(data)
+        if self.open and (left or self.peer_side.says_goodbye()):
+            self.leaving, self._sent_all = True, left
+            ahead_bytes = self._ahead_bytes
+            self.resume_reading("publisher")
+            self._count_ahead(ahead_bytes)  # a goodbye does not let it publish more before it goes on
+
+    def _count_ahead(self, size: int) -> None:
+        self.pool.add_clients(size - self._ahead_bytes)
+        self.host.ahead_bytes += size - self._ahead_bytes
+        self._ahead_bytes = size
+
+    def hold_back_again(self, *, held: bool) -> None:
+        """Goes back to how it was, once a goodbye was handled that did not end the connection: it was a channel's."""
+        if not self._sent_all:
+            self.leaving = False
+            if held:
+                self.pause_reading("publisher")
+
+    def _has_left(self) -> bool:
+        """Tells whether the client will send no more: it has closed its side, which our kernel knows, or cannot know
+        while its own buffer is full of what we do not read. The table of sockets tells of a client on this host."""
+        try:
+            state = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        except OSError:  # no socket of the internet
+            return False
+        return state in _HAS_LEFT or self.host.peer_sockets.of(self.sock).state in _HAS_LEFT
 
     # -- out --------------------------------------------------------------------------------------------------------
 
@@ -325,6 +395,7 @@ class Connection(SocketOutlet):
         self.stream.leaving(reason, text)
         if self.unsent_bytes:
             self._count_unsent(0)
+        self._count_ahead(0)
         self.peer_side.connection_lost(reason)
         del self.peer_side
         self.host.closed(self, reason, text)

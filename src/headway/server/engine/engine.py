@@ -94,7 +94,7 @@ class Engine:
         self.ends = Ends()
         self.permissions = PermissionsInForce(settings, self.broker)
         self.allowances = self.broker.registry.allowances
-        self.connections_refused = self.protocol_errors = 0
+        self.connections_refused = self.protocol_errors = self.ahead_bytes = 0
         self._limited_s = self._circle_s = self._bug_s = -LIMITED_EVERY_S
         self._circles = 0
         """Records dropped because their dead letters went round, since that was logged."""
@@ -291,6 +291,7 @@ class Engine:
             case Pause(session, Connection() as connection, why) if session.outlet is connection:
                 connection.pause_reading("publisher")
                 connection.peer_side.paused(why)
+                self.look_at(connection)
             case Resume(session) if isinstance(session.outlet, Connection):
                 session.outlet.resume_reading("publisher")
                 session.outlet.peer_side.paused("")

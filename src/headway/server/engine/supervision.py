@@ -19,6 +19,8 @@ AGAIN_S = 0.5
 """Least time between two looks at one connection, unless it wants heartbeats more often."""
 PAUSED_AGAIN_S = 5.0
 """Time between two looks at a connection that is not read."""
+HELD_BACK_AGAIN_S = 1.0
+"""Time between two looks at a publisher that is held back: it may leave, or want to."""
 QUIET_S = 60.0
 """Time between two looks at a connection of which nothing need be heard for longer."""
 REPLIES_UNREAD_S = 30.0
@@ -98,4 +100,7 @@ class Supervision:
             blocked_s = connection.blocked_s(now)
             if "replies" in reading_paused_by and blocked_s > REPLIES_UNREAD_S:
                 connection.end_soon(Reason.BLOCKED, f"replies were not read for {blocked_s:.0f} s", told=True)
+            elif "publisher" in reading_paused_by:
+                due_s = now + HELD_BACK_AGAIN_S
+                connection.look_ahead()
         return min(max(due_s, now + AGAIN_S), heartbeat_s)

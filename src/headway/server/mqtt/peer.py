@@ -94,6 +94,9 @@ class MqttPeer(ClientSide):
             case _:
                 raise ProtocolError(f"{type(item).__name__} is not for a client to send", reason=Reason.PROTOCOL_ERROR)
 
+    def is_goodbye(self, item: Item) -> bool:
+        return type(item) is packets.DisconnectPacket
+
     def _on_disconnect(self, packet: packets.DisconnectPacket) -> None:
         if packet.session_expiry_s is not None:
             if packet.session_expiry_s and not self.granted.expiry_s:

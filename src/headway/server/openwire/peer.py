@@ -119,6 +119,9 @@ class OpenWirePeer(ClientSide):
             self._transactions.send(item.message)
             self._publishing.answer(item, kept=False)
 
+    def is_goodbye(self, item: Item) -> bool:
+        return isinstance(item, Request) and isinstance(item.command, commands.RemoveInfo | commands.ShutdownInfo)
+
     def _greet(self, request: Request, command: commands.Command) -> None:
         """Carries out what may come before the client is let in, too."""
         match command:

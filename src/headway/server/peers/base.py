@@ -121,6 +121,13 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         """Ends the session of a client that had been let in."""
         self.engine.broker.disconnect(session, self.connection, reason, self.engine.now(), will=False)
 
+    def is_goodbye(self, item: Item) -> bool:
+        """Returns whether with this item the client ends its connection, or a channel or link of it."""
+        return False
+
+    def says_goodbye(self) -> bool:
+        return any(map(self.is_goodbye, self._held))
+
     def holds_up(self, item: Item) -> bool:
         """Returns whether an item, and every item behind it, has to wait."""
         return False
@@ -173,7 +180,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
                 kind = type(item)
                 if kind in publishes:
                     session = self.session
-                    if session is not None and (
+                    if session is not None and not self.connection.leaving and (
                         session.paused_by or (not room and intake.short_of_room and self._no_room(session, item))
                     ):
                         break
@@ -191,6 +198,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
                 self.blame(fault)
         del items[:at]
         engine.work_left -= granted - budget.left
+        if self.connection.leaving and budget.running is None and not self.says_goodbye():
+            self.connection.hold_back_again(held=self.session is not None and bool(self.session.paused_by))
         return self.after(asked)
 
     def after(self, asked: bool = True) -> bool:
@@ -221,7 +230,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     @property
     def must_wait(self) -> bool:
         """The client has to slow down: it publishes nothing more for now."""
-        return self.session is not None and bool(self.session.paused_by)
+        return self.session is not None and bool(self.session.paused_by) and not self.connection.leaving
 
     def _no_room(self, session: Session, item: Any) -> bool:
         """Returns whether records have to wait for room. Asked once per read, while room is short."""

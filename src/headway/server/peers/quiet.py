@@ -14,6 +14,9 @@ class QuietPeer:
     def heartbeat(self, now: float) -> float:
         return inf
 
+    def says_goodbye(self) -> bool:
+        return False
+
     def paused(self, why: str) -> None: ...
     def close_channel(self, effect: CloseChannel) -> None: ...
     def close_consumer(self, subscription: Subscription, text: str) -> None: ...

@@ -26,6 +26,7 @@ _HEADER = struct.Struct("=IHHII")
 _ASKED = struct.Struct("=BBBBI")
 _PORTS = struct.Struct("!HH")
 _REST = struct.Struct("=III")
+_STATE_AT = _HEADER.size + 1
 _UNREAD = struct.Struct("=I")
 _UNREAD_AT = _HEADER.size + 56
 """idiag_rqueue comes after the family, the addresses and the time of expiry."""
@@ -93,6 +94,11 @@ class PeerSockets:
         at = self._find(_MEMORY, size, _BUFFER_AT + _BUFFER.size)
         return int(_BUFFER.unpack_from(self._answer, at + _BUFFER_AT)[0]) if at else 0
 
+    def state(self, question: bytes) -> int:
+        """Asks for the state of a socket; 0: it is not on this host. Raises OSError if the kernel does not answer now.
+        """
+        return self._answer[_STATE_AT] if self._ask(question) else 0
+
     def _ask(self, question: bytes) -> int:
         """Asks for a socket. Returns the size of the answer; 0: there is no such socket."""
         netlink, answer = self._netlink, self._answer
@@ -158,6 +164,14 @@ class PeerSocket:
             self.near = receipt is not None
             self._known = receipt or self._known
         return self._known if self.near else None
+
+    @property
+    def state(self) -> int:
+        """Returns the state of this socket (linux/tcp_states.h); 0: nobody knows. Asks the kernel."""
+        try:
+            return self._table.state(self._question) if self._question else 0
+        except OSError:
+            return 0
 
     @property
     def cramped(self) -> bool:

@@ -103,6 +103,9 @@ class StompPeer(ClientSide):
             case "DISCONNECT":
                 self._disconnect(headers)
 
+    def is_goodbye(self, item: Item) -> bool:
+        return type(item) is Frame and item.command == "DISCONNECT"
+
     def _disconnect(self, headers: Headers) -> None:
         """Says goodbye once everything before has its receipts."""
         self.done(headers)

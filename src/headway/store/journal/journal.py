@@ -1,4 +1,10 @@
-"""A broker's journal on disk: streams in sub-folders, and a lock against a second broker."""
+"""A broker's journal on disk: streams in sub-folders, and a lock against a second broker.
+
+A commit goes to several streams, each a file of its own. It is whole or not there: its part in the first stream is
+written last, when the others are on disk, and these say which batch of the first stream they await. After a kill in
+between, a start cuts them (recovery_scan.py). Nothing of such a commit was confirmed, because only the last write ends
+it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from headway.store.journal.disk import Files, opened, read_all, write_all
@@ -35,12 +42,17 @@ class Journal:
         self._streams: dict[str, Stream] = {}
         self._lock_fd: int | None = None
 
+    @property
+    def _first(self) -> Stream | None:
+        return next(iter(self._streams.values()), None)
+
     def open(
         self, names: Collection[str], *, repair: bool = False, checked: Callable[[int], None] | None = None
     ) -> list[str]:
-        """Opens these streams, and creates new ones. Names have lowercase letters, digits, ``_`` and ``-``. ``checked``
-        is told how many bytes were checked. Returns a sentence for each thing that was cut or lost. Raises Locked;
-        Corrupt, unless ``repair``; OSError. After an error nothing is open."""
+        """Opens these streams, and creates new ones. The first one decides which commits are whole. Names have
+        lowercase letters, digits, ``_`` and ``-``. ``checked`` is told how many bytes were checked. Returns a sentence
+        for each thing that was cut or lost. Raises Locked; Corrupt, unless ``repair``; OSError. After an error nothing
+        is open."""
         for name in names:
             if not _NAME.fullmatch(name) or name == LOCK_NAME:
                 raise ValueError(f"{name!r} cannot be a stream's name")
@@ -50,7 +62,8 @@ class Journal:
         try:
             for name in names:
                 stream = Stream(self._files, self.folder / name, self._segment_bytes)
-                said += stream.open(repair=repair, checked=checked)
+                awaited = None if self._first is None else self._first.last_number
+                said += stream.open(repair=repair, checked=checked, awaited=awaited)
                 self._streams[name] = stream
         except BaseException:
             self.close()
@@ -101,18 +114,30 @@ class Journal:
         Raises the first OSError. The work is held in memory then, and is on disk once a later commit or ``mend``
         returns. Raises ValueError for entries that cannot be written (batch.pack); then nothing was taken over."""
         errors: list[OSError] = []
-        for stream in self._streams.values():
+        others = [stream for stream in self._streams.values() if stream is not self._first]
+        for stream in others:
             _try(errors, stream.mend)
-        packed = [(self._streams[name], self._streams[name].packed(work[name], time_us)) for name in work]
+        if not errors and self._first is not None:
+            _try(errors, self._first.mend)
+        last, awaits = [], 0
+        if self._first is not None and work.get(self._first.folder.name):
+            last = self._first.packed(work[self._first.folder.name], time_us)
+            awaits = last[-1].header.number
+        packed = [(stream, stream.packed(work[name], time_us, awaits)) for stream in others
+                  if work.get(name := stream.folder.name)]  # fmt: skip
         for name in roll:
             self._streams[name].roll()
         for stream, batches in packed:
-            try:
-                stream.append_packed(batches)
-            except OSError as error:
-                errors.append(error)
+            _try(errors, partial(stream.append_packed, batches))
         if sync:
-            self._sync(errors)
+            for stream in others:
+                _try(errors, stream.sync)
+        if self._first is not None:
+            if errors and last:
+                self._first.put_off(errors[0])
+            _try(errors, partial(self._first.append_packed, last))
+            if sync:
+                _try(errors, self._first.sync)
         if errors:
             raise errors[0]
 
@@ -133,10 +158,6 @@ class Journal:
     def release(self) -> None:
         for stream in self._streams.values():
             stream.release()
-
-    def _sync(self, errors: list[OSError]) -> None:
-        for stream in self._streams.values():
-            _try(errors, stream.sync)
 
     # -- the lock ---------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from headway.store.journal.disk import Buffer, Files, opened, write_all
+from headway.store.journal.disk import Files, opened, write_all
 from headway.store.journal.reading import ReadableStream
 from headway.store.journal.recovery import recovery_scan, repair_stream
 from headway.store.journal.segments import (
@@ -61,12 +61,15 @@ class Stream(ReadableStream):
         """Files that a ``mend`` abandoned and could not remove."""
         self._holds = 0
 
-    def open(self, *, repair: bool = False, checked: Callable[[int], None] | None = None) -> list[str]:
-        """Reads and checks the whole stream; ``checked`` is told how many bytes were checked. Returns a sentence for
+    def open(
+        self, *, repair: bool = False, checked: Callable[[int], None] | None = None, awaited: int | None = None
+    ) -> list[str]:
+        """Reads and checks the whole stream; ``checked`` is told how many bytes were checked. ``awaited``: the last
+        batch of the stream that this one's commits may await. Returns a sentence for
         each thing that was cut or lost. Raises Corrupt for losses that no power loss explains; with ``repair`` it goes
         on with what can be read. Raises OSError."""
         self._files.make_folder(self.folder)
-        found = recovery_scan(self._files, self.folder, checked)
+        found = recovery_scan(self._files, self.folder, checked, awaited)
         said = repair_stream(self._files, self.folder, found, repair=repair)
         self._token = secrets.randbits(64) if found.token is None else found.token
         self._next_number = found.next_number
@@ -97,8 +100,14 @@ class Stream(ReadableStream):
         """Bytes of batches that are not known to be on disk; they are in memory too."""
         return self._kept_bytes
 
-    def packed(self, entries: Iterable[Entry], time_us: int) -> list[Packed]:
-        """Packs entries into the next batches. Raises ValueError for entries that cannot be written (batch.pack)."""
+    @property
+    def last_number(self) -> int:
+        """The number of the last batch; 0 if there never was one."""
+        return self._next_number - 1
+
+    def packed(self, entries: Iterable[Entry], time_us: int, awaits: int = 0) -> list[Packed]:
+        """Packs entries into the next batches. ``awaits``: they count only if another stream has this batch. Raises
+        ValueError for entries that cannot be written (batch.pack)."""
         return batch.pack(
             entries,
             token=self._token,
@@ -106,6 +115,7 @@ class Stream(ReadableStream):
             synced=self._synced,
             time_us=time_us,
             after=self.last_sequence,
+            awaits=awaits,
         )
 
     def append(self, entries: Iterable[Entry], time_us: int) -> None:
@@ -119,34 +129,23 @@ class Stream(ReadableStream):
             return
         self._next_number += len(batches)
         try:
-            while batches and self.broken is None:
-                batches = self._write_some(batches)
+            if self.broken is None:
+                self._write(batches)
         except BaseException as error:  # in any case the numbers are taken, and the batches must not be lost
-            self._break(error if isinstance(error, OSError) else OSError(f"interrupted: {error!r}"))
-            self._remember(batches)
+            self.put_off(error if isinstance(error, OSError) else OSError(f"interrupted: {error!r}"))
             raise
-        self._remember(batches)
+        finally:
+            self._remember(batches)
 
-    def _write_some(self, batches: list[Packed]) -> list[Packed]:
-        """Writes as many as fit into the current segment. Returns the rest."""
+    def _write(self, batches: list[Packed]) -> None:
+        """Writes the batches of one commit, into one segment: a start may have to cut them together."""
         current = self._current
         if current is None or self._fd is None or self._roll or current.end > self._segment_bytes:
             self.sync()
             current, fd = self._begin(batches[0].header.number)
         else:
             fd = self._fd
-        offset = start = current.end
-        taken: list[Packed] = []
-        buffers: list[Buffer] = []
-        for packed in batches:
-            if offset > self._segment_bytes and taken:
-                break
-            taken.append(packed)
-            buffers += packed.buffers
-            offset += packed.size
-        write_all(self._files, fd, buffers, start)
-        self._remember(taken)
-        return batches[len(taken) :]
+        write_all(self._files, fd, [buffer for packed in batches for buffer in packed.buffers], current.end)
 
     def _remember(self, batches: Iterable[Packed]) -> None:
         """Adds batches to the index of the current segment. In a broken stream a fresh segment will have them."""
@@ -167,7 +166,7 @@ class Stream(ReadableStream):
         try:
             self._files.sync(self._fd)
         except OSError as error:
-            self._break(error)
+            self.put_off(error)
             raise
         self._synced = self._all_on_disk()
 
@@ -216,7 +215,8 @@ class Stream(ReadableStream):
             self._folder_dirty = True
         self._drop(old)
 
-    def _break(self, error: OSError) -> None:
+    def put_off(self, error: OSError) -> None:
+        """Breaks the stream: until ``mend`` its batches are only held in memory."""
         self.broken = error
         if self._current is None:  # there is no file yet, but the batches in memory need an index
             path = self.folder / file_name(0)

@@ -288,9 +288,7 @@ class JournalWriter:
             work.setdefault(RETAINED, []).extend(again)
         for name in rolled:
             self._segments[name] = 0
-        main = {MAIN: work.pop(MAIN)} if MAIN in work else {}
-        # A dead letter is on disk before its record is settled there; the two may be in different streams.
-        steps = [CommitStep(work, rolled), CommitStep(main, []), *self._snapshot_to_write()]
+        steps = [CommitStep(work, rolled), *self._snapshot_to_write()]
         self._busy, self._began_s = True, now
         self._thread.submit(self._commit, steps, time_us, self._work_number, self._work_sequence)
 

@@ -4,6 +4,9 @@ A power loss can cause two things, which are no damage:
 - a segment without a header on disk; nothing else was written to it then (*unfinished*);
 - an invalid tail of the last segment of which nothing was confirmed (*torn*).
 
+Also torn is the last commit of a stream if a part of it is missing, here or in the stream that it awaits (batch.py).
+The broker was killed while it wrote it, and had confirmed nothing of it.
+
 Any other invalid part is a ``Loss``: data that had been on disk and is missing now. Whole batches (``synced``) and
 segment headers (all numbers before the first are on disk) tell what was confirmed. Losses that an earlier repair
 accepted (losses.py) are not reported again, nor are batches that were removed on purpose.
@@ -25,13 +28,14 @@ from headway.store.journal.segments import (
     BatchHeader,
     Numbers,
     Scan,
+    SegmentBatch,
     SegmentHeader,
     SegmentIndex,
     SegmentReader,
-    count_of,
     is_accepted,
     ordinal_of,
     read_losses,
+    summary_of,
 )
 
 
@@ -106,16 +110,26 @@ class RecoveryScan:
     """Segments with a damaged header. In ``segments`` they have a reconstructed one."""
 
 
-def recovery_scan(files: Files, folder: Path, checked: Callable[[int], None] | None = None) -> RecoveryScan:
-    """Scans a stream. ``checked`` is told how many bytes were checked. Raises OSError."""
+def recovery_scan(
+    files: Files, folder: Path, checked: Callable[[int], None] | None = None, awaited: int | None = None
+) -> RecoveryScan:
+    """Scans a stream. ``checked`` is told how many bytes were checked. ``awaited``: the last batch of the stream that
+    others await; None: it is not known, and taken to be there. Raises OSError."""
     found = RecoveryScan(accepted=read_losses(files, folder), freed=read_losses(files, folder, FREED))
-    _Scanner(files, folder, found, checked or (lambda size: None)).run()
+    _Scanner(files, folder, found, checked or (lambda size: None), awaited).run()
     return found
 
 
 class _Scanner:
-    def __init__(self, files: Files, folder: Path, found: RecoveryScan, checked: Callable[[int], None]) -> None:
+    def __init__(
+        self, files: Files, folder: Path, found: RecoveryScan, checked: Callable[[int], None], awaited: int | None
+    ) -> None:
         self.files = files
+        self.awaited = awaited
+        self.number = self.commit = 0
+        """The number of the last batch, and of the first of its commit."""
+        self.continued, self.awaits = False, 0
+        """Whether more is to come of that commit, and the batch that it awaits."""
         self.checked = checked
         self.folder = folder
         self.found = found
@@ -236,7 +250,7 @@ class _Scanner:
             scan = Scan(reader, position, index.header.token, found.next_number, limit)
             for batch in scan:
                 self._saw(batch.header, index.last_sequence)
-                index.add(batch.offset, batch.header, count_of(batch.header, batch.body))
+                index.add(batch.offset, batch.header, self._noted(batch))
             found.next_number = scan.number
             if scan.why is None:
                 return losses
@@ -251,6 +265,15 @@ class _Scanner:
                 losses.append(loss)
             position = later.offset
             found.next_number = later.header.number
+
+    def _noted(self, found: SegmentBatch) -> int:
+        """Notes to which commit the batch belongs. Returns the number of its sequences."""
+        summary = summary_of(found.header, found.body)
+        number = found.header.number
+        if not self.continued or number != self.number + 1:
+            self.commit, self.awaits = number, summary.awaits
+        self.number, self.continued = number, summary.continued
+        return summary.count
 
     def _saw(self, header: BatchHeader, last_sequence: int) -> None:
         self.found.confirmed = max(self.found.confirmed, header.synced)
@@ -275,4 +298,16 @@ class _Scanner:
             index.end = torn.offset
             size = found.sizes[-1]
             found.torn = Torn(torn.path, torn.offset, size - torn.offset, torn.what)
+        self._cut_partial_commit(index)
         return losses
+
+    def _cut_partial_commit(self, index: SegmentIndex) -> None:
+        """Cuts the last commit if a part of it is missing. A commit is in one segment."""
+        found, number = self.found, self.commit
+        missing = self.awaited is not None and self.awaits > self.awaited
+        if not (self.continued or missing) or not max(found.confirmed, index.header.first_number - 1) < number:
+            return
+        if number < found.next_number:
+            found.next_number = number
+            index.cut(number)
+            found.torn = Torn(index.path, index.end, found.sizes[-1] - index.end, "a part of its commit is missing")

@@ -8,7 +8,7 @@ from headway.store.journal.segments.batch import (
     Entry,
     Packed,
     StoredEntry,
-    count_of,
+    summary_of,
 )
 from headway.store.journal.segments.index import Behind, IndexEntry, SegmentIndex, SegmentStats
 from headway.store.journal.segments.losses import (
@@ -26,6 +26,7 @@ from headway.store.journal.segments.segment import (
     BadHeader,
     Corrupt,
     Scan,
+    SegmentBatch,
     SegmentHeader,
     SegmentReader,
     file_name,
@@ -34,8 +35,8 @@ from headway.store.journal.segments.segment import (
 )
 
 __all__ = [
-    "BadBatch", "BadHeader", "batch", "BATCH_HEADER_BYTES", "BatchHeader", "Behind", "Corrupt", "count_of", "Entry",
+    "BadBatch", "BadHeader", "batch", "BATCH_HEADER_BYTES", "BatchHeader", "Behind", "Corrupt", "Entry",
     "file_name", "FREED", "IndexEntry", "is_accepted", "joined", "LOSSES", "Numbers", "ordinal_of", "pack_header",
-    "Packed", "READ_BYTES", "read_losses", "Scan", "SEGMENT_HEADER_BYTES", "SegmentHeader", "SegmentIndex",
-    "SegmentReader", "SegmentStats", "StoredEntry", "write_losses",
+    "Packed", "READ_BYTES", "read_losses", "Scan", "SEGMENT_HEADER_BYTES", "SegmentBatch", "SegmentHeader",
+    "SegmentIndex", "SegmentReader", "SegmentStats", "StoredEntry", "summary_of", "write_losses",
 ]

@@ -16,6 +16,9 @@ Rules:
 - An entry with count n > 0 has the sequences from its own to sequence + n - 1; they ascend through the stream. An entry
   with count 0 is metadata, and only carries the sequence it came at. A batch of metadata has first and last sequence 0.
 - A body is at most ``BODY_BYTES``, unless it is a single entry.
+- What is written together counts together, also if the process is killed in the middle: a batch that is not the last
+  one of its commit has an entry of kind ``CONTINUED``; and the first of those that count only if another stream has its
+  part of the commit has one of kind ``AWAITS``, with the number of the last batch there. Readers do not see these.
 - Pieces of ``PIECE_BYTES`` or more are never copied; smaller ones are joined, which is cheaper than writing each by
   itself. The caller must not change a piece until it is on disk.
 """
@@ -46,15 +49,17 @@ ENTRY_BYTES_MAX = 64 * 1024 * 1024
 BODY_BYTES_MAX = ENTRY_BYTES_MAX + RECORD_BYTES
 PIECE_BYTES = 4096
 SEQUENCE_MAX = 2**64 - 1
-NO_KIND = 255
-"""The kind of an entry that is none."""
+CONTINUED, AWAITS, NO_KIND = 253, 254, 255
+"""Kinds of the format's own, and that of an entry that is none."""
+OWN = frozenset((CONTINUED, AWAITS))
+_NUMBER = struct.Struct("<Q")
 
 
 class Entry(NamedTuple):
     """An entry to be written, of up to ``ENTRY_BYTES_MAX``. Memoryviews must be of single bytes."""
 
     kind: int
-    """0 to 255."""
+    """0 to 255, but none of ``OWN``."""
     sequence: int
     count: int  # type: ignore[assignment]
     data: tuple[Buffer, ...]
@@ -105,20 +110,26 @@ class BadBatch(Exception):
 
 
 def pack(
-    entries: Iterable[Entry], *, token: int, number: int, synced: int, time_us: int, after: int = 0
+    entries: Iterable[Entry], *, token: int, number: int, synced: int, time_us: int, after: int = 0, awaits: int = 0
 ) -> list[Packed]:
-    """Packs entries into batches from ``number`` on. ``after`` is the stream's last sequence. Raises ValueError for an
-    entry that cannot be written, or whose sequence does not ascend."""
+    """Packs entries into batches from ``number`` on. ``after`` is the stream's last sequence, ``awaits`` the number of
+    another stream's batch without which they do not count. Raises ValueError for an entry that cannot be written, or
+    whose sequence does not ascend."""
     batches: list[Packed] = []
-    records: list[bytes] = []
-    pieces: list[Buffer] = []
-    body = first = last = counted = 0
     record = _RECORD.pack
+    records: list[bytes] = [record(0, 0, _NUMBER.size, AWAITS)] if awaits else []
+    pieces: list[Buffer] = [_NUMBER.pack(awaits)] if awaits else []
+    body = (RECORD_BYTES + _NUMBER.size) * len(records)
+    first = last = counted = 0
     for kind, sequence, count, data in entries:
         size = len(data[0]) if len(data) == 1 else sum(map(len, data))
         if size > ENTRY_BYTES_MAX:
             raise ValueError(f"an entry of {size} bytes; {ENTRY_BYTES_MAX} is the most")
-        if records and body + size + RECORD_BYTES > BODY_BYTES:
+        if kind in OWN:
+            raise ValueError(f"an entry of kind {kind}, which is the format's own")
+        if records and body + size + 2 * RECORD_BYTES > BODY_BYTES:
+            records.append(record(0, 0, 0, CONTINUED))
+            body += RECORD_BYTES
             header = BatchHeader(body, len(records), token, number + len(batches), synced, first, last, time_us)
             batches.append(_packed(header, records, pieces, counted))
             records, pieces, body, first, last, counted = [], [], 0, 0, 0, 0
@@ -200,9 +211,26 @@ def body_of(data: Buffer, header: BatchHeader) -> memoryview:
     return view[BATCH_HEADER_BYTES:]
 
 
-def count_of(header: BatchHeader, body: memoryview) -> int:
-    """Returns the number of sequences in a whole batch. There are holes between them."""
-    return sum(count for _, count, _, _ in _RECORD.iter_unpack(body[: header.entries * RECORD_BYTES]))
+class Summary(NamedTuple):
+    """Facts about a batch, from its entries."""
+
+    count: int  # type: ignore[assignment]
+    """The number of its sequences. There are holes between them."""
+    continued: bool
+    """Set if it is not the last batch of its commit."""
+    awaits: int
+    """The number of a batch of another stream without which it does not count; 0: it counts by itself."""
+
+
+def summary_of(header: BatchHeader, body: memoryview) -> Summary:
+    """Returns the summary of a whole batch."""
+    total, continued, awaits = 0, False, 0
+    for _, count, size, kind in _RECORD.iter_unpack(body[: header.entries * RECORD_BYTES]):
+        total += count
+        continued |= kind == CONTINUED
+        if kind == AWAITS and size == _NUMBER.size:  # it is the first entry
+            awaits = int.from_bytes(body[header.entries * RECORD_BYTES :][:size], "little")
+    return Summary(total, continued, awaits)
 
 
 def entries_of(header: BatchHeader, body: memoryview, kinds: Collection[int] | None = None) -> list[StoredEntry]:
@@ -212,7 +240,7 @@ def entries_of(header: BatchHeader, body: memoryview, kinds: Collection[int] | N
     found = []
     for sequence, count, size, kind in _RECORD.iter_unpack(body[:position]):
         end = position + size
-        if kinds is None or kind in kinds:
+        if kind not in OWN and (kinds is None or kind in kinds):
             found.append(StoredEntry(kind, sequence, count, body[position:end]))
         position = end
     if position != header.length:

@@ -73,10 +73,11 @@ def test_declarations(alice: Pika) -> None:
     for declare in (
         lambda: alice.queue("jobs"), lambda: alice.queue("bob.jobs"), lambda: alice.exchange("bob-x"),
         lambda: alice.channel.queue_delete("of.root"), lambda: alice.channel.exchange_delete("work"),
+        lambda: alice.channel.queue_declare("of.root", passive=True),
+        lambda: alice.channel.queue_declare("of.nobody", passive=True),
     ):  # fmt: skip
         with alice.refused(ACCESS_REFUSED):
             declare()
-    alice.channel.queue_declare("of.root", passive=True)
     alice.channel.queue_delete("alice.jobs")
     alice.channel.exchange_delete("alice-x")
 
@@ -170,7 +171,7 @@ def test_a_transaction_commits_nothing_that_was_revoked(guarded: BrokerProcess, 
     queue = root.bound("work", "in.tx")
     alice.channel.tx_select()
     alice.channel.basic_publish("work", "in.tx", b"x")
-    alice.channel.queue_declare("of.root", passive=True)  # it has been read
+    alice.channel.exchange_declare("amq.topic", passive=True)  # it has been read
     reload(guarded, given({**ALICE, "publish": ["orders/%u/#"]}))
     with pytest.raises(ChannelClosedByBroker):
         alice.channel.tx_commit()

@@ -15,8 +15,11 @@ from headway.core.clients.queues import (
     Queues,
     check_binding,
     check_exchange,
+    check_known,
+    check_known_exchange,
     check_queue,
     is_own,
+    may_know_exchange,
     published_to,
     queue_object,
 )
@@ -26,8 +29,9 @@ from headway.core.clients.sessions import Admission, Ending
 from headway.core.clients.subscriptions import POLLS_PROTOCOL, Polls, Starts, Subscribing
 
 __all__ = [
-    "Admission", "check_binding", "check_exchange", "check_queue", "DurableMetadata", "DurableQueueTerms", "Ending",
-    "Folding", "Intake", "is_own", "Origin", "Polls", "POLLS_PROTOCOL", "PROTOCOL", "published_to",
-    "Odd", "queue_object", "Queues", "RecoveredChange", "RecoveredPosition", "Restoring", "Revoking", "RightsOf",
-    "SessionTerms", "Starts", "Subscribing", "SubscriptionTerms", "WriterBatch", "WriterOutlet", "Writers",
+    "Admission", "check_binding", "check_exchange", "check_known", "check_known_exchange", "check_queue",
+    "DurableMetadata", "DurableQueueTerms", "Ending", "Folding", "Intake", "is_own", "may_know_exchange", "Odd",
+    "Origin", "Polls", "POLLS_PROTOCOL", "PROTOCOL", "published_to", "queue_object", "Queues", "RecoveredChange",
+    "RecoveredPosition", "Restoring", "Revoking", "RightsOf", "SessionTerms", "Starts", "Subscribing",
+    "SubscriptionTerms", "WriterBatch", "WriterOutlet", "Writers",
 ]

@@ -56,6 +56,10 @@ class FilterSet:
         """Tells whether one of the filters matches everything that ``filter`` matches."""
         return any(covers(wide, one) for one in _spellings(filter) for wide in self.filters)
 
+    def touches(self, filter: str) -> bool:
+        """Tells whether one of the filters matches something of ``filter``."""
+        return any(self.parts_of(one) for one in _spellings(filter))
+
     def parts_of(self, filter: str) -> list[str]:
         """Returns the filters that match something of ``filter``."""
         return [one for one in self.filters if filter and overlaps(one, filter)]

@@ -153,6 +153,12 @@ class Rights:
             return False
         return any(some.covers(filter) for some in self._sets(operation))
 
+    def touches(self, filter: str) -> bool:
+        """Tells whether something that ``filter`` matches is allowed to be read, written or declared. Whoever may do
+        nothing with an object is not told whether it is there. Nothing is counted."""
+        ways = Operation.SUBSCRIBE, Operation.PUBLISH, Operation.DECLARE
+        return any(some.touches(filter) for way in ways for some in self._sets(way))
+
     def _may_connect(self) -> bool:
         filters = [filter for some in self._sets(Operation.CONNECT) for filter in some.filters]
         if not self.client or (not filters and Operation.CONNECT not in self.grants.templates):
@@ -200,6 +206,9 @@ class AllRights(Rights):
         return True
 
     def covers(self, operation: Operation, filter: str) -> bool:
+        return True
+
+    def touches(self, filter: str) -> bool:
         return True
 
     def check_connect(self) -> None:

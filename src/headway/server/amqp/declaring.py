@@ -10,6 +10,7 @@ from typing import Any
 
 from pamqp import base, commands
 
+from headway.core.clients import check_known_exchange
 from headway.core.consumer import NO_OPTIONS, SubscriptionOptions, parse_options
 from headway.core.message import TOPICS
 from headway.core.queue import Queue
@@ -44,6 +45,7 @@ MEMBERS_PER_WORK = 6
 def declare_exchange(channel: AmqpChannel, command: commands.Exchange.Declare) -> None:
     name, kind = command.exchange, command.exchange_type
     if command.passive:
+        check_known_exchange(channel.session.rights, name)
         channel.queues.exchange(name)
     elif kind not in KINDS:
         raise connection_fault(ReplyCode.COMMAND_INVALID, f"unknown exchange type '{kind}'")

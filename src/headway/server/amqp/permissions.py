@@ -7,7 +7,7 @@ to its destination. A denial raises :class:`Refused`, which closes the channel w
 
 from __future__ import annotations
 
-from headway.core.clients import check_binding, check_exchange, check_queue, is_own, queue_object
+from headway.core.clients import check_binding, check_exchange, check_known_exchange, check_queue, is_own, queue_object
 from headway.core.consumer import QueueTerms
 from headway.core.permission import ALL_RIGHTS, EXCHANGES, Operation
 from headway.core.routing import PREDECLARED, Binding, Exchange
@@ -46,6 +46,7 @@ def check_exchange_deletion(channel: AmqpChannel, name: str) -> None:
 def check_bind(channel: AmqpChannel, binding: Binding) -> None:
     """Checks that the client may make, or end, a binding."""
     if channel.session.rights is not ALL_RIGHTS:  # else the exchange need not be there
+        check_known_exchange(channel.session.rights, binding.source)
         own = binding.destination.kind == "queue" and _owns(channel, binding.destination.name)
         check_binding(channel.session.rights, binding, channel.queues.exchange(binding.source), own=own)
 

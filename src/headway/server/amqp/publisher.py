@@ -64,6 +64,8 @@ class Publisher:
         published."""
         run, address, peer = item.run, item.address, self._channel.peer
         exchange = peer.engine.broker.registry.router.exchanges.by_name.get(address.exchange)
+        if exchange is None or exchange.internal:
+            check_publish(self._session, run, ())  # who may not is not told whether it is there
         if exchange is None:
             raise ChannelFault(f"there is no exchange '{address.exchange}'", ReplyCode.NOT_FOUND)
         if exchange.internal:

@@ -98,5 +98,5 @@ def queue_to_browse(session: SessionSide, source: Source) -> Queue | None:
     if source.distribution_mode != "copy" or source.dynamic:
         return None
     peer = session.peer
-    place = place_of(peer.engine, source.address, source.capabilities, filter=True)
+    place = place_of(peer.engine, peer.granted.rights, source.address, source.capabilities, filter=True)
     return peer.queues.named(place.name) if place.node is Node.QUEUE else None

@@ -17,8 +17,10 @@ from contextlib import suppress
 import msgspec
 
 from headway.core.base import Refused
+from headway.core.clients import check_known, queue_object
 from headway.core.consumer import Grant, SubscribeRequest, Subscription, SubscriptionOptions, Use, parse_options
 from headway.core.message import TOPICS, routing_key_of
+from headway.core.permission import Operation
 from headway.core.queue import Queue, filter_of, queue_behind
 from headway.core.selector import compile_work
 from headway.server.amqp1.faults import LinkFault
@@ -68,7 +70,7 @@ class ConsumingLink(Link):
         peer.budget.left -= sum(compile_work(value) for _, value in wishes.options)
         if source.dynamic:
             return self._begin_dynamic(source, wishes)
-        place = place_of(peer.engine, source.address, source.capabilities, filter=True)
+        place = place_of(peer.engine, peer.granted.rights, source.address, source.capabilities, filter=True)
         if place.node is Node.QUEUE:
             self._consume(peer.queues.consumed(place.name), parse_options(wishes.options, Use.QUEUE))
             wishes = wishes.without_no_local()
@@ -88,6 +90,7 @@ class ConsumingLink(Link):
     def _known_source(self) -> Source:
         """Returns the source of a durable subscription whose client asks only for its name."""
         name = self._durable_name()
+        check_known(self._session.session.rights, name)
         queue = self._session.peer.engine.broker.registry.router.queues.get(name)
         if queue is None:
             raise LinkFault(Condition.NOT_FOUND, f"there is no durable subscription '{self.name}' of this container")
@@ -123,6 +126,7 @@ class ConsumingLink(Link):
         if exchange == TOPICS and queues.knows(name):
             old = queues.queues.queue(self._session.session, name)
             if filter_of(wanted) not in old.filters:  # the same name with another topic is another subscription
+                self._session.session.rights.check(Operation.DECLARE, queue_object(name))
                 queues.queues.delete(old, self._session.now(), if_unused=True, by=self._session.session)
         options = parse_options(wishes.options, Use.QUEUE)
         queue = queues.subscription(name, selector=options.selector, no_local=wishes.no_local)

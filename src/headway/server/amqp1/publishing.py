@@ -119,7 +119,7 @@ class PublishingLink(Link):
         if not to:
             raise LinkFault(Condition.PRECONDITION_FAILED, "the message does not say in its property to where it goes")
         if self._places is None or self._places[0] != to:
-            place = place_of(self._session.peer.engine, to, None, filter=False)
+            place = place_of(self._session.peer.engine, self._session.peer.granted.rights, to, None, filter=False)
             _make_queue(self._session, place)
             self._places = to, place
         return self._places[1]
@@ -252,14 +252,16 @@ def publish_all(session: SessionSide, run: Run) -> Steps:
 def _make_queue(session: SessionSide, place: Place) -> None:
     """Makes the queue that a place means, if there is none. One that is another client's own may be sent to."""
     queues = session.peer.queues
-    if place.node is Node.QUEUE and not queues.knows(place.name):
-        queues.named(place.name)
+    if place.node is Node.QUEUE:
+        queues.check_send(place.name)
+        if not queues.knows(place.name):
+            queues.named(place.name)
 
 
 def place_for(session: SessionSide, target: Target) -> Place:
     """Returns what the target of a link means; makes its queue if there is none. Raises LinkFault, Refused."""
     peer = session.peer
-    place = place_of(peer.engine, target.address, target.capabilities, filter=False)
+    place = place_of(peer.engine, peer.granted.rights, target.address, target.capabilities, filter=False)
     _make_queue(session, place)
     if place.node is Node.EXCHANGE:
         exchange = peer.engine.broker.registry.router.exchanges.by_name[place.name]

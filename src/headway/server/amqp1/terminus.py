@@ -16,8 +16,10 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from headway.core.base import Reason, Refused
+from headway.core.clients import check_known_exchange, may_know_exchange, queue_object
 from headway.core.consumer import PREFIX
 from headway.core.message import TOPICS, BadTopic, validate_filter, validate_topic
+from headway.core.permission import Rights
 from headway.server.amqp1.faults import LinkFault
 from headway.server.engine import Engine
 from headway.server.peers import filter_of, topic_named
@@ -52,7 +54,7 @@ class Place(NamedTuple):
     key: str | None = None
 
 
-def place_of(engine: Engine, address: object, capabilities: object, *, filter: bool) -> Place:
+def place_of(engine: Engine, rights: Rights, address: object, capabilities: object, *, filter: bool) -> Place:
     """Returns what an address means; ``filter``: for a consumer, so there may be wildcards. Raises LinkFault,
     Refused."""
     if not isinstance(address, str) or not address:
@@ -64,13 +66,14 @@ def place_of(engine: Engine, address: object, capabilities: object, *, filter: b
             kind = Kind.QUEUE
         elif said & TOPIC_WORDS:
             kind = Kind.TOPIC
-        elif name in router.queues:
+        elif name in router.queues and rights.touches(queue_object(name)):
             kind = Kind.QUEUE
-        elif name in router.exchanges.by_name:
+        elif name in router.exchanges.by_name and may_know_exchange(rights, name):
             return Place(Node.EXCHANGE, name)
         else:
             kind = Kind.TOPIC if any(char in name for char in "/" + _WILD) else Kind.QUEUE
     if kind is Kind.EXCHANGE:
+        check_known_exchange(rights, name)
         if name not in router.exchanges.by_name:
             raise LinkFault(Condition.NOT_FOUND, f"there is no exchange '{name}'")
         return Place(Node.EXCHANGE, name, key or None)

@@ -14,7 +14,7 @@ from contextlib import suppress
 import msgspec
 
 from headway.core.base import Reason, Refused
-from headway.core.clients import Queues
+from headway.core.clients import Queues, check_known, queue_object
 from headway.core.consumer import (
     NO_LIMIT,
     Channel,
@@ -24,6 +24,7 @@ from headway.core.consumer import (
     SubscriptionOptions,
     Use,
 )
+from headway.core.permission import ALL_RIGHTS, Operation
 from headway.core.queue import Queue, queue_behind
 from headway.core.selector import compile_work
 from headway.server.connections import SUBSCRIBE_WORK, Steps
@@ -179,12 +180,13 @@ class Consuming(PeerPart[ClientSide]):
         application: it has no window, and stands on no channel."""
         peer = self._peer
         dialect = OpenWireDialect(consumer.written, peer.wire)
-        filters = [filter_of(part.name) for part in parts]
-        for filter in filters:
+        followed = list[str]()
+        for filter in [filter_of(part.name) for part in parts]:
             request = SubscribeRequest(filter, dialect, send_retained="never", by_library=True)
             with suppress(Refused):  # then it sends to no temporary destination of others; else nobody was let in
                 consumer.subscriptions.append(peer.engine.broker.subscribe(peer.granted, request, peer.engine.now()))
-        peer.budget.begin(self._tell_known(dialect, filters))
+                followed.append(filter)
+        peer.budget.begin(self._tell_known(dialect, followed))
 
     def _tell_known(self, dialect: OpenWireDialect, topics: list[str]) -> Steps:
         for topic in topics:
@@ -193,9 +195,14 @@ class Consuming(PeerPart[ClientSide]):
                 yield 1
 
     def _matching(self, pattern: str) -> list[Queue]:
-        """Returns the queues whose names match."""
-        engine = self._peer.engine
+        """Returns the queues whose names match, and that the client may read: it is not told of others."""
+        engine, rights = self._peer.engine, self._peer.granted.rights
         found = queues_that_match(engine, pattern)
+        if rights is not ALL_RIGHTS:
+            known = filter_of(pattern)
+            if not rights.touches(queue_object(known)):
+                rights.check(Operation.SUBSCRIBE, queue_object(known))
+            found = [queue for queue in found if rights.covers(Operation.SUBSCRIBE, queue_object(queue.name))]
         self._peer.budget.left -= len(engine.broker.registry.router.queues) // MATCHED_SHARE
         if len(found) > MATCHED_MAX:
             raise JmsFault(f"{pattern} matches {len(found)} queues (at most {MATCHED_MAX} for one consumer)")
@@ -256,10 +263,12 @@ class Consuming(PeerPart[ClientSide]):
             raise JmsFault("a durable subscription is to one topic")
         name = durable_queue(peer.client_id, info.subscription or "")
         key = binding_key_of(parts[0].name)
+        check_known(peer.granted.rights, name)
         known = self._peer.queues.found(name)
         if known is not None and known.members.any_consumer:
             raise JmsFault(f"the durable subscription {info.subscription!r} is in use", STATE_ERROR)
         if known is not None and filter_of(parts[0].name) not in known.filters:
+            peer.granted.rights.check(Operation.DECLARE, queue_object(name))
             self._queues.delete(known, peer.engine.now())  # JMS: another topic makes it another subscription
         queue = peer.queues.subscription(name, selector=options.selector, no_local=info.no_local)
         peer.queues.bind(queue, key)
@@ -268,6 +277,7 @@ class Consuming(PeerPart[ClientSide]):
     def remove_subscription(self, name: str) -> None:
         """Ends a durable subscription. Raises :class:`JmsFault`."""
         peer = self._peer
+        peer.granted.rights.check(Operation.DECLARE, queue_object(durable_queue(peer.client_id, name)))
         queue = peer.queues.found(durable_queue(peer.client_id, name))
         if queue is None:
             raise JmsFault(f"there is no durable subscription {name!r}", "javax.jms.InvalidDestinationException")

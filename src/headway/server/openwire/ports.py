@@ -59,6 +59,7 @@ class ClientSide(BasePeer[Item], ABC):
         if destination.kind is Type.TEMP_QUEUE:
             self.temporaries.check_there(destination)
         else:
+            self.queues.check_send(destination.name)
             if not self.queues.knows(destination.name):
                 self.budget.left -= SUBSCRIBE_WORK
             self.queues.named(destination.name)

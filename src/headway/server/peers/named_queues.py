@@ -18,9 +18,18 @@ import secrets
 import msgspec
 
 from headway.core.base import Reason, Refused
-from headway.core.clients import Queues, check_binding, check_queue, is_own, published_to, queue_object
+from headway.core.clients import (
+    Queues,
+    check_binding,
+    check_known,
+    check_known_exchange,
+    check_queue,
+    is_own,
+    published_to,
+    queue_object,
+)
 from headway.core.consumer import QueueTerms, Session
-from headway.core.message import TOPICS, Run
+from headway.core.message import TOPICS, Run, topic_of
 from headway.core.permission import ALL_RIGHTS, Operation
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Binding, Destination
@@ -87,6 +96,8 @@ class NamedQueues:
 
     def named(self, name: str, terms: QueueTerms = DURABLE) -> Queue:
         """Returns the queue of this name, and makes it if there is none. Raises :class:`Refused`."""
+        if not is_temporary(name):
+            check_known(self._session.rights, name)
         if self.knows(name) or is_temporary(name):
             return self.queues.queue(self._session, name)
         check_queue(self._session.rights, name, terms, own=False)
@@ -117,6 +128,7 @@ class NamedQueues:
         wanted = self._with_no_local(with_selector(terms, selector), no_local)
         known = self.found(name)
         if known is not None and _is_another(known.terms, wanted):
+            self._session.rights.check(Operation.DECLARE, queue_object(name))
             self.queues.delete(self.queues.queue(self._session, name), self._engine.now(), if_unused=True,
                                by=self._session)  # fmt: skip
         return self.named(name, wanted)
@@ -150,6 +162,7 @@ class NamedQueues:
     def bind(self, queue: Queue, key: str, exchange: str = TOPICS) -> bool:
         """Binds a queue. Returns whether the journal keeps that. Raises :class:`Refused`."""
         binding = Binding(exchange, Destination("queue", queue.name), key)
+        check_known_exchange(self._session.rights, exchange)
         check_binding(self._session.rights, binding, self.queues.exchange(exchange), own=self._owns(queue))
         work = self.queues.bind(self._session, binding, self._engine.now())
         self._budget.left -= SUBSCRIBE_WORK + work
@@ -168,6 +181,10 @@ class NamedQueues:
 
     def _owns(self, queue: Queue) -> bool:
         return is_own(queue.name, queue.terms) and queue.owner is self._session
+
+    def check_send(self, name: str) -> None:
+        """Raises :class:`Refused` unless the client may send to the queue of this name, whether there is one or not."""
+        self.check_publish(Run(topic_of(name), b"", [0], [0], exchange=""))
 
     def check_publish(self, run: Run) -> None:
         """Raises :class:`Refused` unless the client may publish the run."""

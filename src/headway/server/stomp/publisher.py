@@ -138,6 +138,9 @@ class Publisher(PeerPart[ClientSide]):
         if kind in _TEMPORARY:
             return run_to(peer.temporaries.address(destination), data, ends, bodies)
         if kind is Kind.EXCHANGE:
+            known = peer.engine.broker.registry.router.exchanges.by_name.get(name)
+            if known is None or known.internal:  # who may not publish to it is not told whether it is there
+                peer.named.check_publish(Run(topic_of(key), data, ends, bodies, exchange=name))
             exchange = peer.named.queues.exchange(name)
             if exchange.internal:
                 raise Refused(Reason.NOT_AUTHORIZED, f"exchange '{name}' is internal: bind another one to it")
@@ -147,6 +150,7 @@ class Publisher(PeerPart[ClientSide]):
         if kind in (Kind.TOPIC, Kind.REPLY_TOPIC):
             return run_to(Address(check_topic(topic_named(name)), is_topic=True), data, ends, bodies)
         if kind is Kind.QUEUE and not peer.named.knows(name):
+            peer.named.check_send(name)
             peer.named.named(name, terms_of(headers))
         return run_to(Address(name), data, ends, bodies)
 

@@ -3,8 +3,11 @@
 from headway.core.clients.queues.object_names import (
     check_binding,
     check_exchange,
+    check_known,
+    check_known_exchange,
     check_queue,
     is_own,
+    may_know_exchange,
     published_to,
     queue_object,
     read_by,
@@ -12,5 +15,6 @@ from headway.core.clients.queues.object_names import (
 from headway.core.clients.queues.queues import Queues
 
 __all__ = [
-    "check_binding", "check_exchange", "check_queue", "is_own", "published_to", "queue_object", "Queues", "read_by",
+    "check_binding", "check_exchange", "check_known", "check_known_exchange", "check_queue", "is_own",
+    "may_know_exchange", "published_to", "queue_object", "Queues", "read_by",
 ]

@@ -10,7 +10,7 @@ from headway.core.consumer import QueueTerms, Subscription
 from headway.core.message import TOPICS, topic_of
 from headway.core.permission import EXCHANGES, QUEUES, Operation, Rights
 from headway.core.queue import filter_of, queue_behind
-from headway.core.routing import Binding, Exchange
+from headway.core.routing import PREDECLARED, Binding, Exchange
 
 ALL = "#"
 OWN_NAMES = "amq."
@@ -39,6 +39,24 @@ def published_to(exchange: str, topic: str) -> str:
 
 def _everything(exchange: str) -> str:
     return ALL if exchange == TOPICS else f"{QUEUES}#" if not exchange else f"{exchange_object(exchange)}/#"
+
+
+def check_known(rights: Rights, name: str) -> None:
+    """Raises :class:`Refused` if the client may do nothing with the queue of this name. It has to be asked before the
+    queue is looked up: the answer is the same whether there is one or not."""
+    if not rights.touches(queue_object(name)):
+        rights.check(Operation.SUBSCRIBE, queue_object(name))
+
+
+def may_know_exchange(rights: Rights, name: str) -> bool:
+    """Tells whether the client may do something with an exchange. Those of the broker are known to all."""
+    return any(name == own for own, _ in PREDECLARED) or rights.touches(f"{exchange_object(name)}/#")
+
+
+def check_known_exchange(rights: Rights, name: str) -> None:
+    """Raises :class:`Refused` if the client may do nothing with the exchange of this name, as ``check_known``."""
+    if not may_know_exchange(rights, name):
+        rights.check(Operation.SUBSCRIBE, _everything(name))
 
 
 def let_through(binding: Binding, kind: str) -> str:

@@ -13,6 +13,7 @@ from math import inf
 
 from headway.core.base import END_WORK, Reason, Refused, WorkSteps
 from headway.core.clients.durability import DurableMetadata
+from headway.core.clients.queues.object_names import check_known
 from headway.core.clients.queues.queue_feeds import QueueFeeds, queue_cost
 from headway.core.clients.queues.terms import difference
 from headway.core.clients.sessions import Ending
@@ -111,6 +112,8 @@ class Queues(Consuming):
 
     def queue(self, session: Session, name: str) -> Queue:
         found = self.feeds.named(name)
+        if found is None or found.owner is not session:
+            check_known(session.rights, name)
         if found is None or found.left_behind:
             self._refuse_deleted(name)
             raise Refused(Reason.NOT_FOUND, f"there is no queue '{name}'")

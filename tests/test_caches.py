@@ -43,7 +43,7 @@ ENDS: dict[str, int | str] = {
     "core/message/job_patience.py parse_patience": 256 * 1_000,
     "core/message/keys.py compile_key": 1024 * 8_000,
     "core/selector/ordering.py compile_ordering": 256 * 16_000,
-    "wire/amqp/dialect.py _read_lately": 1024 * 256 * 40,
+    "wire/amqp/properties.py _cached": 1024 * 256 * 40,
     "wire/amqp/kept/common.py _read_lately": 256 * 512 * 40,
     "wire/amqp1/properties.py _read_lately": 256 * 512 * 40,
     "wire/amqp1/properties.py _lead_lately": 256 * 512 * 8,

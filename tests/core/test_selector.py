@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.message.keys import compile_key
-from headway.core.message.record import NO_PROPERTIES, Properties, Record, Run
+from headway.core.message.record import Properties, Record, Run
 from headway.core.selector.building import MAX_DEPTH, compile_selector
 from headway.core.selector.selector import Selector, priority_of
 from headway.core.selector.syntax import MAX_SELECTOR_CHARS, BadSelector
@@ -137,10 +137,10 @@ def test_a_payload_that_is_no_object_has_no_fields(payload: bytes) -> None:
 
 def test_the_payload_is_read_once_and_only_if_asked_for() -> None:
     selector = compile_selector("p = 2 OR (x = 1 AND y = 2)")
-    view = RecordView("t", Properties(user=(("p", "2"),)), b'{"x":1,"y":2}', None)
+    view = RecordView(Record("t", b'{"x":1,"y":2}', Properties(user=(("p", "2"),))), b'{"x":1,"y":2}', None)
     assert selector._evaluate(view) is True
     assert view.fields is None
-    view = RecordView("t", NO_PROPERTIES, b'{"x":1,"y":2}', None)
+    view = RecordView(Record("t", b"{}"), b'{"x":1,"y":2}', None)
     assert selector._evaluate(view) is True
     view.payload = b"gone"
     assert selector._evaluate(view) is True

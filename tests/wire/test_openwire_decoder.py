@@ -31,7 +31,6 @@ from headway.wire.openwire.codec import opens
 from headway.wire.openwire.codes import Form, Type
 from headway.wire.openwire.decoder import OpenWireDecoder, Request, Sent, WireFormat
 from headway.wire.openwire.marshalling import CACHE_BYTES_MAX, ConnectionId, ConsumerId, Destination, ProducerId
-from headway.wire.openwire.messages import CORRELATION
 
 CONSUMER, PRODUCER = ConsumerId("ID:c", 1, 2), ProducerId("ID:c", 1, 2)
 QUEUE = Destination(Type.QUEUE, "q")
@@ -102,7 +101,7 @@ def test_a_message_becomes_a_payload_and_common_properties() -> None:
     assert (sent.message.producer, sent.message.expires_ms) == (PRODUCER, 1500)
     assert sent.message.common == CommonProperties(
         content_type="text/plain", correlation_id="c", message_id="ID:c:1:2:7", timestamp_ms=1000, expiration_ms=500,
-        persistent=True, headers={"a": 5, CORRELATION: "c"},
+        persistent=True, headers={"a": 5},
     )  # fmt: skip
 
 

@@ -12,13 +12,12 @@ from headway.wire.openwire.dialect import OpenWireDialect
 from headway.wire.openwire.envelope import OpenWireEnvelope
 from headway.wire.openwire.maps import TYPES, read_headers, write_headers
 from headway.wire.openwire.marshalling import ConsumerId, write_cached, write_number
-from headway.wire.openwire.messages import CORRELATION, TYPE
 from headway.wire.openwire.primitives import read_utf, utf
 
 COMMON = CommonProperties(
     content_type="text/plain", correlation_id="c", reply_to=Address("a/b", is_topic=True), message_id="ID:x:1:2:3",
     timestamp_ms=1_700_000_000_123, type="t", priority=7, expiration_ms=500, persistent=True,
-    headers={"n": 5, "s": "é", "t": True, "f": 1.5, TYPE: "t", CORRELATION: "c"},
+    headers={"n": 5, "s": "é", "t": True, "f": 1.5},
 )  # fmt: skip
 FORMS = [Form(version, cached) for version in (9, 12) for cached in (False, True)]
 

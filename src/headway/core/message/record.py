@@ -17,7 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import IntEnum
 from itertools import accumulate, chain
 from math import inf
@@ -37,6 +37,34 @@ SCAN_MAX = 256
 """Entries that a search examines in one step; it yields None after a step that found nothing."""
 SCAN_BYTES = 256 * 1024
 """The bytes of records at which such a step ends earlier: to select a record may be to decode all of its payload."""
+
+
+class Said(Protocol):
+    """The properties of a message in any protocol: ``CommonProperties`` (wire/common.py), as selectors read them."""
+
+    @property
+    def message_id(self) -> str | None: ...
+    @property
+    def timestamp_ms(self) -> int | None: ...
+    @property
+    def expiration_ms(self) -> int | None: ...
+    @property
+    def correlation_id(self) -> str | None: ...
+    @property
+    def type(self) -> str | None: ...
+    @property
+    def priority(self) -> int | None: ...
+    @property
+    def user_id(self) -> str | None: ...
+    @property
+    def app_id(self) -> str | None: ...
+    @property
+    def persistent(self) -> bool: ...
+    @property
+    def headers(self) -> Mapping[str, object]: ...
+    @property
+    def reply_to(self) -> tuple[str, bool] | None:
+        """The address of replies, and whether it is a topic."""
 
 
 class Properties(msgspec.Struct, frozen=True, gc=False):
@@ -72,6 +100,16 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
             raise ValueError(f"the correlation data has more than {TEXT_BYTES_MAX} bytes")
 
     @property
+    def said(self) -> Said:
+        """The properties of the message, those that stand in ``native`` too, with the types that its protocol has."""
+        return _read_said(self)
+
+    @property
+    def headers(self) -> Mapping[str, object]:
+        """The user properties with the types that their protocol has; empty where it has none."""
+        return _read_headers(self.native) if self.native is not None else {}
+
+    @property
     def size(self) -> int:
         """Approximate memory in bytes; 0 without properties."""
         if self is NO_PROPERTIES:
@@ -87,6 +125,15 @@ def text_bytes(text: str | bytes) -> int:
 
 
 NO_PROPERTIES = Properties()
+_read_said: Callable[[Properties], Said]
+_read_headers: Callable[[bytes], Mapping[str, object]]
+
+
+def read_said_with(said: Callable[[Properties], Said], headers: Callable[[bytes], Mapping[str, object]]) -> None:
+    """Has properties read by the codec whose bytes ``native`` is. It says so when it is loaded, for the core knows no
+    codec."""
+    global _read_said, _read_headers
+    _read_said, _read_headers = said, headers
 
 
 TOPICS = "amq.topic"

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from headway.core.base import RecentCache
 from headway.core.message import NOT_JSON, field_reader, resolve
 from headway.core.selector import terms
+from headway.core.selector.header_fields import FORMER, HEADER_FIELDS, is_reserved, why_not
 from headway.core.selector.like import LikePattern
 from headway.core.selector.selector import Reader, Selector
 from headway.core.selector.syntax import END, MAX_SELECTOR_CHARS, RESERVED, BadSelector, Token, tokens
@@ -131,7 +132,9 @@ def _constant(value: int | float | str | bool, at: int) -> _Expression:
 class _Builder:
     """Makes expressions, and collects the outermost fields; ``finish`` makes the reader for these."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, typed: bool) -> None:
+        self._typed = typed
+        self._reads_own = False
         self.fields: dict[str, str] = {}
         """The reader's attribute for each outermost field, by name."""
         self.read: Any = None
@@ -145,8 +148,9 @@ class _Builder:
         evaluate = _condition(node)
         if self.fields:
             self.read = _readers[tuple(self.fields)]
-        size = self.bytes + 8 * len(node.text)
-        return Selector(node.text, evaluate, self.read, 1 + int(self.terms) // TERMS_A_UNIT, size)
+        size, cost = self.bytes + 8 * len(node.text), 1 + int(self.terms) // TERMS_A_UNIT
+        text = TYPED + node.text if self._typed else node.text
+        return Selector(text, evaluate, self.read, cost, size, reads_own=self._reads_own)
 
     def number(self, token: Token) -> _Expression:
         digits = token.text.lower()
@@ -178,12 +182,18 @@ class _Builder:
         if not _PLAIN_FIRST.fullmatch(token.text):
             way, shown = _parts(token.text)
         first, rest, whole = way[0], way[1:], ".".join(way)
+        if is_reserved(whole) or whole in FORMER:
+            return self._header_field(FORMER.get(whole, whole), token)
         get = attrgetter(self.fields.setdefault(first, f"f{len(self.fields)}"))
         own = whole in OWN_NAMES and not rest
+        typed = self._typed
 
         def evaluate(view: RecordView) -> object:
-            text = view.user.get(whole)
-            if text is not None:
+            if typed:
+                said = view.typed(whole)
+                if said is not None:
+                    return said
+            elif (text := view.user.get(whole)) is not None:
                 return terms.UntypedText(text)
             fields = view.fields
             if fields is None:
@@ -198,6 +208,14 @@ class _Builder:
             return view.own(whole) if own and value is None else value
 
         return _Expression(shown, _CLOSED, "any", evaluate, token.at)
+
+    def _header_field(self, name: str, token: Token) -> _Expression:
+        field = HEADER_FIELDS.get(name)
+        if field is None:
+            raise BadSelector(why_not(name), token.at)
+        self._reads_own |= field.differs
+        read = field.read
+        return _Expression(name, _CLOSED, field.kind, lambda view: read(view.said, view.message), token.at)
 
     def sign(self, sign: Token, operand: _Expression) -> _Expression:
         _check_number(operand)
@@ -463,10 +481,21 @@ class _Parser:
         return BadSelector(f"{wanted} should stand here, not {'the end' if kind == END else text[:40]}", at)
 
 
+TYPED = "typed: "
+"""The prefix of typed selectors (selector.py). It is no part of what the client wrote."""
+_UNTYPED = "convert_string_expressions:"
+"""ActiveMQ's word by which its clients ask for texts that count as numbers."""
+
+
+def typed(text: str) -> str:
+    """Returns a selector of a client whose protocol has types for properties, unless it asks to do without."""
+    return text.removeprefix(_UNTYPED) if text.startswith(_UNTYPED) else TYPED + text
+
+
 def _compile(text: str) -> Selector | BadSelector:
-    build = _Builder()
+    build = _Builder(typed=text.startswith(TYPED))
     try:
-        return build.finish(_Parser(text, build).parse())
+        return build.finish(_Parser(text.removeprefix(TYPED), build).parse())
     except BadSelector as error:
         return BadSelector(error.text, error.position)  # without the frames of the parser
 
@@ -481,8 +510,9 @@ if they are refused."""
 
 def compile_selector(text: str) -> Selector:
     """Compiles a selector; :class:`BadSelector` says what is wrong and where."""
-    if len(text) > MAX_SELECTOR_CHARS:
-        raise BadSelector(f"{len(text)} characters, {MAX_SELECTOR_CHARS} are allowed", MAX_SELECTOR_CHARS + 1)
+    size = len(text.removeprefix(TYPED))
+    if size > MAX_SELECTOR_CHARS:
+        raise BadSelector(f"{size} characters, {MAX_SELECTOR_CHARS} are allowed", MAX_SELECTOR_CHARS + 1)
     found = _compiled[text]
     if isinstance(found, BadSelector):
         raise BadSelector(found.text, found.position)

@@ -12,31 +12,50 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headway.core.message import KeyExtractor, Properties
+from headway.core.message import KeyExtractor, Properties, Record, Run, Said
+from headway.core.selector.header_fields import priority_in
 from headway.core.selector.like import MAX_LIKE_WORK, LikePattern, Truth
 
 MAX_LIKE_WORK_PER_RECORD = 4 * MAX_LIKE_WORK
 """The most that all searches of a selector compare in one record."""
-DEFAULT_PRIORITY = 4
-
-
-def priority_in(properties: Properties) -> int:
-    """Returns the priority from 0 to 9, from the user property "priority"; 4 if that is missing or invalid."""
-    value = properties.user_value("priority") if properties.user else None
-    return ord(value) - 48 if value and len(value) == 1 and "0" <= value <= "9" else DEFAULT_PRIORITY
+_MAY_BE_NUMBERS = frozenset("0123456789-tfniNI")
+"""First characters of texts that stand for numbers and truth values of other protocols."""
 
 
 class RecordView:
     """One record under one selector."""
 
-    __slots__ = ("_key", "fields", "key_of", "like_work_left", "payload", "properties", "topic", "user")
+    __slots__ = (
+        "_key", "_said", "fields", "key_of", "like_work_left", "message", "payload", "properties", "topic", "user",
+    )  # fmt: skip
 
-    def __init__(self, topic: str, properties: Properties, payload: bytes, key_of: KeyExtractor | None) -> None:
-        self.topic = topic
-        self.properties = properties
-        self.user = user_texts(properties)
+    def __init__(self, message: Record | Run, payload: bytes, key_of: KeyExtractor | None) -> None:
+        self.message = message
+        self.topic = message.topic
+        self.properties = message.properties
+        self._said: Said | None = None
+        self.user = user_texts(self.properties)
         self.key_of = key_of
         self.show(payload)
+
+    @property
+    def said(self) -> Said:
+        """The properties of the message, read when they are first asked for."""
+        if self._said is None:
+            self._said = self.properties.said
+        return self._said
+
+    def show_own(self, properties: Properties) -> None:
+        """Takes the properties of a record of a run in which they differ."""
+        self.properties, self._said = properties, None
+
+    def typed(self, name: str) -> object:
+        """Returns a user property with the type that its sender gave it; None: there is none."""
+        text = self.user.get(name)
+        if text is None or self.properties.native is None or text[:1] not in _MAY_BE_NUMBERS:
+            return text
+        value = self.properties.headers.get(name)
+        return value if isinstance(value, int | float) else text
 
     def show(self, payload: bytes, fields: Any = None) -> None:
         """Makes this the view of another record of the same topic and properties."""

@@ -95,7 +95,7 @@ def _options(channel: AmqpChannel, arguments: dict[str, Any] | None, use: Use) -
         (name, value if isinstance(value, str) else repr(value)) for name, value in (arguments or {}).items()
         if isinstance(value, str) or name.startswith(PREFIX) or name == "patience"
     ]  # fmt: skip
-    options = parse_options(pairs, use)
+    options = parse_options(pairs, use, typed=True)
     channel.peer.budget.left -= compile_work(options.selector)
     return options
 

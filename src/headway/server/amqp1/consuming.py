@@ -72,7 +72,7 @@ class ConsumingLink(Link):
             return self._begin_dynamic(source, wishes)
         place = place_of(peer.engine, peer.granted.rights, source.address, source.capabilities, filter=True)
         if place.node is Node.QUEUE:
-            self._consume(peer.queues.consumed(place.name), parse_options(wishes.options, Use.QUEUE))
+            self._consume(peer.queues.consumed(place.name), parse_options(wishes.options, Use.QUEUE, typed=True))
             wishes = wishes.without_no_local()
         elif self._is_durable(source):
             self._consume_durably(place, source, wishes)
@@ -81,7 +81,7 @@ class ConsumingLink(Link):
         elif place.name == TOPICS:
             self._read(filter_under(place, wishes.binding or place.key), wishes)
         else:
-            options = parse_options(wishes.options, Use.QUEUE)
+            options = parse_options(wishes.options, Use.QUEUE, typed=True)
             self.own = peer.queues.temporary(options.selector, no_local=wishes.no_local)
             peer.queues.bind(self.own, wishes.binding or place.key or "", place.name)
             self._consume(self.own, _without_selector(options))
@@ -128,7 +128,7 @@ class ConsumingLink(Link):
             if filter_of(wanted) not in old.filters:  # the same name with another topic is another subscription
                 self._session.session.rights.check(Operation.DECLARE, queue_object(name))
                 queues.queues.delete(old, self._session.now(), if_unused=True, by=self._session.session)
-        options = parse_options(wishes.options, Use.QUEUE)
+        options = parse_options(wishes.options, Use.QUEUE, typed=True)
         queue = queues.subscription(name, selector=options.selector, no_local=wishes.no_local)
         queues.bind(queue, wanted, exchange)
         self.durable = True
@@ -143,7 +143,7 @@ class ConsumingLink(Link):
             address = f"topic://{topic}"
         else:
             self.own = peer.queues.temporary()
-            self._consume(self.own, parse_options(wishes.options, Use.QUEUE))
+            self._consume(self.own, parse_options(wishes.options, Use.QUEUE, typed=True))
             address = self.own.name
         return self._answer(source._replace(address=address, filter=wishes.known or None, default_outcome=None))
 
@@ -175,7 +175,7 @@ class ConsumingLink(Link):
     def _read(self, filter: str, wishes: Wishes) -> None:
         """Reads topics."""
         peer = self._session.peer
-        options = parse_options(wishes.options, Use.SUBSCRIPTION)
+        options = parse_options(wishes.options, Use.SUBSCRIPTION, typed=True)
         request = self._request(filter, options, of_queue=False, no_local=wishes.no_local)
         self.consumer = peer.queues.queues.consume_topics(
             self._session.session, self._session.core, request, self._session.now(), self._grant

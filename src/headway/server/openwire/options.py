@@ -7,7 +7,7 @@ hands on a selector as it is, and SQL has hints: a comment that begins with a pl
 
 has the options of the house (core/consumer/request/option_table.py) before the condition. A value with spaces is in
 single quotes, as SQL's texts are: ``order_by='/price DESC'``. Without a condition one writes TRUE, because the client
-wants one. Names of JMS's header fields stand for what they are called here.
+wants one.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ import msgspec
 
 from headway.core.consumer import SubscriptionOptions, Use, parse_options
 from headway.core.message import topic_of
-from headway.core.selector import MAX_SELECTOR_CHARS, BadSelector, compile_selector
+from headway.core.selector import MAX_SELECTOR_CHARS, BadSelector, compile_selector, typed
 from headway.server.openwire.faults import JmsFault
-from headway.wire.openwire.messages import CORRELATION, TYPE
 from headway.wire.openwire.replies import SELECTOR_ERROR
 
 _HINTS_BEGIN = re.compile(r"\s*/\*\+")
 _HINT = re.compile(r"\s*([^\s='*]+)(?:=('(?:[^']|'')*'|[^\s']\S*?)?)?(?=\s|\*/)")
 _HINTS_END = re.compile(r"\s*\*/")
-_TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|/\*.*?(?:\*/|\Z)|[A-Za-z_$][\w$]*", re.DOTALL)
+_TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|/\*.*?(?:\*/|\Z)", re.DOTALL)
 """A comment that does not end takes all that is left, so that its end is looked for once."""
-_NAMES = {"JMSPriority": "priority", "JMSType": f'"{TYPE}"', "JMSCorrelationID": f'"{CORRELATION}"'}
 
 
 def options_of(
@@ -36,11 +34,11 @@ def options_of(
 ) -> SubscriptionOptions:
     """Returns the options of a consumer with these hints and this condition (``split``). Raises :class:`Refused`."""
     options = parse_options(hints, use)
-    return options if condition is None else msgspec.structs.replace(options, selector=condition)
+    return options if condition is None else msgspec.structs.replace(options, selector=typed(condition))
 
 
 def split(selector: str) -> tuple[list[tuple[str, str]], str | None]:
-    """Returns the hints of a selector, name and value each, and its condition in the broker's names; None: there is
+    """Returns the hints of a selector, name and value each, and its condition; None: there is
     none. Raises :class:`JmsFault`."""
     if len(selector) > MAX_SELECTOR_CHARS:
         text = f"the selector has {len(selector)} characters, its hints included; {MAX_SELECTOR_CHARS} are allowed"
@@ -59,11 +57,11 @@ def split(selector: str) -> tuple[list[tuple[str, str]], str | None]:
             at = hint.end()
         at = end.end()
     selector = selector[at:]
-    condition = _TOKEN.sub(_renamed, selector).strip()
+    condition = _TOKEN.sub(_without_comment, selector).strip()
     if not condition or condition.upper() == "TRUE":
         return hints, None
     try:
-        compile_selector(condition)
+        compile_selector(typed(condition))
     except BadSelector as error:
         raise JmsFault(f"the selector {selector[:200]!r}: {error}", SELECTOR_ERROR) from None
     return hints, condition
@@ -79,8 +77,8 @@ def _unquoted(value: str | None) -> str | None:
     return value[1:-1].replace("''", "'") if value and value.startswith("'") else value
 
 
-def _renamed(token: re.Match[str]) -> str:
+def _without_comment(token: re.Match[str]) -> str:
     text = token[0]
-    return " " if text.startswith("/*") and text.endswith("*/") else _NAMES.get(text, text)
+    return " " if text.startswith("/*") and text.endswith("*/") else text
 
 

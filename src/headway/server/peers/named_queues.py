@@ -33,7 +33,7 @@ from headway.core.message import TOPICS, Run, topic_of
 from headway.core.permission import ALL_RIGHTS, Operation
 from headway.core.queue import Queue, queue_of
 from headway.core.routing import Binding, Destination
-from headway.core.selector import BadSelector, compile_selector
+from headway.core.selector import TYPED, BadSelector, compile_selector
 from headway.server.connections import SUBSCRIBE_WORK, TurnBudget
 from headway.server.engine import Engine
 from headway.server.peers.destinations import binding_key_of, filter_of, virtual_topic_of
@@ -60,7 +60,17 @@ def with_selector(terms: QueueTerms, selector: str | None) -> QueueTerms:
 def _is_another(there: QueueTerms, wanted: QueueTerms) -> bool:
     """Tells whether a named subscription is another one than that which is there. Whose records are left out does not
     count: that is the name that its client had when it was made (login_side.py)."""
-    return there.selector != wanted.selector or (there.leaves_out is None) != (wanted.leaves_out is None)
+    if _former(there.selector) != _former(wanted.selector):
+        return True
+    return (there.leaves_out is None) != (wanted.leaves_out is None)
+
+
+def _former(selector: str | None) -> str | None:
+    """Returns a selector as it was kept before 28 November 2026: untyped, and with another name for the priority. So
+    no subscription of that time ends, with what waits for it, when its client comes back."""
+    if selector is None:
+        return None
+    return compile_selector(selector.removeprefix(TYPED)).text.replace("JMSPriority", "priority")
 
 
 def check_alone(*, no_local: bool, shared: bool) -> None:

@@ -12,7 +12,6 @@ An envelope writes the deliveries for one consumer from it (envelope.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ import msgspec
 
 from headway.core.message import TOLD, EncodedRun, Gap, OwnProperties, Properties, Record, Run, routing_key_of, topic_of
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
-from headway.wire.amqp.properties import read, with_headers, without_headers, write
+from headway.wire.amqp.properties import read, read_lately, with_headers, without_headers, write
 from headway.wire.amqp.scan import CONTENT
 from headway.wire.columns import equal_pieces
 from headway.wire.dialect import BareDialect, encode_by_size, gap_facts
@@ -28,9 +27,6 @@ from headway.wire.dialect import BareDialect, encode_by_size, gap_facts
 HEADER_LEAD_BYTES = len(CONTENT) + 8
 """Size of class, weight and body size, which come before the properties."""
 OFFSET = "x-headway-offset"
-REMEMBERED_BYTES_MAX = 256
-"""Properties up to this size are cached when read."""
-_read_lately = lru_cache(1024)(read)
 
 
 class Message(NamedTuple):
@@ -44,7 +40,7 @@ class Message(NamedTuple):
 
     def record(self) -> Record:
         raw = self.properties
-        facts = _read_lately(raw) if len(raw) <= REMEMBERED_BYTES_MAX else read(raw)
+        facts = read_lately(raw)
         properties = msgspec.structs.replace(facts.properties, moves=self.moves) if self.moves else facts.properties
         return Record(topic_of(self.routing_key), self.body, properties, facts.qos, exchange=self.exchange)
 

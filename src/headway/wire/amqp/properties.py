@@ -110,7 +110,7 @@ def _places(raw: bytes) -> dict[str, _Span]:
 
 
 def read(raw: bytes) -> Facts:
-    """Decodes properties; the result is cached by ``raw``."""
+    """Decodes properties."""
     if raw == NONE:
         return Facts(Properties(native=raw), {})
     places = _places(raw)
@@ -135,6 +135,16 @@ def read(raw: bytes) -> Facts:
         reply_to,
         _text(short.get("user-id")),
     )
+
+
+REMEMBERED_BYTES_MAX = 256
+"""Properties up to this size are cached when read."""
+_cached = lru_cache(1024)(read)
+
+
+def read_lately(raw: bytes) -> Facts:
+    """Decodes properties that may have been decoded a moment ago."""
+    return _cached(raw) if len(raw) <= REMEMBERED_BYTES_MAX else read(raw)
 
 
 def _text(raw: bytes | None) -> str | None:

@@ -59,8 +59,6 @@ from headway.wire.openwire.primitives import (
 )
 
 GROUP, GROUP_SEQUENCE = "JMSXGroupID", "JMSXGroupSeq"
-TYPE, CORRELATION = f"{KEPT}type", f"{KEPT}correlation"
-"""Headers by which selectors find the type and the correlation id."""
 DESTINATION_KIND = f"{KEPT}temporary"
 """Header of a message whose replies go to a temporary destination."""
 _GROUP_HEADERS = frozenset({GROUP, GROUP_SEQUENCE})
@@ -196,8 +194,6 @@ def read_message(r: FrameReader, kind: int, bytes_max: int) -> Message:
         headers = {**headers, GROUP: group} | ({GROUP_SEQUENCE: group_sequence} if group_sequence else {})
     if isinstance(reply_to, Destination) and reply_to.is_temporary:
         headers = {**headers, DESTINATION_KIND: True}
-    if type_text is not None or correlation is not None:
-        headers = {**headers, **_selectable(type_text, correlation)}
     inflation = inflation_of(kind, content, bytes_max) if compressed else None
     body = PENDING[Type(kind)] if inflation is not None else read_body(kind, content, compressed=compressed)
     lifetime_ms = max(1, expires_ms - timestamp_ms) if expires_ms > 0 and timestamp_ms > 0 else None
@@ -235,12 +231,6 @@ def _read_tail(r: FrameReader) -> tuple[bool, str | None]:
             r.tails.clear()
         r.tails[tail] = found
     return found
-
-
-def _selectable(type_text: str | None, correlation: str | None) -> dict[str, object]:
-    """Returns headers that selectors of consumers read."""
-    found = {TYPE: type_text, CORRELATION: correlation}
-    return {name: text for name, text in found.items() if text is not None}
 
 
 def address_of(reply_to: Object | None) -> Address | None:

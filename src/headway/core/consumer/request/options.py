@@ -11,6 +11,7 @@ import msgspec
 from headway.core.consumer.request.option_table import UNCONFLATED_S, Use, read_options, start_time
 from headway.core.log import State
 from headway.core.message import Dialect, Envelope
+from headway.core.selector import typed as typed_selector
 
 _AGGREGATE = re.compile(r"(?:^|,)\s*\w+\s*\(")
 
@@ -98,11 +99,17 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
 NO_OPTIONS = SubscriptionOptions()
 
 
-def parse_options(pairs: Iterable[tuple[str, str]], use: Use = Use.SUBSCRIPTION) -> SubscriptionOptions:
-    """Returns the options that name-value pairs say (option_table.py).
+def parse_options(
+    pairs: Iterable[tuple[str, str]], use: Use = Use.SUBSCRIPTION, *, typed: bool = False
+) -> SubscriptionOptions:
+    """Returns the options that name-value pairs say (option_table.py). ``typed``: the client's protocol has types for
+    properties, and so has the selector.
 
     Raises :class:`Refused` with the name of the option and what it takes."""
     found = read_options(pairs, use)
+    selector = found.get("selector")
+    if typed and isinstance(selector, str):
+        found["selector"] = typed_selector(selector)
     return msgspec.convert(found, SubscriptionOptions) if found else NO_OPTIONS
 
 

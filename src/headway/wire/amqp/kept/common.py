@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from headway.core.message import NO_PROPERTIES, Properties, routing_key_of, topic_of
+from headway.core.message import NO_PROPERTIES, Properties, read_said_with, routing_key_of, topic_of
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short, write_table
 from headway.wire.amqp.properties import (
     CORRELATION_HEADER,
@@ -23,7 +23,7 @@ from headway.wire.amqp.properties import (
     REPLY_TOPIC,
     joined,
     property_values,
-    read,
+    read_lately,
     reply_topic,
     user_texts,
 )
@@ -131,7 +131,7 @@ def _decoded(raw: bytes) -> str:
 
 
 def _read(native: bytes) -> CommonProperties:
-    facts, values = read(native), property_values(native)
+    facts, values = read_lately(native), property_values(native)
     headers = dict(facts.headers)
     texts = {field: _decoded(values[name][1:]) for name, field in _TEXTS.items() if name in values}
     long = headers.pop(CORRELATION_HEADER, None)
@@ -164,3 +164,4 @@ def _timestamp_ms(values: Mapping[str, bytes], headers: dict[str, object]) -> in
 
 
 _read_lately = lru_cache(256)(_read)
+read_said_with(read_common, lambda native: read_lately(native).headers)

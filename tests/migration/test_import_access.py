@@ -252,3 +252,45 @@ def test_a_broker_of_activemq_has_a_journal_if_it_keeps_its_messages(
 def test_sizes_of_nats_are_thousands_without_a_b(tmp_path: Path, text: str, packet: int) -> None:
     found = imported(tmp_path, ("nats.conf", f"max_payload: {text}\nmqtt {{ port: 1883 }}\n"))
     assert settings_of(found).listeners["mqtt"].packet_bytes_max == packet
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("mosquitto.conf", "max_queued_messages 5\nmax_queued_messages 9\n", "keep_records = 9 "),
+        ("mosquitto.conf", "listener 1883\nmax_connections 5\nmax_connections 9\n", "connections_max = 9 "),
+        ("mosquitto.conf", "listener 1883\nmax_packet_size 5000\nmessage_size_limit 2000\n", 'packet_max = "2kB"'),
+        ("redis.conf", "client-output-buffer-limit pubsub 1mb 0 0\nclient-output-buffer-limit pubsub 2mb 0 0\n",
+         'lag_bytes = "2MiB"'),
+        ("redis.conf", "client-output-buffer-limit pubsub 1mb 0 0 normal 0 0 0 PUBSUB 3m 0 0\n", 'lag_bytes = "3MB"'),
+        ("redis.conf", "maxclients 5\nMaxClients 9\n", "connections_max = 9 "),
+        ("rabbitmq.conf", "consumer_timeout = 60000\nconsumer_timeout = 120000\n", 'ack_age = "2m"'),
+        ("rabbitmq.conf", "vm_memory_high_watermark.relative = 0.1\nvm_memory_high_watermark.absolute = 64MB\n",
+         'memory = "64MB"'),
+        ("p.json", '[{"name": "a", "vhost": "/", "pattern": ".*", "definition": {"max-length": 5}}, {"name": "a", '
+                   '"vhost": "/", "pattern": ".*", "definition": {"max-length": 7, "max-length": 9}}]',
+         'lag_records = "> 9"'),
+        ("nats.conf", "max_pending: 1mb\nMAX_PENDING: 2m\nmqtt { port: 1883 }\n", 'lag_bytes = "2MB"'),
+    ],
+)  # fmt: skip
+def test_of_repeated_limits_the_one_of_the_other_system_counts(
+    tmp_path: Path, name: str, text: str, line: str
+) -> None:
+    found = imported(tmp_path, (name, text))
+    settings_of(found)
+    key = line.partition(" =")[0]
+    assert [one for one in found.text.splitlines() if f"{key} = " in one and not one.startswith("#")], found.text
+    assert all(line.strip() in one for one in found.text.splitlines() if f"{key} = " in one), found.text
+
+
+def test_a_rate_that_nobody_is_below_makes_no_rule(tmp_path: Path) -> None:
+    begin = "com.gs.transport_protocol.lrmi.slow-consumer"
+    found = imported(tmp_path, ("gs.properties", f"{begin}.enabled=true\n{begin}.throughput=0\n"))
+    assert "drain_rate" not in found.text
+    assert found.lost == []
+
+
+def test_only_the_listener_that_cannot_be_had_is_said_to_be_a_comment(tmp_path: Path) -> None:
+    text = ('<broker><transportConnector uri="ssl://0.0.0.0:61617"/><transportConnector uri="tcp://0.0.0.0:61616"/>'
+            "</broker>")  # fmt: skip
+    assert [one.value for one in imported(tmp_path, ("activemq.xml", text)).lost] == ["ssl://0.0.0.0:61617"]

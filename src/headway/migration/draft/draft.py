@@ -324,5 +324,6 @@ class Draft:
     def _replace(self, source: str, why: str) -> None:
         """Changes the outcome of the setting that a comment names."""
         for number, one in enumerate(self.outcomes):
-            if one.result is Result.CARRIED and source.startswith(f"{one.where} {one.option}"):
+            value = f' "{one.value}"' if one.value else ""
+            if one.result is Result.CARRIED and source.startswith(f"{one.where} {one.option}{value}"):
                 self.outcomes[number] = one._replace(result=Result.LOST, why=why)

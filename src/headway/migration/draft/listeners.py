@@ -105,5 +105,5 @@ def is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text.strip("[]"))
     except ValueError:
-        return re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?", text) is not None
+        return re.fullmatch(r"(?![0-9.]+$)[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?", text) is not None
     return True

@@ -45,7 +45,8 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
             _limits(root, draft.tables["pool"], (), draft)
         _admin(root, draft)
         for node in root.find("Authentication", "Entitlement"):
-            if node.value("Module") not in DEFAULT_MODULES or len(node.all("Module")) != 1:
+            default = len(node.all("Module")) == 1 and node.value("Module") in DEFAULT_MODULES
+            if not default and not node.within("Admin"):
                 draft.close(node)
         for topic in root.find("Topic", "TopicDefinition", "TopicMetaData"):
             if topic.within("SOW") or topic.name != "Topic":

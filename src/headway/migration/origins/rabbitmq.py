@@ -140,8 +140,11 @@ def _anonymous(settings: Mapping[str, Node], draft: Draft) -> None:
 
 
 def _limits(settings: Mapping[str, Node], draft: Draft) -> None:
-    for name, memory in (("relative", _share), ("absolute", _memory)):
-        draft.put_read(draft.tables["pool"], "memory", memory, settings.get(f"vm_memory_high_watermark.{name}"))
+    relative, absolute = (settings.get(f"vm_memory_high_watermark.{name}") for name in ("relative", "absolute"))
+    draft.put_read(draft.tables["pool"], "memory", _memory, absolute)
+    if absolute is not None:
+        draft.same(relative, why=f"{absolute.where} says how much, and counts")
+    draft.put_read(draft.tables["pool"], "memory", _share, relative)
     queues = [one for one in draft.listeners if one.scheme in SCHEMES]
     mqtt = [one for one in queues if one.name.startswith(("mqtt-", "ws-"))]
     table: list[tuple[str, str, Callable[[Node], Any], list[ListenerDraft]]] = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from headway.migration.draft import Draft, rule, said, units
+from headway.migration.draft import Draft, SoAnyway, rule, said, units
 from headway.migration.formats import File, Node, Where, read_embedded
 from headway.migration.origins.origin import Origin, Score
 
@@ -63,6 +63,8 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
 def _slow(first: dict[str, Node], draft: Draft) -> None:
     enabled = first.get("enabled")
     rate, tests = units.number(first.get("throughput"), THROUGHPUT), units.number(first.get("retries"), RETRIES)
+    if rate < 1:
+        raise SoAnyway("nobody takes less than nothing, so nobody is slow")
     time = units.milliseconds(first.get("latency"), default_ms=LATENCY_MS)
     more: dict[str, object] = {"for_": units.toml_duration(max(1, time))}
     if tests > 0:

@@ -106,18 +106,85 @@ def test_a_request_that_holds_up_the_loop_is_put_on_record(tmp_path: Path, monke
     serve(tmp_path, play)
 
 
-def test_there_are_so_many_connections_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+async def held_up(*_: object) -> web.Response:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def all_of(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(10):
+        return await reader.read()
+
+
+@pytest.mark.parametrize("says", [b"", b"GET /v1/bro", HEALTHZ, ASK], ids=["nothing", "a-part", "health", "ask"])
+def test_idle_connection_makes_room_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: bytes
+) -> None:
     monkeypatch.setattr(access, "CONNECTIONS_MAX", 3)
 
     async def play(served: Admin) -> None:
-        held = [await connect(served) for _ in range(3)]
-        for reader, writer in held:
-            writer.write(ASK)
+        held = []
+        for _ in range(9):
+            held.append(await connect(served))
+            held[-1][1].write(says)
+            if says in (HEALTHZ, ASK):
+                assert (await held[-1][0].readline()).startswith(b"HTTP/1.1 200 ")
+        for request in (HEALTHZ, ASK, HEALTHZ):
+            reader, writer = await connect(served)
+            writer.write(request)
             assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+            writer.close()
+        for reader, _ in held[:6]:
+            await all_of(reader)
+        server = served._runner.server
+        assert server is not None
+        await holds(lambda: len(server.connections) <= 3)
+        for _, writer in held:
+            writer.close()
+
+    serve(tmp_path, play)
+
+
+def test_connections_that_are_gone_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "CONNECTIONS_MAX", 3)
+
+    async def play(served: Admin) -> None:
+        for _ in range(50):
+            reader, writer = await connect(served)
+            writer.write(HEALTHZ)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+            writer.close()
+        assert len(served._access._idle) <= 3 * 3
+
+    serve(tmp_path, play)
+
+
+def test_health_and_metrics_are_answered_while_all_connections_are_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(access, "RESERVED", 2)
+    monkeypatch.setattr(Admin, "_queues", held_up)
+
+    async def play(served: Admin) -> None:
+        held = [await connect(served) for _ in range(3)]
+        for _, writer in held:
+            writer.write(ASK.replace(b"broker", b"queues"))
+        await holds(lambda: not served._access._idle)
+        idle = [await connect(served) for _ in range(4)]  # nor do idle ones keep the reserved places
+        for path in (b"/healthz", b"/metrics", b"/healthz"):
+            reader, writer = await connect(served)
+            writer.write(HEALTHZ.replace(b"/healthz", path))
+            said = await all_of(reader)
+            assert said.startswith(b"HTTP/1.1 200 "), said
+            writer.close()
         reader, writer = await connect(served)
         writer.write(ASK)
-        assert (await reader.readline()).startswith(b"HTTP/1.1 503 ")
-        for _, other in (*held, (reader, writer)):
+        assert b"3 connections are busy already" in await all_of(reader)
+        for _, other in (*held, *idle, (reader, writer)):
             other.close()
 
     serve(tmp_path, play)

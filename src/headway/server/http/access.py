@@ -14,7 +14,10 @@ Rules:
 - If there are permissions, they say the same with ``admin``, and left out means nobody. What programs read and publish
   (``DATA``) needs neither then, but the permissions for its topics and names; those are checked where they are known.
 - Idle connections are closed: without a request within ``HEADER_S``, if a body does not arrive, and if an answer is not
-  read. There are ``CONNECTIONS_MAX`` connections at most.
+  read. There are ``CONNECTIONS_MAX`` connections at most. When there is no place for another one, the connection that
+  has done nothing for the longest time makes room: first of those on which nobody has logged in. So who connects, and
+  does not log in, keeps nobody out. Where all are busy, ``RESERVED`` more get an answer to one request each, for the
+  broker's health or its metrics (``SHORT``).
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -44,6 +47,7 @@ from headway.server.logins import Refusal as RefusedLogin
 log = logging.getLogger("headway")
 
 CONNECTIONS_MAX = 256
+RESERVED = 16
 HEADER_S = 10.0
 IDLE_S = 30.0
 UNREAD_S = 60.0
@@ -64,6 +68,8 @@ PUBLIC = "/javascript/"
 CONSOLE = "/console/"
 """Paths of the console's files begin so."""
 HEALTH = ("/healthz", "/readyz")
+SHORT = (*HEALTH, "/metrics")
+"""Paths of short answers that are given while all connections are busy."""
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -74,35 +80,69 @@ class AccessControl:
         self._engine = engine
         self._silent: set[asyncio.BaseProtocol] = set()
         """Connections that have not made a request yet."""
+        self._idle: dict[web.RequestHandler, tuple[bool, float]] = {}
+        """Connections on which no request is being answered: whether somebody has logged in, and since when. Some of
+        them may be gone."""
+        self._reserved: set[web.RequestHandler] = set()
+        """Connections beyond ``CONNECTIONS_MAX``. Some of them may be gone."""
 
     # -- connections ------------------------------------------------------------------------------------------------
 
     def connection(self, server: web.Server) -> asyncio.BaseProtocol:
         """Returns the protocol for a connection that is accepted."""
-        if len(server.connections) >= CONNECTIONS_MAX:
-            return _Full()
-        protocol = server()
+        reserved = False
+        if len(server.connections) >= CONNECTIONS_MAX or len(self._idle) > 2 * CONNECTIONS_MAX:
+            there = {one for one in server.connections if one.transport is not None}  # the others are being closed
+            self._idle = {one: since for one, since in self._idle.items() if one in there | self._silent}
+            self._reserved &= there
+            if len(there) >= CONNECTIONS_MAX and not self._make_room(there - self._reserved):
+                reserved = len(self._reserved) < RESERVED or self._make_room(self._reserved)
+                if not reserved:
+                    return _Full()
+        protocol: web.RequestHandler = server()
+        if reserved:
+            self._reserved.add(protocol)
         self._silent.add(protocol)
+        self._idle[protocol] = False, self._engine.loop.time()
         self._engine.loop.call_later(HEADER_S, self._asked_or_out, protocol)
         return protocol
+
+    def _make_room(self, among: Collection[web.RequestHandler]) -> bool:
+        """Closes the connection that has done nothing for the longest time. Returns whether there was one."""
+        idle = [one for one in among if one in self._idle]
+        if idle:
+            longest = min(idle, key=self._idle.__getitem__)
+            del self._idle[longest]
+            self._reserved.discard(longest)
+            longest.force_close()
+        return bool(idle)
 
     def _asked_or_out(self, protocol: web.RequestHandler) -> None:
         if protocol in self._silent:
             self._silent.discard(protocol)
+            self._idle.pop(protocol, None)
             protocol.force_close()
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
     @web.middleware
     async def enter(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        answer = self._answer(request, handler)
-        response: web.StreamResponse = await self._engine.pulse.steps("admin", answer, request.path)
-        return response
+        protocol = request.protocol
+        self._silent.discard(protocol)
+        self._idle.pop(protocol, None)
+        try:
+            answer = self._answer(request, handler)
+            response: web.StreamResponse = await self._engine.pulse.steps("admin", answer, request.path)
+            return response
+        finally:
+            if protocol.transport is not None:
+                self._idle[protocol] = bool(request.get(USER)), self._engine.loop.time()
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._silent.discard(request.protocol)
         server = self._engine.settings.server
         try:
+            if request.protocol in self._reserved and request.path not in SHORT:
+                raise Refusal(503, f"{CONNECTIONS_MAX} connections are busy already; try again later")
             if server.base_path != "/" and request.path == server.base_path.rstrip("/"):
                 raise Refusal(308, "the console is one level below", headers={"Location": f"{request.path}/"})
             if not _is_public(request):
@@ -122,6 +162,8 @@ class AccessControl:
             if no.status == 401:
                 response.headers["WWW-Authenticate"] = _challenge(request)
         if isinstance(response, web.Response):
+            if request.protocol in self._reserved:
+                response.force_close()
             await _send(request, response)
         return response
 

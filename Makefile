@@ -26,7 +26,7 @@ help:
 	@echo "make serve   a broker on mqtt://127.0.0.1:1883, for AMQP on :5672, STOMP on :61613, JMS on :61616; console: http://127.0.0.1:9883/"
 	@echo "make test    lint, types and every test but those of the pipeline on Spark (ten minutes on two cores)"
 	@echo "make test-spark    the tests of the pipeline on Spark (seven minutes on two cores; needs Java)"
-	@echo "make soak    what takes longer: canaries beside every kind of trouble, hundreds of seeds (a quarter of an hour)"
+	@echo "make soak    what takes longer: canaries beside every kind of trouble and hostile client, hundreds of seeds (half an hour)"
 	@echo "make crash   kills the broker fifty times under load; nothing confirmed may be lost (two minutes)"
 	@echo "make mutants a hundred small faults put into the core, one at a time: do the tests notice? (an hour)"
 	@echo "make bench   side by side with every other broker that is installed (an hour or two)"

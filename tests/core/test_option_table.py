@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from headway.core.base import Refused
 from headway.core.consumer import NO_OPTIONS, OPTIONS, Use, parse_options, read_options
+from headway.core.consumer.request import option_table
+from headway.core.consumer.request.option_table import PAIRS_MAX
 
 
 @pytest.mark.parametrize(
@@ -57,3 +61,44 @@ def test_a_bad_value_is_one_short_line(value: str) -> None:
     with pytest.raises(Refused, match=r"option top=.*takes a number from 0 on") as caught:
         read_options([("top", value)], Use.QUERY)
     assert len(str(caught.value)) < 200
+
+
+def test_more_names_than_allowed_are_refused_before_any_is_looked_at() -> None:
+    taken = 0
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        nonlocal taken
+        for number in range(60_000):
+            taken += 1
+            yield f"selectro{number}", ""
+
+    with pytest.raises(Refused, match=r"^more than 100 options and names of the client's own; send fewer$"):
+        parse_options(pairs())
+    assert taken == PAIRS_MAX + 1
+    own = [(f"own-{number}", "") for number in range(PAIRS_MAX)]
+    assert parse_options(own) == NO_OPTIONS
+
+
+@pytest.mark.parametrize("said", ["desk", "x" * 60_000, "sclectox"])
+def test_slips_are_counted_only_for_options_with_nearly_the_same_letters(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[str] = []
+
+    def slips(one: str, other: str) -> int:
+        compared.append(other)
+        return 3
+
+    monkeypatch.setattr(option_table, "_slips", slips)
+    assert parse_options([(said, "")]) == NO_OPTIONS
+    assert len(compared) <= len(OPTIONS) // 3
+
+
+@pytest.mark.parametrize("name", ["conflate", "from", "lease"])
+def test_a_long_value_is_refused_before_it_is_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(text: str) -> object:
+        raise AssertionError("it was read")
+
+    monkeypatch.setitem(OPTIONS, name, OPTIONS[name]._replace(read=read))  # type: ignore[arg-type]
+    with pytest.raises(Refused, match=f"option {name}=.*takes"):
+        parse_options([(name, "1h" * 30_000)])

@@ -7,18 +7,25 @@ from itertools import islice, product
 from math import inf
 
 import pytest
-from bench.wires.packets import connect, encode_disconnect, encode_publish, encode_subscribe, encode_unsubscribe
+from bench.wires.packets import (
+    connect,
+    encode_connect,
+    encode_disconnect,
+    encode_publish,
+    encode_subscribe,
+    encode_unsubscribe,
+)
 from pamqp.commands import Basic, Confirm, Queue
 from tests.server.amqp_stage import Client, House, message, method
 from tests.server.pretended import Loop, Socket
 
 from headway.core.message.record import Properties
 from headway.server.connections.connection import Connection
-from headway.server.connections.turn_budget import BUDGET_WORK, SUBSCRIBE_WORK, TURN_WORK
+from headway.server.connections.turn_budget import BUDGET_WORK, GREETING_WORK, LOGIN_WORK, SUBSCRIBE_WORK, TURN_WORK
 from headway.server.mqtt.peer import MqttPeer
 from headway.server.transport import PlainStream
 from headway.wire.mqtt.decoder import MqttDecoder
-from headway.wire.mqtt.packets import Item, PingResp, Publish, SubAck, TopicRequest, UnsubAck
+from headway.wire.mqtt.packets import Connect, Item, PingResp, Publish, SubAck, TopicRequest, UnsubAck
 
 MANY = 10_000
 Asked = tuple[list[bytes], int]
@@ -77,9 +84,11 @@ def subscribes() -> list[bytes]:
 
 def in_many_lanes(house: House) -> list[bytes]:
     """1,024 filters that match one topic, on which little is published."""
-    other = Person(house, "other")
-    other.send(*(encode_subscribe(1, [TopicRequest("/".join("+t"[number >> bit & 1] for bit in range(10)))])
-                 for number in range(1024)))  # fmt: skip
+    for start in (0, 512):  # of two clients, because one may not have so many
+        Person(house, f"other {start}").send(*(
+            encode_subscribe(1, [TopicRequest("/".join("+t"[number >> bit & 1] for bit in range(10)))])
+            for number in range(start, start + 512)
+        ))  # fmt: skip
     house.run()
     return [encode_publish("/".join("t" * 10), b"x", qos=1, packet_id=number) for number in range(1, 21)]
 
@@ -124,9 +133,28 @@ def test_others_are_served_before_one_that_asks_for_much_is_done(
 def on_new_topics(house: House, qos: int) -> Asked:
     """1,024 filters that each topic has to be held against, level by level; none matches."""
     filters = [TopicRequest("/".join(way) + "/x") for way in product("a+", repeat=10)]
-    Person(house, "other").send(encode_subscribe(1, filters))
+    for half in (filters[:512], filters[512:]):  # of two clients, because one may not have so many
+        Person(house, f"other {half[0].filter}").send(encode_subscribe(1, half))
     house.run()
     return [encode_publish("a/" * 10 + f"{n}", b"x", qos=qos, packet_id=n + 1) for n in range(200)], 2048 // 8
+
+
+def test_a_client_may_have_wildcards_in_so_many_places(house: House) -> None:
+    """A topic is held against one filter of each kind at most, so this bounds the work of each new topic."""
+    client = Person(house, "client")
+    client.send(encode_subscribe(1, [TopicRequest("/".join(way)) for way in product("a+", repeat=10)]))
+    client.send(encode_subscribe(2, [TopicRequest("+/a/a/a/a/a/a/a/a/b"), TopicRequest("a/+/+/+/+/+/+/a/b")]))
+    client.send(encode_unsubscribe(3, ["/".join(["a"] * 9 + ["+"])]))
+    client.send(encode_subscribe(4, [TopicRequest("a/+/+/+/+/+/+/a/b")]))
+    house.run()
+    first, second, _, last = client.heard()
+    assert isinstance(first, SubAck)
+    assert isinstance(second, SubAck)
+    assert isinstance(last, SubAck)
+    assert first.codes == (0,) * 513 + (0x97,) * 511
+    assert first.reason is not None
+    assert "wildcards in 512 different places" in first.reason
+    assert (second.codes, last.codes) == ((0, 0x97), (0,))
 
 
 def beside_selectors(house: House, qos: int) -> Asked:
@@ -280,3 +308,20 @@ def test_amqp_too(house: House) -> None:
     assert house.broker.registry.totals.published_records == MANY
     greedy.run()
     assert greedy.heard[-1][1].name == "Basic.QosOk"
+
+
+def test_clients_before_their_login_have_a_small_budget_together(house: House) -> None:
+    """Anybody can open a connection."""
+    modest, socks = Person(house, "modest"), [Socket() for _ in range(200)]
+    opening = encode_connect(Connect(5, "", True, 0, user=(("name", "x" * 500),) * 100))
+    for sock in socks:
+        house.accept(sock, "mqtt", MqttPeer)
+        sock.incoming.append(opening)
+    modest.send(b"\xc0\0")
+    come, served = 0, 0
+    while house.pretended.once():
+        before, come = come, sum(1 for sock in socks if sock.taken)
+        assert come - before <= GREETING_WORK // LOGIN_WORK
+        served += bool(modest.heard())
+        assert served or before == 0, "a client that is there is served at once"
+    assert come == len(socks)

@@ -11,10 +11,12 @@ import time
 
 from rich.console import Console
 from rich.table import Table
-from tests.soak import atomic, canaries, packages, seeds
+from tests.soak import atomic, canaries, hostile, packages, seeds
 from tests.soak.part import Part, Row
 
-PARTS: dict[str, Part] = {part.name: part for part in (canaries.PART, seeds.PART, atomic.PART, packages.PART)}
+PARTS: dict[str, Part] = {
+    part.name: part for part in (canaries.PART, hostile.PART, seeds.PART, atomic.PART, packages.PART)
+}
 
 
 def main() -> int:

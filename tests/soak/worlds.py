@@ -52,6 +52,8 @@ class Told(NamedTuple):
     rss_peak_bytes: int
     memory_limit_bytes: int
     memory_peak_bytes: int
+    late: str
+    """What the longest stall of the broker's loop was spent on."""
 
     @property
     def held(self) -> bool:
@@ -66,7 +68,7 @@ class Told(NamedTuple):
             f"  longest {song.longest_ms:>7.1f} ms"
             f"  lost {song.sent - song.received}  RSS {self.rss_peak_bytes * mb:.0f} MB"
             f"  pool {self.memory_peak_bytes * mb:.0f} of {self.memory_limit_bytes * mb:.0f} MB"
-            f"  {'held' if self.held else 'NOT HELD'}"
+            f"  {'held' if self.held else f'NOT HELD ({self.late})'}"
         )
 
 
@@ -103,8 +105,10 @@ def held(name: str, setting: Setting, folder: Path, seconds: float) -> Told:
             time.sleep(seconds)
             song = canary.stop()
             rss = _peak_rss(broker.pid)
-        pool = broker.get("/v1/broker")["pools"][0]
-        return Told(name, song, rss, pool["memory_limit_bytes"], pool["memory_peak_bytes"])
+        told = broker.get("/v1/broker")
+        pool = told["pools"][0]
+        late = told["loop"]["late_longest"]
+        return Told(name, song, rss, pool["memory_limit_bytes"], pool["memory_peak_bytes"], late)
     finally:
         broker.kill()
 

@@ -214,8 +214,8 @@ def test_a_gap_and_an_offset_are_annotations() -> None:
 
 def test_an_array_of_nothing_has_few_values() -> None:
     """Else 2 kB of such arrays would keep the broker busy for seven seconds."""
-    array = b"\xf0" + (5).to_bytes(4, "big") + (65_536).to_bytes(4, "big") + b"\x40"
-    with pytest.raises(ProtocolError, match="an array of 65536 values in 0 bytes"):
+    array = b"\xf0" + (5).to_bytes(4, "big") + (4000).to_bytes(4, "big") + b"\x40"
+    with pytest.raises(ProtocolError, match="an array of 4000 values in 0 bytes"):
         values.read(array, 0, len(array))
 
 

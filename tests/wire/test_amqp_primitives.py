@@ -12,7 +12,8 @@ from pamqp import decode, encode
 
 from headway.core.base.errors import ProtocolError, Refused
 from headway.wire.amqp.codes import ReplyCode
-from headway.wire.amqp.primitives import DEPTH_MAX, AmqpReader, write_table
+from headway.wire.amqp.primitives import DEPTH_MAX, AmqpReader, TooManyValues, write_long, write_table
+from headway.wire.common import VALUES_MAX
 
 
 def table(raw: bytes) -> bytes:
@@ -129,8 +130,20 @@ def test_a_table_of_very_many_entries_takes_no_more_than_its_share() -> None:
             reads += 1 if isinstance(key, int) else len(range(*key.indices(len(self))))
             return super().__getitem__(key)
 
-    AmqpReader(Counted(table(b"\x00V" * 10_000))).table("headers")
-    assert reads < 100_000
+    AmqpReader(Counted(table(b"\x00V" * VALUES_MAX))).table("headers")
+    assert reads < 10 * VALUES_MAX
+
+
+@pytest.mark.parametrize("entries", [
+    b"\x00V" * (VALUES_MAX + 1),
+    b"\1aA" + write_long(b"V" * VALUES_MAX),
+    b"\1aA" + write_long(b"F\0\0\0\0" * VALUES_MAX),
+], ids=["flat", "array", "tables"])  # fmt: skip
+def test_a_table_has_an_end_of_its_values_with_all_that_is_nested(entries: bytes) -> None:
+    reader = AmqpReader(table(entries) + b"\0" * 1000)
+    with pytest.raises(TooManyValues, match="more than 4096 values in its headers"):
+        reader.table("headers")
+    assert reader.pos < 6 * VALUES_MAX
 
 
 def test_what_cannot_be_written() -> None:

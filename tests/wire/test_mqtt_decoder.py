@@ -18,9 +18,10 @@ from tests.wire.mqtt_table import (
 )
 
 from headway.core.base.errors import Reason
-from headway.wire.mqtt.decoder import MqttDecoder
+from headway.wire.common import VALUES_MAX
+from headway.wire.mqtt.decoder import SHARE_BYTES, MqttDecoder
 from headway.wire.mqtt.packets import ConnAck, PingReq, PingResp
-from headway.wire.mqtt.primitives import MqttReader, write_varint
+from headway.wire.mqtt.primitives import MqttReader, write_frame, write_varint
 
 ALIASES = 8
 PINGREQ, PINGRESP = raw("c0 00"), raw("d0 00")
@@ -259,3 +260,45 @@ def test_a_fault_is_found_when_it_is_its_turn():
     assert decoder.feed(b"", 2) == [PingReq()]
     assert decoder.error is not None
     assert not decoder.waits
+
+
+PAIR = raw("26 00 01 61 00 00")
+FILTER = raw("00 01 61")
+
+
+def block(count):
+    return write_varint(count * len(PAIR)) + PAIR * count
+
+
+@pytest.mark.parametrize(
+    ("packet", "text"),
+    [
+        (write_frame(0x82, b"\0\1", block(VALUES_MAX + 1), FILTER + b"\0"), "more than 4096 user properties"),
+        (write_frame(0x30, FILTER, block(VALUES_MAX + 1)), "more than 4096 user properties"),
+        (write_frame(0xE0, b"\0", block(VALUES_MAX + 1)), "more than 4096 user properties"),
+        (write_frame(0x82, b"\0\1\0", (FILTER + b"\0") * (VALUES_MAX + 1)), "more than 4096 topic filters"),
+        (write_frame(0xA2, b"\0\1\0", FILTER * (VALUES_MAX + 1)), "more than 4096 topic filters"),
+    ],
+)
+def test_a_packet_has_an_end_of_what_it_lists(packet, text):
+    decoder = open_decoder(5, "server")
+    assert decoder.feed(packet) == []
+    assert text in str(decoder.error)
+    assert decoder.error.reason is Reason.PACKET_TOO_LARGE
+
+
+def test_a_connect_has_few_user_properties():
+    head = raw("00 04") + b"MQTT" + raw("05 02 00 00")
+    decoder = MqttDecoder()
+    decoder.feed(write_frame(0x10, head, block(101), raw("00 01 61")))
+    assert "more than 100 user properties" in str(decoder.error)
+    assert len(MqttDecoder().feed(write_frame(0x10, head, block(100), raw("00 01 61")))) == 1
+
+
+def test_a_long_packet_takes_the_place_of_several_items():
+    decoder = open_decoder(5, "server")
+    long = write_frame(0x82, b"\0\1", block(1000), FILTER + b"\0")
+    assert len(decoder.feed(long * 3 + PINGREQ, 100)) == 1
+    assert decoder.silent_frames == len(long) // SHARE_BYTES
+    assert decoder.waits
+    assert [len(decoder.feed(b"", 100)) for _ in range(3)] == [1, 1, 1]

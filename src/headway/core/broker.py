@@ -147,6 +147,10 @@ class Broker:
     def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
         return self._subscribing.subscribe(session, request, now)
 
+    def check_subscribe(self, session: Session, filter: str) -> None:
+        """Raises :class:`Refused` unless a client may subscribe to a filter, which may be shared."""
+        self._subscribing.check(session, filter)
+
     def unsubscribe(self, session: Session, filter: str, now: float) -> bool:
         """Ends a subscription. Returns False if there is none of this filter."""
         subscription = session.subscriptions.get(filter)

@@ -51,6 +51,9 @@ class CommonProperties(msgspec.Struct, frozen=True):
 
 
 NO_COMMON = CommonProperties()
+VALUES_MAX = 4096
+"""The most that one packet may list: user properties, filters, or the values of a table with all that is nested in it.
+Packets are read whole, so this is what may be read between two looks at other clients."""
 
 
 EXPIRATION_MS_MAX = 2**53

@@ -24,6 +24,7 @@ _SIZE_UNITS = {
 }  # fmt: skip
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
+DURATION_CHARS_MAX = 100
 _NUMBER = r"(\d+(?:_\d+)*(?:\.\d+)?|\.\d+)"
 _SIZE = re.compile(rf"{_NUMBER}\s*([A-Za-z]*)")
 _TIME = re.compile(rf"{_NUMBER}\s*([a-z]+)\s*")
@@ -93,6 +94,8 @@ def parse_duration(value: object) -> float:
     hint = 'a duration such as "500ms", "30s", "5m", "1h" or "7d"'
     if not isinstance(value, str):
         return parse_number(value, hint)
+    if len(value) > DURATION_CHARS_MAX:
+        raise ConfigError(f"{_shown(value)} is not {hint}: it has more than {DURATION_CHARS_MAX} characters")
     text = value.strip()
     if text == "0":
         return 0.0

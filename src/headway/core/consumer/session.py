@@ -27,6 +27,7 @@ from headway.core.log import (
     Pool,
     Tab,
 )
+from headway.core.message import has_wildcard, shape_of
 from headway.core.permission import Rights
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Session:
         "ready",
         "refused_records",
         "rest",
+        "shapes",
         "spent_bytes",
         "spent_records",
         "stalled_s",
@@ -98,6 +100,8 @@ class Session:
         """Set if this connection resumed an earlier session (MQTT session present)."""
         self.subscriptions: dict[object, Subscription] = {}
         """By ``SubscribeRequest.key``."""
+        self.shapes: dict[str, int] = {}
+        """How many of their filters have wildcards, and these in the same places."""
         self.lagging: dict[Subscription, None] = {}
         """Subscriptions with records waiting. All others are in their feed's ``waiting``."""
         self.ready: OrderedDict[Subscription, None] = OrderedDict()
@@ -219,7 +223,12 @@ class Session:
 
     def put(self, subscription: Subscription) -> None:
         """Puts a subscription into the table, under a key that is free or its own."""
-        self.allowance.subscriptions += subscription.request.key not in self.subscriptions
+        old = self.subscriptions.get(subscription.request.key)
+        if old is None:
+            self.allowance.subscriptions += 1
+        else:
+            self._count_shape(old, -1)
+        self._count_shape(subscription, 1)
         self.subscriptions[subscription.request.key] = subscription
 
     def drop(self, subscription: Subscription) -> None:
@@ -227,6 +236,15 @@ class Session:
         if self.subscriptions.get(subscription.request.key) is subscription:
             del self.subscriptions[subscription.request.key]
             self.allowance.subscriptions -= 1
+            self._count_shape(subscription, -1)
+
+    def _count_shape(self, subscription: Subscription, by: int) -> None:
+        filter = subscription.request.filter
+        if has_wildcard(filter):
+            shape = shape_of(filter)
+            self.shapes[shape] = self.shapes.get(shape, 0) + by
+            if not self.shapes[shape]:
+                del self.shapes[shape]
 
     def fell_behind(self, subscription: Subscription) -> None:
         self.lagging[subscription] = None

@@ -50,6 +50,7 @@ from headway.core.message.topics import (
     matches,
     overlaps,
     parse_shared_filter,
+    shape_of,
     table_name,
     validate_filter,
     validate_topic,
@@ -66,7 +67,7 @@ __all__ = [
     "parse_traceparent", "Properties",
     "read_said_with", "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of", "Run",
     "Said", "sampled_context", "says_delete", "says_merge",
-    "SCAN_BYTES", "SCAN_MAX", "table_name", "TOLD", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree",
+    "SCAN_BYTES", "SCAN_MAX", "shape_of", "table_name", "TOLD", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree",
     "TraceContext", "TRANSIENT",
     "TREE_LEVELS", "validate_filter", "validate_topic",
 ]

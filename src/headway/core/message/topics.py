@@ -17,6 +17,7 @@ topics and finds those that match a filter (retained messages).
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Callable
 
 from headway.core.base import HeadwayError, Reason, RecentCache
@@ -28,6 +29,8 @@ MATCHERS_BYTES_MAX = 8_000_000
 MATCHER_BYTES, MATCHER_CHAR_BYTES = 500, 100
 """Measured sizes of a filter's test, which is a regular expression."""
 SHARE_PREFIX = "$share/"
+_LITERAL = re.compile(r"[^/+#]+")
+_BAD_WILDCARD = re.compile(r"[^/]#|#[\s\S]|[^/]\+|\+[^/]")
 
 
 class BadTopic(HeadwayError):
@@ -73,13 +76,10 @@ def validate_filter(filter_: str) -> str:
     """Returns ``filter_`` if it is valid, else raises :class:`BadTopic`. :func:`parse_shared_filter` splits
     "$share/..." before."""
     _validate(filter_, "filter")
-    if "#" in filter_ or "+" in filter_:
-        levels = filter_.split("/")
-        for number, level in enumerate(levels, 1):
-            if "#" in level and (level != "#" or number != len(levels)):
-                raise BadTopic(f"filter {_shown(filter_)}: '#' must be the whole of the last level", "filter")
-            if "+" in level and level != "+":
-                raise BadTopic(f"filter {_shown(filter_)}: '+' must be the whole of its level", "filter")
+    wrong = _BAD_WILDCARD.search(filter_)
+    if wrong is not None:
+        where = "'#' must be the whole of the last level" if "#" in wrong[0] else "'+' must be the whole of its level"
+        raise BadTopic(f"filter {_shown(filter_)}: {where}", "filter")
     return filter_
 
 
@@ -101,6 +101,11 @@ def has_wildcard(filter_: str) -> bool:
     return "+" in filter_ or "#" in filter_
 
 
+def shape_of(filter_: str) -> str:
+    """Returns where a filter has its wildcards. A topic is matched by one filter of each shape at most."""
+    return _LITERAL.sub("", filter_)
+
+
 def is_deep(text: str) -> bool:
     """Tells whether a topic or filter has too many levels for a tree."""
     return text.count("/") >= TREE_LEVELS
@@ -116,7 +121,7 @@ def matcher(filter_: str) -> Callable[[str], object]:
 class DeepFilter:
     """The test of a filter with very many levels, for which a regular expression would take too long to compile."""
 
-    __slots__ = ("_dollar", "_levels", "_literals", "_more")
+    __slots__ = ("_dollar", "_levels", "_literals", "_more", "_runs")
 
     def __init__(self, filter_: str) -> None:
         levels = filter_.split("/")
@@ -125,30 +130,33 @@ class DeepFilter:
         if self._more:
             levels.pop()
         self._levels = len(levels)
-        self._literals: list[tuple[int, list[str]]] = []
-        """Runs of levels without wildcards, each with the index of its first level."""
-        for at, level in enumerate(levels):
-            if level == "+":
-                continue
-            last, run = self._literals[-1] if self._literals else (0, [])
-            if run and last + len(run) == at:
-                run.append(level)
-            else:
-                self._literals.append((at, [level]))
+        self._literals = [level for level in levels if level != "+"]
+        self._runs = array("I")
+        """For each run of levels without wildcards, the index of its first level, and their number."""
+        begin = 0
+        for at in [*(at for at, level in enumerate(levels) if level == "+"), len(levels)]:
+            if at > begin:
+                self._runs.extend((begin, at - begin))
+            begin = at + 1
 
     def __call__(self, topic: str) -> bool:
         return self.fits(topic, topic.split("/"))
 
     @property
     def runs(self) -> int:
-        return len(self._literals)
+        return len(self._runs) // 2
 
     def fits(self, topic: str, levels: list[str]) -> bool:
         """Tells whether a topic matches. ``levels`` are the topic's levels, split once for all filters."""
         count = len(levels)
         if count < self._levels or (count > self._levels and not self._more) or (self._dollar and topic[0] == "$"):
             return False
-        return all(levels[at : at + len(run)] == run for at, run in self._literals)
+        runs, literals, start = self._runs, self._literals, 0
+        for at, size in zip(runs[::2], runs[1::2], strict=True):
+            if levels[at : at + size] != literals[start : start + size]:
+                return False
+            start += size
+        return True
 
 
 def _matcher(filter_: str) -> Callable[[str], object]:

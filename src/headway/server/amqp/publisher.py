@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pamqp import commands
 
+from headway.core.base import Refused
 from headway.core.clients import published_to, queue_object
 from headway.core.consumer import Session
 from headway.core.message import (
@@ -25,8 +26,10 @@ from headway.server.amqp.states import CONFIRMS, TRANSACTIONS
 from headway.server.peers import NO_PATCHES, check_patience, check_topic, merges, take_merge_away
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.items import PublishedRun
+from headway.wire.amqp.primitives import TooManyValues
 from headway.wire.amqp.properties import Facts, read, with_reply_to, without_headers
 from headway.wire.amqp.replies import write_ack, write_method, write_return
+from headway.wire.common import VALUES_MAX
 
 DEFAULT_EXCHANGE = ""
 REPLY_TO = "amq.rabbitmq.reply-to"
@@ -109,8 +112,13 @@ class Publisher:
     def _read(self, raw: bytes) -> Facts:
         facts = self._facts.get(raw)
         if facts is None:
-            facts = read(without_hidden(raw))
             self._channel.peer.budget.left -= READ_WORK + len(raw) // READ_BYTES_A_UNIT
+            try:
+                facts = read(raw, VALUES_MAX)
+            except TooManyValues as error:
+                raise Refused(error.reason, f"a message that {error}") from error
+            if HIDDEN_MARK in raw:
+                facts = read(without_hidden(raw))
             if len(raw) <= FACTS_BYTES_MAX:
                 if len(self._facts) >= FACTS_MAX:
                     self._facts.clear()

@@ -10,10 +10,20 @@ from headway.server.connections.pending_replies import PendingReplies
 from headway.server.connections.proxied import Announcement, Networks, client_of, is_trusted, shown
 from headway.server.connections.reassembly import PartialPacket, Reassembly
 from headway.server.connections.socket_outlet import ended
-from headway.server.connections.turn_budget import BUDGET_WORK, ITEMS_MAX, SUBSCRIBE_WORK, TURN_WORK, Steps, TurnBudget
+from headway.server.connections.turn_budget import (
+    BUDGET_WORK,
+    GREETING_WORK,
+    ITEMS_MAX,
+    LOGIN_WORK,
+    SUBSCRIBE_WORK,
+    TURN_WORK,
+    Steps,
+    TurnBudget,
+)
 
 __all__ = [
     "Announcement", "BUDGET_WORK", "client_of", "Connection", "Connections", "End", "END_WORK", "ended", "Endings",
-    "Ends", "FLOOD_BYTES", "Floods", "is_trusted", "ITEMS_MAX", "Lingering", "Networks", "PartialPacket", "Peer",
-    "PendingReplies", "Reassembly", "shown", "Steps", "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
+    "Ends", "FLOOD_BYTES", "Floods", "GREETING_WORK", "is_trusted", "ITEMS_MAX", "Lingering", "LOGIN_WORK", "Networks",
+    "PartialPacket", "Peer", "PendingReplies", "Reassembly", "shown", "Steps", "SUBSCRIBE_WORK", "TURN_WORK",
+    "TurnBudget",
 ]

@@ -3,7 +3,8 @@
 Theory of operation. One read may bring a great deal of work: ten thousand publishes, a thousand filters. Each
 connection has a *budget* for each turn, counted in work and not in bytes. What goes beyond it waits for the next turn,
 in order, and the connection is not read meanwhile. Connections with more to do take turns (engine.py), and all
-connections together have a budget as well. So the others are read soon, even if one client asks for a lot.
+connections together have a budget as well. So the others are read soon, even if one client asks for a lot. Clients that
+have not logged in have a small budget of their own, so that nobody without a login keeps clients waiting.
 
 A unit of work is one record on its way to one lane, some microseconds. The budget is checked once per command, never
 per message.
@@ -17,6 +18,10 @@ TURN_WORK = 4096
 """Budget of all connections together, per turn."""
 BUDGET_WORK = 1024
 """Budget of one connection, per turn."""
+GREETING_WORK = 512
+"""Budget of all connections together whose clients have not logged in, per turn: anybody can open one."""
+LOGIN_WORK = 16
+"""Work of each packet of a client that has not logged in."""
 ITEMS_MAX = 1024
 """Packets, or runs of packets, that are decoded at once."""
 SUBSCRIBE_WORK = 16

@@ -38,6 +38,7 @@ from headway.core.permission import ALL_RIGHTS, Identity
 from headway.server.config import Settings, make_broker
 from headway.server.connections import (
     BUDGET_WORK,
+    GREETING_WORK,
     TURN_WORK,
     Connection,
     Connections,
@@ -106,8 +107,12 @@ class Engine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: dict[Connection, None] = {}
         """Connections with more to do than one turn allows, in the order of their turns."""
+        self._greeting: dict[Connection, None] = {}
+        """Those whose clients have not logged in."""
         self.work_left = TURN_WORK
         """Work that all connections together may still ask for in this turn."""
+        self.greeting_left = GREETING_WORK
+        """As much of it as those may ask for whose clients have not logged in."""
         self._expiries = Expiries(loop)
         self._turn_due = False
         self.stopped = False
@@ -171,7 +176,7 @@ class Engine:
             return
         began = self.pulse.begin()
         self.turns += 1
-        if self._busy:
+        if self._busy or self._greeting:
             self._go_on()
         try:
             self.broker.flush(began)
@@ -191,15 +196,15 @@ class Engine:
         self._turn_over()
 
     def _turn_over(self) -> None:
-        self.work_left = TURN_WORK
+        self.work_left, self.greeting_left = TURN_WORK, GREETING_WORK
         self.floods.turn()
         self._ring_in_time()
-        if self._busy or self.broker.has_work or self.broker.registry.effects:
+        if self._busy or self._greeting or self.broker.has_work or self.broker.registry.effects:
             self.turn_soon()
 
-    def connection_budget(self) -> int:
-        """Returns the work that a connection may ask for now."""
-        left = self.work_left
+    def connection_budget(self, *, greeting: bool = False) -> int:
+        """Returns the work that a connection may ask for now. ``greeting``: its client has not logged in."""
+        left = min(self.work_left, self.greeting_left) if greeting else self.work_left
         return BUDGET_WORK if left >= BUDGET_WORK else max(0, left)
 
     async def take_work(self, work: int) -> None:
@@ -211,18 +216,20 @@ class Engine:
         self.turn_soon()
 
     def go_on_later(self, connection: Connection) -> None:
-        self._busy[connection] = None
+        waiting = self._busy if connection.admitted else self._greeting
+        waiting[connection] = None
         self.turn_soon()
 
     def _go_on(self) -> None:
         """Continues connections that have more to do: at least one, and others while the turn has work left."""
         self.work_left = max(self.work_left, BUDGET_WORK)
-        for _ in range(len(self._busy)):
-            if self.work_left <= 0:
-                return
-            connection = next(iter(self._busy))
-            del self._busy[connection]
-            connection.go_on()
+        for waiting in (self._greeting, self._busy):
+            for _ in range(len(waiting)):
+                if self.work_left <= 0 or (waiting is self._greeting and self.greeting_left <= 0):
+                    break
+                connection = next(iter(waiting))
+                del waiting[connection]
+                connection.go_on()
 
     def _tick(self) -> None:
         now = self.pulse.begin()
@@ -351,6 +358,7 @@ class Engine:
     def closed(self, connection: Connection, reason: Reason, text: str) -> None:
         self.connections.remove(connection)
         self._busy.pop(connection, None)
+        self._greeting.pop(connection, None)
         self._expiries.remove(connection)
         now = self.now()
         self.ends.put(connection, reason, text, now, now + self.broker.registry.wall_offset_s)

@@ -11,7 +11,7 @@ from math import ceil, inf
 import msgspec
 
 from headway.core.base import ProtocolError, Reason, Refused, format_duration
-from headway.core.consumer import Session, SubscribeRequest, Subscription, parse_options
+from headway.core.consumer import Session, SubscribeRequest, Subscription, SubscriptionOptions, parse_options
 from headway.core.message import BadTopic, Run
 from headway.core.selector import compile_work
 from headway.server.config import ListenerTable
@@ -29,6 +29,8 @@ from headway.wire.mqtt.replies import Replies
 
 SHARED = MqttDialect(5, 2, None, True, False)
 """The dialect of a shared group's lane: nothing is left out."""
+FILTER_SHARE_CHARS = 16
+"""So many characters of a filter, which may all be levels, are one unit of work."""
 _RETAIN_HANDLING = ("always", "new", "never")
 
 
@@ -167,10 +169,16 @@ class MqttPeer(ClientSide):
         codes: list[int] = []
         texts: list[str] = []
         told: list[tuple[str, str]] = []
-        work = SUBSCRIBE_WORK + sum(compile_work(value) for name, value in packet.user if name.endswith("selector"))
+        compiling = 0
+        options: SubscriptionOptions | Refused | None = None  # of all filters; read once, by whoever may read one
         for entry in packet.entries:
             try:
-                options = parse_options(list(packet.user))
+                self.engine.broker.check_subscribe(session, entry.filter)
+                if options is None:
+                    options = _options(packet)
+                    compiling = 0 if isinstance(options, Refused) else compile_work(options.selector)
+                if isinstance(options, Refused):
+                    raise options.with_traceback(None)
                 shared = entry.filter.startswith("$share/")
                 no_local = entry.no_local or (self.is_bridge and not shared)
                 as_published = entry.retain_as_published or self.is_bridge
@@ -190,9 +198,9 @@ class MqttPeer(ClientSide):
                 codes.append(_suback_code(error))
                 texts.append(str(error))
                 self.note_limit(error)
-            yield work
+            yield SUBSCRIBE_WORK + len(entry.filter) // FILTER_SHARE_CHARS + compiling
         # SUBACK goes first unless it waits for the journal: deliveries are sent at the end of the turn.
-        answer = self.replies.suback(packet.packet_id, codes, "; ".join(texts), tuple(told))
+        answer = self.replies.suback(packet.packet_id, codes, "; ".join(dict.fromkeys(texts)), tuple(told))
         self.pending_replies.send(answer, kept=session.durable)
 
     def _unsubscribe(self, packet: packets.Unsubscribe) -> Steps:
@@ -200,8 +208,15 @@ class MqttPeer(ClientSide):
         for filter in packet.filters:
             ended = self.engine.broker.unsubscribe(session, filter, self.engine.now())
             codes.append(0 if ended else ReasonCode.NO_SUBSCRIPTION_EXISTED)
-            yield SUBSCRIBE_WORK
+            yield SUBSCRIBE_WORK + len(filter) // FILTER_SHARE_CHARS
         self.pending_replies.send(self.replies.unsuback(packet.packet_id, codes), kept=session.durable)
+
+
+def _options(packet: packets.Subscribe) -> SubscriptionOptions | Refused:
+    try:
+        return parse_options(packet.user)
+    except Refused as error:
+        return error
 
 
 _PUBLISH_CODES = {

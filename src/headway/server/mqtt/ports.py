@@ -12,8 +12,8 @@ from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import Item
 from headway.wire.mqtt.replies import Replies
 
-CONNECT_BYTES_MAX = 96 * 1024
-"""Limit of a client's bytes before its CONNECT is known."""
+CONNECT_BYTES_MAX = 64 * 1024
+"""Limit of a CONNECT, will and all."""
 TOPIC_ALIAS_MAX = 64
 NO_LIMIT = 65_535
 """The limit for clients that cannot be told one: all ids there are. Each takes one bit (packet_ids.py). Not reading the

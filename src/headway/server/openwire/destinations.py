@@ -22,11 +22,12 @@ def each_of(destination: Destination | None) -> list[Destination]:
     """Returns the destinations that a composite one has. Raises :class:`Refused`."""
     if destination is None:
         raise Refused(Reason.NOT_FOUND, "there is no destination")
+    if destination.name.count(",") >= PARTS_MAX:
+        count = destination.name.count(",") + 1
+        raise Refused(Reason.PROTOCOL_ERROR, f"a destination of {count} parts (at most {PARTS_MAX})")
     parts = [_part(destination.kind, part) for part in parts_of(destination.name)]
     if not parts:
         raise Refused(Reason.NOT_FOUND, "a destination without a name")
-    if len(parts) > PARTS_MAX:
-        raise Refused(Reason.PROTOCOL_ERROR, f"a destination of {len(parts)} parts (at most {PARTS_MAX})")
     for part in parts:
         if len(part.name) > NAME_CHARS_MAX:
             raise Refused(Reason.PROTOCOL_ERROR, f"a name of {len(part.name)} characters (at most {NAME_CHARS_MAX})")

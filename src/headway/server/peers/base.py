@@ -31,6 +31,7 @@ from headway.server.connections import (
     END_WORK,
     FLOOD_BYTES,
     ITEMS_MAX,
+    LOGIN_WORK,
     Connection,
     PartialPacket,
     PendingReplies,
@@ -163,7 +164,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         engine, budget, items, intake = self.engine, self.budget, self._held, self.engine.broker.intake
         if len(data) >= FLOOD_BYTES:
             engine.floods.note(self)
-        budget.left = granted = engine.connection_budget()
+        greeting = self.session is None
+        budget.left = granted = engine.connection_budget(greeting=greeting)
         if data or not items:
             items += self.decoder.feed(data, ITEMS_MAX if granted else 0)
             budget.left -= self.decoder.silent_frames
@@ -197,6 +199,9 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
             except self.faults as fault:
                 self.blame(fault)
         del items[:at]
+        if greeting:
+            budget.left -= LOGIN_WORK * at
+            engine.greeting_left -= granted - budget.left
         engine.work_left -= granted - budget.left
         if self.connection.leaving and budget.running is None and not self.says_goodbye():
             self.connection.hold_back_again(held=self.session is not None and bool(self.session.paused_by))

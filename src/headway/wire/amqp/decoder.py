@@ -47,6 +47,8 @@ CONNECTION = 10
 ACCESS_REQUEST = 30 << 16 | 10
 CHANNEL_CLOSE_OK = 20 << 16 | 41
 PUBLISH = 60 << 16 | 40
+SHARE_BYTES = 64
+"""A method takes the time of one item more for so many bytes."""
 PUBLISHES_MAX = 1000
 """Different publish frames whose arguments are cached."""
 _FRAME = struct.Struct(">BHI")
@@ -190,6 +192,7 @@ class AmqpDecoder(FrameDecoder[Item]):
         except ProtocolError as error:
             raise _fault(ReplyCode.SYNTAX_ERROR, f"({kind.name}) {error}") from None
         items.append(Method(channel, command))
+        self.silent_frames += (end - pos) // SHARE_BYTES
         return end
 
     def _publish(self, data: bytes, pos: int, end: int, channel: int, items: list[Item]) -> int:

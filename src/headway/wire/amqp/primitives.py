@@ -2,7 +2,7 @@
 
 Rules:
 - A value that goes beyond its container is a :class:`ProtocolError` with SYNTAX_ERROR: a string beyond its frame, an
-  entry beyond its table. So are tables nested deeper than ``DEPTH_MAX``.
+  entry beyond its table. So are tables nested deeper than ``DEPTH_MAX``, and tables of more than ``VALUES_MAX`` values.
 - The types of table values are those that brokers and clients use, which differ from the specification
   (rabbitmq.com/docs/amqp-0-9-1-errata).
 - A table that was read can be written again: long strings that are not UTF-8 become ``bytes``, byte arrays
@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from headway.core.base import ProtocolError, Reason, Refused
 from headway.wire.amqp.codes import ReplyCode
+from headway.wire.common import VALUES_MAX
 from headway.wire.partial import BytesReader
 
 SHORT_BYTES_MAX = 255
@@ -42,6 +43,14 @@ def malformed(text: str) -> ProtocolError:
     return ProtocolError(text, reason=Reason.MALFORMED, code=ReplyCode.SYNTAX_ERROR)
 
 
+class TooManyValues(ProtocolError):
+    """A table that has more values than the broker reads at once."""
+
+    def __init__(self, what: str, most: int) -> None:
+        text = f"has more than {most} values in its {what}"
+        super().__init__(text, reason=Reason.PACKET_TOO_LARGE, code=ReplyCode.RESOURCE_ERROR)
+
+
 class TableField(NamedTuple):
     """A field of a table. Its value, with the type in front, is at ``start:end``."""
 
@@ -52,10 +61,14 @@ class TableField(NamedTuple):
 
 
 class AmqpReader(BytesReader):
-    """Reads arguments or properties in order."""
+    """Reads arguments or properties in order, with ``values_max`` values in tables and arrays."""
 
-    __slots__ = ()
+    __slots__ = ("_values", "_values_max")
     malformed = staticmethod(malformed)
+
+    def __init__(self, data: bytes, pos: int = 0, end: int | None = None, values_max: int = VALUES_MAX) -> None:
+        super().__init__(data, pos, end)
+        self._values, self._values_max = 0, values_max
 
     def integer(self, size: int, what: str) -> int:
         at = self.take(size, what)
@@ -86,23 +99,29 @@ class AmqpReader(BytesReader):
         return {entry.name: entry.value for entry in self.entries(what, depth)}
 
     def entries(self, what: str, depth: int = 0) -> list[TableField]:
-        inner = self._inner(what, depth)
+        outer_end = self._enter(what, depth)
         found: list[TableField] = []
-        while inner.pos < inner.end:
-            name = inner.short(what)
-            start = inner.pos
-            value = inner.value(what, depth)
-            found.append(TableField(name, value, start, inner.pos))
+        while self.pos < self.end:
+            name = self.short(what)
+            start = self.pos
+            value = self.value(what, depth)
+            found.append(TableField(name, value, start, self.pos))
+        self.end = outer_end
         return found
 
-    def _inner(self, what: str, depth: int) -> AmqpReader:
+    def _enter(self, what: str, depth: int) -> int:
+        """Goes to the first value of a table or array, and lets reads end with the last one. Returns the old end."""
         if depth > DEPTH_MAX:
             raise malformed(f"has more than {DEPTH_MAX} tables within each other in its {what}")
         size = self.integer(4, what)
         at = self.take(size, what)
-        return AmqpReader(self.data, at, self.pos)
+        outer_end, self.pos, self.end = self.end, at, at + size
+        return outer_end
 
     def value(self, what: str, depth: int) -> object:
+        self._values += 1
+        if self._values > self._values_max:
+            raise TooManyValues(what, self._values_max)
         tag = self.data[self.take(1, what)]
         if tag == 0x53:  # S, the most frequent
             return self.long(what)
@@ -114,9 +133,10 @@ class AmqpReader(BytesReader):
             case 0x46:  # F
                 return self.table(what, depth + 1)
             case 0x41:  # A
-                inner, values = self._inner(what, depth + 1), []
-                while inner.pos < inner.end:
-                    values.append(inner.value(what, depth + 1))
+                outer_end, values = self._enter(what, depth + 1), []
+                while self.pos < self.end:
+                    values.append(self.value(what, depth + 1))
+                self.end = outer_end
                 return values
             case 0x54:  # T
                 return _time(self.integer(8, what))
@@ -133,7 +153,7 @@ class AmqpReader(BytesReader):
 
 def read_bare_table(raw: bytes, what: str) -> dict[str, object]:
     """Reads a table that fills ``raw``, without a length in front, as in AMQPLAIN."""
-    return AmqpReader(len(raw).to_bytes(4, "big") + raw).table(what)
+    return AmqpReader(len(raw).to_bytes(4, "big") + raw, values_max=len(raw)).table(what)
 
 
 def _time(value: int) -> datetime | int:

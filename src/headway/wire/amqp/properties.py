@@ -31,6 +31,7 @@ from headway.wire.amqp.primitives import (
     write_value,
 )
 from headway.wire.common import EXPIRATION_MS_MAX, header_text
+from headway.wire.decoder import ALL
 
 NAMES = (
     "content-type", "content-encoding", "headers", "delivery-mode", "priority", "correlation-id", "reply-to",
@@ -109,12 +110,12 @@ def _places(raw: bytes) -> dict[str, _Span]:
     return found
 
 
-def read(raw: bytes) -> Facts:
-    """Decodes properties."""
+def read(raw: bytes, values_max: int = ALL) -> Facts:
+    """Decodes properties with at most ``values_max`` values in their headers."""
     if raw == NONE:
         return Facts(Properties(native=raw), {})
     places = _places(raw)
-    headers = AmqpReader(raw, places["headers"].start).table("headers") if "headers" in places else {}
+    headers = AmqpReader(raw, places["headers"].start, None, values_max).table("headers") if "headers" in places else {}
     short = {name: raw[start + 1 : end] for name, (start, end) in places.items() if name not in _SIZES}
     numbers = {name: int.from_bytes(raw[slice(*places[name])], "big") for name in _NUMBERS if name in places}
     priority = numbers.get("priority")
@@ -231,9 +232,9 @@ def with_headers(raw: bytes, headers: Mapping[str, object]) -> bytes:
     values, known = property_values(raw), header_fields(raw)
     entries: dict[str, bytes] = {}
     for name, value in headers.items():
-        own = known.get(name)
-        if own is not None and own.value == value and type(own.value) is type(value):
-            entries[name] = raw[own.start : own.end]
+        entry = known.get(name)
+        if entry is not None and entry.value == value and type(entry.value) is type(value):
+            entries[name] = raw[entry.start : entry.end]
         else:
             entries[name] = write_value(value)
     values["headers"] = write_entries(entries)
@@ -243,7 +244,7 @@ def with_headers(raw: bytes, headers: Mapping[str, object]) -> bytes:
 def header_fields(raw: bytes) -> dict[str, TableField]:
     """Returns the headers, each with its place in ``raw``."""
     places = _places(raw)
-    fields = AmqpReader(raw, places["headers"].start).entries("headers") if "headers" in places else []
+    fields = AmqpReader(raw, places["headers"].start, None, ALL).entries("headers") if "headers" in places else []
     return {field.name: field for field in fields}
 
 

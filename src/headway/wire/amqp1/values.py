@@ -1,7 +1,8 @@
 """Reads the data types of AMQP 1.0 (1.6). A value is a constructor, one byte, and its bytes.
 
 Rules:
-- A value that goes beyond its container is a :class:`ProtocolError`. So are values nested deeper than ``DEPTH_MAX``.
+- A value that goes beyond its container is a :class:`ProtocolError`. So are values nested deeper than ``DEPTH_MAX``,
+  and lists, maps and arrays with more than ``VALUES_MAX`` values altogether.
 - How long a value is can be told from its constructor, so one that nobody asks for is passed over unread (``skip``).
 - Python has fewer types than AMQP. What has to be told apart is a class of its own: symbols, described values, UUIDs.
   Widths of numbers are lost; whoever needs them keeps the bytes.
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 from headway.core.base import ProtocolError, Reason
 from headway.wire.amqp1.codes import Condition
+from headway.wire.common import VALUES_MAX
 
 DEPTH_MAX = 32
 """Nesting of lists, maps, arrays and described values."""
@@ -143,20 +145,25 @@ def _end_of(code: int, data: bytes, pos: int, end: int) -> int:
     return _checked(pos + size + int.from_bytes(data[pos : pos + size], "big"), end)
 
 
-def read(data: bytes, pos: int, end: int, depth: int = 0) -> tuple[object, int]:
+def read(data: bytes, pos: int, end: int) -> tuple[object, int]:
     """Returns the value at ``pos`` and its end."""
+    return _value(data, pos, end, 0, [0])
+
+
+def _value(data: bytes, pos: int, end: int, depth: int, listed: list[int]) -> tuple[object, int]:
+    """Returns the value at ``pos`` and its end. ``listed[0]``: the values in lists, maps and arrays so far."""
     if depth > DEPTH_MAX:
         raise malformed(f"has more than {DEPTH_MAX} values within each other")
     _checked(pos + 1, end)
     code = data[pos]
     if code:
-        return _read(code, data, pos + 1, end, depth)
-    descriptor, pos = read(data, pos + 1, end, depth + 1)
-    value, pos = read(data, pos, end, depth + 1)
+        return _read(code, data, pos + 1, end, depth, listed)
+    descriptor, pos = _value(data, pos + 1, end, depth + 1, listed)
+    value, pos = _value(data, pos, end, depth + 1, listed)
     return Described(descriptor, value), pos
 
 
-def _read(code: int, data: bytes, pos: int, end: int, depth: int) -> tuple[object, int]:
+def _read(code: int, data: bytes, pos: int, end: int, depth: int, listed: list[int]) -> tuple[object, int]:
     fixed = _FIXED.get(code)
     stop = _end_of(code, data, pos, end)
     if fixed is not None:
@@ -169,32 +176,37 @@ def _read(code: int, data: bytes, pos: int, end: int, depth: int) -> tuple[objec
         case 0x45:
             return [], stop
         case 0xC0 | 0xD0:
-            return _items(data, pos + size, stop, size, depth), stop
+            return _items(data, pos + size, stop, size, depth, listed), stop
         case 0xC1 | 0xD1:
-            return _map(data, pos + size, stop, size, depth), stop
+            return _map(data, pos + size, stop, size, depth, listed), stop
         case 0xE0 | 0xF0:
-            return _array(data, pos + size, stop, size, depth), stop
+            return _array(data, pos + size, stop, size, depth, listed), stop
     raise malformed(f"has a value of the unknown type 0x{code:02x}")
 
 
-def _count(data: bytes, pos: int, stop: int, size: int) -> int:
+def _count(data: bytes, pos: int, stop: int, size: int, listed: list[int]) -> int:
+    """Returns the number of values, and adds it to that of those so far."""
     _checked(pos + size, stop)
-    return int.from_bytes(data[pos : pos + size], "big")
+    count = int.from_bytes(data[pos : pos + size], "big")
+    listed[0] += count
+    if listed[0] > VALUES_MAX:
+        raise malformed(f"has more than {VALUES_MAX} values in its lists, maps and arrays")
+    return count
 
 
-def _items(data: bytes, pos: int, stop: int, size: int, depth: int) -> list[object]:
-    count, found = _count(data, pos, stop, size), list[object]()
+def _items(data: bytes, pos: int, stop: int, size: int, depth: int, listed: list[int]) -> list[object]:
+    count, found = _count(data, pos, stop, size, listed), list[object]()
     pos += size
     for _ in range(count):
-        value, pos = read(data, pos, stop, depth + 1)
+        value, pos = _value(data, pos, stop, depth + 1, listed)
         found.append(value)
     if pos != stop:
         raise malformed(f"has {stop - pos} bytes behind the {count} items of a list or map")
     return found
 
 
-def _map(data: bytes, pos: int, stop: int, size: int, depth: int) -> dict[object, object]:
-    flat = _items(data, pos, stop, size, depth)
+def _map(data: bytes, pos: int, stop: int, size: int, depth: int, listed: list[int]) -> dict[object, object]:
+    flat = _items(data, pos, stop, size, depth, listed)
     if len(flat) % 2:
         raise malformed("has a map with a key and no value")
     found: dict[object, object] = {}
@@ -205,13 +217,13 @@ def _map(data: bytes, pos: int, stop: int, size: int, depth: int) -> dict[object
     return found
 
 
-def _array(data: bytes, pos: int, stop: int, size: int, depth: int) -> list[object]:
-    count = _count(data, pos, stop, size)
+def _array(data: bytes, pos: int, stop: int, size: int, depth: int, listed: list[int]) -> list[object]:
+    count = _count(data, pos, stop, size, listed)
     pos = _checked(pos + size + 1, stop)
     code, descriptor, described = data[pos - 1], None, False
     if not code:
         described = True
-        descriptor, pos = read(data, pos, stop, depth + 1)
+        descriptor, pos = _value(data, pos, stop, depth + 1, listed)
         pos = _checked(pos + 1, stop)
         code = data[pos - 1]
     if not code:
@@ -220,7 +232,7 @@ def _array(data: bytes, pos: int, stop: int, size: int, depth: int) -> list[obje
         raise malformed(f"has an array of {count} values in {stop - pos} bytes")
     found: list[object] = []
     for _ in range(count):
-        value, pos = _read(code, data, pos, stop, depth + 1)
+        value, pos = _read(code, data, pos, stop, depth + 1, listed)
         found.append(Described(descriptor, value) if described else value)
     if pos != stop:
         raise malformed(f"has {stop - pos} bytes behind the {count} values of an array")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headway.wire.common import VALUES_MAX
 from headway.wire.mqtt import codes, packets
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.packets import NEVER, Packet
-from headway.wire.mqtt.primitives import MqttReader, malformed, read_topic, violation
+from headway.wire.mqtt.primitives import MqttReader, malformed, read_topic, too_many, violation
 from headway.wire.mqtt.properties import Fields, read_properties
 
 BRIDGE = 0x80
@@ -181,6 +182,8 @@ def _subscribe(reader: MqttReader, version: int) -> Packet:
             raise violation("asks for a shared subscription without its own messages (no local)")
         retain_as_published, retain_handling = bool(options & 0x08), options >> 4 & 0x03
         entries.append(packets.TopicRequest(filter_, options & 0x03, no_local, retain_as_published, retain_handling))
+        if len(entries) > VALUES_MAX:
+            raise too_many("topic filters", VALUES_MAX)
     if not entries:
         raise violation("names no topic filter")
     identifier = fields.identifiers[0] if fields.identifiers else None
@@ -193,6 +196,8 @@ def _unsubscribe(reader: MqttReader, version: int) -> Packet:
     filters: list[str] = []
     while reader.more():
         filters.append(_filter(reader, version))
+        if len(filters) > VALUES_MAX:
+            raise too_many("topic filters", VALUES_MAX)
     if not filters:
         raise violation("names no topic filter")
     return packets.Unsubscribe(packet_id, tuple(filters), fields.user)

@@ -28,6 +28,8 @@ FORMS = {4: "mqtt-3.1.1", 5: "mqtt-5"}
 """``Run.form`` of frames that can be sent unchanged to any plain QoS 0 subscription of that version."""
 
 _NO_FIELDS = Fields()
+SHARE_BYTES = 32
+"""A packet that is not small, or its properties, takes the time of one item more for so many bytes."""
 RECEIPT = "receipt"
 """The user property that asks for a receipt."""
 
@@ -84,7 +86,7 @@ class MqttDecoder(Decoder[Item]):
         n = len(data)
         bodies = self._bodies
         try:
-            while pos < n and len(items) < items_max:
+            while pos < n and len(items) + self.silent_frames < items_max:
                 first = data[pos]
                 if first not in self._first_bytes:
                     raise self._unexpected(first)
@@ -120,6 +122,8 @@ class MqttDecoder(Decoder[Item]):
                     items.append(bodies[first >> 4](MqttReader(data, body, end), self.version))
                     if first == 0x20:
                         self._opened()
+                if length >= SHARE_BYTES:
+                    self.silent_frames += length // SHARE_BYTES
                 self.packets += 1
                 pos = end
         except ProtocolError as error:
@@ -233,6 +237,7 @@ class MqttDecoder(Decoder[Item]):
         fields = read_properties(reader, "PUBLISH")
         if fields.identifiers and self._role == "server":
             raise violation("carries a subscription identifier, which only a server may send")
+        self.silent_frames += (reader.pos - pos) // SHARE_BYTES
         return fields, fields.message(), reader.pos
 
     def _resolve(self, raw: bytes, alias: int) -> str:

@@ -29,6 +29,12 @@ def violation(text: str, code: int = ReasonCode.PROTOCOL_ERROR) -> ProtocolError
     return ProtocolError(text, reason=Reason.PROTOCOL_ERROR, code=code)
 
 
+def too_many(what: str, most: int) -> ProtocolError:
+    """Returns the error for a packet that lists more than the broker reads at once."""
+    text = f"has more than {most} {what}"
+    return ProtocolError(text, reason=Reason.PACKET_TOO_LARGE, code=ReasonCode.PACKET_TOO_LARGE)
+
+
 class MqttReader(BytesReader):
     """Reads the body of one packet in order."""
 

@@ -4,17 +4,19 @@ packets that may carry it. Reading and writing use the table that is made of thi
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 
 from headway.core.message import NO_PROPERTIES, Properties
-from headway.wire.common import KEPT
+from headway.wire.common import KEPT, VALUES_MAX
 from headway.wire.mqtt.codes import ReasonCode
 from headway.wire.mqtt.primitives import (
     MqttReader,
     check_topic,
     malformed,
+    too_many,
     violation,
     write_binary,
     write_text,
@@ -94,10 +96,13 @@ PROPERTY_TABLE = tuple(
 )  # fmt: skip
 _BY_NUMBER = {row.number: row for row in PROPERTY_TABLE}
 _USER = 38
+LOGIN_PAIRS_MAX = 100
 
 
 def read_properties(reader: MqttReader, packet: str) -> Fields:
-    """Reads a property block with its length. ``packet`` is the name of the packet, or WILL."""
+    """Reads a property block with its length. ``packet`` is the name of the packet, or WILL.
+
+    A packet has ``VALUES_MAX`` user properties at most, one before the login ``LOGIN_PAIRS_MAX``."""
     size = reader.varint("property length")
     fields = Fields()
     if not size:
@@ -108,8 +113,15 @@ def read_properties(reader: MqttReader, packet: str) -> Fields:
     block = MqttReader(reader.data, reader.pos, end)
     reader.pos = end
     user: list[tuple[str, str]] = []
+    pairs_max = LOGIN_PAIRS_MAX if packet in ("CONNECT", "WILL") else VALUES_MAX
     identifiers: list[int] = []
     while block.pos < end:
+        if block.data[block.pos] == _USER:
+            block.pos = _read_pairs(block.data, block.pos, end, user, pairs_max)
+            if len(user) > pairs_max:
+                raise too_many("user properties", pairs_max)
+            if block.pos == end:
+                break
         number = block.varint("property identifier")
         row = _BY_NUMBER.get(number)
         if row is None:
@@ -117,12 +129,14 @@ def read_properties(reader: MqttReader, packet: str) -> Fields:
         if packet not in row.packets:
             raise malformed(f"may not carry the property {row.name}" if packet != "WILL" else
                             f"may not carry the property {row.name} in its will")
-        if row.kind == "pair":
+        if row.kind == "pair":  # what is wrong with it?
             user.append((block.text("user property"), block.text("user property")))
             continue
         value = _read_value(block, row)
         if row.kind == "varint+":
             identifiers.append(value)
+            if len(identifiers) > VALUES_MAX:
+                raise too_many("subscription identifiers", VALUES_MAX)
         elif getattr(fields, row.name) is not None:
             raise violation(f"has the property {row.name} twice")
         else:
@@ -140,21 +154,25 @@ def read_user(data: bytes, at: int, end: int) -> UserProperties | None:
     """Reads a block that has user properties and no others, as the blocks of most messages. None: it is none such, or
     malformed, and :func:`read_properties` reads it or says what is wrong."""
     pairs: list[tuple[str, str]] = []
-    try:
-        while at < end:
+    return tuple(pairs) if _read_pairs(data, at, end, pairs, VALUES_MAX) == end else None
+
+
+def _read_pairs(data: bytes, at: int, end: int, pairs: list[tuple[str, str]], pairs_max: int) -> int:
+    """Reads user properties from ``at`` on, until there are more than ``pairs_max``, or something else or malformed
+    comes. Returns where that begins."""
+    with suppress(IndexError, UnicodeDecodeError):
+        while at < end and len(pairs) <= pairs_max:
             name_end = at + 3 + (data[at + 1] << 8 | data[at + 2])
             value_at = name_end + 2
             value_end = value_at + (data[name_end] << 8 | data[name_end + 1])
             if data[at] != _USER or value_end > end:
-                return None
+                break
             name, value = data[at + 3 : name_end].decode(), data[value_at:value_end].decode()
             if "\0" in name or "\0" in value:
-                return None
+                break
             pairs.append((name, value))
             at = value_end
-    except (IndexError, UnicodeDecodeError):
-        return None
-    return tuple(pairs)
+    return at
 
 
 def _read_value(block: MqttReader, row: _Row) -> Any:

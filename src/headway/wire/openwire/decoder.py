@@ -39,7 +39,10 @@ _LENGTH_AND_TYPE = Struct(">iB")
 LENGTH_AND_TYPE = 5
 HEAD_BYTES = 10
 """Length, type, the command's number, and whether a response is wanted."""
-HANDSHAKE_BYTES_MAX = 64 * 1024
+WIRE_FORMAT_BYTES_MAX, LOGIN_BYTES_MAX = 8 * 1024, 64 * 1024
+"""The limits of the first frame, and of those up to ConnectionInfo."""
+WIRE_FORMAT_SHARE_BYTES = 32
+"""So many bytes of the first frame take the time of one item."""
 ITEMS_AT_ONCE = 128
 SHARE = 8
 """So many frames that are like those before take the time of one item."""
@@ -83,10 +86,11 @@ Item = WireFormat | Request | Sent | Series | Acks
 
 
 class OpenWireDecoder(Decoder[Item]):
-    """``packet_bytes_max`` is the limit of a frame."""
+    """``packet_bytes_max`` is the limit of a frame behind ConnectionInfo."""
 
     __slots__ = (
-        "_alike", "_alike_since", "_cache", "_greeted", "_pending", "_tails", "form", "may_inflate", "packet_bytes_max",
+        "_alike", "_alike_since", "_cache", "_greeted", "_named", "_pending", "_tails", "form", "may_inflate",
+        "packet_bytes_max",
     )  # fmt: skip
 
     def __init__(self, packet_bytes_max: int) -> None:
@@ -94,6 +98,8 @@ class OpenWireDecoder(Decoder[Item]):
         self.packet_bytes_max = packet_bytes_max
         self.form = Form()
         self._greeted = False
+        self._named = False
+        """Whether ConnectionInfo has come."""
         self._cache: ObjectCache | None = None
         self._tails: dict[bytes, tuple[bool, str | None]] = {}
         self._alike: dict[tuple[int, bytes], AlikeMessages | AlikeAcks] = {}
@@ -140,8 +146,9 @@ class OpenWireDecoder(Decoder[Item]):
                 size, kind = _LENGTH_AND_TYPE.unpack_from(data, pos)
                 if not self._greeted:
                     self._check_first(data, pos, size, kind)
-                if not 1 <= size <= self.packet_bytes_max:
-                    self._refuse_size(size)
+                limit = self.packet_bytes_max if self._named else min(LOGIN_BYTES_MAX, self.packet_bytes_max)
+                if not 1 <= size <= limit:
+                    self._refuse_size(size, limit)
                 if kind in _OFTEN and self._greeted:
                     after = self._read_alike(data, pos, kind, items, items_max)
                     if after > pos:
@@ -223,16 +230,16 @@ class OpenWireDecoder(Decoder[Item]):
 
     def _check_first(self, data: bytes, pos: int, size: int, kind: int) -> None:
         if size < 1:
-            self._refuse_size(size)  # what follows is not of this frame, and need not have come
+            self._refuse_size(size, 0)  # what follows is not of this frame, and need not have come
         if kind != Type.WIRE_FORMAT_INFO or not MAGIC.startswith(data[pos + 5 : pos + 13]):
             raise malformed("is the first frame, which has to be WireFormatInfo")
-        if size > HANDSHAKE_BYTES_MAX:
-            raise malformed(f"has {size} bytes (at most {HANDSHAKE_BYTES_MAX})")
+        if size > WIRE_FORMAT_BYTES_MAX:
+            raise malformed(f"has {size} bytes (at most {WIRE_FORMAT_BYTES_MAX})")
 
-    def _refuse_size(self, size: int) -> None:
+    def _refuse_size(self, size: int, limit: int) -> None:
         if size < 1:
             raise malformed(f"has a length of {size}")
-        text = f"has {size} bytes (at most {self.packet_bytes_max})"
+        text = f"has {size} bytes (at most {limit}{'' if self._named else ' before the login'})"
         raise ProtocolError(text, reason=Reason.PACKET_TOO_LARGE)
 
     def _wire_format(self, data: bytes, pos: int, end: int) -> WireFormat:
@@ -241,6 +248,7 @@ class OpenWireDecoder(Decoder[Item]):
         if version < VERSION_MIN:
             raise malformed(f"wants version {version}, and the oldest that is spoken here is {VERSION_MIN}")
         known = read_properties(r.binary("properties"))
+        self.silent_frames += (end - pos) // WIRE_FORMAT_SHARE_BYTES
 
         def number(name: str) -> int:
             value = known.get(name)
@@ -258,7 +266,7 @@ class OpenWireDecoder(Decoder[Item]):
         number, wants_response = int.from_bytes(data[pos + 5 : pos + 9], "big"), data[pos + 9] != 0
         r = FrameReader(data, pos + HEAD_BYTES, end, self.form.version, self._cache, self._tails)
         if Type.MESSAGE <= kind <= Type.TEXT_MESSAGE:
-            message = read_message(r, kind, self.packet_bytes_max)
+            message = read_message(r, kind, self.packet_bytes_max if self._named else LOGIN_BYTES_MAX)
             self.silent_frames += message.work
             self._note_alike(data, pos, end, r.places, message)
             return Sent(number, wants_response, message)
@@ -266,6 +274,7 @@ class OpenWireDecoder(Decoder[Item]):
         if read is None:
             raise malformed("is nothing for a client to send here")
         command = read(r)
+        self._named = self._named or kind == Type.CONNECTION_INFO
         if kind == Type.MESSAGE_ACK:
             self._note_alike(data, pos, end, r.places, command)
         return Request(number, wants_response, command)

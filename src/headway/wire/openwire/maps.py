@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 
 from headway.core.base import ProtocolError
-from headway.wire.common import KEPT
+from headway.wire.common import KEPT, VALUES_MAX
 from headway.wire.openwire.primitives import OpenWireReader, i32, i64, malformed, read_utf, short_utf, utf
 
 TYPES = f"{KEPT}types"
@@ -30,22 +30,28 @@ TEXT_BYTES_MAX = 65_535 // 3
 REMEMBERED_BYTES_MAX = 512
 
 
-def read_map(r: OpenWireReader, what: str, depth: int = 0) -> dict[str, object]:
-    return {name: value for name, (_, value) in _entries(r, what, depth).items()}
-
-
-def _entries(r: OpenWireReader, what: str, depth: int) -> dict[str, tuple[int, object]]:
-    if depth > DEPTH_MAX:
-        raise malformed(f"nests its {what} more than {DEPTH_MAX} deep")
+def _entries(r: OpenWireReader, what: str, depth: int, listed: list[int]) -> dict[str, tuple[int, object]]:
+    """Reads a map. ``listed[0]``: the values in maps and lists so far."""
     found: dict[str, tuple[int, object]] = {}
-    for _ in range(max(0, r.i32(what))):
+    for _ in range(_count(r, what, depth, listed)):
         name = r.utf(what)
         kind = r.u8(what)
-        found[name] = kind, _value(r, kind, what, depth)
+        found[name] = kind, _value(r, kind, what, depth, listed)
     return found
 
 
-def _value(r: OpenWireReader, kind: int, what: str, depth: int) -> object:
+def _count(r: OpenWireReader, what: str, depth: int, listed: list[int]) -> int:
+    """Reads the number of values in a map or list."""
+    if depth > DEPTH_MAX:
+        raise malformed(f"nests its {what} more than {DEPTH_MAX} deep")
+    count = max(0, r.i32(what))
+    listed[0] += count
+    if listed[0] > VALUES_MAX:
+        raise malformed(f"has more than {VALUES_MAX} values in its {what}")
+    return count
+
+
+def _value(r: OpenWireReader, kind: int, what: str, depth: int, listed: list[int]) -> object:
     number = _NUMBERS.get(kind)
     if number is not None:
         value: object = number.unpack_from(r.data, r.take(number.size, what))[0]
@@ -63,11 +69,10 @@ def _value(r: OpenWireReader, kind: int, what: str, depth: int) -> object:
             raw = r.data[at : at + size]
             return bytearray(raw) if kind == BYTES else read_utf(raw, what)
         case 11:
-            return read_map(r, what, depth + 1)
+            return {name: value for name, (_, value) in _entries(r, what, depth + 1, listed).items()}
         case 12:
-            if depth > DEPTH_MAX:
-                raise malformed(f"nests its {what} more than {DEPTH_MAX} deep")
-            return [_value(r, r.u8(what), what, depth + 1) for _ in range(max(0, r.i32(what)))]
+            count = _count(r, what, depth, listed)
+            return [_value(r, r.u8(what), what, depth + 1, listed) for _ in range(count)]
         case 0:
             return None
     raise malformed(f"has a value of the unknown type {kind} in its {what}")
@@ -76,7 +81,7 @@ def _value(r: OpenWireReader, kind: int, what: str, depth: int) -> object:
 def _read_headers(raw: bytes) -> Mapping[str, object]:
     """Reads a message's properties as headers. Equal ones share the result, which is not to be changed."""
     notes, headers = [], {}
-    for name, (kind, value) in _entries(OpenWireReader(raw), "properties", 0).items():
+    for name, (kind, value) in _entries(OpenWireReader(raw), "properties", 0, [0]).items():
         headers[name] = value
         letter = _LETTERS.get(kind)
         if letter is not None and " " not in name and not (kind == LONG and _kind_of(value) == LONG):
@@ -170,6 +175,7 @@ def _fits(kind: int, value: object) -> bool:
 def read_properties(raw: bytes | None) -> dict[str, object]:
     """Reads the properties of WireFormatInfo."""
     try:
-        return read_map(OpenWireReader(raw or b"\0\0\0\0"), "properties")
+        known = _entries(OpenWireReader(raw or b"\0\0\0\0"), "properties", 0, [0])
     except ProtocolError as error:
         raise malformed(f"in its properties: {error}") from None
+    return {name: value for name, (_, value) in known.items()}

@@ -27,7 +27,7 @@ from headway.wire.stomp.faults import BAD_COMMAND, BAD_FRAME, NO_DESTINATION, St
 from headway.wire.stomp.items import Acks, Connect, Frame, Headers, Item, Sent
 from headway.wire.stomp.versions import V1_0, V1_2, Version, agreed, unescaped
 
-CONNECT_BYTES_MAX = 64 * 1024
+CONNECT_BYTES_MAX = 16 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 HEADERS_MAX = 500
 HEADER_BYTES = 200

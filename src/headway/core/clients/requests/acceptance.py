@@ -20,17 +20,13 @@ from headway.core.selector import BadSelector, compile_selector
 Accepts = Callable[[Record], bool]
 
 
-def parse_filter(request: SubscribeRequest) -> tuple[str | None, str]:
+def parse_filter(text: str) -> tuple[str | None, str]:
     """Returns the group of a shared subscription, None if it is none, and the filter. Raises :class:`Refused`."""
     try:
-        share = parse_shared_filter(request.filter)
-        if share is None:
-            return None, validate_filter(request.filter)
+        share = parse_shared_filter(text)
+        return (None, validate_filter(text)) if share is None else share
     except BadTopic as error:
         raise Refused(Reason.PROTOCOL_ERROR, str(error)) from error
-    if request.shared_dialect is None:
-        raise Refused(Reason.PROTOCOL_ERROR, "shared subscriptions are not available here")
-    return share
 
 
 def coverage_of(session: Session, request: SubscribeRequest, filter: str) -> Accepts:

@@ -13,11 +13,14 @@ from headway.core.log import (
     SUBSCRIPTION_BYTES,
     WILD_LEVEL_BYTES,
 )
-from headway.core.message import has_wildcard
+from headway.core.message import has_wildcard, shape_of
 from headway.core.permission import QUEUES
 from headway.core.routing import Registry
 from headway.core.selector import bytes_of
 
+SHAPES_MAX = 512
+"""A topic is matched by one filter of each shape at most. So this is how many filters of one client each topic is held
+against, and how often the client can get one record."""
 PICKER_BYTES = 20_000
 """The memory of a selector of a queue: the places of records that it found."""
 
@@ -27,6 +30,10 @@ def check_room(registry: Registry, session: Session, request: SubscribeRequest, 
     limit = registry.limits_of(session.listener).subscriptions_per_session_max
     if len(session.subscriptions) >= limit:
         raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a session may have {limit} {what}")
+    shapes, wild = session.shapes, has_wildcard(request.filter)
+    if wild and len(shapes) >= SHAPES_MAX and shape_of(request.filter) not in shapes:
+        text = f"a session may have filters with their wildcards in {SHAPES_MAX} different places"
+        raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, text)
     session.tab.check(cost(request))
     session.allowance.check_subscription()
 

@@ -70,8 +70,9 @@ class Subscribing:
 
     def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
         """Grants a subscription, or raises :class:`Refused`. It replaces an earlier one with the same filter."""
-        group, filter = parse_filter(request)
-        session.rights.check(Operation.SUBSCRIBE, filter)
+        group, filter = self.check(session, request.filter)
+        if group is not None and request.shared_dialect is None:
+            raise Refused(Reason.PROTOCOL_ERROR, "shared subscriptions are not available here")
         old = session.subscriptions.get(request.key)
         if old is None:
             check_room(self._registry, session, request)
@@ -117,6 +118,13 @@ class Subscribing:
         if group is None:
             self.starts.begin(subscription, now, fresh=fresh)
         return subscription
+
+    def check(self, session: Session, filter: str) -> tuple[str | None, str]:
+        """Returns the group of a shared subscription, None if it is none, and the filter. Raises :class:`Refused` if it
+        is no filter, or the client may not read all of it."""
+        group, filter = parse_filter(filter)
+        session.rights.check(Operation.SUBSCRIBE, filter)
+        return group, filter
 
     def _check_start(self, options: SubscriptionOptions, filter: str) -> None:
         if options.start_time(0.0) is not None and self._registry.archive.earliest(filter) is None:
@@ -172,7 +180,7 @@ class Subscribing:
         """Restores a subscription from the journal. The client gets no retained records or state for it."""
         if request.polling:
             return self.poll(session, request, 0, now, number=number, position_number=position_number)
-        group, filter = parse_filter(request)
+        group, filter = parse_filter(request.filter)
         key = _key(session, request, group, filter)
         accepts = acceptance_of(session, request, filter)
         feed = self._feed(session, request, key, accepts)

@@ -8,24 +8,35 @@ their names, HTTP as parameters of the query. Rules:
   case, or an option's name with something behind it (``conflate_ms``). Such a name is refused, with the one that was
   probably meant: an option that is misspelt would else be ignored in silence.
 - An option that is there, but not for what the client asks (a queue, a query), is refused, and the text says why.
+- A request may say ``PAIRS_MAX`` names. More are refused before any of them is looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
 from headway.core.base import Reason, Refused, parse_duration
 
 PREFIX = "x-headway-"
 COUNT_MAX = 1_000_000_000
+PAIRS_MAX = 100
+"""Names that one request may say, options and others: each is compared with the options."""
+TEXT_CHARS_MAX, VALUE_CHARS_MAX = 65_535, 100
+"""The longest values, of texts and of all else. No sound one is near to that."""
 UNCONFLATED_S = -1.0
 """The value of ``conflate`` that asks for every record, whatever the topic says."""
 _SHORT_CHARS = 3
 _LONG_CHARS = 7
 _SEPARATORS = "_-."
+_NAME_CHARS_MAX = 100
+"""As much of a name is compared with the options."""
+_LETTERS_MAX = 4
+"""Two slips put at most so many letters into one of two names alone. Comparing sets of letters is quick, counting slips
+is not."""
 
 
 class Use(StrEnum):
@@ -135,13 +146,18 @@ OPTIONS: Mapping[str, Option] = {
     "group_by": Option("group_by", str, _TEXT, _TOPICS | _QUERIES, _NO_PAGES),
 }  # fmt: skip
 
+_LETTERS = {name: frozenset(name) for name in OPTIONS}
+
 
 def read_options(pairs: Iterable[tuple[str, str]], use: Use, *, strict: bool = False) -> dict[str, object]:
     """Returns the values of the options that the pairs say, by field. ``strict``: other names are refused, too.
 
     Raises :class:`Refused`, which says what is wrong with which name."""
     found: dict[str, object] = {}
-    for said, value in pairs:
+    some = list(islice(pairs, PAIRS_MAX + 1))
+    if len(some) > PAIRS_MAX:
+        raise _refused(f"more than {PAIRS_MAX} options and names of the client's own; send fewer")
+    for said, value in some:
         name = said.removeprefix(PREFIX)
         option = OPTIONS.get(name)
         if option is None:
@@ -150,6 +166,8 @@ def read_options(pairs: Iterable[tuple[str, str]], use: Use, *, strict: bool = F
         if use not in option.uses:
             raise _refused(_elsewhere(name, option, use))
         try:
+            if len(value) > (TEXT_CHARS_MAX if option.takes == _TEXT else VALUE_CHARS_MAX):
+                raise ValueError(value)
             found[option.field] = option.read(value)
         except Exception as error:
             shown = value if len(value) <= 100 else value[:99] + "…"
@@ -162,15 +180,16 @@ def known_names(use: Use) -> list[str]:
     return [name for name, option in OPTIONS.items() if use in option.uses]
 
 
-def nearest_option(said: str, among: Iterable[str]) -> str | None:
+def nearest_option(said: str, among: Collection[str]) -> str | None:
     """Returns the option that a name is probably a slip of; None: it is not close to any."""
-    name = said.lower().removeprefix(PREFIX).removeprefix("headway-")
+    name = said[:_NAME_CHARS_MAX].lower().removeprefix(PREFIX).removeprefix("headway-")
     if name in among:
         return name
     for option in among:
         if name.startswith(option) and name[len(option) : len(option) + 1] in _SEPARATORS:
             return option
-    close = [(_slips(name, option), option) for option in among]
+    letters = set(name)
+    close = [(_slips(name, option), option) for option in among if len(letters ^ _LETTERS[option]) <= _LETTERS_MAX]
     return next((option for slips, option in sorted(close) if slips <= _allowed(option)), None)
 
 
@@ -203,16 +222,21 @@ def _allowed(option: str) -> int:
 
 
 def _slips(one: str, other: str) -> int:
-    """Returns the number of letters that are missing, too many, wrong, or swapped with their neighbour."""
+    """Returns the number of letters that are missing, too many, wrong, or swapped with their neighbour; 3: more than
+    two. No letter is compared with one that is more than two places away."""
     if abs(len(one) - len(other)) > 2:
         return 3
+    size = len(other)
     before: list[int] = []
-    row = list(range(len(other) + 1))
+    row = [min(at, 3) for at in range(size + 1)]
     for i, letter in enumerate(one, 1):
-        older, before, row = before, row, [i]
-        for j, wanted in enumerate(other, 1):
-            best = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != wanted))
+        older, before, row = before, row, [min(i, 3)] + [3] * size
+        for j in range(max(1, i - 2), min(size, i + 2) + 1):
+            wanted = other[j - 1]
+            best = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != wanted), 3)
             if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == wanted:
                 best = min(best, older[j - 2] + 1)
-            row.append(best)
+            row[j] = best
+        if row.count(3) > size:
+            return 3
     return row[-1]

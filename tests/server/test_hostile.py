@@ -1,0 +1,83 @@
+"""Hostile clients of ``make soak``, without sockets and clocks: how many lines Python runs before others have their
+turn. Each kind's clients say their largest; the broker may refuse it or take its time, but not in one step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from types import FrameType
+from typing import Any
+
+import pytest
+from bench.wires.packets import connect
+from tests.server.amqp_stage import House
+from tests.server.pretended import Socket
+from tests.soak.hostile import CONFIG, KINDS, LOGINS, PORTS, Kind
+
+from headway.server.amqp.peer import AmqpPeer
+from headway.server.amqp1.peer import Amqp1Peer
+from headway.server.mqtt.peer import MqttPeer
+from headway.server.openwire.peer import OpenWirePeer
+from headway.server.stomp.peer import StompPeer
+
+PEERS = {
+    "mqtt": MqttPeer, "amqp": AmqpPeer, "amqp1": Amqp1Peer, "stomp": StompPeer, "openwire": OpenWirePeer,
+}  # fmt: skip
+LINES_MAX = 400_000
+"""About a thirtieth of a second; some kinds ran millions of them."""
+SHARES = (1, 3, 10, 50)
+"""Of the largest that a kind says, because that may be refused at once."""
+STEPS_MAX = 200
+MQTT = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
+
+
+class Lines:
+    """Counts the lines that Python runs."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "line":
+            self.count += 1
+        return self._trace
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        before, self.count = sys.gettrace(), 0
+        sys.settrace(self._trace)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+
+def come(house: House, kind: Kind, number: int) -> Socket:
+    sock = Socket()
+    house.accept(sock, listener=PORTS.get(kind.protocol, kind.protocol), peer=PEERS[kind.protocol])
+    if kind.login:
+        sock.incoming.append(LOGINS.get(kind.protocol) or connect(f"hostile {number}"))
+        sock.incoming.append(kind.begin)
+    return sock
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.protocol in PEERS], ids=lambda kind: kind.title)
+def test_no_client_keeps_the_others_waiting(kind: Kind) -> None:
+    house, rng, lines, worst = House(MQTT + CONFIG.partition('[[topic]]\nfilter = "recorded')[0]), Random(7), Lines(), 0
+    socks = [come(house, kind, number) for number in range(2)]
+    while house.pretended.once():
+        pass
+    for share in SHARES:
+        for number, sock in enumerate(socks):
+            if sock.shut or not kind.login:
+                socks[number] = come(house, kind, number)
+            socks[number].incoming.append(kind.say(rng, kind.bytes_max // share))
+        for _ in range(STEPS_MAX):
+            with lines.counted():
+                more = house.pretended.once()
+            worst = max(worst, lines.count)
+            if not more:
+                break
+    assert worst < LINES_MAX

@@ -80,8 +80,8 @@ def recognised(file: File) -> Origin:
     if not best and not any(line.strip() and line.strip()[:1] not in b"#" for line in file.raw.splitlines()):
         raise ConfigError(f"{file.path}: has no setting in it, only comments")
     if not best:
-        whole = [one for score, one in scores if len(score.known) == score.names > 1 and not file.is_json]
-        if len({one.title for one in whole}) == 1:
+        whole = [one for score, one in scores if one.blocks and len(score.known) == score.names > 1]
+        if whole and not file.is_json:
             return whole[0]
         raise ConfigError(f"{file.path}: {_doubt([score for score in scores if score[0].known], known)}")
     equal = [one.title for score, one in scores if score.points == best]
@@ -99,7 +99,7 @@ def _doubt(scores: Sequence[tuple[Score, Origin]], known: str) -> str:
     titles = " or ".join(dict.fromkeys(one.title for _, one in whole))
     score = whole[0][0]
     if most == score.names:
-        return f"may be of {titles}: its settings are those of many systems; --from says which ({known})"
+        return f"may be of {titles}, by names that are in files of many systems; --from says which ({known})"
     some = ", ".join(name[:40] for name in score.known[:3])
     known_of = f"of {score.names} names in it only {some} are of {titles}"
     return f"I do not know this file: {known_of}; --from says which it is of"

@@ -73,8 +73,9 @@ class Origin(NamedTuple):
         dotted = tuple(begin for begin in begins if begin.endswith("."))
         grouped = [name for name in alike if name.startswith(dotted)]
         own = [name for name in (*found, *grouped, *(inner & set(self.signs))) if self._is_own(name)]
-        # Systems of lines and blocks refuse what they do not know; XML has the elements of others around its own.
-        most = self.xml or 2 * (len(found) + len(alike)) >= len(names)
+        # Systems of lines and blocks refuse what they do not know, and names of groups are guesses. XML has the
+        # elements of others around its own.
+        most = self.xml or 2 * len(found) + len(alike) >= len(names)
         sure = points >= 100 or ((bool(own) or broken) and most)
         return Score(points if sure else 0, tuple(found), len(names))
 
@@ -93,12 +94,17 @@ class Origin(NamedTuple):
         names = {node.name for node in outer if not node.used}
         return names, {node.name for node in inner} if file.is_json else set(), False
 
+    @property
+    def _carried(self) -> set[str]:
+        """Names of elements with a counterpart here. Others are around them, such as those of Camel."""
+        return {name.partition(" ")[0] for option in self.options if option.here for name in option.names}
+
     def _is_own(self, name: str) -> bool:
         """Tells whether a known name says more than any word would."""
         if name in self.signs:
             return True
         if self.xml:
-            return re.search(r"[a-z0-9][A-Z]|-", name) is not None
+            return name in self._carried and re.search(r"[a-z0-9][A-Z]|-", name) is not None
         return name not in COMMON and not name.startswith(COMMON_BEGINS)
 
 

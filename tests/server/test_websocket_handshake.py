@@ -7,15 +7,18 @@ import base64
 import pytest
 from bench.wires.websocket import request
 
+from headway.server.protocols import SUBPROTOCOLS
 from headway.server.websocket.handshake import (
     HEAD_BYTES_MAX,
     HEADERS_MAX,
     Accepted,
     Refusal,
+    Request,
     RequestReader,
     Rules,
     allowed,
     answer,
+    subprotocol,
 )
 
 RULES = Rules(("/mqtt", "/"), None, {"mqtt": "mqtt", "mqttv3.1": "mqtt"})
@@ -74,9 +77,9 @@ def test_what_is_let_in(lines: list[str]) -> None:
     assert opened(*lines).answer.startswith(b"HTTP/1.1 101 ")
 
 
-def test_the_first_known_subprotocol_of_the_client_is_taken() -> None:
+def test_known_subprotocol_is_found_among_those_of_all_lines() -> None:
     accepted = opened(*changed(sec_websocket_protocol="Sec-WebSocket-Protocol: chat, mqttv3.1, mqtt"))
-    assert b"\r\nSec-WebSocket-Protocol: mqttv3.1\r\n" in accepted.answer
+    assert b"\r\nSec-WebSocket-Protocol: mqtt\r\n" in accepted.answer
     split = [*changed(sec_websocket_protocol="Sec-WebSocket-Protocol: chat"), "Sec-WebSocket-Protocol: mqtt"]
     assert b"\r\nSec-WebSocket-Protocol: mqtt\r\n" in opened(*split).answer
 
@@ -220,3 +223,24 @@ def test_bytes_behind_the_request_are_handed_back() -> None:
     assert whole is not None
     assert whole[1] == b"frames"
     assert reader.buffered_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [
+        ("mqttv3.1, mqtt", "mqtt"),
+        ("mqtt, mqttv3.1", "mqtt"),
+        ("mqttv3.1", "mqttv3.1"),
+        ("MQTT", "MQTT"),
+        ("v10.stomp, v11.stomp, v12.stomp", "v12.stomp"),
+        ("v12.stomp, v11.stomp, v10.stomp", "v12.stomp"),
+        ("V11.STOMP, v10.stomp", "V11.STOMP"),
+        ("v10.stomp, mqtt, v11.stomp", "v11.stomp"),
+        ("chat, mqttv3.1, v12.stomp, mqtt", "mqtt"),
+        ("amqp", "amqp"),
+    ],
+)
+def test_client_gets_its_first_protocol_in_the_version_that_the_broker_likes_best(offered: str, chosen: str) -> None:
+    rules = RULES._replace(protocols=SUBPROTOCOLS)
+    asked = Request("GET", "/mqtt", {"sec-websocket-protocol": [offered]})
+    assert subprotocol(asked, rules) == chosen

@@ -108,7 +108,7 @@ class Admittance:
         if engine.connections.by_listener[ASGI_LISTENER] >= table.connections_max:
             engine.connections_refused += 1
             raise Closed(f"listeners.{ASGI_LISTENER} has its {table.connections_max} connections already")
-        protocol = SUBPROTOCOLS[chosen]
+        protocol = SUBPROTOCOLS[chosen.lower()]
         return Admitted(came.address, chosen, protocol, table.speaking(protocol))
 
     def _check_stranger(self, came: Came, host: str, *, everybody: bool) -> None:

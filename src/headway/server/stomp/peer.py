@@ -23,7 +23,7 @@ from headway.server.peers import CLOSING, NamedQueues, Transaction, settle_in_st
 from headway.server.stomp.greeting import Greeting
 from headway.server.stomp.ports import ClientSide
 from headway.server.stomp.publisher import Publisher
-from headway.server.stomp.subscribing import LOOK_SHARE, Subscriber
+from headway.server.stomp.subscribing import LOOK_SHARE, Subscriber, flag
 from headway.server.stomp.temporaries import Temporaries
 from headway.wire.stomp.faults import StompFault
 from headway.wire.stomp.items import Acks, Connect, Frame, Headers, Item, Sent
@@ -124,7 +124,7 @@ class StompPeer(ClientSide):
         transaction = self.transaction(headers)
         ids = self._subscriber.acknowledged(headers, command)
         refuses = command == "NACK"
-        requeue = headers.get("requeue", "true").lower() != "false"
+        requeue = flag(headers, "requeue", default=True)
         if transaction is not None:
             others = self.transactions.values()
             ids = [one for one in ids if not any(one in other.named(self.channel) for other in others)]

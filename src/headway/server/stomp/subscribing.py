@@ -69,6 +69,7 @@ _OWN = frozenset({
 
 
 _TERMS = ("durable", "auto-delete")
+_TRUTHS = {"true": True, "false": False}
 
 
 class Held(NamedTuple):
@@ -168,7 +169,7 @@ class Subscriber(PeerPart[ClientSide]):
         if kind is Kind.TEMP_TOPIC:
             kind, name = Kind.TOPIC, name_of_topic(peer.temporaries.address(destination).name)
         durable = self._durable_name(headers, destination)
-        exclusive = any(name in headers for name in NAMES) or headers.get("exclusive") == "true"
+        exclusive = any(name in headers for name in NAMES) or flag(headers, "exclusive")
         match kind:
             case Kind.TOPIC | Kind.REPLY_TOPIC if durable is None and ack == "auto":
                 return self._topics(name, headers, tag)
@@ -337,8 +338,20 @@ def _unknown(text: str, command: str) -> StompFault:
     return StompFault("Unknown delivery", f"{command} of {text[:40]!r}, which is no delivery that waits for it")
 
 
+def flag(headers: Headers, name: str, default: bool = False) -> bool:
+    """Returns the value of a header that is true or false, however its client writes that: stomp.py says ``True`` where
+    its program does. Raises :class:`Refused`."""
+    text = headers.get(name)
+    if text is None:
+        return default
+    value = _TRUTHS.get(text.strip().lower())
+    if value is None:
+        raise Refused(Reason.PRECONDITION_FAILED, f"the header {name}: true or false, not {text[:40]!r}")
+    return value
+
+
 def _is_durable(headers: Headers) -> bool:
-    return "true" in (headers.get("durable", "").lower(), headers.get("persistent", "").lower())
+    return flag(headers, "durable") or flag(headers, "persistent")
 
 
 def terms_of(headers: Headers) -> QueueTerms:
@@ -347,20 +360,23 @@ def terms_of(headers: Headers) -> QueueTerms:
     if not any(name in _TERMS or name.startswith("x-") for name in headers):
         return DURABLE
     arguments = {name: _value(text) for name, text in headers.items() if name.startswith("x-")}
-    durable, auto_delete = headers.get("durable", "true") == "true", headers.get("auto-delete") == "true"
+    durable, auto_delete = flag(headers, "durable", default=True), flag(headers, "auto-delete")
     return read_terms(arguments, durable=durable, exclusive=False, auto_delete=auto_delete)
 
 
 def _kept_terms(headers: Headers) -> QueueTerms:
-    """Returns the terms of a named subscription to topics: one that is not durable ends with its last consumer."""
+    """Returns the terms of a named subscription to topics: one that is not durable ends with its last consumer, unless
+    it says something else."""
     if _is_durable(headers) or any(name in headers for name in NAMES):
         return terms_of(headers)
-    return msgspec.structs.replace(terms_of(headers), durable=False, auto_delete=True)
+    auto_delete = flag(headers, "auto-delete", default=True)
+    return msgspec.structs.replace(terms_of(headers), durable=False, auto_delete=auto_delete)
 
 
 def _value(text: str) -> object:
-    if text in ("true", "false"):
-        return text == "true"
+    truth = _TRUTHS.get(text.lower())
+    if truth is not None:
+        return truth
     return int(text) if text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 18 else text
 
 
@@ -371,7 +387,7 @@ def _plain(name: str) -> str:
 
 
 def _no_local(headers: Headers) -> bool:
-    return "true" in (headers.get("no-local"), headers.get("activemq.noLocal"))
+    return flag(headers, "no-local") or flag(headers, "activemq.noLocal")
 
 
 def _prefetch(headers: Headers) -> int:

@@ -7,7 +7,9 @@ Rules:
   ``localhost``. With TLS it may be a name, if the page came by TLS, too: the certificate has shown the browser that
   this host has the name. In clear a foreign page can have its own name resolve to this host (DNS rebinding).
   Clients that are no browsers send no origin, and are let in.
-- The subprotocol is the first one of the client's that is known here. Without one, nobody is let in.
+- The protocol is that of the first subprotocol of the client's that is known here; of its names and versions the client
+  gets the one that the broker likes best: ``mqtt``, which MQTT 3.1.1 and 5 demand (6.0), and not ``mqttv3.1``, whose
+  version is not spoken here, unless the client offers nothing else; of STOMP the latest. Without one, nobody is let in.
 """
 
 from __future__ import annotations
@@ -133,7 +135,7 @@ def answer(request: Request, rules: Rules) -> Accepted:
     compression = rules.compression and any(accepts(offer) for offer in request.tokens("sec-websocket-extensions"))
     if compression:
         lines.append(f"Sec-WebSocket-Extensions: {ANSWER}")
-    return Accepted("\r\n".join([*lines, "", ""]).encode(), rules.protocols[chosen], request, compression)
+    return Accepted("\r\n".join([*lines, "", ""]).encode(), rules.protocols[chosen.lower()], request, compression)
 
 
 def check_page(request: Request, rules: Rules) -> str:
@@ -147,12 +149,14 @@ def check_page(request: Request, rules: Rules) -> str:
 
 
 def subprotocol(request: Request, rules: Rules) -> str:
-    """Returns the first of the client's subprotocols that is known here. Raises Refusal."""
-    offered = request.tokens("sec-websocket-protocol")
-    chosen = next((one for one in offered if one in rules.protocols), None)
-    if chosen is None:
-        raise Refusal(400, f"the subprotocol must be one of: {', '.join(rules.protocols)}")
-    return chosen
+    """Returns one of the client's subprotocols, as the client writes it. Raises Refusal."""
+    protocols, order = rules.protocols, list(rules.protocols)
+    offered = [one for one in request.tokens("sec-websocket-protocol") if one.lower() in protocols]
+    if not offered:
+        raise Refusal(400, f"the subprotocol must be one of: {', '.join(order)}")
+    protocol = protocols[offered[0].lower()]
+    alike = [one for one in offered if protocols[one.lower()] == protocol]
+    return min(alike, key=lambda one: order.index(one.lower()))
 
 
 _UPGRADE = ("Upgrade: websocket", "Connection: Upgrade")

@@ -39,6 +39,30 @@ def test_who_asks_for_nothing_is_let_go(tmp_path: Path, monkeypatch: pytest.Monk
     serve(tmp_path, play)
 
 
+def test_silent_client_is_let_go_by_a_loop_that_was_held_up_when_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is over before its protocol has a transport."""
+    monkeypatch.setattr(access, "HEADER_S", 0.01)
+    real = access.AccessControl.connection
+
+    def held_up(self: access.AccessControl, server: web.Server) -> asyncio.BaseProtocol:
+        protocol = real(self, server)
+        over_s = time.monotonic() + 2 * access.HEADER_S
+        while time.monotonic() < over_s:
+            pass
+        return protocol
+
+    monkeypatch.setattr(access.AccessControl, "connection", held_up)
+
+    async def play(served: Admin) -> None:
+        reader, writer = await connect(served)
+        assert await reader.read() == b""
+        writer.close()
+
+    serve(tmp_path, play)
+
+
 def test_who_has_asked_and_asks_no_more_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "IDLE_S", 0.05)
 

@@ -103,8 +103,11 @@ class AccessControl:
         if reserved:
             self._reserved.add(protocol)
         self._silent.add(protocol)
-        self._idle[protocol] = False, self._engine.loop.time()
-        self._engine.loop.call_later(HEADER_S, self._asked_or_out, protocol)
+        loop = self._engine.loop
+        self._idle[protocol] = False, loop.time()
+        # A loop that was held up finds the time over before the protocol has its transport, without which it cannot be
+        # closed. That step is queued already, so the next one comes behind it.
+        loop.call_later(HEADER_S, loop.call_soon, self._asked_or_out, protocol)
         return protocol
 
     def _make_room(self, among: Collection[web.RequestHandler]) -> bool:

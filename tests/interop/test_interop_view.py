@@ -92,6 +92,8 @@ async def test_through_a_network_that_stalls_and_one_that_is_cut(keyed: BrokerPr
             wire.cut()
             await publish(truth, publisher, 4)
             await holds(lambda: wire.accepted > accepted)
+            await holds(lambda: truth.is_shown(view))
+        assert Gap not in kinds(told), "it has told that it is stale, and then what has changed"
 
 
 @story

@@ -104,6 +104,7 @@ async def test_through_a_network_that_stalls_and_one_that_is_cut(
                 wire.cut()
                 await asyncio.to_thread(truth.publish, publisher, 4)
                 await holds(lambda: wire.accepted > accepted and view.true)
+                assert "gap" not in view.kinds, "it has told that it is stale, and then what has changed"
 
 
 @story

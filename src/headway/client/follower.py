@@ -9,8 +9,9 @@ After a cut the view asks for the changes behind its offset, which the broker st
 says so if it has not, and then there is a new snapshot. A broker that was started again may have lost records that it
 had sent, and that are in the image; so offsets count in one life of the broker, which it tells in SUBACK.
 
-Without an answer for ``SILENT_TIMES`` the time after which an image is stale, the connection is given up. A broker that
-only stood still answers late, and nothing else has to happen.
+Without an answer for ``SILENT_TIMES`` the time after which an image is stale, the connection is given up, but not
+before a second look: it may be this process that stood still, and then the answer is here and was not read yet. A
+broker that only stood still answers late, and nothing else has to happen.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ class Follower:
         self._asked.clear()
         self._heard_s = time.monotonic()
         self._begin()
+        was_silent = False
         while True:
             pause_s = self._request.beat_s if self.image.whole else min(GATHERING_S, self._request.beat_s)
             await asyncio.wait([lost], timeout=pause_s)
@@ -104,14 +106,19 @@ class Follower:
                 return lost.result()
             now = time.monotonic()
             self._tell(self.image.look(now))
-            if self._silent(now):
+            silent_s = self._silent_s(now)
+            is_silent = self._room() > 0 and silent_s > SILENT_TIMES * self._request.stale_after_s
+            if is_silent and was_silent:
                 self._link.close()
-                return f"the broker has not answered for {now - self._heard_s:.0f} s"
+                return f"the broker has not answered for {silent_s:.0f} s"
+            was_silent = is_silent
             self._beat(now)
             self.make_room()
 
-    def _silent(self, now: float) -> bool:
-        return self._room() > 0 and now - self._heard_s > SILENT_TIMES * self._request.stale_after_s
+    def _silent_s(self, now: float) -> float:
+        """Returns for how long the broker has owed an answer."""
+        oldest = next(iter(self._asked.values()), now if self._ending is None else self._asked_s)
+        return now - max(self._heard_s, oldest)
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
@@ -142,6 +149,7 @@ class Follower:
         """Ends the subscription, for a change is missing, and begins another when that is confirmed."""
         if self._ending is None:
             self._asked.clear()
+            self._asked_s = time.monotonic()
             self._ending = self._link.unsubscribe(self._request.filter)
 
     def make_room(self) -> None:

@@ -9,6 +9,8 @@ Rules:
   repetition, and is left out.
 - A gap that was not made by conflation means that a change is missing. The image stands still from there on, stale,
   until it gets a new snapshot (``wants_snapshot``). A gap of records from before the snapshot is none.
+- While a snapshot or the changes after a cut are gathered, no gap is told. The image has stood still since before, and
+  is told to be stale; what has changed is told when it is whole. A gap only decides whether that needs a snapshot.
 - A delta is merged into the entry that the subscription has of its key, which the broker sees to. Without one, a
   change is missing.
 - The image is *proved* when the broker says that everything up to a time was sent. Its age counts from the last proof.
@@ -166,9 +168,10 @@ class Image:
         """Records were left out. Called before the record that told of it is put."""
         if not self._connected or self.wants_snapshot:
             return NONE
+        told = (gap,) if self._next is None or self._between else NONE
         if gap.reason == CONFLATED or (gap.last and gap.last <= self._floor):
-            return (gap,)
-        return (gap, *self._miss(f"records are missing ({gap.reason})"))
+            return told
+        return (*told, *self._miss(f"records are missing ({gap.reason})"))
 
     def _miss(self, why: str) -> Changes:
         """A change is missing, so no other is believed."""

@@ -19,6 +19,8 @@ class Broker {
   greeting = [0, {}];
   grants = { renewed: "true", keyed: "true", "last-offset": 5, life: "one", "sent-offset": 5, "age-s": "0.000" };
   answers = true;
+  /** Answers to SUBSCRIBE that are not sent yet, as it is told not to answer. */
+  held = [];
 
   /** The class that a view takes for WebSocket. */
   get WebSocket() {
@@ -46,9 +48,12 @@ class Broker {
     const type = bytes[0] >> 4;
     this.asked.push({ type, text: latin.decode(bytes) });
     if (type === 1) this.send(packet(0x20, [0, this.greeting[0]], said(this.greeting[1])));
-    if (type === 8 && this.answers) {
+    if (type === 8) {
       const first = this.asked.filter((one) => one.type === 8).length === 1;
-      this.send(packet(0x90, [bytes[bytes[1] > 127 ? 3 : 2], bytes[bytes[1] > 127 ? 4 : 3]], said(this.grants), [0]));
+      const number = [bytes[bytes[1] > 127 ? 3 : 2], bytes[bytes[1] > 127 ? 4 : 3]];
+      const granted = () => this.send(packet(0x90, number, said(this.grants), [0]));
+      if (this.answers) granted();
+      else this.held.push(granted);
       if (first) this.opened?.();
     }
     if (type === 10) this.send(packet(0xb0, [bytes[2], bytes[3]], [0], [0]));
@@ -163,6 +168,21 @@ test("a broker that says nothing any more is given up, and the age says for how 
   await until(() => broker.sockets.length > 1);
   assert.ok(view.staleMs > 600);
   assert.ok(Date.now() - view.asOf.time > 600);
+  view.close();
+});
+
+test("a page that stood still itself reads what has come before it gives the connection up", async () => {
+  const broker = new Broker();
+  const view = await open(broker);
+  broker.answers = false;
+  await until(() => broker.held.length);
+  for (const end = performance.now() + 700; performance.now() < end; ); // longer than it waits for an answer
+  await new Promise((resolve) => setImmediate(resolve)); // from now on the loop knows what time it is
+  await new Promise((resolve) => setTimeout(resolve, 1)); // the view's timer was due before, and comes first
+  broker.answers = true;
+  for (const answer of broker.held) answer();
+  await until(() => view.current);
+  assert.equal(broker.sockets.length, 1);
   view.close();
 });
 

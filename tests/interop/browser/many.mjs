@@ -11,7 +11,7 @@ async function follow(view) {
   for await (const change of view.changes()) {
     if (change.type === "stale" || change.type === "current") continue;
     const version = change.entry?.json().version;
-    if (change.type !== "put" || version <= latest.get(change.key)) wrong.push([change.type, change.key, version]);
+    if (change.type !== "put" || version <= latest.get(change.key)) wrong.push({ ...change, entry: undefined, before: undefined, version });
     latest.set(change.key, version);
   }
 }

@@ -9,7 +9,8 @@
  * After a cut the view asks for the changes behind its offset, which the broker still has if the topic is recorded. A
  * broker that was started again may have lost records that it had sent; so offsets count in one life of the broker.
  *
- * Without an answer for `SILENT_TIMES` the time after which an image is stale, the connection is given up.
+ * Without an answer for `SILENT_TIMES` the time after which an image is stale, the connection is given up, but not before
+ * a second look: it may be this page that stood still, and then the answer is here and was not read yet.
  */
 
 import { makeClock } from "./clock.js";
@@ -106,6 +107,7 @@ export class Follower {
     this.#lost = null;
     this.#heardMs = this.now();
     this.#begin();
+    let wasSilent = false;
     while (this.#lost === null) {
       const { beatMs, staleAfterMs } = this.#request;
       await this.#pause(this.image.whole ? beatMs : Math.min(GATHERING_MS, beatMs));
@@ -113,10 +115,12 @@ export class Follower {
       const now = this.now();
       this.#told(this.image.look(now));
       const silentMs = this.#silentMs(now);
-      if (silentMs > SILENT_TIMES * staleAfterMs) {
+      const isSilent = silentMs > SILENT_TIMES * staleAfterMs;
+      if (isSilent && wasSilent) {
         this.#link.close();
         return `the broker has not answered for ${Math.round(silentMs / 1000)} s`;
       }
+      wasSilent = isSilent;
       this.#beat(now);
     }
     return this.#lost;

@@ -8,6 +8,8 @@
  * - Records of a subscription come in the order of their offsets. One that is not behind the last one is a repetition.
  * - A gap that conflation has not made means that a change is missing. The image stands still from there on, stale,
  *   until it gets a new snapshot (`wantsSnapshot`). A gap of records from before the snapshot is none.
+ * - While a snapshot or the changes after a cut are gathered, no gap is told. The image has stood still since before, and
+ *   is told to be stale; what has changed is told when it is whole. A gap only decides whether that needs a snapshot.
  * - A delta is merged into the entry that the subscription has of its key, which the broker sees to. Without one, a
  *   change is missing.
  * - The image is *proved* when the broker says that everything up to a time was sent. Its age counts from the last
@@ -112,9 +114,9 @@ export class Image {
   /** Records were left out. Called before the record that told of it is put. */
   gap(gap) {
     if (!this.#connected || this.wantsSnapshot) return [];
-    const told = { type: "gap", ...gap };
-    if (gap.reason === CONFLATED || (gap.last && gap.last <= this.#floor)) return [told];
-    return [told, ...this.#miss(`records are missing (${gap.reason})`)];
+    const told = this.#next === null ? [{ type: "gap", ...gap }] : [];
+    if (gap.reason === CONFLATED || (gap.last && gap.last <= this.#floor)) return told;
+    return [...told, ...this.#miss(`records are missing (${gap.reason})`)];
   }
 
   /** A change is missing, so no other is believed. */

@@ -6,7 +6,7 @@ from typing import Any
 
 from pamqp.commands import Basic, Channel, Confirm, Exchange, Queue
 from tests.crash.actor import Actor, World, body_of
-from tests.crash.consumer import Consumer, Worker
+from tests.crash.consumer import Consumer, Retrier, Returner, Worker
 from tests.crash.event import Confirmed, Counted, Sent, Wrong
 from tests.crash.publisher import Binder, Publisher, Purger
 from tests.crash.speaker import Listener, Speaker, Toiler
@@ -15,14 +15,26 @@ from tests.crash.voices.amqp1 import Amqp1
 from tests.crash.voices.openwire import OpenWire
 from tests.crash.voices.stomp import Stomp
 from tests.crash.voices.voice import Place, Voice
+from tests.crash.writer import Writer
 from tests.interop.amqp_raw import Raw
 
 VOICES: tuple[type[Voice], ...] = (Stomp, Amqp1, OpenWire)
 """Each publishes to the next one's queues, too."""
 QUEUES: dict[str, dict[str, Any]] = {
     "receipts": {},
-    "tasks": {"x-dead-letter-exchange": "graves", "x-dead-letter-routing-key": "tasks"},
+    "tasks": {"x-dead-letter-exchange": "amq.topic", "x-dead-letter-routing-key": "graves.tasks"},
     "graves": {},
+    "mortal": {
+        "x-message-ttl": 100, "x-dead-letter-exchange": "amq.topic", "x-dead-letter-routing-key": "graves.expired",
+    },
+    "expired": {},
+    "limited": {
+        "x-delivery-limit": 2, "x-dead-letter-exchange": "amq.topic", "x-dead-letter-routing-key": "graves.poison",
+    },
+    "poison": {},
+    "retried": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "waiting"},
+    "waiting": {"x-message-ttl": 100, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "retried"},
+    "written": {},
     "single": {},
     "pile": {},
     "work": {},
@@ -36,15 +48,21 @@ QUEUES: dict[str, dict[str, Any]] = {
 }
 """The durable ones, and their arguments."""
 EMPTIED = ("heap", "fickle")
-EXCHANGES = {"orders": "direct", "fan": "fanout", "graves": "direct", "rota": "topic", "inner": "fanout"}
+PASSED = ("mortal", "limited", "waiting")
+"""Queues whose records are to die, and go on to a box as dead letters."""
+EXCHANGES = {"orders": "direct", "fan": "fanout", "rota": "topic", "inner": "fanout"}
 BINDINGS = (
-    ("orders", "t", "tasks"), ("orders", "s", "single"), ("graves", "tasks", "graves"), ("inner", "", "single"),
+    ("orders", "t", "tasks"), ("orders", "s", "single"), ("inner", "", "single"),
+    ("amq.topic", "graves.tasks", "graves"), ("amq.topic", "graves.expired", "expired"),
+    ("amq.topic", "graves.poison", "poison"), ("amq.topic", "w.#", "written"),
     ("inner", "", "pile"), ("rota", "k", "rota-0"), ("amq.topic", "m.#", "topics"),
     ("amq.topic", "receipts.#", "receipts"),
 )  # fmt: skip
 DURABLES = {voice: f"durable.d-{voice.protocol}.sub" for voice in VOICES}
 """Queues of the durable subscriptions to ``m/c/#``."""
-UNCOUNTED = {"graves", *EMPTIED}
+UNORDERED = frozenset(("retried", "poison"))
+"""Boxes to which records come in the order in which they died, more than once in the first."""
+UNCOUNTED = {"graves", "expired", *UNORDERED, *PASSED, *EMPTIED}
 """Boxes of which the checker cannot tell how much is in them."""
 SHARED = "share:crew"
 
@@ -121,6 +139,10 @@ def publishers(world: World) -> list[Actor]:
         Publisher(world, "p-more", orders[0]),
         Publisher(world, "p-work", ("", "work", ("work",)), window=10),
         Publisher(world, "p-fan", ("fan", "", ("single", "pile")), ("", "pile", ("pile",)), transient=0.2),
+        Publisher(world, "p-mortal", ("", "mortal", ("expired",)), window=10),
+        Publisher(world, "p-limited", ("", "limited", ("poison",)), window=10),
+        Publisher(world, "p-retried", ("", "retried", ("retried",)), window=10),
+        Writer(world, "p-written", "w/x", "written"),
         Purger(world, "p-heap", "heap", deletes=False),
         Purger(world, "p-fickle", "fickle", deletes=True),
         Publisher(world, "fat-pile", ("", "pile", ("pile",)), window=10, transient=0.3),
@@ -177,6 +199,8 @@ def consumers(world: World) -> list[Actor]:
         Consumer(world, "c-tasks-1", "tasks", dead="graves"),
         Consumer(world, "c-tasks-2", "tasks", prefetch=5, dead="graves"),
         Consumer(world, "c-single", "single", alone=True),
+        Retrier(world, "c-retried", "retried"),
+        Returner(world, "c-limited", "limited"),
         Consumer(world, "c-topics-1", "topics", prefetch=100),
         Consumer(world, "c-topics-2", "topics", prefetch=10),
         Consumer(world, "c-rota", "rota-1", alone=True),
@@ -184,14 +208,15 @@ def consumers(world: World) -> list[Actor]:
         Consumer(world, "c-hoard", "hoard", alone=True, careful=True, absence=(500, 3000)),
         *(
             Consumer(world, f"c-{queue}", queue, prefetch=500, alone=True, careful=True, absence=(30, 200))
-            for queue in ("pile", "receipts", "graves", "done", "rota-0", "rota-2", *made)
+            for queue in ("pile", "receipts", "graves", "expired", "poison", "done", "rota-0", "rota-2", *made)
         ),
     ]
 
 
-def last_consumers(world: World) -> list[Consumer]:
+def last_consumers(world: World) -> list[Actor]:
     """They fetch all there is."""
+    boxes = [name for name in (*QUEUES, *EMPTIED, *DURABLES.values()) if name not in PASSED]
     return [
-        Consumer(world, f"last-{name}", name, prefetch=200, alone=True, careful=True, stays=True)
-        for name in (*QUEUES, *EMPTIED, *DURABLES.values())
+        Returner(world, "last-limited", "limited"),
+        *(Consumer(world, f"last-{name}", name, prefetch=200, alone=True, careful=True, stays=True) for name in boxes),
     ]

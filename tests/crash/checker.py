@@ -8,7 +8,8 @@ What is demanded, of every box (a durable queue, or a durable subscription; see 
 - *What is settled stays settled.* It is certain once something durable was confirmed that was published later on the
   same connection, or the commit that contained it was answered. From then on the record is never delivered again.
   The same for what was purged or deleted.
-- *Nothing is delivered twice without reason.* Not while a client has it that is still connected and has not given it
+- *Nothing is delivered twice without reason*, also no dead letter: it is one commit with the settlement of what died,
+  so there is one of each record at most. Not while a client has it that is still connected and has not given it
   back, not as new if it was delivered since the broker began; so all that doubles records is a connection that ends, a
   client that returns them, and a kill before a settlement was certain. (Who is cut off by the broker learns of it
   later than others are given what it has.)
@@ -118,7 +119,10 @@ def split(record: str) -> tuple[str, int]:
 
 
 class Checker:
-    def __init__(self) -> None:
+    """``unordered``: boxes into which a record may come more than once, in any order."""
+
+    def __init__(self, unordered: frozenset[str] = frozenset()) -> None:
+        self._unordered = unordered
         self.wrong: list[str] = []
         self.delivered = self.confirmed = self.again = 0
         self.life = 1
@@ -228,13 +232,13 @@ class Checker:
             self._say(f"{box} delivered {name}, which was for {', '.join(record.boxes)}")
         if record.state is State.PUT_OFF:
             self._say(f"{box} delivered {name}, whose transaction was not committed")
-        if not record.durable and record.life < self.life:
+        if not record.durable and record.life < self.life and box in record.boxes:  # dead letters are recorded
             self._say(f"{box} delivered {name}, a transient record of life {record.life}")
         if fate.certain:
             self._say(f"{box} delivered {name} again ({_shown(event)}), which was certainly settled")
         if fate.conn:
             self._doubt(fate, f"{box} delivered {name} to connection {number}, and connection {fate.conn} has it")
-        elif fate.delivered and fate.life == self.life and not event.again and box in record.boxes:
+        elif fate.delivered and fate.life == self.life and not event.again and box not in self._unordered:
             self._doubt(fate, f"{box} delivered {name} as new, for the second time in this life")
         self._order(event, fate)
         fate.delivered += 1
@@ -265,7 +269,7 @@ class Checker:
     def _order(self, event: Delivered, fate: Fate) -> None:
         publisher, number = split(event.record)
         key = event.box, publisher, event.conn
-        if event.box not in self._records[event.record].boxes:
+        if event.box not in self._records[event.record].boxes or event.box in self._unordered:
             return  # dead letters come in the order in which they died
         if not event.again:
             last = self._fresh.get(key, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from pamqp.commands import Basic, Tx
@@ -93,6 +94,36 @@ class Consumer(AmqpActor):
         self.alone_now = False
         self.world.tell(Returned(self.queue, self.waiting.pop(tag), self.conn))
         self.raw.do(Basic.Reject(tag, requeue=True))
+
+
+class Retrier(Consumer):
+    """Rejects what it cannot do now, so that it comes back after a while, as a dead letter of the queue in between."""
+
+    def _give_back(self, tag: int) -> None:
+        self.world.tell(Returned(self.queue, self.waiting.pop(tag), self.conn))
+        self.raw.do(Basic.Nack(tag, requeue=False))
+
+
+class Returner(AmqpActor):
+    """Gives everything back until the queue gives it up. It puts nothing on record: the dead letters tell."""
+
+    def __init__(self, world: World, name: str, queue: str) -> None:
+        super().__init__(world, name)
+        self.queue = queue
+
+    def begin(self) -> None:
+        super().begin()
+        self.raw.do(Basic.Qos(prefetch_count=10))
+        self.raw.do(Basic.Consume(queue=self.queue))
+
+    def content(self, content: Content) -> None:
+        if not self.raw.ended:
+            with suppress(OSError):  # it may be dead by now
+                self.raw.do(Basic.Reject(content.method.delivery_tag, requeue=True))
+
+    def work(self) -> None:
+        if not self.world.calm and self.world.chance(0.01):
+            self.leave(self.world.rng.randint(0, 30))
 
 
 class Worker(Consumer):

@@ -41,7 +41,18 @@ enabled = false
 path = "{journal}"
 segment = "{segment}"
 fsync = "{fsync}"
+[[topic]]
+filter = "graves/#"
+keep = "1h"
+[[topic]]
+filter = "m/a/#"
+keep = "1h"
+[[topic]]
+filter = "w/#"
+keep = "1h"
 """
+"""Recorded topics are in streams of their own: dead letters and what they settle, publishes at QoS 2 and their ids, and
+batches of writers are each in two of them."""
 
 
 class Life:
@@ -67,6 +78,7 @@ class Life:
         self.process = Forked(eager.main, arguments, self.log)
         self.pid = self.process.pid
         self.amqp = self.mqtt = self.stomp = self.openwire = 0
+        self.admin = ""
 
     def listening(self) -> None:
         until(lambda: self._ready.exists() or self.process.poll() is not None, START_S, "the broker listens")
@@ -75,6 +87,7 @@ class Life:
         ports = {name: urllib.parse.urlsplit(url).port for name, url in told["listeners"].items()}
         self.amqp, self.mqtt = ports["amqp"], ports["mqtt"]
         self.stomp, self.openwire = ports["stomp"], ports["openwire"]
+        self.admin = told["admin"]
 
     @property
     def age_s(self) -> float:
@@ -93,6 +106,15 @@ class Life:
         if self.process.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
         self.process.wait()
+
+    def freeze(self) -> None:
+        """Stops it where it is, until it is killed."""
+        if self.process.poll() is None:
+            os.kill(self.pid, signal.SIGSTOP)
+
+    def reload(self) -> None:
+        """Has it read its config again."""
+        os.kill(self.pid, signal.SIGHUP)
 
     def stop(self) -> None:
         """Asks it to end."""

@@ -28,6 +28,8 @@ EVENTS_CALM = (4000, 8000)
 KILLED_STARTING = 0.25
 """How many of the lives end before the broker listens."""
 CALM = 0.3
+RELOADED = 0.002
+"""In so many turns the broker is told to read its config again; and in half of its lives right after the start."""
 TURN_S = 0.01
 EXAMPLES = 10
 """So much of what is wrong in a life is said at once."""
@@ -51,7 +53,7 @@ class Story:
         self._fsync = fsync
         self._orderly = orderly
         self._say = say
-        self._checker = Checker()
+        self._checker = Checker(cast.UNORDERED)
         self._checked = 0
         self._lives = 0
         self._start_s = 1.0
@@ -106,6 +108,8 @@ class Story:
         life = self.world.life = self._new_life()
         life.listening()
         self._start_s = life.age_s
+        if self.world.chance(0.5):
+            life.reload()
 
     def _stillborn(self) -> None:
         """Killed before it listens, or just then."""
@@ -136,6 +140,9 @@ class Story:
         if self._orderly:
             life.stop()
         else:
+            life.freeze()
+            for actor in self._actors:
+                actor.read()  # who was cut off just before the kill learns of it; later it would be the kill
             life.kill()
         for actor in self._actors:
             actor.gone()
@@ -169,6 +176,8 @@ class Story:
                 there[sock].read()
             for actor in actors:
                 actor.step()
+            if world.chance(RELOADED):
+                world.life.reload()
             if world.confirmed > confirmed:
                 confirmed, moved_s, relieved = world.confirmed, time.monotonic(), False
             elif not relieved and time.monotonic() - moved_s > PATIENCE_S:
@@ -198,7 +207,7 @@ class Story:
 class Quiet:
     """Whether all that was delivered is settled, and the broker has had time to deliver more."""
 
-    TURNS = 60
+    TURNS = 100
 
     def __init__(self, actors: Sequence[Actor]) -> None:
         self._actors = actors

@@ -325,3 +325,24 @@ def test_clients_before_their_login_have_a_small_budget_together(house: House) -
         served += bool(modest.heard())
         assert served or before == 0, "a client that is there is served at once"
     assert come == len(socks)
+
+
+def test_a_client_gets_in_while_others_come_without_an_end(house: House) -> None:
+    """Reads of new connections come before those that wait, in each turn."""
+    opening = encode_connect(Connect(5, "", True, 0, user=(("name", "x" * 500),) * 100))
+
+    def come() -> Socket:
+        sock = Socket()
+        house.accept(sock, "mqtt", MqttPeer)
+        sock.incoming.append(opening)
+        return sock
+
+    for _ in range(20):
+        come()
+    newcomer, steps = come(), 0
+    while not newcomer.taken:
+        for _ in range(3):
+            come()
+        house.pretended.once()
+        steps += 1
+        assert steps < 100

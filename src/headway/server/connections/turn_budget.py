@@ -18,7 +18,7 @@ TURN_WORK = 4096
 """Budget of all connections together, per turn."""
 BUDGET_WORK = 1024
 """Budget of one connection, per turn."""
-GREETING_WORK = 512
+GREETING_WORK = 256
 """Budget of all connections together whose clients have not logged in, per turn: anybody can open one."""
 LOGIN_WORK = 16
 """Work of each packet of a client that has not logged in."""

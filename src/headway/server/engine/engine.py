@@ -223,6 +223,7 @@ class Engine:
     def _go_on(self) -> None:
         """Continues connections that have more to do: at least one, and others while the turn has work left."""
         self.work_left = max(self.work_left, BUDGET_WORK)
+        self.greeting_left = GREETING_WORK  # those that wait have a budget of their own beside those that come anew
         for waiting in (self._greeting, self._busy):
             for _ in range(len(waiting)):
                 if self.work_left <= 0 or (waiting is self._greeting and self.greeting_left <= 0):

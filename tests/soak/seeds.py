@@ -23,6 +23,7 @@ KINDS = {
     "power losses under writers": "tests/server/test_writers_journal.py",
     "permissions that change": "tests/server/test_permission_worlds.py",
     "odd journals": "tests/server/test_odd_journals.py",
+    "odd requests to the admin API": "tests/interop/test_interop_admin_fuzz.py",
     "AMQP channels": "tests/fuzz/test_amqp_channels_fuzz.py",
 }
 

@@ -35,6 +35,8 @@ SWITCH_S = 0.0005
 def run(settings: Settings, ready_file: Path | None = None, *, repair: bool = False) -> int:
     """Serves until SIGTERM or SIGINT; SIGHUP reloads the config. ``repair``: continue with what can be read of a
     damaged journal. Returns the exit code."""
+    hangups: set[int] = set()
+    _handle_signals_of_the_start(hangups)
     begin_log(settings.server.log)
     if "WATCHDOG_USEC" in os.environ:
         faulthandler.enable()  # the watchdog ends a hung broker with SIGABRT: the log shows where it hung
@@ -42,14 +44,31 @@ def run(settings: Settings, ready_file: Path | None = None, *, repair: bool = Fa
     sys.setswitchinterval(SWITCH_S)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, ready_file, repair))
+            runner.run(_serve(settings, ready_file, repair, hangups))
     except ConfigError as error:
         print(f"headway: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> None:
+def _handle_signals_of_the_start(hangups: set[int]) -> None:
+    """Handles signals until the loop does. By default SIGHUP and SIGUSR1 would kill a broker that is still reading its
+    journal, or has just opened its ports. ``hangups`` gets SIGHUP if it comes; then the config is read again after the
+    start."""
+    signal.signal(signal.SIGHUP, lambda number, _: hangups.add(number))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end_start)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _end_start(number: int, _: object) -> None:
+    """Ends a start at once, as a long one should not be waited for. The journal is as after a crash."""
+    log.info("stopped before it served")
+    raise SystemExit(0)
+
+
+async def _serve(settings: Settings, ready_file: Path | None, repair: bool, hangups: set[int]) -> None:
     loop = asyncio.get_running_loop()
     passed, notify = PassedSockets.of_environment(), NotifySocket.of_environment()
     running = Running(settings, loop, passed, repair=repair)
@@ -57,15 +76,20 @@ async def _serve(settings: Settings, ready_file: Path | None, repair: bool) -> N
     if settings.server.log == "json":
         log_verdicts(engine.broker.verdicts)
     collector = Collector(loop)
-    await running.start(collector.start)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGHUP, hangups.add, signal.SIGHUP)
+    await running.start(collector.start)
     service = Service(engine, notify)
-    loop.add_signal_handler(signal.SIGHUP, Reloading(engine, running.listeners, running.admin, service).ask)
+    reloading = Reloading(engine, running.listeners, running.admin, service)
+    loop.add_signal_handler(signal.SIGHUP, reloading.ask)
     _announce(running, ready_file)
     service.ready()
+    if hangups:
+        reloading.ask()
     await stopped.wait()
+    loop.add_signal_handler(signal.SIGHUP, hangups.add, signal.SIGHUP)  # there is nothing to reload any more
     log.info("stopping")
     engine.readiness.stage = Stage.STOPPING
     service.stopping()

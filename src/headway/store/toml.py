@@ -10,6 +10,8 @@ from typing import Any
 from headway.core.base import ConfigError, format_size
 
 FILE_BYTES_MAX = 4_000_000
+DIGITS_MAX = 19
+"""The most digits of a whole number: TOML has 64 bits for it."""
 KEY_WORK_MAX = 4_000_000
 """Limit of what the keys of a text cost Python's parser: for every part of a key it keeps all parts before, so one line
 with a hundred thousand dots would take all memory that there is."""
@@ -44,13 +46,27 @@ def parse_toml(text: str, where: str = "") -> dict[str, Any]:
         raise BadConfig([f"{where}is nested too deep: there are lines with far too many dots"])
     try:
         # TOML knows lines by \n and \r\n only.
-        return tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+        found = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+        large = _too_large(found)
     except tomllib.TOMLDecodeError as error:
         raise BadConfig([f"{where}is not TOML: {lower_first(str(error))}"]) from None
     except ValueError as error:  # of a number with more digits than Python reads
-        raise BadConfig([f"{where}cannot be read: {lower_first(str(error))}"]) from None
+        digits = "digits" in str(error)
+        text = f"has a whole number of more than {DIGITS_MAX} digits" if digits else lower_first(str(error))
+        raise BadConfig([f"{where}cannot be read: {text}"]) from None
     except RecursionError:
         raise BadConfig([f"{where}is nested too deep"]) from None
+    if large:
+        raise BadConfig([f"{where}{large}: a whole number has at most {DIGITS_MAX} digits"])
+    return found
+
+
+def _too_large(found: Any, name: str = "") -> str:
+    """Returns the name of a value that is a larger number than TOML has; empty: there is none."""
+    inside = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    if isinstance(found, int) and abs(found) >= 10**DIGITS_MAX:
+        return name
+    return next((large for key, value in inside if (large := _too_large(value, f"{name}.{key}".lstrip(".")))), "")
 
 
 def _key_work(text: str) -> int:

@@ -25,6 +25,8 @@ _SIZE_UNITS = {
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 DURATION_CHARS_MAX = 100
+DIGITS_MAX = 30
+"""The most characters that a number in a text may have, with its point and underscores."""
 _NUMBER = r"(\d+(?:_\d+)*(?:\.\d+)?|\.\d+)"
 _SIZE = re.compile(rf"{_NUMBER}\s*([A-Za-z]*)")
 _TIME = re.compile(rf"{_NUMBER}\s*([a-z]+)\s*")
@@ -35,7 +37,10 @@ def parse_number(value: object, what: str = "a number") -> float:
     """Returns a plain number that is finite and not negative. ``True`` is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{_shown(value)} is not {what}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        number = math.inf
     if not math.isfinite(number) or number < 0:
         raise ConfigError(f"{_shown(value)} is not {what}: it must be finite and not negative")
     return number
@@ -44,7 +49,7 @@ def parse_number(value: object, what: str = "a number") -> float:
 def parse_count(value: object) -> int:
     """Returns a whole number, from a number or a string of digits (``"10_000"``)."""
     if isinstance(value, str) and re.fullmatch(r"\d+(_\d+)*", value.strip()):
-        return int(value.strip())
+        return int(_checked_digits(value.strip(), value))
     number = parse_number(value, "a whole number")
     if number != int(number):
         raise ConfigError(f"{_shown(value)} is not a whole number")
@@ -68,8 +73,8 @@ def parse_size(value: object) -> int:
         guess = f" (did you mean {right[0]}?)" if right else ": units are B, kB, MB, GB, TB and KiB, MiB, GiB, TiB"
         raise ConfigError(f"{_shown(value)}: unknown unit {unit!r}{guess}")
     if "." not in match[1]:
-        return int(match[1]) * _SIZE_UNITS[unit]
-    return round(float(match[1]) * _SIZE_UNITS[unit])
+        return int(_checked_digits(match[1], value)) * _SIZE_UNITS[unit]
+    return round(float(_checked_digits(match[1], value)) * _SIZE_UNITS[unit])
 
 
 def parse_share(value: object) -> float:
@@ -107,7 +112,7 @@ def parse_duration(value: object) -> float:
             raise ConfigError(f"{_shown(value)} is not {hint}{missing}")
         if match[2] not in _TIME_UNITS:
             raise ConfigError(f"{_shown(value)}: unknown unit {match[2]!r}: units are ms, s, m, h, d, w")
-        total += float(match[1]) * _TIME_UNITS[match[2]]
+        total += float(_checked_digits(match[1], value)) * _TIME_UNITS[match[2]]
         position = match.end()
     if not text:
         raise ConfigError(f"{_shown(value)} is not {hint}")
@@ -174,8 +179,17 @@ def _digits(value: float, most: int = 2) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def _checked_digits(text: str, value: object) -> str:
+    """Returns the text of a number. Raises ConfigError if it has so many digits that Python's numbers end."""
+    if len(text) > DIGITS_MAX:
+        raise ConfigError(f"{_shown(value)} is too large: a number has at most {DIGITS_MAX} digits")
+    return text
+
+
 def _shown(value: object) -> str:
     """Returns the value as it is in the TOML file, cut to 60 characters."""
+    if isinstance(value, int) and abs(value) >= 10**60:
+        return "a number of more than 60 digits"
     if isinstance(value, bool):
         return "true" if value else "false"
     text = f'"{value}"' if isinstance(value, str) else str(value)

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-from aiohttp import web
+from aiohttp import ClientConnectionResetError, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from headway import __version__
@@ -39,7 +39,7 @@ CONFLATED_MAX = 20
 
 
 _log = logging.getLogger("headway.admin")
-_NO_HTTP = (HttpProcessingError, web.RequestPayloadError)
+_NO_HTTP = (HttpProcessingError, web.RequestPayloadError, ClientConnectionResetError)
 
 
 class Admin:
@@ -244,7 +244,7 @@ def _loop(pulse: Pulse) -> dict[str, Any]:
 
 
 def _no_malformed(record: logging.LogRecord) -> bool:
-    """Keeps malformed HTTP out of the log: its sender is told, and only faults of the broker are logged."""
+    """Keeps malformed HTTP and clients that leave too soon out of the log: it has only faults of the broker."""
     return not (record.exc_info and isinstance(record.exc_info[1], _NO_HTTP))
 
 

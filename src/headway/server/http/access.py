@@ -164,6 +164,10 @@ class AccessControl:
             response = json_answer({"error": str(no)} | no.more, no.status, no.headers)
             if no.status == 401:
                 response.headers["WWW-Authenticate"] = _challenge(request)
+        except ConnectionError:
+            if not is_gone(request):
+                raise
+            response = json_answer({"error": "the client has left"}, 400)  # while its body was awaited; nobody reads it
         if isinstance(response, web.Response):
             if request.protocol in self._reserved:
                 response.force_close()

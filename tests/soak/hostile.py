@@ -603,8 +603,13 @@ def run(say: Callable[[str], None], words: tuple[str, ...] = (), seconds: float 
         if words and not any(word in kind.title for word in words):
             continue
         setting = Setting(partial(attack, kind=kind, seed=seed), "64MB", "256MB", CONFIG, journal=True)
-        with tempfile.TemporaryDirectory() as folder:
-            told = held(kind.title, setting, Path(folder), seconds)
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                told = held(kind.title, setting, Path(folder), seconds)
+        except AssertionError as error:  # the canary could not come in, or the broker has ended
+            say(f"{kind.title}: {error!r}")
+            yield Row(kind.title, repr(error), "a canary that sings", False)
+            continue
         say(str(told))
         song, limit = told.song, told.memory_limit_bytes + RSS_BEYOND_POOL_BYTES_MAX
         found = f"p99 {song.p99_ms:g} ms, longest {song.longest_ms:g} ms, lost {song.sent - song.received}"

@@ -327,3 +327,34 @@ def test_a_queue_without_such_an_exchange_has_no_letters(client: Client) -> None
     publish_dead_letter(house.broker, DeadLetter("q", QueueTerms(), record, Reason.EXPIRED), house.now(), WALL_S)
     assert house.lost("client") == {"expired": 1}
     assert client.drain("dead") == [b"1"]
+
+
+# -- redeliveries ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["get", "deliver"])
+def test_a_redelivery_says_how_often_the_record_came_back(client: Client, by: str) -> None:
+    """As quorum queues do: the first delivery says nothing, and other headers stay."""
+    client.declare("q")
+    client.put("q", b"x", headers={"own": "h"})
+    seen: list[dict[str, Any]] = []
+    if by == "deliver":
+        client.say(Basic.Consume(queue="q", consumer_tag="t"))
+    for _ in range(3):
+        if by == "get":
+            client.say(Basic.Get(queue="q"))
+        found = client.last(Content)
+        assert found.method.redelivered == bool(seen)
+        seen.append(found.headers)
+        client.say(Basic.Nack(found.method.delivery_tag, requeue=True))
+    assert seen == [{"own": "h"}, {"own": "h", "x-delivery-count": 1}, {"own": "h", "x-delivery-count": 2}]
+
+
+def test_a_get_is_not_limited_by_the_prefetch_of_its_channel(client: Client) -> None:
+    client.declare("q")
+    client.put("q", b"1", b"2", b"3")
+    client.say(Basic.Qos(prefetch_count=1, global_=True), Basic.Consume(queue="q", consumer_tag="t"))
+    client.say(Basic.Get(queue="q"))
+    assert client.last(Content).body == b"2"
+    client.say(Basic.Get(queue="q"))
+    assert client.last(Content).body == b"3"

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from headway.core.message.record import NO_PROPERTIES, TOPICS, Gap, Properties, Record, Run
-from headway.wire.amqp.dialect import AmqpDialect, Message, read_message
-from headway.wire.amqp.properties import NONE, read, write
+from headway.wire.amqp.dialect import WHOLE_KEY, AmqpDialect, Message, address_in, read_message
+from headway.wire.amqp.envelope import AmqpEnvelope
+from headway.wire.amqp.primitives import write_long, write_short
+from headway.wire.amqp.properties import NONE, read, with_headers, write
 
 JSON = bytes(commands.Basic.Properties(content_type="application/json", delivery_mode=2, priority=4).marshal())
 
@@ -136,9 +138,24 @@ def test_properties_of_amqp_are_passed_on_whatever_is_said_of_them() -> None:
     assert messages(run([b"x"], properties=odd))[0].properties == JSON
 
 
-def test_a_topic_that_is_no_routing_key_is_cut_off() -> None:
-    [message] = messages(run([b"x"], "é" * 200 + "/end"))
-    assert message.routing_key == "é" * 127
+def test_a_topic_that_is_no_routing_key_is_told_whole() -> None:
+    """The address has as much of it as fits, and a header all of it; whoever reads the lane gets the topic itself."""
+    topic = "é" * 200 + "/end"
+    frame = AmqpDialect().encode(run([b"x"], topic), 1).data
+    record = AmqpDialect().decode(bytes(frame))
+    assert record.topic == topic
+    assert record.properties.native == NONE or WHOLE_KEY not in read(record.properties.native or b"").headers
+    assert address_in(bytes(frame)[:-1])[1] == topic
+    delivered = AmqpEnvelope(1, "tag", 0).write(AmqpEnvelope(1, "tag", 0).cut(frame, [len(frame)]), 0, 1, 1)
+    assert write_short("é" * 127) in delivered
+    assert WHOLE_KEY.encode() in delivered
+    assert write_long(topic.replace("/", ".")) in delivered
+
+
+def test_a_client_cannot_make_up_a_topic() -> None:
+    properties = Properties(native=with_headers(NONE, {WHOLE_KEY: "other"}))
+    frame = AmqpDialect().encode(Run("a/b", b"x", [1], [0], None, 0, False, properties), 1).data
+    assert AmqpDialect().decode(bytes(frame)).topic == "a/b"
 
 
 def test_dialects_are_equal_and_no_run_has_their_form() -> None:

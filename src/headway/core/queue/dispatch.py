@@ -36,11 +36,12 @@ What one that lags does not take was written in vain, so it is sent a chunk at a
 
 
 class FetchedRecord(NamedTuple):
-    """A record that a client asked for, with its bytes as in the lane, and the number of records that still wait."""
+    """A record that a client asked for, with its bytes as in the lane, how often it came back, and the number of
+    records that still wait."""
 
     delivery_id: int
     frame: bytes
-    redelivered: bool
+    redelivered: int
     records_left: int
 
 
@@ -339,15 +340,15 @@ class Dispatch:
             self._on_lag(member, now)
 
     def get(self, member: Subscription, now: float) -> FetchedRecord | None:
-        """Hands the next record to a member that asks for it. Returns None if no record waits or the member has no
-        credit. Raises OSError (failing disk)."""
+        """Hands the next record to a member that asks for it. Returns None if no record waits, or its client holds too
+        many already; the prefetch of its channel is for consumers. Raises OSError (failing disk)."""
         backlog, drops, lifetimes = self._backlog, self._drops, self._lifetimes
         if self._terms.priorities:
             self.sort_in()
         lifetimes.drop_expired(now)
         while (head := backlog.head()) is not None and lifetimes.expired(*head, now):
             drops.drop(1, Reason.EXPIRED)
-        if head is None or (member.request.qos and member.credit_left <= 0):
+        if head is None or (member.request.qos and member.channel.whole.left <= 0):
             return None
         chunk, index = head
         begin, end = chunk.record_start(index), chunk.ends[index]
@@ -362,4 +363,4 @@ class Dispatch:
         member.counters.handed_bytes += end - begin
         if not backlog.has_more:
             self._registry.ready_queues[self._queue] = None
-        return FetchedRecord(delivery_id, frame, requeued is not None and requeued.redelivered, backlog.lag_records)
+        return FetchedRecord(delivery_id, frame, 0 if requeued is None else requeued.returns, backlog.lag_records)

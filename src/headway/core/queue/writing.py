@@ -120,7 +120,7 @@ def resend(member: Subscription, delivery_id: int, now: float) -> bool:
         data = chunk.read(chunk.record_start(index), chunk.ends[index])
     except OSError:
         return False
-    cut = envelope.cut(data, [len(data)], redelivered=1)
+    cut = envelope.cut(data, [len(data)], redelivered=max(1, delivery.returns))
     channel.remove(delivery_id)
     again = take_ids(member, cut, 1)
     channel.add(again, delivery)

@@ -4,7 +4,8 @@
 
 The address is exchange and routing key, as short strings. The header is a content header: class, weight, size of the
 body, properties. Everything before the body is the *lead*; its length depends only on address and properties. The
-weight, which AMQP leaves unused, has ``Properties.moves`` here; clients are sent 0.
+weight, which AMQP leaves unused, has ``Properties.moves`` here, and a bit for a topic that is too long for a routing
+key: the address has its beginning, and a header all of it. Clients are sent the weight 0.
 
 An envelope writes the deliveries for one consumer from it (envelope.py).
 """
@@ -26,7 +27,12 @@ from headway.wire.dialect import BareDialect, encode_by_size, gap_facts
 
 HEADER_LEAD_BYTES = len(CONTENT) + 8
 """Size of class, weight and body size, which come before the properties."""
+LONG_KEY = 0x8000
+"""The bit in the weight for a record whose header ``WHOLE_KEY`` was written by the broker."""
 OFFSET = "x-headway-offset"
+WHOLE_KEY = "x-headway-routing-key"
+"""Header with the routing key of a record whose topic has more bytes than a routing key can have."""
+DELIVERY_COUNT = "x-delivery-count"
 
 
 class Message(NamedTuple):
@@ -73,15 +79,32 @@ def native_at(data: bytes, start: int) -> int:
 
 def address_in(lead: bytes) -> tuple[str, str]:
     """Returns exchange and topic of the record with this lead."""
-    end, key_at = 2 + int.from_bytes(lead[:2], "big"), 3 + lead[2]
-    return lead[3:key_at].decode(), topic_of(lead[key_at + 1 : end].decode())
+    message = read_message(lead)
+    return message.exchange, topic_of(message.routing_key)
 
 
 def read_message(record: bytes) -> Message:
     address, header, body = split_record(record)
     key_at = 1 + address[0]
-    moves = int.from_bytes(header[2:4], "big")
-    return Message(address[1:key_at].decode(), address[key_at + 1 :].decode(), header[HEADER_LEAD_BYTES:], body, moves)
+    exchange, key, properties = address[1:key_at].decode(), address[key_at + 1 :].decode(), header[HEADER_LEAD_BYTES:]
+    weight = int.from_bytes(header[2:4], "big")
+    if weight & LONG_KEY:
+        key, properties = str(read(properties).headers[WHOLE_KEY]), without_headers(properties, {WHOLE_KEY})
+    return Message(exchange, key, properties, body, weight & ~LONG_KEY)
+
+
+def with_delivery_counts(data: bytes, ends: Sequence[int], count: int) -> EncodedRun:
+    """Returns records of a lane with a header that says how often they came back."""
+    parts: list[bytes] = []
+    start = 0
+    for end in ends:
+        address, header, body = split_record(data[start:end])
+        raw = header[HEADER_LEAD_BYTES:]
+        raw = with_headers(raw, {**read(raw).headers, DELIVERY_COUNT: count})
+        front = len(address).to_bytes(2, "big") + address + (HEADER_LEAD_BYTES + len(raw)).to_bytes(4, "big")
+        parts.append(b"".join((front, header[:HEADER_LEAD_BYTES], raw, body)))
+        start = end
+    return EncodedRun.of(parts)
 
 
 class Leads:
@@ -90,7 +113,11 @@ class Leads:
     __slots__ = ("_after", "_before")
 
     def __init__(self, exchange: str, topic: str, properties: bytes, moves: int = 0) -> None:
-        address = write_address(exchange, routing_key_of(topic))
+        key = routing_key_of(topic)
+        if is_long(key):
+            properties = with_headers(properties, {**read(properties).headers, WHOLE_KEY: key})
+            moves |= LONG_KEY
+        address = write_address(exchange, key)
         header_bytes = HEADER_LEAD_BYTES + len(properties)
         content = CONTENT[:2] + moves.to_bytes(2, "big") if moves else CONTENT
         self._before = len(address).to_bytes(2, "big") + address + header_bytes.to_bytes(4, "big") + content
@@ -98,6 +125,11 @@ class Leads:
 
     def lead(self, body_bytes: int) -> bytes:
         return self._before + body_bytes.to_bytes(8, "big") + self._after
+
+
+def is_long(key: str) -> bool:
+    """Tells whether a key has more bytes than AMQP allows."""
+    return len(key) > SHORT_BYTES_MAX // 4 and len(key.encode()) > SHORT_BYTES_MAX
 
 
 def write_address(exchange: str, key: str) -> bytes:
@@ -122,7 +154,7 @@ class AmqpDialect(BareDialect, frozen=True):
 
     def encode(self, run: Run, first_sequence: int) -> EncodedRun:
         if run.own is not None:
-            return self._encode_own(run, run.own)
+            return self._encode_own(run, run.own, first_sequence)
         raw = self._properties_of(run)
         if self.offsets and first_sequence:  # the broker's own marks have none
             return _encode_each(run, raw, first_sequence)
@@ -132,9 +164,13 @@ class AmqpDialect(BareDialect, frozen=True):
     def reads_own(self) -> bool:
         return not self.offsets
 
-    def _encode_own(self, run: Run, own: OwnProperties) -> EncodedRun:
+    def _encode_own(self, run: Run, own: OwnProperties, first_sequence: int) -> EncodedRun:
         """Encodes records that have properties of their own."""
-        address = write_address(run.exchange, routing_key_of(run.topic))
+        key = routing_key_of(run.topic)
+        if is_long(key):
+            frames = [self.encode(_alone(run, own, index), first_sequence + index).data for index in range(len(run))]
+            return EncodedRun.of([bytes(frame) for frame in frames])
+        address = write_address(run.exchange, key)
         told = self._told(run.properties)
         front, natives = len(address).to_bytes(2, "big") + address, own.natives()
         if told:
@@ -180,6 +216,13 @@ class AmqpDialect(BareDialect, frozen=True):
         properties = with_headers(message.properties, headers)
         leads = Leads(message.exchange, topic_of(message.routing_key), properties)
         return leads.lead(len(message.body)) + message.body
+
+
+def _alone(run: Run, own: OwnProperties, index: int) -> Run:
+    body = run.payload(index)
+    return Run(
+        run.topic, body, [len(body)], [0], None, run.qos, run.retain, own.of(index), run.expires_s, run.exchange
+    )
 
 
 def _lead_of_own(front: bytes, size: int, body_bytes: int) -> bytes:

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from io import BytesIO
 
 from headway.wire.amqp.content import Content
+from headway.wire.amqp.dialect import with_delivery_counts
 from headway.wire.amqp.primitives import write_short
 from headway.wire.amqp.scan import CONTENT, FRAME_END, FRAME_OVERHEAD
 from headway.wire.columns import equal_pairs
@@ -74,6 +75,9 @@ class AmqpEnvelope:
 
     def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: int = 0) -> AmqpCut:
         data, flag = bytes(data), b"\x01" if redelivered else b"\x00"
+        if redelivered:
+            counted = with_delivery_counts(data, ends, redelivered)
+            data, ends = counted.data, counted.ends
         return _cut_even(data, ends, self._content, flag) or _cut_each(data, ends, self._content, flag)
 
     # -- for each consumer ------------------------------------------------------------------------------------------

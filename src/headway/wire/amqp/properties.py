@@ -196,7 +196,7 @@ def _user_text(name: str, value: object) -> str | None:
 
 
 def write(properties: Properties, qos: int) -> bytes:
-    """Writes the properties of a message of another protocol; texts too long for a short string are left out."""
+    """Writes the properties of a message of another protocol; texts too long for a short string become headers."""
     if properties is NO_PROPERTIES and not qos:
         return NONE
     headers: dict[str, object] = {}
@@ -206,6 +206,8 @@ def write(properties: Properties, qos: int) -> bytes:
     values: dict[str, bytes] = {}
     if _fits(properties.content_type):
         values["content-type"] = write_short(properties.content_type or "")
+    elif properties.content_type is not None:
+        headers.setdefault("content-type", properties.content_type)
     correlation = properties.correlation_data
     if correlation is not None and len(correlation) <= SHORT_BYTES_MAX and _text(correlation) is not None:
         values["correlation-id"] = write_short(correlation)
@@ -214,6 +216,8 @@ def write(properties: Properties, qos: int) -> bytes:
     if _fits(properties.response_topic):
         values["reply-to"] = write_short(routing_key_of(properties.response_topic or ""))
         headers[REPLY_TOPIC] = True
+    elif properties.response_topic is not None:
+        headers.setdefault("reply-to", routing_key_of(properties.response_topic))
     if properties.lifetime_ms is not None:
         values["expiration"] = write_short(str(properties.lifetime_ms))
     if headers:

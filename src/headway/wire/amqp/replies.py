@@ -11,7 +11,7 @@ from pamqp import base, commands, common
 from headway import __version__
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.content import Content
-from headway.wire.amqp.dialect import split_record, write_address
+from headway.wire.amqp.dialect import split_record, with_delivery_counts, write_address
 from headway.wire.amqp.login import MECHANISMS
 from headway.wire.amqp.methods import write_arguments
 from headway.wire.amqp.primitives import SHORT_BYTES_MAX, write_short
@@ -111,9 +111,11 @@ def write_ack(channel: int, tag: int, multiple: bool = False) -> bytes:
 
 def write_get_ok(
     channel: int, delivery_tag: int, record: bytes, message_count: int, frame_bytes_max: int, *,
-    redelivered: bool = False,
+    redelivered: int = 0,
 ) -> bytes:  # fmt: skip
-    """Writes the reply to ``basic.get``, from a record of a lane."""
+    """Writes the reply to ``basic.get``, from a record of a lane. ``redelivered``: how often it came back."""
+    if redelivered:
+        record = bytes(with_delivery_counts(record, [len(record)], redelivered).data)
     address, header, body = split_record(record)
     flag = b"\x01" if redelivered else b"\x00"
     arguments = delivery_tag.to_bytes(8, "big") + flag + address + message_count.to_bytes(4, "big")

@@ -48,8 +48,10 @@ def _destination(address: bytes) -> Destination:
 
 
 def _address(data: bytes, start: int) -> bytes:
-    """Returns the address of the record at ``start``, as written."""
-    return data[start : start + 2 + (data[start] << 8 | data[start + 1])]
+    """Returns the address of the record at ``start``, as written. If its topic is too long for that, a bit in the
+    weight says so, and all of it is in the properties."""
+    end = start + 2 + (data[start] << 8 | data[start + 1])
+    return data[start : start + queue_form().lead_bytes(data, start)] if data[end + 6] & 0x80 else data[start:end]
 
 
 class Piece(NamedTuple):

@@ -9,7 +9,8 @@ The other commit's broker runs from a git worktree in a temporary folder, with t
 clients, workloads and configuration are this checkout's for both. In a round, a row starts both brokers and gives them
 short measurements in turn: other, this, this, other, after one of each that does not count. A row's ratio is the median
 over all pairs and above 1 where this checkout is better, for times too. A row below 0.95 is measured again, up to six
-more rounds, before it counts as slower. Other work on the machine costs precision: the spread shows how much.
+more rounds, before it counts as slower. Change nothing in this checkout while it runs. Other work on the machine costs
+precision: the spread shows how much.
 """
 
 from __future__ import annotations

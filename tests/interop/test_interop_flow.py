@@ -116,6 +116,23 @@ def test_records_too_large_for_a_client_are_left_out_and_announced(broker: Broke
         assert broker.consumer(name)["gap_records"] == {"too_large_for_client": 4}
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+def test_shared_subscription_gives_what_is_too_large_for_one_client_to_another(
+    broker: BrokerProcess, name: str, qos: int
+) -> None:
+    with Raw(broker.port, name, max_packet_bytes=200) as small, Raw(broker.port) as large, Raw(broker.port) as writer:
+        for reader in (small, large):
+            reader.subscribed(TopicRequest(f"$share/group/{name}", qos))
+        sizes = [10, 500, 20, 300, 400, 30] * 10
+        for size in sizes:
+            writer.published(name, b"x" * size)
+        in_small, in_large = ([len(m.payload) for m in reader.so_far()] for reader in (small, large))
+        assert sorted(in_small + in_large) == sorted(sizes)
+        assert in_small
+        assert max(in_small) == 30
+        assert broker.consumer(name)["gap_records"] == {}
+
+
 def test_a_smaller_limit_after_reconnecting_holds_for_what_comes_again(broker: BrokerProcess, name: str) -> None:
     keep: dict[str, Any] = {"clean_start": False, "session_expiry_s": NEVER}
     with Raw(broker.port, name, **keep) as reader, Raw(broker.port) as writer:

@@ -65,8 +65,11 @@ class SharedReader(Protocol):
         """Hands out records to members with room and credit."""
     def look_again(self, member: Subscription) -> None:
         """Offers records to a member again: it may have room or credit now."""
+    def packet_limit_changed(self) -> None:
+        """Notes that the client of a member accepts other sizes of packets than before."""
     def lose(self, delivery: Delivery, reason: Reason, now: float) -> None:
-        """Notes that a record which its member had in flight is lost: the member's gap, and the others may go on."""
+        """Notes that a record which its member had in flight cannot be sent again. One that is too large for the client
+        goes to another member, if it may; others are lost, and noted in the member's gap."""
     def count_slow(self, member: Subscription, change: int) -> None:
         """Counts a member that is marked slow (1) or no longer is (-1)."""
     def takes_at_once(self, now: float) -> bool:

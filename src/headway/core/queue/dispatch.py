@@ -69,12 +69,12 @@ class Dispatch:
     def run(self, now: float) -> None:
         """Hands out the waiting records to members that can take them, as far as this turn's work goes."""
         backlog, drops, lifetimes = self._backlog, self._drops, self._lifetimes
-        sorts, discards = self._terms.priorities, drops.discarding
+        sorts, discards, picking = self._terms.priorities, drops.discarding, self._members.picking
         if lifetimes.drop_expired(now) and (not sorts or self.sort_in()) and (not discards or drops.discard_more()):
-            if self._members.picking.pickers or backlog.reads.grouped:
-                self._hand_out_found(now)
-            else:
+            if not picking.pickers and not backlog.reads.grouped:
                 self._hand_out(now)
+            if picking.pickers or backlog.reads.grouped:
+                self._hand_out_found(now)
             lifetimes.fresh_from = inf
             lifetimes.drop_expired(now)
             if self._terms.drops_oldest:
@@ -83,6 +83,8 @@ class Dispatch:
         if not self._kept_up:
             self._queue.feed.listening.pop(self._queue, None)
         else:
+            if picking.pickers:
+                picking.all_handed_out()
             backlog.cursor.step()  # so that it does not hold a chunk that was read
             self._queue.feed.listening[self._queue] = None
             lifetimes.fresh_from = backlog.cursor.end_number
@@ -99,6 +101,7 @@ class Dispatch:
         return True
 
     def _hand_out(self, now: float) -> None:
+        """Hands out the next record to the next member, until members have pickers."""
         backlog, returning, before = self._backlog, self._registry.returning, self._backlog.handed_records
         budget, overdue = backlog.handed_bytes + PUMP_BYTES, self._registry.overdue
         while backlog.has_more:
@@ -124,6 +127,8 @@ class Dispatch:
                 if some := self._give(member, portion, budget, now):
                     self._members.to_the_back(member)
                     given += some
+                if self._members.picking.pickers:
+                    return  # a record was too large for this member
                 if backlog.handed_bytes > budget:
                     break
             if not given and overdue.left <= 0:
@@ -298,6 +303,9 @@ class Dispatch:
         self._registry.handed_work += sent.work
         size = stretch_bytes(chunk, first, first + sent.records)
         if sent.reason is not None:
+            members = self._members
+            if sent.reason is Reason.TOO_LARGE_FOR_CLIENT and members.picking.begin_limits(member, members):
+                return 0  # another member can take it
             self._drops.lose(member, chunk, first, first + 1, sent.reason)
         else:
             member.counters.handed_bytes += size

@@ -47,7 +47,7 @@ from headway.core.queue.members import Members
 from headway.core.queue.picking import Picking
 from headway.core.queue.placeholder import Placeholder
 from headway.core.queue.places import LaneSource, QueueCursor
-from headway.core.queue.unsettled import Unsettled
+from headway.core.queue.unsettled import Unsettled, others_may_get
 from headway.core.routing import SEARCHED_A_UNIT, Registry
 
 
@@ -191,6 +191,10 @@ class Queue:
         self.members.look_again(member)
         self._registry.ready_queues[self] = None
 
+    def packet_limit_changed(self) -> None:
+        self.picking.end_limits()
+        self._registry.ready_queues[self] = None
+
     def count_slow(self, member: Subscription, change: int) -> None:
         self.members.count_slow(member, change)
 
@@ -203,6 +207,7 @@ class Queue:
         subscription.cursor.close()
         del subscription.feed.subscriptions[subscription]  # the queue knows it
         subscription.cursor = backlog.reads.present
+        self.picking.end_limits()
         # A group's lane has only what its selector accepts.
         waiting = backlog if self.ends_with_members else self.picking.join(subscription, self.members)
         subscription.reader = QueueMember(self, waiting)
@@ -251,7 +256,10 @@ class Queue:
 
     def lose(self, delivery: Delivery, reason: Reason, now: float) -> None:
         member = delivery.subscription
-        self.unsettled.lose(delivery, reason)
+        if reason is Reason.TOO_LARGE_FOR_CLIENT and others_may_get(delivery):
+            self.unsettled.requeue(delivery)  # it is dropped if it is too large for all members
+        else:
+            self.unsettled.lose(delivery, reason)
         self._registry.wake(member.session)  # it has credit again
         if not self.ended:
             self._on_lag(member, now)  # the governor tells of the gap

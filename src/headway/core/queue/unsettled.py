@@ -105,11 +105,11 @@ class Unsettled:
         channel = member.channel
         for delivery_id in list(channel.ids_of(member)):
             held = channel.in_flight[delivery_id]
-            if not all_of_it and not _others_may_get(held):
+            if not all_of_it and not others_may_get(held):
                 continue
             delivery = lose(member, delivery_id)
             assert delivery is not None
-            if _others_may_get(delivery):
+            if others_may_get(delivery):
                 self.requeue(delivery)
             elif isinstance(delivery.cursor, QueueCursor):
                 self.lose(delivery, reason)
@@ -128,10 +128,10 @@ class Unsettled:
         """Returns whether a write-off of the member would free some of its deliveries: others may get them, or the
         member was promised nothing."""
         held = map(member.channel.in_flight.__getitem__, member.channel.ids_of(member))
-        return any(not member.promised or _others_may_get(delivery) for delivery in held)
+        return any(not member.promised or others_may_get(delivery) for delivery in held)
 
 
-def _others_may_get(delivery: Delivery) -> bool:
+def others_may_get(delivery: Delivery) -> bool:
     """Tells whether a record may go to another client: one that is delivered exactly once may not."""
     return delivery.record is None or min(delivery.record.qos, delivery.subscription.request.qos) == 1
 

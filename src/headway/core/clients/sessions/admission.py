@@ -129,6 +129,9 @@ class Admission:
         durable = session.expiry_s > 0
         if session.listener != request.listener or durable != (request.expiry_s > 0):
             self._registry.came_elsewhere[session] = None
+        if session.max_packet_bytes != request.max_packet_bytes:
+            for queue in session.queues:
+                queue.packet_limit_changed()
         session.adopt(request, now)
         session.settle_tab()
         session.present = True

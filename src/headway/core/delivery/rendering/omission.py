@@ -11,12 +11,14 @@ from headway.core.log import Chunk
 def why_left_out(subscription: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
     """Returns the reason why record ``index`` is left out; None if it is sent."""
     reason = drop_reason(subscription, chunk, index)
+    if reason is None and chunk.size_of(index) > subscription.session.max_packet_bytes:
+        reason = Reason.TOO_LARGE_FOR_CLIENT
     expired = chunk.soonest_s <= now and chunk.run_expires[chunk.run_of(index)] <= now
     return Reason.EXPIRED if reason is None and expired else reason
 
 
 def drop_reason(subscription: Subscription, chunk: Chunk, index: int) -> Reason | None:
-    """Returns the reason why record ``index`` is left out, but for its lifetime; None if it is sent."""
+    """Returns the reason of the skip that record ``index`` is in; None if it is in none."""
     number = chunk.first_number + index
     skips = subscription.skips
     while skips and skips[0].stop <= number:
@@ -25,7 +27,4 @@ def drop_reason(subscription: Subscription, chunk: Chunk, index: int) -> Reason 
         test = skip.predicate
         if skip.first <= number < skip.stop and (test is None or marked(subscription, chunk, test, index)[index]):
             return skip.reason
-    size = chunk.ends[index] - chunk.record_start(index)
-    if size > subscription.session.max_packet_bytes:
-        return Reason.TOO_LARGE_FOR_CLIENT
     return None

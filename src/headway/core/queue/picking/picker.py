@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.consumer import Subscription
 from headway.core.delivery import record_at
-from headway.core.message import group_of
+from headway.core.message import Dialect, Record, group_of
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.places import (
     BEFORE_ALL,
@@ -43,6 +43,17 @@ OnFound = Callable[["Picker", RequeuedRecord | StandingRecord, FoundRecord], Non
 """Is told what a picker found."""
 
 
+class PacketLimit(NamedTuple):
+    """Selects the records that fit into the largest packet that an MQTT client accepts."""
+
+    dialect: Dialect
+    packet_bytes_max: int
+    cost: int = 1
+
+    def matches(self, record: Record) -> bool:
+        return len(self.dialect.encode_record(record, 1, now=record.time_s)) <= self.packet_bytes_max
+
+
 class Offer(NamedTuple):
     """A record that a member is to get."""
 
@@ -59,7 +70,8 @@ class Picker:
     __slots__ = ("_backlog", "_on_found", "_unseen", "free", "grouped", "handed_bytes", "handed_records",
                  "looked_upto", "members", "ring", "selector")  # fmt: skip
 
-    def __init__(self, selector: Selector | None, backlog: Backlog, on_found: OnFound, *, grouped: bool) -> None:
+    def __init__(self, selector: Selector | PacketLimit | None, backlog: Backlog, on_found: OnFound, *,
+                 grouped: bool) -> None:
         self.selector = selector
         self.grouped = grouped
         """Set if it tells the groups of records."""

@@ -11,6 +11,10 @@ of members that came later begins with the first one that stands. Members withou
   member gets a record before its picker has looked at all that comes before that.
 - In a queue with message groups (groups.py) each record is for one member, so all pickers look, also that of members
   without a selector. What any picker finds of a group is reserved for the group's owner.
+- In a shared subscription of MQTT, pickers begin with a record that is too large for one member's client but not for
+  another's (Maximum Packet Size). Members with the largest limit take the next record, the others what fits. Pickers
+  end when a member joins, leaves or comes back, because its limit may be another one; and when everything was handed
+  out, because records go out faster without them.
 - A picker looks only while a member of it has room, and until it has found ``FOUND_ENOUGH`` for each of them. All
   queues together look at a limited number of records in a turn (``Registry.returning``); the others go on in the next.
 """
@@ -27,14 +31,14 @@ from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.picking.finds import Finds
 from headway.core.queue.picking.groups import NO_GROUPS, Groups
-from headway.core.queue.picking.picker import NO_PLACE, Offer, Picker
+from headway.core.queue.picking.picker import NO_PLACE, Offer, PacketLimit, Picker
 from headway.core.queue.picking.share import Share
 from headway.core.queue.places import BEHIND_ALL, Key, RequeuedRecord, StandingRecord
 from headway.core.routing import Overdue
 from headway.core.selector import BadSelector, Selector, compile_selector
 
 SELECTORS_MAX = 64
-"""The number of distinct selectors of one queue."""
+"""The number of distinct selectors, or packet limits, of one queue."""
 RESERVED_FOR = 256
 """So many members for which something is reserved come first."""
 ASKED_MAX = 1024
@@ -46,12 +50,16 @@ class Picking:
 
     def __init__(self, backlog: Backlog) -> None:
         self._backlog = backlog
-        self.pickers: dict[Selector | None, Picker] = {}
+        self.pickers: dict[Selector | PacketLimit | None, Picker] = {}
         """In the order of their turns."""
         self._of: dict[Subscription, Picker] = {}
         self.groups: Groups = NO_GROUPS
         self.grouped = False
         """Set when a message of a group has come."""
+        self._packet_bytes_max: int | None = None
+        """The largest packet that the client of any member accepts; None: not computed since the members changed."""
+        self._limits_upto = 0
+        """Picking by size goes on until the backlog has handed out so many records."""
         self._finds = Finds(backlog, self._of)
 
     def __bool__(self) -> bool:
@@ -76,17 +84,21 @@ class Picking:
             return self._backlog
         if not self.pickers:
             self._begin(others)
-        selector = None if condition is None else compile_selector(condition)
-        if selector not in self.pickers:
-            self.pickers[selector] = self._picker(selector)
-        picker = self._of[member] = self.pickers[selector]
-        picker.ring[member] = None
-        picker.members += 1
+        picker = self._enter(member, None if condition is None else compile_selector(condition))
         if self.grouped:
             return Share(member, picker, self.groups)
         return picker if picker.looks else self._backlog
 
-    def _picker(self, selector: Selector | None) -> Picker:
+    def _enter(self, member: Subscription, selector: Selector | PacketLimit | None) -> Picker:
+        if selector not in self.pickers:
+            self.pickers[selector] = self._picker(selector)
+        picker = self._of[member] = self.pickers[selector]
+        if member not in member.session.aside:
+            picker.ring[member] = None
+        picker.members += 1
+        return picker
+
+    def _picker(self, selector: Selector | PacketLimit | None) -> Picker:
         return Picker(selector, self._backlog, self._finds.note, grouped=self.grouped)
 
     def _begin(self, members: Mapping[Subscription, None]) -> None:
@@ -105,13 +117,47 @@ class Picking:
         for picker in self.pickers.values():
             picker.look_anew(grouped=True)
         for member, picker in self._of.items():
-            if isinstance(member.reader, QueueMember):
-                share, counters = Share(member, picker, self.groups), member.counters
-                skipped, member.reader.waiting = member.reader.skipped(member), share
-                counters.start_at(share.handed_records - counters.written_records - skipped.records,
-                                  share.handed_bytes - counters.handed_bytes - skipped.bytes)  # fmt: skip
+            _count_by(member, Share(member, picker, self.groups))
+
+    def begin_limits(self, member: Subscription, members: Mapping[Subscription, None]) -> bool:
+        """Begins to pick by size, because a record is too large for this member's client. Returns False if this was
+        begun before, or no other member's client accepts larger packets."""
+        if self.pickers:
+            return False
+        if self._packet_bytes_max is None:
+            self._packet_bytes_max = max(one.session.max_packet_bytes for one in members)
+        if member.session.max_packet_bytes >= self._packet_bytes_max:
+            return False
+        limited = {
+            one: PacketLimit(one.dialect, one.session.max_packet_bytes) for one in members
+            if one.session.max_packet_bytes < self._packet_bytes_max
+        }  # fmt: skip
+        if len(set(limited.values())) > SELECTORS_MAX:
+            self._packet_bytes_max = 0  # so that it is not counted again before the members change
+            return False
+        self._limits_upto = self._backlog.handed_records + len(members)
+        self._begin({one: None for one in members if one not in limited})
+        for one, limit in limited.items():
+            _count_by(one, self._enter(one, limit))
+        return True
+
+    def end_limits(self) -> None:
+        """Ends picking by size, because a member joins or leaves, or accepts other sizes than before."""
+        if self._packet_bytes_max is not None:
+            self._packet_bytes_max = None
+            for member, picker in self._of.items():
+                if picker.looks:
+                    _count_by(member, self._backlog)
+            self.stop()
+
+    def all_handed_out(self) -> None:
+        """Ends picking by size if a record for each member was handed out since it began, so that to begin and to end
+        costs little per record."""
+        if self._packet_bytes_max is not None and self._backlog.handed_records >= self._limits_upto:
+            self.end_limits()
 
     def leave(self, member: Subscription) -> None:
+        self.end_limits()
         picker = self._of.pop(member, None)
         if picker is None:
             return
@@ -322,3 +368,11 @@ class Picking:
         ring = self._of[member].ring
         if ring.pop(member, self) is None:
             ring[member] = None
+
+
+def _count_by(member: Subscription, waiting: Waiting) -> None:
+    """Counts what waits for a member, and what others got, in another way from now on."""
+    if isinstance(member.reader, QueueMember):
+        counters, skipped, member.reader.waiting = member.counters, member.reader.skipped(member), waiting
+        counters.start_at(waiting.handed_records - counters.written_records - skipped.records,
+                          waiting.handed_bytes - counters.handed_bytes - skipped.bytes)  # fmt: skip

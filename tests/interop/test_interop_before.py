@@ -35,7 +35,9 @@ def test_a_journal_of_before(start: BrokerFactory, tmp_path: Path, release: str)
         channel.queue_declare("work", durable=True, arguments={"x-max-priority": 3})
         jobs = [channel.basic_get("work", auto_ack=True) for _ in range(JOBS - len(ACKED))]
         assert sorted(int(body) for _, _, body in jobs) == [n for n in range(JOBS) if n + 1 not in ACKED]
-        assert all(about.headers == {"from": "before"} for _, about, _ in jobs)
+        for of_delivery, about, _ in jobs:
+            assert about.headers.pop("x-delivery-count", 0) == of_delivery.redelivered
+            assert about.headers == {"from": "before"}
         assert channel.basic_get("work") == (None, None, None)
 
     with paho(broker.ports["mqtt"], "board") as board:

@@ -62,6 +62,7 @@ class House(Engine):
 
     def __init__(self, more: str = "") -> None:
         self.pretended = Loop()
+        CRASHES.found = []  # of another test
         super().__init__(parse_settings(QUIET + more), self.pretended)  # type: ignore[arg-type]
         self.now = lambda: self.pretended.now
         self.pulse = Pulse(self.now)

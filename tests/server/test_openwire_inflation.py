@@ -129,13 +129,13 @@ def test_a_body_that_cannot_be_inflated_ends_the_connection(house: House, spoil:
 
 def test_a_body_that_is_too_large_when_it_is_inflated_is_refused_on_the_way() -> None:
     decoder = OpenWireDecoder(1_000_000)
-    decoder.feed(frames.wire_format())
+    decoder.feed(frames.wire_format() + frames.connection_info("c"))
     bomb = zlib.compress(pack(">i", 5_000_000) + bytes(5_000_000))
     assert decoder.feed(frames.message(Type.TEXT_MESSAGE, frames.queue("q"), bomb, compressed=True)) == []
     assert "to more than 1000000 bytes" in str(decoder.error)
     fits = zlib.compress(pack(">i", 999_996) + bytes(999_996))
     decoder = OpenWireDecoder(1_000_000)
-    decoder.feed(frames.wire_format())
+    decoder.feed(frames.wire_format() + frames.connection_info("c"))
     (sent,) = decoder.feed(frames.message(Type.TEXT_MESSAGE, frames.queue("q"), fits, compressed=True))
     assert isinstance(sent, Sent)
     assert len(sent.message.payload) == 999_996

@@ -139,7 +139,8 @@ class QueueModel:
         entry = self.entries.get(number)
         assert entry is not None, f"{self}: {who} was given {number}, which was never put into it"
         assert entry.state is State.WAITS, f"{self}: {who} was given {number}, which {entry.state.value}"
-        assert redelivered == entry.delivered, f"{self}: {number} is marked {redelivered}, was given {entry.delivered}"
+        says = f"{self}: {number} is marked {redelivered}, was given {entry.delivered}"
+        assert bool(redelivered) == entry.delivered, says
         assert now < entry.expires_s, f"{self}: {number} expired at {entry.expires_s} and was given at {now}"
         while self._waiting[0] != entry.place:  # the queue has counted these as left out, or it is out of order
             self._to(self.entries[self._waiting[0][2]], State.PASSED)

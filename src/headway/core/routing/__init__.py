@@ -39,13 +39,14 @@ from headway.core.routing.registry import (
     RecordedTopics,
     Registry,
     SessionRound,
+    is_out_of_room,
     pause_reason,
 )
 
 __all__ = [
     "Advisories", "AllowanceOf", "AmqTopic", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "DROPPED_WORK",
-    "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges", "Expiring", "frozen", "KINDS", "Limits", "Overdue", "part_of",
-    "pause_reason", "PREDECLARED", "Published", "PublishedRuns", "PublishedSlice", "Publishing", "ReceiptReplies",
-    "Recharging", "RecordedTopics", "Registry", "Replay", "REQUEUED_WORK", "Route", "SEARCHED_A_UNIT",
-    "seen_before", "SessionRound", "SORTED_WORK",
+    "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges", "Expiring", "frozen", "is_out_of_room", "KINDS", "Limits",
+    "Overdue", "part_of", "pause_reason", "PREDECLARED", "Published", "PublishedRuns", "PublishedSlice",
+    "Publishing", "ReceiptReplies", "Recharging", "RecordedTopics", "Registry", "Replay", "REQUEUED_WORK", "Route",
+    "SEARCHED_A_UNIT", "seen_before", "SessionRound", "SORTED_WORK",
 ]

@@ -15,6 +15,7 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import islice
@@ -26,6 +27,7 @@ from headway.core.consumer import Feed, Session
 from headway.core.delivery import FLUSH_BYTES
 from headway.core.message import Run
 from headway.core.permission import NOBODY
+from headway.core.routing import is_out_of_room, pause_reason
 from headway.server.config import ListenerTable
 from headway.server.connections import (
     END_WORK,
@@ -43,6 +45,8 @@ from headway.server.peers.quiet import QuietPeer
 from headway.server.peers.states import CLOSED, CLOSING, GREETING, MOVES, OPEN, ClientState
 from headway.server.transport import Buffer
 from headway.wire.decoder import Decoder
+
+log = logging.getLogger("headway")
 
 READS_PER_POOL = 4
 READ_BYTES_MIN = 4096
@@ -170,7 +174,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
             items += self.decoder.feed(data, ITEMS_MAX if granted else 0)
             budget.left -= self.decoder.silent_frames
         asked = budget.running is not None  # any item but a bare run
-        at, count, room, publishes = 0, len(items), False, self.publishes
+        at, count, room, lost, publishes = 0, len(items), False, 0, self.publishes
         while (at < count or budget.running is not None) and budget.left > 0 and self.handles:
             try:
                 if budget.running is not None:
@@ -182,10 +186,16 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
                 kind = type(item)
                 if kind in publishes:
                     session = self.session
-                    if session is not None and not self.connection.leaving and (
+                    if session is not None and (
                         session.paused_by or (not room and intake.short_of_room and self._no_room(session, item))
                     ):
-                        break
+                        if not self.connection.leaving:
+                            break
+                        if intake.short_of_room and self._no_room(session, item) and is_out_of_room(session.paused_by):
+                            lost += self._give_up(session, item)
+                            at += 1
+                            budget.left -= 1
+                            continue
                     room = True
                     if kind is Run:
                         at += self._publish_runs(session or self.granted, items, at)
@@ -203,6 +213,9 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
             budget.left -= LOGIN_WORK * at
             engine.greeting_left -= granted - budget.left
         engine.work_left -= granted - budget.left
+        if lost:
+            why, address = "; ".join(map(pause_reason, self.granted.paused_by)), self.connection.address
+            log.warning("%s leaves: %d records that it published before are lost (%s)", address, lost, why)
         if self.connection.leaving and budget.running is None and not self.says_goodbye():
             self.connection.hold_back_again(held=self.session is not None and bool(self.session.paused_by))
         return self.after(asked)
@@ -244,6 +257,13 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         if run.exchange not in broker.registry.router.exchanges.by_name:
             return False  # that is an error of its own, found later
         return broker.intake.must_wait(session, run, self.engine.now())
+
+    def _give_up(self, session: Session, item: Any) -> int:
+        """Counts what a client that leaves has published as lost, because there is no room for it. Otherwise clients
+        that come and leave again and again would fill the broker. None of it was confirmed."""
+        run: Run = item if isinstance(item, Run) else item.run
+        self.engine.broker.registry.lost({session.number: len(run)}, Reason.MEMORY_LIMIT)
+        return len(run)
 
     def _publish_runs(self, session: Session, items: list[Any], at: int) -> int:
         """Publishes the neighbouring runs from ``at`` on, as far as the budget goes. Returns how many are done. The

@@ -178,7 +178,7 @@ class Truth:
         if record.state is State.HELD and record.session is not None and record.session.ended:
             self.back(record, tried=True)
         assert record.state in (State.WAITS, State.RETURNS), f"{self}: {number} is given, and {record.state.value}"
-        assert redelivered == record.tried, f"{self}: {number} is marked {redelivered}"
+        assert bool(redelivered) == record.tried, f"{self}: {number} is marked {redelivered}"
         assert record.facts.expires_s > now, f"{self}: {number} has expired"
         for taker in self.takers:
             taker.elsewhere += taker is not by and taker.wants(record)

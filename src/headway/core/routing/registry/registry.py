@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -62,6 +62,11 @@ def pause_reason(by: object) -> str:
     if isinstance(by, Allowance):
         return by.wait_reason
     return "memory is used up" if isinstance(by, Pool) else "the journal cannot follow"
+
+
+def is_out_of_room(paused_by: Iterable[object]) -> bool:
+    """Returns whether publishers wait for memory, and not for consumers that gate them or for a rate."""
+    return any(isinstance(by, Lane | Pool) for by in paused_by)
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -128,7 +128,7 @@ def _liveness(world: World) -> None:
             stands = subscription.has_more and session.channel.left > 0 and not world.disk.unreadable
             assert not stands, f"{session.client} has room, credit and more of {subscription.filter}, and gets none"
     for feed in registry.router.feeds.values():
-        for member in (member for queue in feed.queues if queue.backlog.has_more for member in queue.members):
+        for member in (member for queue in feed.queues for member in queue.members if member.has_more):
             session = member.session
             ready = session.connected and not session.outlet.blocked and session.channel.left > 0
             assert not ready or world.disk.unreadable, f"{session.client} could take what group {feed.key.filter} has"

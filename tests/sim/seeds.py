@@ -16,6 +16,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from headway.core.broker import Broker
+from headway.core.consumer import Session
+
 ROOT = Path(__file__).parents[2]
 STUCK_S = 60
 
@@ -91,6 +94,11 @@ def assert_same_everywhere(module: str, steps: int = 200) -> None:
     assert len(hashes.pop()) > 2 * 64, "no hashes were printed"
 
 
+def _fail(broker: Broker, session: Session, error: Exception) -> None:
+    """A broker closes the connection of a client for which records could not be written, and goes on. A world fails."""
+    raise error
+
+
 def main(kind: type[World], module: str, steps: int) -> int:
     """Many seeds. Prints each one that fails, and how to run it again."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
@@ -100,6 +108,7 @@ def main(kind: type[World], module: str, steps: int) -> int:
     parser.add_argument("--trail", action="store_true", help="print the last events before a failure")
     parser.add_argument("--hash", action="store_true", help="print the hash of each run")
     args = parser.parse_args()
+    Broker._delivery_failed = _fail  # type: ignore[method-assign]
     failed = 0
     kinds: Counter[str] = Counter()
     began = time.monotonic()

@@ -59,6 +59,14 @@ def test_no_broker_is_one_line_that_says_what_to_do(closed: str, arguments: tupl
     assert Ran(*arguments, HEADWAY_ADMIN=closed).err == ran.err
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 300])
+def test_name_that_no_host_can_have_is_a_mistake(host: str) -> None:
+    ran = Ran("why", "x", "--admin", f"http://{host}:1")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert ran.err.startswith(f"headway: no broker can be reached at http://{host[:20]}")
+
+
+
 @pytest.mark.parametrize("answer", [b"<html>", b"[]", b"", b"\xff\xfe", b"[" * 100_000, b"{}"])
 def test_something_else_may_answer(broker: Canned, answer: bytes) -> None:
     broker.answers["/v1/consumers"] = answer

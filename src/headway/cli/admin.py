@@ -111,7 +111,7 @@ class AdminClient:
             yield
         except HTTPError as error:
             raise self._refusal(error) from None
-        except (URLError, OSError, http.client.HTTPException) as error:
+        except (URLError, OSError, UnicodeError, http.client.HTTPException) as error:  # Unicode: of a host's name
             raise self._silence(getattr(error, "reason", error)) from None
 
     def _list(self, path: str, name: str) -> list[dict[str, Any]]:

@@ -37,6 +37,10 @@ def plainly(command: Callable[P, T]) -> Callable[P, T]:
             if error.errno not in _ADDRESS_TROUBLE:
                 raise
             say(f"cannot listen: {(error.strerror or str(error)).lower()}")
+        except UnicodeError as error:
+            if "idna" not in str(error):
+                raise
+            say(f"this is not the name of a host: {str(error).lower()}")
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
         raise typer.Exit(MISTAKE)

@@ -265,8 +265,8 @@ class Subscribing:
             return None
         policy = self._registry.policy_named(name)
         if policy is None:
-            known = ", ".join(repr(p.name) for p in self._registry.policies) or "none"
-            raise Refused(Reason.PROTOCOL_ERROR, f"there is no policy {name!r}; there is: {known}")
+            # Not which there are: their names may tell of topics that are none of the client's business.
+            raise Refused(Reason.PROTOCOL_ERROR, f"there is no policy {name!r}: the broker's configuration names them")
         return policy
 
     def _renew(self, subscription: Subscription, request: SubscribeRequest, now: float) -> Subscription:

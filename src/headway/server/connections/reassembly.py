@@ -5,6 +5,9 @@ a packet, by accident or on purpose, they would take up 300 MB that no lane hold
 *reserve* memory.
 
 Rules:
+- Connections that have not logged in have a small share of their own (``STRANGERS_SHARE``), and need no reservation. If
+  it is used up, those that have sent nothing for the longest are ended. Their bytes are memory of the pool, but do not
+  count as memory of clients. Otherwise anybody could use that up, and no client with a password would be let in.
 - A partial packet counts in the pool once it is large enough to matter (``connection.UNCOUNTED_BYTES``).
 - A packet that comes whole, or is small (``SMALL_BYTES``), needs no reservation. A larger one needs a reservation for
   all of its bytes. All reservations of a pool together stay within ``limit_bytes``. A connection that gets none is not
@@ -34,6 +37,8 @@ from headway.core.log import Pool
 SMALL_BYTES = 16 * 1024
 SHARE = 0.25
 """Share of reservations in what clients may take up besides records."""
+STRANGERS_SHARE = 1 / 16
+"""Share of connections that have not logged in, beside what clients may take up."""
 GRANT_S, GRANT_LEAST_S = 30.0, 3.0
 BYTES_PER_S_MIN = 32 * 1024
 LOOKS_MAX = 64
@@ -54,6 +59,7 @@ class PartialPacket(NamedTuple):
 class PacketSource(Protocol):
     """A connection, as far as reassembly goes."""
 
+    admitted: bool
     partial_bytes: int
     read_bytes: int
 
@@ -91,7 +97,7 @@ class Wish(NamedTuple):
 class Reassembly:
     """Partial packets of one pool's connections."""
 
-    __slots__ = ("_granted_bytes", "_pool", "_whale", "reading", "waiting")
+    __slots__ = ("_granted_bytes", "_pool", "_strangers", "_whale", "reading", "strangers_bytes", "waiting")
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -99,12 +105,20 @@ class Reassembly:
         """Connections with a reservation, the oldest first. Not empty while any connection waits."""
         self.waiting: dict[PacketSource, Wish] = {}
         """Connections that wait, in order."""
+        self._strangers: dict[PacketSource, None] = {}
+        """Connections with a partial packet that have not logged in, in the order in which they last sent some of it.
+        """
+        self.strangers_bytes = 0
         self._granted_bytes = 0
         self._whale: PacketSource | None = None
 
     @property
     def limit_bytes(self) -> int:
         return int(self._pool.clients_limit * SHARE)
+
+    @property
+    def strangers_limit_bytes(self) -> int:
+        return int(self._pool.clients_limit * STRANGERS_SHARE)
 
     def limit_of(self, connection: PacketSource) -> int:
         """Returns how many bytes one read may bring while any connection waits."""
@@ -114,8 +128,11 @@ class Reassembly:
     def update(self, connection: PacketSource, part: PartialPacket, now: float) -> None:
         """Takes note of a connection's partial packets after a read. Stops reading it if they need a reservation that
         is not to be had."""
-        if part.bytes != connection.partial_bytes:
+        if part.bytes != connection.partial_bytes or connection in self._strangers:
             self._count(connection, part.bytes)
+        if not connection.admitted:
+            self._end_strangers()
+            return
         if not self.reading and part.bytes + part.missing_bytes <= SMALL_BYTES:
             return  # it needs no reservation, and has none to give back
         granted, used_s, had, grant = 0, 0.0, part.bytes, self.reading.get(connection)
@@ -191,6 +208,27 @@ class Reassembly:
             self._granted_bytes += size - wanted.granted_bytes
             connection.resume_reading("memory")
 
+    def _end_strangers(self) -> None:
+        """Ends connections that have not logged in while they take up more than their share."""
+        while self.strangers_bytes > self.strangers_limit_bytes:
+            connection = next(iter(self._strangers))
+            text = (f"packets of clients that have not logged in take up {format_size(self.strangers_bytes)} of "
+                    f"{format_size(self.strangers_limit_bytes)}; this one has not grown for the longest")  # fmt: skip
+            self._count(connection, 0)  # it is not found again while its end waits for its turn
+            connection.end_soon(Reason.CLIENT_MEMORY, text, told=True)
+
     def _count(self, connection: PacketSource, partial_bytes: int) -> None:
-        self._pool.add_clients(partial_bytes - connection.partial_bytes)
-        connection.partial_bytes = partial_bytes
+        before, connection.partial_bytes = connection.partial_bytes, partial_bytes
+        if connection in self._strangers:
+            del self._strangers[connection]
+            self._count_strangers(-before)
+            before = 0
+        if connection.admitted:
+            self._pool.add_clients(partial_bytes - before)
+        elif partial_bytes:
+            self._strangers[connection] = None
+            self._count_strangers(partial_bytes)
+
+    def _count_strangers(self, size: int) -> None:
+        self.strangers_bytes += size
+        self._pool.add_memory(size)

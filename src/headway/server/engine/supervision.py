@@ -77,9 +77,7 @@ class Supervision:
         if peer.session is None:
             limit_s = self._settings.listeners[connection.listener].connect_timeout_s
             due_s = connection.opened_s + limit_s
-            if "memory" in reading_paused_by:
-                due_s = max(due_s, now + PAUSED_AGAIN_S)
-            elif due_s < now:
+            if due_s < now:
                 stage = connection.stream.stage
                 what = f"finish {stage}" if stage else "log in"
                 text = f"the client did not {what} within {limit_s:.0f} s"

@@ -208,15 +208,41 @@ def test_group_picks_by_size_only_while_records_wait() -> None:
     stage.check()
 
 
-def test_group_of_clients_with_very_many_limits_drops_what_is_too_large_for_one() -> None:
+@pytest.mark.parametrize("limits", [1, 16, 17, 64, 65, 200])
+def test_group_of_clients_with_many_limits_loses_only_what_none_can_take(limits: int) -> None:
     stage = Stage()
-    members = [member(stage, f"m{number}", LIMIT + number) for number in range(80)]
-    for _ in range(80):
-        publish(stage, LIMIT - 20 + 40)
+    members = [member(stage, f"m{number}", LIMIT + number) for number in range(limits + 1)]
+    sizes = [*range(LIMIT - 20, LIMIT + limits + 2), SMALL, SMALL] * 2
+    for size in range(0, len(sizes), 10):
+        publish(stage, *sizes[size : size + 10])
         stage.turn()
-    dropped = queue(stage).drops.by_reason[Reason.TOO_LARGE_FOR_CLIENT]
-    assert dropped + sum(len(client.seen) for client in members) == 80
+    seen = [len(one.payload) for client in members for one in client.seen]
+    assert sorted(seen) == sorted(size for size in sizes if size <= max(seen))
+    assert max(seen) > LIMIT + limits - 20, "the client with the largest maximum gets the largest"
+    assert queue(stage).drops.by_reason.total() == len(sizes) - len(seen)
+    assert not queue(stage).backlog.has_more
     stage.check()
+
+
+@pytest.mark.parametrize("limits", [64, 200])
+def test_group_of_clients_with_very_many_limits_works_no_more_than_one_with_few(
+    limits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(limits: int) -> tuple[int, int]:
+        """The steps of the longest flush, and of all."""
+        stage, flushes = Stage(), list[int]()
+        for number in range(200):
+            member(stage, f"m{number}", LIMIT + number % limits)
+        publish(stage, *[SMALL, LIMIT - 40, LARGE, LIMIT - 20 + limits // 2] * 100)
+        flush = stage.broker.flush
+        monkeypatch.setattr(stage.broker, "flush", lambda now: flushes.append(steps(lambda: flush(now))))
+        stage.turn()
+        assert not queue(stage).backlog.has_more
+        return max(flushes), sum(flushes)
+
+    few, many = work(17), work(limits)
+    assert many[0] < 1.5 * few[0], "a turn does as little"
+    assert many[1] < 2 * few[1]
 
 
 @pytest.mark.parametrize("seed", range(12))

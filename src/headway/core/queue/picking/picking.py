@@ -12,9 +12,10 @@ of members that came later begins with the first one that stands. Members withou
 - In a queue with message groups (groups.py) each record is for one member, so all pickers look, also that of members
   without a selector. What any picker finds of a group is reserved for the group's owner.
 - In a shared subscription of MQTT, pickers begin with a record that is too large for one member's client but not for
-  another's (Maximum Packet Size). Members with the largest limit take the next record, the others what fits. Pickers
-  end when a member joins, leaves or comes back, because its limit may be another one; and when everything was handed
-  out, because records go out faster without them.
+  another's (Maximum Packet Size). Members with the largest limit take the next record, the others what fits. Of very
+  many limits, neighbours count as the smallest of them: some members get less than their clients accept, and larger
+  members the rest. Pickers end when a member joins, leaves or comes back, because its limit may be another one; and
+  when everything was handed out, because records go out faster without them.
 - A picker looks only while a member of it has room, and until it has found ``FOUND_ENOUGH`` for each of them. All
   queues together look at a limited number of records in a turn (``Registry.returning``); the others go on in the next.
 """
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain, islice
+from math import ceil
 
 from headway.core.base import Reason, Refused
 from headway.core.consumer import QueueMember, Subscription, Waiting
@@ -38,7 +40,9 @@ from headway.core.routing import Overdue
 from headway.core.selector import BadSelector, Selector, compile_selector
 
 SELECTORS_MAX = 64
-"""The number of distinct selectors, or packet limits, of one queue."""
+"""The number of distinct selectors of one queue."""
+PACKET_LIMITS_MAX = 16
+"""The number of packet limits that a queue tells apart. Each record is looked at once for each of them."""
 RESERVED_FOR = 256
 """So many members for which something is reserved come first."""
 ASKED_MAX = 1024
@@ -128,13 +132,13 @@ class Picking:
             self._packet_bytes_max = max(one.session.max_packet_bytes for one in members)
         if member.session.max_packet_bytes >= self._packet_bytes_max:
             return False
+        limits = sorted({one.session.max_packet_bytes for one in members} - {self._packet_bytes_max})
+        step = ceil(len(limits) / PACKET_LIMITS_MAX)
+        known_as = {limit: limits[at - at % step] for at, limit in enumerate(limits)}
         limited = {
-            one: PacketLimit(one.dialect, one.session.max_packet_bytes) for one in members
-            if one.session.max_packet_bytes < self._packet_bytes_max
+            one: PacketLimit(one.dialect, known_as[one.session.max_packet_bytes]) for one in members
+            if one.session.max_packet_bytes in known_as
         }  # fmt: skip
-        if len(set(limited.values())) > SELECTORS_MAX:
-            self._packet_bytes_max = 0  # so that it is not counted again before the members change
-            return False
         self._limits_upto = self._backlog.handed_records + len(members)
         self._begin({one: None for one in members if one not in limited})
         for one, limit in limited.items():

@@ -63,6 +63,7 @@ ACTIVEMQ = """<beans xmlns="http://www.springframework.org/schema/beans">
  <transportConnectors>
   <transportConnector name="mqtt"
     uri="mqtt+nio://127.0.0.1:1883?maximumConnections=1000&amp;wireFormat.maxFrameSize=104857"/>
+  <transportConnector name="all" uri="auto+nio://127.0.0.1:61616?auto.protocols=default"/>
   <transportConnector name="secure" uri="mqtt+nio+ssl://0.0.0.0:8883?needClientAuth=true"/>
   <transportConnector name="secure2" uri="mqtt+ssl://0.0.0.0:8884?transport.wantClientAuth=true"/>
   <transportConnector name="secure3" uri="mqtt+ssl://0.0.0.0:8885?transport.needClientAuth=true"/>
@@ -227,6 +228,7 @@ protocol websockets
 max_connections 100
 listener_allow_anonymous true
 websockets_origin https://a.example.com
+socket_domain ipv4
 listener 8883
 certfile none/c.pem
 keyfile none/k.pem

@@ -13,6 +13,7 @@ from headway.server.config import Settings, bad_certificates, parse_settings
 
 OPEN, CLOSED = ("0.0.0.0", True), ("127.0.0.1", None)
 HASH = "bob:$7$101$c2FsdHNhbHQ=$" + "A" * 86 + "==\n"
+ANYBODY = "mqtt.listeners.tcp.a = 1883\nmqtt.allow_anonymous = true\nloopback_users = none\n"
 
 
 def access(settings: Settings) -> dict[int, tuple[str, bool | None]]:
@@ -45,6 +46,14 @@ def access(settings: Settings) -> dict[int, tuple[str, bool | None]]:
         ("bind_address 127.0.0.1\nport 1883\nlistener 1884 ::\nallow_anonymous true\n",
          {1883: ("127.0.0.1", None), 1884: ("::", True)}),
         ("listener 1883\nlistener 9883\nallow_anonymous true\n", {1883: OPEN, 9883: OPEN}),
+        ("listener 1883\nsocket_domain ipv6\nlistener 1884\nsocket_domain ipv4\nallow_anonymous true\n",
+         {1883: ("::", True), 1884: OPEN}),
+        ("port 1883\nsocket_domain ipv6\nallow_anonymous true\n", {1883: ("::", True)}),
+        ("listener 1883\nsocket_domain ipv4\nsocket_domain ipv6\nallow_anonymous false\n", {1883: ("::1", None)}),
+        ("listener 1883 10.0.0.1\nsocket_domain ipv4\nallow_anonymous true\n", {1883: ("10.0.0.1", True)}),
+        ("listener 1883 0.0.0.0\nsocket_domain ipv6\nallow_anonymous true\n", {1883: CLOSED}),
+        ("listener 1883 example.org\nsocket_domain ipv6\nallow_anonymous true\n", {1883: CLOSED}),
+        ("listener 1883\nsocket_domain both\nallow_anonymous true\n", {1883: CLOSED}),
     ],
 )  # fmt: skip
 def test_mosquitto_is_as_open_as_its_file(tmp_path: Path, text: str, expected: object) -> None:
@@ -90,10 +99,53 @@ def test_mosquitto_is_as_open_as_its_file(tmp_path: Path, text: str, expected: o
         ("rabbitmq.conf", "mqtt.listeners.tcp.a = 1883\nmqtt.allow_anonymous = true\n", {1883: CLOSED}),
         ("rabbitmq.conf", "mqtt.listeners.tcp.a = 1883\nmqtt.allow_anonymous = true\nloopback_users = none\n",
          {1883: OPEN}),
+        *(("rabbitmq.conf", f"{ANYBODY}{more}\n", {1883: expected}) for more, expected in (
+            ("default_permissions.configure = ^$", CLOSED), ("default_permissions.read = ^public$", CLOSED),
+            ("default_permissions.write = ''", CLOSED), ("default_permissions.write = (.*", CLOSED),
+            ("default_permissions.write = .*\ndefault_permissions.read = ^.*$", OPEN),
+            ("default_pass = a", CLOSED), ("default_pass = a\nmqtt.default_pass = a", OPEN),
+            ("default_vhost = a", CLOSED), ("default_vhost = a\nmqtt.vhost = a", OPEN),
+            ("default_users.guest.read = ^$", CLOSED), ("management.load_definitions = /d.json", CLOSED),
+            ("anonymous_login_user = none", CLOSED), ("anonymous_login_pass = a", CLOSED),
+            ("default_user = bob\nmqtt.default_user = bob", OPEN),
+        )),
+        ("rabbitmq.conf", "mqtt.listeners.tcp.a = 1883\nmqtt.allow_anonymous = true\ndefault_user = bob\n"
+                          "mqtt.default_user = bob\nloopback_users.bob = true\n", {1883: CLOSED}),
+        *(("activemq.xml", f"<broker {attribute}>{inner}<transportConnectors><transportConnector "
+                           "uri='mqtt://0.0.0.0:1883'/></transportConnectors></broker>", {1883: expected})
+          for attribute, inner, expected in (
+            ("", "<messageAuthorizationPolicy><bean class='x.Y'/></messageAuthorizationPolicy>", CLOSED),
+            ("messageAuthorizationPolicy='#mine'", "", CLOSED),
+            ("", "<plugins><simpleAuthenticationPlugin anonymousAccessAllowed='true'><users><authenticationUser "
+                 "username='a' password='b' groups='c'/></users></simpleAuthenticationPlugin></plugins>", OPEN),
+        )),
     ],
 )  # fmt: skip
 def test_others_are_as_open_as_their_files(tmp_path: Path, name: str, text: str, expected: object) -> None:
     assert access(settings_of(imported(tmp_path, (name, text)))) == expected
+
+
+def test_definitions_of_users_close_a_listener_for_anybody(tmp_path: Path) -> None:
+    rights = '{"permissions": [{"user": "guest", "vhost": "/", "configure": "^$", "write": "^$", "read": "^$"}]}'
+    files = ("rabbitmq.conf", ANYBODY), ("definitions.json", rights)
+    assert access(settings_of(imported(tmp_path, *files, kind="rabbitmq"))) == {1883: CLOSED}
+
+
+@pytest.mark.parametrize(
+    ("uri", "schemes"),
+    [
+        ("auto+nio://0.0.0.0:5555?auto.protocols=mqtt", ["mqtt"]), ("auto://0.0.0.0:5555", ["auto"]),
+        ("auto://0.0.0.0:5555?maximumConnections=5&amp;auto.protocols=default", ["openwire"]),
+        ("auto://0.0.0.0:5555?auto.protocols=mqtt,stomp", []), ("auto://0.0.0.0:5555?auto.protocols=mqtt%2Cstomp", []),
+        ("auto://0.0.0.0:5555?auto.protocols=default,amqp, stomp,mqtt", ["auto"]),
+        ("auto://0.0.0.0:5555?auto.protocols=carrots", []),
+        ("auto://0.0.0.0:5555?auto.protocols=stomp&amp;auto.protocols=mqtt", ["mqtt"]),
+    ],
+)
+def test_a_connector_for_some_protocols_is_no_listener_for_all(tmp_path: Path, uri: str, schemes: list[str]) -> None:
+    text = f'<broker><transportConnector uri="mqtt://127.0.0.1:1883"/><transportConnector uri="{uri}"/></broker>'
+    found = settings_of(imported(tmp_path, ("activemq.xml", text))).listeners.values()
+    assert [one.url.scheme for one in found if one.url.port == 5555] == schemes
 
 
 def test_users_without_their_rights_may_do_nothing(tmp_path: Path) -> None:
@@ -128,6 +180,35 @@ def test_included_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "more.conf").write_text("MAXCLIENTS 7\n")
     settings = settings_of(imported(tmp_path, ("redis.conf", "maxclients 5\nmaxmemory 1gb\ninclude more.conf\n")))
     assert {one.connections_max for one in settings.listeners.values()} == {7}
+
+
+@pytest.mark.parametrize(
+    ("files", "open_"),
+    [
+        ({"B.conf": "false", "a.conf": "true"}, False), ({"b.conf": "true", "A.conf": "false"}, True),
+        ({"a.conf": "true", "A.conf": "false"}, True), ({"Ab.conf": "true", "aa.conf": "false"}, False),
+        ({".z.conf": "false"}, False), ({".z.conf": "false", "a.conf": "true"}, True),
+        ({".conf": "false", "a.CONF": "false", "a.conf~": "false"}, True), ({"\u00e4.conf": "true"}, False),
+    ],
+)  # fmt: skip
+def test_files_of_a_folder_count_in_the_order_of_mosquitto(
+    tmp_path: Path, files: dict[str, str], open_: bool
+) -> None:
+    (tmp_path / "d").mkdir()
+    for name, word in files.items():
+        (tmp_path / "d" / name).write_text(f"allow_anonymous {word}\n")
+    text = "listener 1883\nallow_anonymous true\ninclude_dir d\n"
+    found = access(settings_of(imported(tmp_path, ("mosquitto.conf", text), kind="mosquitto")))
+    assert found == {1883: OPEN if open_ else CLOSED}
+
+
+def test_a_wildcard_of_redis_leaves_out_hidden_files(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / ".a.conf").write_text("maxclients 9\n")
+    for pattern, clients in (("*.conf", 5), (".*.conf", 9)):
+        text = f"maxclients 5\nmaxmemory 1gb\ninclude d/{pattern}\n"
+        settings = settings_of(imported(tmp_path, ("redis.conf", text)))
+        assert {one.connections_max for one in settings.listeners.values()} == {clients}
 
 
 def test_files_that_include_each_other_come_to_an_end(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headway.core.base import ConfigError, format_size
 from headway.migration.formats.node import Where
@@ -52,14 +53,19 @@ class Includes:
     def __init__(self) -> None:
         self._left, self._bytes_left = INCLUDED_MAX, BYTES_MAX
 
-    def load(self, file: File, pattern: str) -> list[File] | None:
+    def load(
+        self, file: File, pattern: str, *, order: Callable[[str], Any] = str, hidden: bool = False
+    ) -> list[File] | None:
         """Reads files by name, or by a pattern for the names in one folder. None: some of them cannot be read, and
-        nobody knows what they say."""
+        nobody knows what they say. ``order``: the key by which names are sorted, ValueError: nobody knows it;
+        ``hidden``: whether a wildcard stands for the dot of a hidden file, too."""
         try:
             path = file.path.parent / Path(pattern).expanduser()
             paths = [path]
             if set(path.name) & set("*?["):
-                paths = sorted(one for one in path.parent.iterdir() if one.match(path.name))
+                dotted = hidden or path.name.startswith(".")
+                found_there = (one for one in path.parent.iterdir() if dotted or not one.name.startswith("."))
+                paths = sorted((one for one in found_there if one.match(path.name)), key=lambda one: order(one.name))
             found: list[File] = []
             for one in paths:
                 if not self._left or self._bytes_left <= 0:

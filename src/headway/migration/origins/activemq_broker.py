@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from urllib.parse import unquote
 
 from headway.migration.draft import Draft, ListenerDraft, SoAnyway, Unreadable, units
 from headway.migration.formats import Kind, Node
@@ -18,8 +20,12 @@ HARMLESS = (
     "udpTraceBrokerPlugin", "virtualSelectorCacheBrokerPlugin",
 )  # fmt: skip
 """Plug-ins that keep nobody out."""
+_SIMPLE = "simpleAuthenticationPlugin"
+"""The plug-in that says itself whether anybody may come in beside the users in it."""
 _STORES = ("kahaDB", "amqPersistenceAdapter", "levelDB", "mKahaDB", "replicatedLevelDB")
 _DATABASES = ("jdbcPersistenceAdapter", "journaledJDBC", "journalPersistenceAdapterFactory")
+_AUTO = {"default", "amqp", "stomp", "mqtt"}
+"""Protocols of ``auto``, as ``auto.protocols`` names them."""
 _URI = re.compile(r"([a-z0-9+.]+)://(\[[^\]]*\]|[^:/?#]*)(?::([0-9]{1,5}))?[^?]*(?:\?(.*))?", re.DOTALL)
 
 
@@ -40,8 +46,9 @@ def read_plugins(root: Node, draft: Draft) -> None:
         if node.name == "plugins" and node.text:
             draft.close(node)  # an attribute: beans that stand anywhere
         within = node.parent is not None and node.parent.name == "plugins"
-        if "Authentication" in node.name or "authorization" in node.name or (within and node.name not in HARMLESS):
-            anybody = node.child("anonymousAccessAllowed") if node.name == "simpleAuthenticationPlugin" else None
+        word = "" if node.within(_SIMPLE) else node.name.lower()
+        if "authentication" in word or "authorization" in word or (within and node.name not in HARMLESS):
+            anybody = node.child("anonymousAccessAllowed") if node.name == _SIMPLE else None
             if anybody is None or anybody.text.strip() != "true":
                 draft.close(node)
 
@@ -116,11 +123,17 @@ def read_transport(connector: Node, draft: Draft) -> None:
     if match is None or match[3] is None or "${" in uri.text:
         draft.lost(uri, why="it has no address with a port")
     else:
+        query = [
+            (key.strip(), text.strip())
+            for key, _, text in (part.partition("=") for part in re.split(r"&amp;|&", match[4] or "")) if key
+        ]  # fmt: skip
         scheme = _scheme(match[1])
+        if scheme.startswith("auto"):
+            scheme = _only(scheme, dict(query).get("auto.protocols", ""))
         title = name.text.strip() if name is not None and name.text.strip() else scheme
         listener = draft.listener(title, scheme, match[2] or "", int(match[3]), uri)
         if listener is not None:
-            _query(match[4] or "", uri, listener, draft)
+            _query(query, uri, listener, draft)
     if listener is not None:
         draft.carried(name)
     else:
@@ -134,12 +147,21 @@ def _scheme(transport: str) -> str:
     return f"{base}s" if "ssl" in words else base
 
 
-def _query(query: str, uri: Node, listener: ListenerDraft, draft: Draft) -> None:
-    for part in re.split(r"&amp;|&", query):
-        key, _, text = part.partition("=")
-        if not key:
-            continue
-        node = Node(key.strip(), uri.where, text.strip(), uri, Kind.ATTRIBUTE)
+def _only(scheme: str, protocols: str) -> str:
+    """Returns the scheme of a listener that speaks just those protocols of ``auto`` that are enabled; if there is none,
+    words that are no scheme."""
+    enabled = _AUTO & {word.strip() for word in unquote(protocols).split(",")} if protocols else _AUTO
+    if enabled == _AUTO:
+        return scheme
+    if len(enabled) != 1:
+        return f"{scheme} for {', '.join(sorted(enabled)) or 'no protocol'} only"
+    (only,) = enabled
+    return scheme.replace("auto", "openwire" if only == "default" else only)
+
+
+def _query(query: Sequence[tuple[str, str]], uri: Node, listener: ListenerDraft, draft: Draft) -> None:
+    for key, text in query:
+        node = Node(key, uri.where, text, uri, Kind.ATTRIBUTE)
         with draft.reading(node):
             if key == "maximumConnections":
                 connections = units.within(units.number(node), 1, 1_000_000, node, "1 to 1,000,000 connections")
@@ -147,6 +169,8 @@ def _query(query: str, uri: Node, listener: ListenerDraft, draft: Draft) -> None
             elif key == "wireFormat.maxFrameSize":
                 packet_bytes = units.within(units.number(node), 1000, 268_435_460, node, "1 kB to 256 MiB")
                 draft.put_in(listener.keys, "packet_max", units.toml_size(packet_bytes), node)
+            elif key == "auto.protocols":
+                draft.carried(node)
             elif key in ("needClientAuth", "transport.needClientAuth", "wantClientAuth", "transport.wantClientAuth"):
                 if not units.true(node):
                     raise SoAnyway("no certificate of a client is asked for")

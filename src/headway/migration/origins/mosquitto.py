@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
 from headway.migration.draft import Draft, ListenerDraft, SoAnyway, Unreadable, discard, rule, said, units
@@ -26,20 +28,31 @@ _PACKET_MAX = 268_435_460
 _EXPIRY_DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
 _SECURITY = ("allow_anonymous", "password_file", "acl_file", "psk_file")
 _OF_LISTENER = (
-    "protocol", "max_connections", "listener_allow_anonymous", "websockets_origin", "certfile", "keyfile", "cafile",
-    "capath", "require_certificate", "use_identity_as_username", "use_subject_as_username", "psk_hint",
+    "protocol", "max_connections", "socket_domain", "listener_allow_anonymous", "websockets_origin", "certfile",
+    "keyfile", "cafile", "capath", "require_certificate", "use_identity_as_username", "use_subject_as_username",
+    "psk_hint",
 )  # fmt: skip
+_FAMILIES = {"ipv4": ("0.0.0.0", IPv4Address), "ipv6": ("::", IPv6Address)}
+"""Families of ``socket_domain``, each with the address of all its listeners and the form of others."""
 
 
 def parse(file: File) -> Node:
     root, includes = read_lines(file, spaces=True), Includes()
     for node in list(root.children):
-        others = includes.load(file, f"{node.text}/*.conf") if node.name == "include_dir" else None
+        others = None
+        if node.name == "include_dir":
+            others = includes.load(file, f"{node.text}/?*.conf", order=_order, hidden=True)
         node.used = others is not None
         for line in (line for other in others or () for line in read_lines(other, spaces=True).children):
             line.parent = node
             node.children.append(line)
     return root
+
+
+def _order(name: str) -> list[tuple[int, int]]:
+    """Returns the key by which mosquitto sorts the files of a folder: letter by letter, first without regard to case.
+    Raises ValueError for a name that is not ASCII: there it differs from machine to machine."""
+    return list(zip(name.upper().encode("ascii"), name.encode("ascii"), strict=True))
 
 
 class _Block(NamedTuple):
@@ -158,6 +171,7 @@ def _listeners(lines: _Lines, draft: Draft) -> Iterator[tuple[_Block, ListenerDr
             number, host = words[0] if words else "", words[1] if len(words) > 1 else ""
         else:
             number, host = port.text if port is not None else str(PORT), bind.text if bind is not None else ""
+        host = _everywhere(host, own.get("socket_domain"), draft)
         protocol = own["protocol"].text.strip() if "protocol" in own else "mqtt"
         # With a hint, a listener takes keys that clients and broker share, over TLS without a certificate.
         tls = "s" if "certfile" in own or "psk_hint" in own else ""
@@ -177,6 +191,23 @@ def _listeners(lines: _Lines, draft: Draft) -> Iterator[tuple[_Block, ListenerDr
                 listener.open = _true(allowed)
                 draft.carried(allowed)
         yield block, listener
+
+
+def _everywhere(host: str, domain: Node | None, draft: Draft) -> str:
+    """Returns the address of a listener, which without one is on all of its family."""
+    if domain is None:
+        return host
+    everywhere, form = _FAMILIES.get(domain.text, ("", None))
+    if not host and everywhere:
+        draft.carried(domain)
+        return everywhere
+    with suppress(ValueError):
+        if form is not None and form(host):
+            draft.same(domain, why="the address says so")
+            return host
+    draft.lost(domain, why="it is not the family of the listener's address: write the address as its url")
+    draft.close(domain)  # mosquitto would not start, or listen on some addresses of a name only
+    return host
 
 
 def _listener(own: dict[str, Node], origins: Sequence[Node], listener: ListenerDraft, draft: Draft) -> None:

@@ -5,7 +5,8 @@ Rules:
   has the rule of ``consumer_timeout``, too.
 - A pattern is a regular expression there. One that is a name, or that fits every name, has a counterpart.
 - The last line of a repeated setting counts, also of several files. ``listeners.tcp = none`` counts before all others.
-- Clients of MQTT without a name are the default user's, and guest comes in from the same machine only.
+- Clients of MQTT without a name are the default user's, and guest comes in from the same machine only. Where that user
+  may not do everything, nobody is let in without a name.
 """
 
 from __future__ import annotations
@@ -33,6 +34,12 @@ _LISTENERS = re.compile(r"(?:(mqtt|stomp)\.)?listeners\.(tcp|ssl)\.(\w+)")
 _OWN = "amqp"
 TLS = ("certfile", "keyfile", "cacertfile", "verify", "fail_if_no_peer_cert")
 GUEST = "guest"
+USERS = ("users", "permissions", "topic_permissions", "vhosts")
+"""Definitions of users, and of where they may go."""
+_EVERYTHING = (".*", "^.*", ".*$", "^.*$")
+"""Permissions that leave nothing out."""
+_DEFINED = ("auth_backends.", "default_users.", "definitions.", "load_definitions", "management.load_definitions")
+"""Settings after which another place says who the users are, and what they may do."""
 
 
 def parse(file: File) -> Node:
@@ -52,7 +59,7 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
     if not any(SCHEMES[one.scheme].tls for one in draft.listeners):
         tls = [settings.get(f"ssl_options.{name}") for name in TLS]
         draft.same(*tls, why="there is no listener with TLS")
-    _anonymous(settings, draft)
+    _anonymous(settings, draft, elsewhere=any(root.all(*USERS) for root in roots))
     _limits(settings, draft)
     timeout = _timeout(settings.get("consumer_timeout"), draft)
     definitions = [root for root in roots if root.find("pattern")]
@@ -111,8 +118,9 @@ def _tls(settings: Mapping[str, Node], made: ListenerDraft, draft: Draft) -> Non
         made.tls["user"] = Keyed("none", "a certificate says not who a client is, unless it asks for EXTERNAL")
 
 
-def _anonymous(settings: Mapping[str, Node], draft: Draft) -> None:
-    """Lets clients of MQTT in without a name, if the user that they are there exists for sure."""
+def _anonymous(settings: Mapping[str, Node], draft: Draft, *, elsewhere: bool) -> None:
+    """Lets clients of MQTT in without a name, if the user that they are there exists for sure and may do everything.
+    ``elsewhere``: definitions say who may do what."""
     node = settings.get("mqtt.allow_anonymous")
     if node is None:
         return
@@ -120,22 +128,24 @@ def _anonymous(settings: Mapping[str, Node], draft: Draft) -> None:
     if not listeners:
         draft.lost(node, why="the file has no listener for it")
     with draft.reading(node):
-        said_to_be, there, loopback, all_loopback = (
-            settings[name].text if name in settings else default
-            for name, default in (
-                ("mqtt.default_user", GUEST), ("default_user", GUEST), ("loopback_users.guest", "true"),
-                ("loopback_users", ""),
-            )
+        text = {name: one.text for name, one in settings.items()}
+        named = text.get("mqtt.default_user", GUEST)
+        password = text.get("mqtt.default_pass", GUEST)
+        exists = (
+            {named} == {text.get("anonymous_login_user", named), text.get("default_user", GUEST)}
+            and {password} == {text.get("anonymous_login_pass", password), text.get("default_pass", GUEST)}
+            and text.get("mqtt.vhost", "/") == text.get("default_vhost", "/")
+            and not elsewhere and not any(name.startswith(_DEFINED) for name in text)
         )  # fmt: skip
-        named = settings["anonymous_login_user"].text if "anonymous_login_user" in settings else said_to_be
-        elsewhere = any(name.startswith(("auth_backends.", "definitions.", "load_definitions")) for name in settings)
-        sure = units.true(node) and named == said_to_be == there and not elsewhere
-        from_afar = named != GUEST or loopback == "false" or all_loopback == "none"
+        rights = (text.get(f"default_permissions.{name}", ".*") for name in ("configure", "read", "write"))
+        sure = units.true(node) and exists and all(right in _EVERYTHING for right in rights)
+        loopback = text.get(f"loopback_users.{named}", "true" if named == GUEST else "false")
+        from_afar = loopback == "false" or text.get("loopback_users") == "none"
         for one in listeners:
             one.open = sure
             if sure and not from_afar:
                 one.here = "127.0.0.1"
-                one.source += f"; on {one.host} there, and guest comes in from loopback only"
+                one.source += f"; on {one.host} there, and {named} comes in from loopback only"
         draft.carried(node)
 
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from headway.core.base import Reason
 from headway.core.log.lanes.pool import Pool
-from headway.server.connections.reassembly import BYTES_PER_S_MIN, GRANT_S, SMALL_BYTES, PartialPacket, Reassembly
+from headway.server.connections.reassembly import (
+    BYTES_PER_S_MIN,
+    GRANT_S,
+    SMALL_BYTES,
+    STRANGER_BYTES,
+    PartialPacket,
+    Reassembly,
+)
 
 MB = 1_000_000
 
@@ -19,18 +25,12 @@ class Line:
         self.packets = list(packets)
         self.done = 0
         self.sent_bytes = 0
-        self.admitted = True
         self.partial_bytes = 0
         self.read_bytes = 262_144
         self.held: set[str] = set()
-        self.ended = ""
 
     def pause_reading(self, why: str) -> None:
         self.held.add(why)
-
-    def end_soon(self, reason: Reason, text: str = "", *, told: bool = False) -> None:
-        self.ended = text
-        self.reassembly.remove(self, 0.0)
 
     def resume_reading(self, why: str) -> None:
         self.held.discard(why)
@@ -145,7 +145,6 @@ class Trickle:
     def __init__(self, reassembly: Reassembly, most: int) -> None:
         self.reassembly = reassembly
         self.most = most
-        self.admitted = True
         self.partial_bytes = self.bytes = self.oldest = 0
         self.read_bytes = 262_144
         self.held: set[str] = set()
@@ -229,50 +228,21 @@ def test_many_that_send_nothing_more_do_not_keep_others_waiting_for_half_a_minut
     assert good.done == slow.done == 1
 
 
-# -- before the login --------------------------------------------------------------------------------------------------
-
-
-def strangers(reassembly: Reassembly, count: int) -> list[Line]:
-    """Each has sent most of a packet, and sends nothing more."""
-    lines = [Line(reassembly, 60_000) for _ in range(count)]
-    for line in lines:
-        line.admitted, line.read_bytes = False, SMALL_BYTES
-        line.send(0.0)
-    return lines
-
-
-def test_connections_that_have_not_logged_in_take_up_nothing_of_what_clients_may_take_up() -> None:
+def test_connections_that_have_not_logged_in_take_up_little_and_nothing_of_what_clients_may_take_up() -> None:
     pool, reassembly = a_pool()
-    strangers(reassembly, 4000)
+    strangers = Reassembly(pool, strangers=True)
+    lines = [Line(strangers, 60_000) for _ in range(4000)]
+    for line in lines:
+        line.read_bytes = STRANGER_BYTES
+    for _ in range(10):
+        for line in lines:
+            line.send(0.0)
+    assert sum(line.sent_bytes for line in lines) <= strangers.limit_bytes + len(lines) * STRANGER_BYTES
     assert pool.clients_bytes == 0
-    assert pool.memory_bytes == reassembly.strangers_bytes <= reassembly.strangers_limit_bytes
     client = Line(reassembly, 4 * MB)
     while client.send(0.0):
         pass
     assert client.done == 1
-
-
-def test_the_connection_that_has_sent_nothing_for_the_longest_is_ended_if_strangers_take_up_too_much() -> None:
-    pool, reassembly = a_pool()
-    most = reassembly.strangers_limit_bytes // SMALL_BYTES
-    lines = strangers(reassembly, most)
-    assert not any(line.ended for line in lines)
-    lines[0].send(0.0)
-    assert [line.ended != "" for line in lines] == [False, True] + [False] * (most - 2)
-    assert "have not logged in" in lines[1].ended
-    lines[0].send(0.0)
-    lines[0].send(0.0)
-    assert (lines[0].done, lines[0].partial_bytes) == (1, 0)
-    for line in lines:
-        reassembly.remove(line, 0.0)
-    assert (pool.memory_bytes, reassembly.strangers_bytes) == (0, 0)
-
-
-def test_a_partial_packet_counts_as_memory_of_clients_once_its_client_has_logged_in() -> None:
-    pool, reassembly = a_pool()
-    [line] = strangers(reassembly, 1)
-    line.admitted = True
-    reassembly.update(line, PartialPacket(SMALL_BYTES, 100, 0), 0.0)
-    assert (reassembly.strangers_bytes, pool.clients_bytes) == (0, SMALL_BYTES)
-    reassembly.remove(line, 0.0)
-    assert (pool.clients_bytes, pool.memory_bytes) == (0, 0)
+    while any(line.send(1.0) for line in lines):
+        pass
+    assert all(line.done for line in lines), "each gets its turn"

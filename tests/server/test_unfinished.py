@@ -8,10 +8,11 @@ from struct import pack
 import pytest
 from tests.server.amqp_stage import House
 from tests.server.greedy_stage import Greedy
+from tests.server.pretended import Socket
 from tests.wire import openwire_frames as frames
 
 from headway.server.amqp1.peer import Amqp1Peer
-from headway.server.connections.reassembly import GRANT_S
+from headway.server.connections.reassembly import GRANT_S, STRANGER_BYTES, PartialPacket
 from headway.server.mqtt.peer import MqttPeer
 from headway.server.openwire.peer import OpenWirePeer
 from headway.server.stomp.peer import StompPeer
@@ -249,3 +250,39 @@ def plain(handle: int, number: int, body: bytes, peer: object = None) -> bytes:
               writing.boolean(False), writing.NULL, state]  # fmt: skip
     content = frame(0, 0x14, fields)[8:] + body
     return (8 + len(content)).to_bytes(4, "big") + b"\2\0\0\0" + content
+
+
+# -- before the login --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("behind", [b"", mqtt_packet(0)], ids=["part of a CONNECT", "publishes behind a CONNECT"])
+def test_connections_that_have_not_logged_in_are_read_little_and_keep_nobody_out(house: House, behind: bytes) -> None:
+    """Publishes: while the clients wait for a turn to log in, what they sent behind waits in the kernel."""
+    whole, part = b"\x10\x14\0\4MQTT\4\2\0\0\0\x08stranger", b"\x10\xe0\xd4\3\0\4MQTT" + bytes(50_000)
+    opening = whole + behind if behind else part
+    house.read_bytes = 1 << 18
+    socks = [Socket() for _ in range(200)]
+    house.greeting_left = 0  # no turn to log in is left
+    connections = [house.accept(sock, peer=MqttPeer) for sock in socks]
+    before = connections[0].pool.clients_bytes
+    for sock in socks:
+        sock.incoming.append(opening)
+    for connection in connections:
+        connection.read_now()
+    held = sum(len(opening) - len(sock.incoming[0]) for sock in socks)
+    assert held <= len(socks) * STRANGER_BYTES
+    assert not any(connection.admitted for connection in connections)
+    assert connections[0].pool.clients_bytes == before
+
+
+def test_a_client_whose_packet_waited_for_memory_of_strangers_is_read_once_it_has_logged_in(house: House) -> None:
+    """Part of a publish came behind its CONNECT while its password was checked."""
+    first, second = (house.accept(Socket(), peer=MqttPeer) for _ in range(2))
+    strangers = house.strangers[first.pool]
+    for connection in (first, second):
+        strangers.update(connection, PartialPacket(2000, strangers.limit_bytes, 0), house.now())
+    assert list(second.reading_paused_by) == ["memory"]
+    second.let_in()
+    assert not second.reading_paused_by
+    assert not strangers.waiting
+    assert second.reassembly is house.reassembly[second.pool]

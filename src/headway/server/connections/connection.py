@@ -18,7 +18,7 @@ from headway.core.permission import Identity
 from headway.server.connections.endings import Endings
 from headway.server.connections.linger import Lingering
 from headway.server.connections.proxied import Announcement
-from headway.server.connections.reassembly import PartialPacket, Reassembly
+from headway.server.connections.reassembly import STRANGER_BYTES, PartialPacket, Reassembly
 from headway.server.connections.socket_outlet import OutletHost, SocketOutlet, ended
 from headway.server.connections.states import CLOSED
 from headway.server.loop import Pulse
@@ -30,7 +30,6 @@ OUT_BYTES_MAX = 128 * 1024
 """A client with more unread answers than this is not read until it has taken some of them."""
 UNCOUNTED_BYTES = 1024
 """A partial packet up to this size is not counted on its own: every connection may take up that much."""
-FIRST_READ_BYTES = 16 * 1024
 AHEAD_BYTES, AHEAD_BYTES_MAX, AHEAD_OF_ALL_BYTES_MAX = 256 * 1024, 1024 * 1024, 16 * 1024 * 1024
 """How much is read of a publisher that is held back: at a look, until it goes on, and of all such publishers. Behind
 what it published it may have said goodbye."""
@@ -43,6 +42,8 @@ class Host(OutletHost, Protocol):
 
     lingering: Lingering
     reassembly: dict[Pool, Reassembly]
+    strangers: dict[Pool, Reassembly]
+    """The same for connections that have not logged in."""
     read_bytes: int
     protocol_errors: int
     pulse: Pulse
@@ -100,13 +101,13 @@ class Connection(SocketOutlet):
         self.address = address
         self.listener = listener
         self.pool = pool
-        self.reassembly = host.reassembly[pool]
+        self.reassembly = host.strangers[pool]
         self.partial_bytes = 0
         """Bytes held of partial packets, as last counted."""
         self.client = self.username = ""
         self.admitted = False
         """Whether the client was ever given a session. No state: it stays so after the end, whose record tells it."""
-        self.read_bytes = min(FIRST_READ_BYTES, host.read_bytes)
+        self.read_bytes = min(STRANGER_BYTES, host.read_bytes)
         """Bytes that one read may bring. The peer adjusts this once it knows how many lanes the records go to."""
         self.reading_paused_by: dict[str, None] = {}
         """Reasons why nothing is read: ``publisher`` (the client has to slow down), ``password`` (its password is being
@@ -149,6 +150,13 @@ class Connection(SocketOutlet):
         """The stream is ready."""
         self.host.loop.add_reader(self.sock, self._readable)
         self._after_read()
+
+    def let_in(self) -> None:
+        """The client has logged in."""
+        self.admitted = True
+        self.reassembly.remove(self, self.host.now())
+        self.reassembly = self.host.reassembly[self.pool]
+        self.resume_reading("memory")  # part of a packet behind its login may have waited for memory of strangers
 
     # -- in ---------------------------------------------------------------------------------------------------------
 

@@ -5,9 +5,9 @@ a packet, by accident or on purpose, they would take up 300 MB that no lane hold
 *reserve* memory.
 
 Rules:
-- Connections that have not logged in have a small share of their own (``STRANGERS_SHARE``), and need no reservation. If
-  it is used up, those that have sent nothing for the longest are ended. Their bytes are memory of the pool, but do not
-  count as memory of clients. Otherwise anybody could use that up, and no client with a password would be let in.
+- Connections that have not logged in have a reassembly of their own (*strangers*), with a small share, and smaller
+  packets need a reservation there. Their bytes do not count as memory of clients: otherwise anybody could use that up,
+  and no client with a password would be let in. They are bounded by the share and ``STRANGER_BYTES`` a connection.
 - A partial packet counts in the pool once it is large enough to matter (``connection.UNCOUNTED_BYTES``).
 - A packet that comes whole, or is small (``SMALL_BYTES``), needs no reservation. A larger one needs a reservation for
   all of its bytes. All reservations of a pool together stay within ``limit_bytes``. A connection that gets none is not
@@ -35,10 +35,10 @@ from headway.core.base import Reason, format_size
 from headway.core.log import Pool
 
 SMALL_BYTES = 16 * 1024
-SHARE = 0.25
-"""Share of reservations in what clients may take up besides records."""
-STRANGERS_SHARE = 1 / 16
-"""Share of connections that have not logged in, beside what clients may take up."""
+STRANGER_BYTES = 4 * 1024
+"""The same of a connection that has not logged in. No read brings more of it: it may wait with that for its turn."""
+SHARE, STRANGERS_SHARE = 0.25, 1 / 16
+"""Shares of reservations in what clients may take up besides records."""
 GRANT_S, GRANT_LEAST_S = 30.0, 3.0
 BYTES_PER_S_MIN = 32 * 1024
 LOOKS_MAX = 64
@@ -59,7 +59,6 @@ class PartialPacket(NamedTuple):
 class PacketSource(Protocol):
     """A connection, as far as reassembly goes."""
 
-    admitted: bool
     partial_bytes: int
     read_bytes: int
 
@@ -95,45 +94,36 @@ class Wish(NamedTuple):
 
 
 class Reassembly:
-    """Partial packets of one pool's connections."""
+    """Partial packets of one pool's connections: of those that have logged in, or of the others (``strangers``)."""
 
-    __slots__ = ("_granted_bytes", "_pool", "_strangers", "_whale", "reading", "strangers_bytes", "waiting")
+    __slots__ = ("_granted_bytes", "_pool", "_small_bytes", "_strangers", "_whale", "reading", "waiting")
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, *, strangers: bool = False) -> None:
         self._pool = pool
+        self._strangers = strangers
+        self._small_bytes = STRANGER_BYTES if strangers else SMALL_BYTES
         self.reading: dict[PacketSource, Reservation] = {}
         """Connections with a reservation, the oldest first. Not empty while any connection waits."""
         self.waiting: dict[PacketSource, Wish] = {}
         """Connections that wait, in order."""
-        self._strangers: dict[PacketSource, None] = {}
-        """Connections with a partial packet that have not logged in, in the order in which they last sent some of it.
-        """
-        self.strangers_bytes = 0
         self._granted_bytes = 0
         self._whale: PacketSource | None = None
 
     @property
     def limit_bytes(self) -> int:
-        return int(self._pool.clients_limit * SHARE)
-
-    @property
-    def strangers_limit_bytes(self) -> int:
-        return int(self._pool.clients_limit * STRANGERS_SHARE)
+        return int(self._pool.clients_limit * (STRANGERS_SHARE if self._strangers else SHARE))
 
     def limit_of(self, connection: PacketSource) -> int:
         """Returns how many bytes one read may bring while any connection waits."""
         missing = self.reading.get(connection, NO_RESERVATION).bytes - connection.partial_bytes
-        return min(connection.read_bytes, max(SMALL_BYTES, missing))
+        return min(connection.read_bytes, max(self._small_bytes, missing))
 
     def update(self, connection: PacketSource, part: PartialPacket, now: float) -> None:
         """Takes note of a connection's partial packets after a read. Stops reading it if they need a reservation that
         is not to be had."""
-        if part.bytes != connection.partial_bytes or connection in self._strangers:
+        if part.bytes != connection.partial_bytes:
             self._count(connection, part.bytes)
-        if not connection.admitted:
-            self._end_strangers()
-            return
-        if not self.reading and part.bytes + part.missing_bytes <= SMALL_BYTES:
+        if not self.reading and part.bytes + part.missing_bytes <= self._small_bytes:
             return  # it needs no reservation, and has none to give back
         granted, used_s, had, grant = 0, 0.0, part.bytes, self.reading.get(connection)
         if grant is not None:
@@ -141,7 +131,7 @@ class Reassembly:
             if part.oldest != grant.oldest:  # its oldest packet is whole; that packet's reservation goes to others
                 granted, used_s, had = self._shrink(connection, grant, part, now)
         whole = part.bytes + part.missing_bytes
-        if part.bytes and whole > max(SMALL_BYTES, granted):
+        if part.bytes and whole > max(self._small_bytes, granted):
             self.reading.pop(connection, None)
             wanted = whole + min(part.unknown_bytes, part.bytes)
             most = whole + part.unknown_bytes
@@ -155,7 +145,7 @@ class Reassembly:
     ) -> tuple[int, float, int]:
         """Leaves a connection whose oldest packet is whole what it needs for what it holds. Returns its reservation,
         how long that is used already, and what had come then."""
-        kept = min(grant.bytes, part.bytes) if part.bytes > SMALL_BYTES else 0
+        kept = min(grant.bytes, part.bytes) if part.bytes > self._small_bytes else 0
         if kept and self._granted_bytes - grant.bytes + kept > self.limit_bytes:
             self.reading[connection] = grant._replace(oldest=part.oldest)
             return grant.bytes, now - grant.since_s, grant.had_bytes
@@ -208,27 +198,7 @@ class Reassembly:
             self._granted_bytes += size - wanted.granted_bytes
             connection.resume_reading("memory")
 
-    def _end_strangers(self) -> None:
-        """Ends connections that have not logged in while they take up more than their share."""
-        while self.strangers_bytes > self.strangers_limit_bytes:
-            connection = next(iter(self._strangers))
-            text = (f"packets of clients that have not logged in take up {format_size(self.strangers_bytes)} of "
-                    f"{format_size(self.strangers_limit_bytes)}; this one has not grown for the longest")  # fmt: skip
-            self._count(connection, 0)  # it is not found again while its end waits for its turn
-            connection.end_soon(Reason.CLIENT_MEMORY, text, told=True)
-
     def _count(self, connection: PacketSource, partial_bytes: int) -> None:
-        before, connection.partial_bytes = connection.partial_bytes, partial_bytes
-        if connection in self._strangers:
-            del self._strangers[connection]
-            self._count_strangers(-before)
-            before = 0
-        if connection.admitted:
-            self._pool.add_clients(partial_bytes - before)
-        elif partial_bytes:
-            self._strangers[connection] = None
-            self._count_strangers(partial_bytes)
-
-    def _count_strangers(self, size: int) -> None:
-        self.strangers_bytes += size
-        self._pool.add_memory(size)
+        if not self._strangers:
+            self._pool.add_clients(partial_bytes - connection.partial_bytes)
+        connection.partial_bytes = partial_bytes

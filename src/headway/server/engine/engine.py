@@ -90,7 +90,9 @@ class Engine:
         self.lingering = Lingering(loop)
         self.endings = Endings(loop)
         self.handshakes = Handshakes(loop)
-        self.reassembly = {pool: Reassembly(pool) for pool in self.broker.registry.distinct_pools()}
+        pools = self.broker.registry.distinct_pools()
+        self.reassembly = {pool: Reassembly(pool) for pool in pools}
+        self.strangers = {pool: Reassembly(pool, strangers=True) for pool in pools}
         self.pulse = Pulse()
         self.ends = Ends()
         self.permissions = PermissionsInForce(settings, self.broker)
@@ -102,7 +104,8 @@ class Engine:
         self.turns, self.longest_turn_s = 0, 0.0
         self.telemetry = Telemetry(settings, self.broker, loop, self.now) if settings.telemetry.enabled else None
         self._open(settings, loop, repair=repair)
-        self._supervision = Supervision(settings, self.connections, list(self.reassembly.values()), loop,
+        self._supervision = Supervision(settings, self.connections,
+                                        [*self.reassembly.values(), *self.strangers.values()], loop,
                                         lambda: self.now())
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: dict[Connection, None] = {}
@@ -351,7 +354,7 @@ class Engine:
     # -- connections ------------------------------------------------------------------------------------------------
 
     def connected(self, connection: Connection) -> None:
-        connection.admitted = True
+        connection.let_in()
         self.ends_with(connection, connection.peer_side.identity)
         self.look_at(connection)
         self.turn_soon()

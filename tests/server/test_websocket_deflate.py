@@ -243,6 +243,17 @@ def test_a_bomb_is_read_a_part_at_a_time() -> None:
     assert parts > 20_000_000 // INFLATED_BYTES_MAX
 
 
+@pytest.mark.parametrize("size", [1_000_000, 3000], ids=["one message", "many messages"])
+def test_compressed_messages_of_a_client_that_has_not_logged_in_do_not_become_large_before_its_turn(size: int) -> None:
+    decoder, got = FrameDecoder(Inflater()), 0
+    part = decoder.feed(message(bytes(size)) * (1_000_000 // size), 4096)
+    while part:
+        assert len(part) <= 4096
+        got += len(part)
+        part = decoder.feed(b"", 4096)
+    assert got == 1_000_000 // size * size
+
+
 def test_what_cannot_be_decompressed_ends_the_stream() -> None:
     decoder = FrameDecoder(Inflater())
     bad = frame(b"\xff" * 50)

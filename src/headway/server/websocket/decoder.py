@@ -53,7 +53,9 @@ class Over(NamedTuple):
 
 
 class FrameDecoder:
-    __slots__ = ("_fragmented", "_inflated", "_inflater", "_left", "_mask", "_rest", "_texts", "more", "over", "ping")
+    __slots__ = (
+        "_fragmented", "_inflated", "_inflater", "_left", "_mask", "_rest", "_room", "_texts", "more", "over", "ping",
+    )  # fmt: skip
 
     def __init__(self, inflater: Inflater | None = None, *, texts: bool = False) -> None:
         self._texts = texts
@@ -67,6 +69,7 @@ class FrameDecoder:
         self._left = 0
         """Payload bytes of the current frame that are still to come, and the mask for them."""
         self._mask = _UNMASKED
+        self._room = INFLATED_BYTES_MAX
         self._fragmented = False
         """Whether more frames of the current message are to come."""
         self.more = False
@@ -79,8 +82,10 @@ class FrameDecoder:
     def buffered_bytes(self) -> int:
         return len(self._rest) + (self._inflater.buffered_bytes if self._inflater is not None else 0)
 
-    def feed(self, data: bytes) -> bytes:
-        """Returns the payload among these bytes, and among those that were left."""
+    def feed(self, data: bytes, room: int = INFLATED_BYTES_MAX) -> bytes:
+        """Returns the payload among these bytes, and among those that were left; of compressed messages up to ``room``
+        bytes."""
+        self._room = room
         if self._rest:
             data, self._rest = self._rest + data, b""
         out: list[bytes | bytearray] = []
@@ -119,7 +124,8 @@ class FrameDecoder:
         """Decompresses what came. Returns whether there is more than one call may bring."""
         assert self._inflater is not None
         try:
-            out.append(self._inflater.feed(piece, INFLATED_BYTES_MAX, last=last))
+            out.append(self._inflater.feed(piece, self._room, last=last))
+            self._room -= len(out[-1])  # not 0: there is more to come then, and this call ends
         except zlib.error:
             self._fail("a compressed message cannot be decompressed", BAD_DATA)
             return False

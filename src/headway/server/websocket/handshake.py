@@ -240,10 +240,6 @@ class RequestReader:
         self._head = bytearray()
 
     @property
-    def buffered_bytes(self) -> int:
-        return len(self._head)
-
-    @property
     def room_bytes(self) -> int:
         return HEAD_BYTES_MAX - len(self._head)
 

@@ -28,7 +28,7 @@ from headway.core.base import Reason
 from headway.core.log import Pool, SpillHandle
 from headway.server.connections import client_of, ended, shown
 from headway.server.transport import Buffer, ByteStream, Opening, StreamError
-from headway.server.websocket.decoder import FrameDecoder, Over
+from headway.server.websocket.decoder import INFLATED_BYTES_MAX, FrameDecoder, Over
 from headway.server.websocket.frames import close, code_of, header, pong
 from headway.server.websocket.framing import framed
 from headway.server.websocket.handshake import Accepted, Refusal, Request, RequestReader, Rules, answer
@@ -127,7 +127,6 @@ class WebSocketStream(ByteStream):
                 opening.close(Reason.CLIENT_GONE, "the client left during the WebSocket handshake")
                 return
             whole = self._reader.feed(data)
-            self._count(self._reader.buffered_bytes)
             if whole is None:
                 if self._below.pending:
                     self._loop.call_soon(self._read_request)
@@ -154,7 +153,6 @@ class WebSocketStream(ByteStream):
         except OSError as error:
             opening.close(*ended(error))
             return
-        self._count(len(self._came))
         self._note_pending()
         opening.opened()
 
@@ -184,7 +182,7 @@ class WebSocketStream(ByteStream):
             data = self._below.receive(size)
             if not data:
                 return b""
-        payload = decoder.feed(data)
+        payload = decoder.feed(data, min(size, INFLATED_BYTES_MAX))
         self._count(decoder.buffered_bytes)
         self._note_pending()
         if decoder.ping is not None:

@@ -32,7 +32,7 @@ PLAN += steps([WORKLOADS["fanout"], WORKLOADS["workqueue"], WORKLOADS["one-stops
 
 def measured(step: Step) -> dict[str, Any]:
     (run,) = perform([step], TINY_S, lambda _: None)
-    assert "error" not in run, run
+    assert "error" not in run, run["error"]
     figures: dict[str, Any] = run["figures"]
     return figures
 

@@ -350,7 +350,7 @@ def test_options_of_the_clients_own_are_left_alone(optional: BrokerProcess, name
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
-        ("conflate", "soon", "conflate"), ("snapshot", "maybe", "true or false"), ("policy", "none such", "'strict'"),
+        ("conflate", "soon", "conflate"), ("snapshot", "maybe", "true or false"), ("policy", "none such", "no policy"),
         ("from", "yesterday", "earliest"), ("selector", "value >", "selector"), ("key", "value", "key"),
         ("offsets", "2", "offsets"), ("conflate", "-1s", "conflate"), ("from", "-5", "from"),
     ],

@@ -40,7 +40,7 @@ class Template:
                 self._next += 1
 
     def acknowledged(self, first: int, count: int) -> bytearray:
-        """Returns so many messages of MQTT's QoS 1, with the packet identifiers that follow from their numbers."""
+        """Returns ``count`` QoS 1 messages, with packet identifiers that follow from their numbers."""
         batch = bytearray(self.frame * count)
         packet_ids = struct.pack(f">{count}H", *[number % PACKET_IDS + 1 for number in range(first, first + count)])
         for byte in (0, 1):

@@ -94,7 +94,7 @@ def unknown(rng: Random, size: int, each: int = 5) -> list[tuple[str, str]]:
 
 
 def slips(rng: Random, size: int, each: int = 5) -> list[tuple[str, str]]:
-    """Names that are nearly those of options, but not near enough."""
+    """Names that resemble those of options, but not closely enough to be suggestions."""
 
     def slip(name: str) -> str:
         letters = list(name)

@@ -41,7 +41,7 @@ def read_broker(broker: Node, draft: Draft) -> None:
 
 
 def read_plugins(root: Node, draft: Draft) -> None:
-    """Keeps everybody out if any plug-in may do so there: all but those of which it is known that they do not."""
+    """Closes the import if a plug-in may restrict access: every plug-in does that is not known to be harmless."""
     for node in root.walk():
         if node.name == "plugins" and node.text:
             draft.close(node)  # an attribute: beans that stand anywhere

@@ -74,10 +74,10 @@ class Browser:
     def title(self) -> str:
         """The title of its page."""
         told = self._folder / "DevToolsActivePort"
-        if not told.exists():
+        port = told.read_text().split("\n")[0] if told.exists() else ""
+        if not port:  # the browser makes the file before it writes into it
             return ""
-        listed = f"http://127.0.0.1:{told.read_text().split()[0]}/json"
-        with urllib.request.urlopen(listed, timeout=PATIENCE_S) as pages:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=PATIENCE_S) as pages:
             return next((one["title"] for one in json.loads(pages.read()) if one["type"] == "page"), "")
 
     def close(self) -> None:

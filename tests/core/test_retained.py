@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from headway.core.base.errors import Reason, Refused
-from headway.core.log.states.retained import Retained
-from headway.core.message.record import SCAN_BYTES, Record
+from headway.core.log.states.retained import FIRST_LOOK, Retained
+from headway.core.message import topic_tree
+from headway.core.message.record import SCAN_BYTES, SCAN_MAX, Record
 
 
 def record(topic: str, payload: bytes = b"x", sequence: int = 1, **more: Any) -> Record:
@@ -80,3 +81,29 @@ def test_one_step_selects_a_few_large_records() -> None:
     assert len(looked) == 4
     assert set(found) == {None}
     assert len(looked) == 20
+
+
+def test_subscriber_pays_for_a_walk_only_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first look is part of the SUBSCRIBE, which counts as the same work whatever the filter matches."""
+    retained, selected, children = Retained(), list[str](), [0]
+
+    class Counted(topic_tree._TreeNode[Record]):
+        __slots__ = ()
+
+        def __getattribute__(self, name: str) -> Any:
+            children[0] += name == "children"
+            return super().__getattribute__(name)
+
+    monkeypatch.setattr(topic_tree, "_TreeNode", Counted)
+    for number in range(4 * SCAN_MAX):
+        retained.put(record(f"t/{number}/a"))
+    children[0] = 0
+    walk = retained.matching("t/+/b", 99, 0.0, lambda one: True)
+    assert walk is not None
+    assert children[0] <= 3 * FIRST_LOOK
+    chosen = retained.matching("#", 99, 0.0, lambda one: selected.append(one.topic) or False)  # type: ignore[func-returns-value]
+    assert chosen is not None
+    assert not selected, "a selector may take long: it looks at records later"
+    while next(walk, True) is None:
+        assert children[0] <= 4 * SCAN_MAX
+        children[0] = 0

@@ -26,6 +26,7 @@ from headway.core.message.topics import (
     matches,
     overlaps,
     parse_shared_filter,
+    quick_matcher,
     validate_filter,
     validate_topic,
 )
@@ -189,6 +190,7 @@ def test_covers_and_overlaps(outer: str, inner: str, covered: bool, overlapping:
 def test_matches_is_brute_force(filter_: str, topic: str) -> None:
     assert matches(filter_, topic) == slow_match(filter_, topic)
     assert bool(matcher(filter_)(topic)) == slow_match(filter_, topic)
+    assert bool(quick_matcher(filter_)(topic)) == slow_match(filter_, topic)
 
 
 ALPHABET = ["a", "b", "c", "", "$a", "other"]

@@ -472,6 +472,7 @@ def h_headers(rng: Random, size: int) -> bytes:
 M_LIMIT, A_LIMIT, B_LIMIT, S_LIMIT, O_LIMIT = 950 * KB, 120 * KB, 60 * KB, 60 * KB, 15 * MB
 M_WILD = b"".join(encode_subscribe(1, [TopicRequest(f"{one}/z") for one in WILD[at : at + 512]])
                   for at in range(0, len(WILD), 512))  # fmt: skip
+M_RETAINED = b"".join(encode_publish(f"r/{at % 10}/{at // 10 % 100}/{at}", b"x", retain=True) for at in range(10_000))
 M_KEYED = encode_subscribe(1, [TopicRequest("keyed/#")], user=(("selector", '"/a" = 1'), ("key", "/a/b")))
 KINDS = (
     Kind("mqtt", "CONNECT", 90 * KB, m_connect, login=False),
@@ -501,6 +502,8 @@ KINDS = (
         encode_publish(f"{'/'.join('a' * 13)}/{next(numbers)}", b"") for _ in range(20)), M_WILD),
     Kind("mqtt", "wildcards that match", 1000, lambda rng, size: b"".join(
         encode_publish(f"{'/'.join('a' * 12)}/{rng.choice('ab')}/z", b"") for _ in range(20)), M_WILD),
+    Kind("mqtt", "wildcards over retained topics", 1000, lambda rng, size: b"".join(
+        encode_subscribe(1, [TopicRequest(f"r/+/+/x{next(numbers)}", 0)]) for _ in range(20)), M_RETAINED),
     Kind("mqtt", "acknowledgements with properties", M_LIMIT, m_small),
     Kind("mqtt", "goodbyes", M_LIMIT, m_goodbye),
     Kind("mqtt", "bodies", M_LIMIT, lambda rng, size: encode_publish("keyed/t", nested(rng, size).encode()), M_KEYED),

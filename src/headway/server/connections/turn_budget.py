@@ -24,7 +24,7 @@ LOGIN_WORK = 16
 """Work of each packet of a client that has not logged in."""
 ITEMS_MAX = 1024
 """Packets, or runs of packets, that are decoded at once."""
-SUBSCRIBE_WORK = 16
+SUBSCRIBE_WORK = 24
 """Work of beginning or ending one subscription."""
 
 Steps = Iterator[int]

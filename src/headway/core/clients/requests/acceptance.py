@@ -11,8 +11,8 @@ from headway.core.message import (
     BadTopic,
     Record,
     compile_key,
-    matcher,
     parse_shared_filter,
+    quick_matcher,
     validate_filter,
 )
 from headway.core.selector import BadSelector, compile_selector
@@ -31,7 +31,7 @@ def parse_filter(text: str) -> tuple[str | None, str]:
 
 def coverage_of(session: Session, request: SubscribeRequest, filter: str) -> Accepts:
     """Returns the test whether a record is for a subscription, if its selector accepts it."""
-    on_topic, exclude = matcher(filter), session.number if request.no_local else 0
+    on_topic, exclude = quick_matcher(filter), session.number if request.no_local else 0
 
     def covers(record: Record) -> bool:
         return bool(on_topic(record.topic)) and (not exclude or record.publisher != exclude)

@@ -8,9 +8,11 @@ from headway.core.base import Reason, Refused
 from headway.core.log.lanes import Pool
 from headway.core.message import SCAN_BYTES, SCAN_MAX, TREE_LEVELS, Record, TopicTree, is_deep
 
-NOTHING = Record("", b"")
 ENTRY_BYTES, LEVEL_BYTES = 500, 350
 """Measured sizes in memory: of a record besides its bytes, and of a level of its topic, which is a node of the tree."""
+FIRST_LOOK = 32
+"""The nodes that are visited while a client subscribes, to see whether there is anything for it. A filter with
+wildcards may visit every node: that walk is a backfill, whose steps count for the turn (``Fanout``)."""
 
 
 class Retained:
@@ -60,15 +62,13 @@ class Retained:
     def matching(
         self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
     ) -> Generator[Record | None, None, None] | None:
-        """Returns the retained records for a new subscription, lazily, as a source of its backfill; None if there are
-        none.
+        """Returns the retained records for a new subscription, lazily, as a source of its backfill; None if a first
+        look shows that there are none.
 
         A record that is replaced before its turn has a sequence beyond ``upto``; the lane delivers it instead."""
-        walk = self._walk(filter, upto, now, accept)
-        first = next(walk, NOTHING)
-        if first is NOTHING:
+        if all(False for _ in self._tree.scan(filter, FIRST_LOOK)):
             return None
-        return _with_first(first, walk)
+        return self._walk(filter, upto, now, accept)
 
     def _walk(
         self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
@@ -90,10 +90,3 @@ class Retained:
 
 def _memory(record: Record) -> int:
     return ENTRY_BYTES + record.size + LEVEL_BYTES * (1 + record.topic.count("/"))
-
-
-def _with_first(
-    first: Record | None, rest: Generator[Record | None, None, None]
-) -> Generator[Record | None, None, None]:
-    yield first
-    yield from rest

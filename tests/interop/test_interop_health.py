@@ -13,6 +13,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from bench.wires.packets import connect
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
@@ -96,8 +97,9 @@ def crowded(start: BrokerFactory) -> BrokerProcess:
 
 def test_clients_cannot_take_the_descriptors_that_the_admin_api_needs(crowded: BrokerProcess) -> None:
     with ExitStack() as crowd:
-        for _ in range(2 * FILES_MAX):
-            crowd.enter_context(socket.create_connection(("127.0.0.1", crowded.port), timeout=PATIENCE_S))
+        for number in range(2 * FILES_MAX):
+            sock = socket.create_connection(("127.0.0.1", crowded.port), timeout=PATIENCE_S)
+            crowd.enter_context(sock).sendall(connect(f"c{number}"))  # a silent one would make room
         until(lambda: crowded.call("/readyz")[0] == 503)
         assert b"listeners.mqtt cannot accept connections: no more open files" in crowded.call("/readyz")[1]
         assert crowded.call("/healthz")[0] == 200

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pamqp import base, body, commands, frame, header, heartbeat
 from pamqp.commands import Basic, Channel, Connection, Queue
-from tests.server.pretended import CRASHES, Loop, Socket
+from tests.server.pretended import CRASHES, Hangups, Loop, Socket
 
 from headway.core.base.errors import Reason
 from headway.core.permission import Identity
@@ -69,6 +69,8 @@ class House(Engine):
         self.broker.registry.wall_offset_s = WALL_S
         self.logins.close()
         self.logins = PromptLogins(self.settings.auth, self.pretended)  # type: ignore[arg-type]
+        self.hangups.close()
+        self.hangups = self.pretended_hangups = Hangups()  # type: ignore[assignment]
         self.blamed: list[str] = []
         """The log of protocol errors and refusals."""
         self._ports = count(1)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
+from select import epoll
 from typing import Any
 
 
@@ -63,8 +64,9 @@ class Loop:
         self._timers: list[tuple[float, int, Timer]] = []
         self._numbers = count()
 
-    def add_reader(self, sock: Socket, call: Callable[..., object], *args: Any) -> None:
-        self._readers[sock] = lambda: call(*args)
+    def add_reader(self, sock: Any, call: Callable[..., object], *args: Any) -> None:
+        if not isinstance(sock, epoll):  # hang-ups are pretended
+            self._readers[sock] = lambda: call(*args)
 
     def remove_reader(self, sock: Socket) -> None:
         self._readers.pop(sock, None)
@@ -123,6 +125,21 @@ class Loop:
         self.now = max(self.now, upto)
 
 
+class Hangups:
+    """What the kernel knows of sockets that are not read."""
+
+    def __init__(self) -> None:
+        self.calls: dict[Socket, Callable[[], None]] = {}
+
+    def watch(self, sock: Socket, call: Callable[[], None]) -> None:
+        self.calls[sock] = call
+
+    def forget(self, sock: Socket) -> None:
+        self.calls.pop(sock, None)
+
+    def close(self) -> None: ...
+
+
 class Socket:
     """The server's end. It takes ``capacity`` bytes that the client has not read."""
 
@@ -145,11 +162,13 @@ class Socket:
     def getsockname(self) -> tuple[str, int]:
         raise OSError(errno.ENOTCONN, "no kernel knows it")
 
-    def recv(self, most: int) -> bytes:
+    def recv(self, most: int, flags: int = 0) -> bytes:
         if self.shut:  # whoever reads that far closes too
             return b""
         if not self.incoming:
             raise BlockingIOError
+        if flags:
+            return self.incoming[0][:most]
         data = self.incoming.popleft()
         if len(data) > most:
             self.incoming.appendleft(data[most:])

@@ -16,6 +16,7 @@ class Silent:
     def __init__(self, listener: str = "a") -> None:
         self.listener = listener
         self.heard_s = 0.0
+        self.address = "127.0.0.1:1"
 
 
 def table(count: int, due_s: float) -> tuple[Connections, list[Connection]]:

@@ -61,7 +61,9 @@ class Listener:
         self.url = str(table.url._replace(host=host, port=port))
         """The address, with the port that was free where the config asks for any."""
         self._files_max = descriptors_for_clients()
-        self._acceptor = Acceptor(sock, engine.loop, engine.pulse, self.url, self._welcome, self._files_max)
+        self._acceptor = Acceptor(
+            sock, engine.loop, engine.pulse, self.url, self._welcome, self._files_max, self._free_descriptor
+        )
         engine.readiness.ask(self.trouble)
 
     def open(self) -> None:
@@ -78,7 +80,9 @@ class Listener:
     def trouble(self) -> str:
         """Returns why no further client is accepted; empty: it would be."""
         where = f"listeners.{self.name}"
-        if self.engine.connections.by_listener[self.name] >= self.table.connections_max:
+        connections = self.engine.connections
+        full = connections.by_listener[self.name] >= self.table.connections_max
+        if full and not connections.strangers[self.name]:
             return f"{where} has its {self.table.connections_max} connections already"
         if self._acceptor.paused:
             return f"{where} cannot accept connections: {self._acceptor.paused}"
@@ -86,17 +90,21 @@ class Listener:
             left = lowest_free_descriptor() < self._files_max
         except OSError:
             left = False
+        left = left or any(connections.strangers.values())
         return "" if left else f"{where} cannot accept connections: {NO_FILES_LEFT}"
 
     def _welcome(self, sock: socket.socket, address: str) -> None:
         engine = self.engine
-        here = engine.connections.by_listener[self.name]
-        if here >= self.table.connections_max:
-            self._refuse(sock, address, f"has its {here} connections already")
-            return
-        if self.table.proxy_protocol and not is_trusted(address.rpartition(":")[0], self.table.proxies):
+        host, _, _ = address.rpartition(":")
+        if self.table.proxy_protocol and not is_trusted(host, self.table.proxies):
             self._refuse(sock, address, "takes the PROXY protocol from trusted_proxies only")
             return
+        here = engine.connections.by_listener[self.name]
+        if here >= self.table.connections_max:
+            full = f"has its {here} connections already"
+            if not engine.connections.make_room(self.name, host, f"listeners.{self.name} {full}", engine.now()):
+                self._refuse(sock, address, full)
+                return
         # The kernel doubles the size, to have room for its own bookkeeping.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, engine.settings.server.send_buffer_bytes // 2)
         pool = engine.broker.registry.pool_of(self.name)
@@ -104,6 +112,9 @@ class Listener:
         engine.connections.add(connection, connection.opened_s + self.table.connect_timeout_s)
         announcement = Announcement(sock, engine.loop) if self.table.proxy_protocol else None
         connection.start(self._peer(connection), announcement)
+
+    def _free_descriptor(self) -> bool:
+        return self.engine.connections.make_room("", "", NO_FILES_LEFT, self.engine.now())
 
     def _refuse(self, sock: socket.socket, address: str, why: str) -> None:
         self.engine.connections_refused += 1

@@ -106,8 +106,11 @@ class Admittance:
         if not engine.settings.auth.checks_names:
             self._check_stranger(came, host, everybody=bool(table.allow_anonymous_given))
         if engine.connections.by_listener[ASGI_LISTENER] >= table.connections_max:
-            engine.connections_refused += 1
-            raise Closed(f"listeners.{ASGI_LISTENER} has its {table.connections_max} connections already")
+            full = f"listeners.{ASGI_LISTENER} has its {table.connections_max} connections already"
+            peer, _, _ = came.address.rpartition(":")
+            if not engine.connections.make_room(ASGI_LISTENER, peer, full, engine.now()):
+                engine.connections_refused += 1
+                raise Closed(full)
         protocol = SUBPROTOCOLS[chosen.lower()]
         return Admitted(came.address, chosen, protocol, table.speaking(protocol))
 

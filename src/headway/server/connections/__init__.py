@@ -2,7 +2,7 @@
 
 from headway.server.connections.connection import Connection, Peer
 from headway.server.connections.connections import Connections
-from headway.server.connections.endings import END_WORK, Endings
+from headway.server.connections.endings import END_WORK, Endings, Hangups
 from headway.server.connections.ends import End, Ends
 from headway.server.connections.floods import FLOOD_BYTES, Floods
 from headway.server.connections.linger import Lingering
@@ -23,7 +23,7 @@ from headway.server.connections.turn_budget import (
 
 __all__ = [
     "Announcement", "BUDGET_WORK", "client_of", "Connection", "Connections", "End", "END_WORK", "ended", "Endings",
-    "Ends", "FLOOD_BYTES", "Floods", "GREETING_WORK", "is_trusted", "ITEMS_MAX", "Lingering", "LOGIN_WORK", "Networks",
-    "PartialPacket", "Peer", "PendingReplies", "Reassembly", "shown", "Steps", "SUBSCRIBE_WORK", "TURN_WORK",
-    "TurnBudget",
+    "Ends", "FLOOD_BYTES", "Floods", "GREETING_WORK", "Hangups", "is_trusted", "ITEMS_MAX", "Lingering", "LOGIN_WORK",
+    "Networks", "PartialPacket", "Peer", "PendingReplies", "Reassembly", "shown", "Steps", "SUBSCRIBE_WORK",
+    "TURN_WORK", "TurnBudget",
 ]

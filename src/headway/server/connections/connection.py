@@ -15,7 +15,7 @@ from headway.core.base import Reason
 from headway.core.consumer import CloseChannel, Session, Subscription
 from headway.core.log import Pool
 from headway.core.permission import Identity
-from headway.server.connections.endings import Endings
+from headway.server.connections.endings import Endings, Hangups
 from headway.server.connections.linger import Lingering
 from headway.server.connections.proxied import Announcement
 from headway.server.connections.reassembly import STRANGER_BYTES, PartialPacket, Reassembly
@@ -48,6 +48,7 @@ class Host(OutletHost, Protocol):
     protocol_errors: int
     pulse: Pulse
     endings: Endings
+    hangups: Hangups
     ahead_bytes: int
     """Bytes that were read of publishers that are held back."""
 
@@ -55,6 +56,10 @@ class Host(OutletHost, Protocol):
     def writable(self, session: Session) -> None: ...
     def say_soon(self, session: Session) -> None: ...
     def look_at(self, connection: Connection) -> None: ...
+    def speaks(self, connection: Connection) -> None:
+        """Notes that a client has said something, for the first time."""
+    def has_left(self, connection: Connection) -> None:
+        """Notes that a client has left before its login is answered, and what it said is still to be handled."""
     def closed(self, connection: Connection, reason: Reason, text: str) -> None: ...
     def go_on_later(self, connection: Connection) -> None: ...
 
@@ -73,6 +78,9 @@ class Peer(Protocol):
     @property
     def buffered_bytes(self) -> int:
         """Bytes held of packets that have not come whole."""
+    @property
+    def has_more(self) -> bool:
+        """Whether there is more to handle of what the client has said."""
     def partial_packet(self) -> PartialPacket: ...
     def unfinished(self) -> Buffer | None: ...
     def last_word(self, reason: Reason, text: str) -> bytes: ...
@@ -154,6 +162,7 @@ class Connection(SocketOutlet):
     def let_in(self) -> None:
         """The client has logged in."""
         self.admitted = True
+        self.host.hangups.forget(self.sock)
         self.reassembly.remove(self, self.host.now())
         self.reassembly = self.host.reassembly[self.pool]
         self.resume_reading("memory")  # part of a packet behind its login may have waited for memory of strangers
@@ -181,6 +190,7 @@ class Connection(SocketOutlet):
             return
         if not self._begun:
             self._begun = True
+            self.host.speaks(self)
             if is_tls(data):
                 self.host.protocol_errors += 1
                 self.close(Reason.PROTOCOL_ERROR, unwanted_tls(self.listener))
@@ -241,6 +251,8 @@ class Connection(SocketOutlet):
         if self.open and not (self.leaving and why == "publisher"):
             if not self.reading_paused_by:
                 self.host.loop.remove_reader(self.sock)
+                if not self.admitted and why != "end":
+                    self.host.hangups.watch(self.sock, self._hung_up)
             self.reading_paused_by[why] = None
 
     def resume_reading(self, why: str) -> None:
@@ -251,9 +263,27 @@ class Connection(SocketOutlet):
                 self._count_ahead(0)
             if not self.reading_paused_by:
                 self.heard_s = self.host.now()
+                self.host.hangups.forget(self.sock)
                 self.opened()
             elif "turn" in self.reading_paused_by:
                 self.host.go_on_later(self)
+
+    def _hung_up(self) -> None:
+        """Ends a connection that is not read, and whose client has left before it has logged in. One that has said
+        more behind its login may go on, to publish that, for as long as nobody else needs its place."""
+        error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            self.end_soon(Reason.CLIENT_GONE, lost(error))
+            return
+        try:
+            unread = bool(self.sock.recv(1, socket.MSG_PEEK))
+        except OSError as ending:
+            self.end_soon(*ended(ending))
+            return
+        if not unread and not self.peer_side.has_more and not self.stream.pending:
+            self.end_soon(Reason.CLIENT_GONE, "the client left before its login was answered")
+        else:
+            self.host.has_left(self)
 
     def look_ahead(self) -> None:
         """Finds out whether a client that is held back has left, or wants to. Nobody would notice it otherwise, because
@@ -399,6 +429,7 @@ class Connection(SocketOutlet):
         self._become(CLOSED)
         self.host.loop.remove_reader(self.sock)
         self.host.loop.remove_writer(self.sock)
+        self.host.hangups.forget(self.sock)
         self.reassembly.remove(self, self.host.now())
         self.stream.leaving(reason, text)
         if self.unsent_bytes:

@@ -1,4 +1,8 @@
-"""All connections: how many each listener has, and when each is looked at next.
+"""All connections: how many each listener has, which of them make room for others, and when each is looked at next.
+
+Connections that have not logged in (*strangers*) keep nobody out: where there is no room for another one, the one that
+promises least is closed. That is one whose client has left, else the oldest that has said nothing, else the oldest.
+While one network has most of them, the new ones of this network take the places of its own.
 
 A connection is looked at only when there may be something to see. It has one place in a heap of times; each look
 returns the time of the next. If the client was heard from meanwhile, the look only sets a later time. One pass looks at
@@ -7,21 +11,75 @@ returns the time of the next. If the client was heard from meanwhile, the look o
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import count, islice
 from math import inf
 
+from headway.core.base import Reason, format_duration
 from headway.server.connections.connection import Connection
+from headway.server.logins import network_of
 
 LOOKS_MAX = 500
 SLACK = 64
+OWN_LOOKS_MAX = 64
+"""Looks for a connection of the same network at each stage. It has most of them, so few looks find one."""
+
+
+class Strangers:
+    """The connections of one listener that have not logged in, with the networks that they are from; at each stage the
+    oldest first."""
+
+    def __init__(self) -> None:
+        self.left: dict[Connection, str] = {}
+        """Those whose clients have left. What they said before is still to be handled."""
+        self.silent: dict[Connection, str] = {}
+        self.speaking: dict[Connection, str] = {}
+        self.networks: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self.left) + len(self.silent) + len(self.speaking)
+
+    def add(self, connection: Connection) -> None:
+        network = self.silent[connection] = network_of(connection.address.rpartition(":")[0])
+        self.networks[network] += 1
+
+    def move(self, connection: Connection, to: dict[Connection, str]) -> None:
+        network = self._take(connection)
+        if network is not None:
+            to[connection] = network
+
+    def remove(self, connection: Connection) -> None:
+        network = self._take(connection)
+        if network is not None:
+            self.networks[network] -= 1
+            if not self.networks[network]:
+                del self.networks[network]
+
+    def _take(self, connection: Connection) -> str | None:
+        for stage in (self.silent, self.speaking, self.left):
+            if connection in stage:
+                return stage.pop(connection)
+        return None
+
+    def first(self, host: str) -> Connection | None:
+        """Returns the connection that makes room for another one from this host."""
+        stages = (self.left, self.silent, self.speaking)
+        network = network_of(host)
+        if self.networks[network] * 2 > len(self):
+            for stage in stages:
+                for connection, other in islice(stage.items(), OWN_LOOKS_MAX):
+                    if other == network:
+                        return connection
+        return next((next(iter(stage)) for stage in stages if stage), None)
 
 
 class Connections:
     def __init__(self) -> None:
         self.by_listener: Counter[str] = Counter()
+        self.strangers: defaultdict[str, Strangers] = defaultdict(Strangers)
+        """Those that have not logged in, by listener."""
         self._places: dict[Connection, int] = {}
         """Number of each connection's place in the heap; 0: it has none."""
         self._waiting: dict[int, Connection] = {}
@@ -38,6 +96,7 @@ class Connections:
     def add(self, connection: Connection, due_s: float) -> None:
         self.by_listener[connection.listener] += 1
         self._places[connection] = 0
+        self.strangers[connection.listener].add(connection)
         self.look_at(connection, due_s)
 
     def remove(self, connection: Connection) -> None:
@@ -45,6 +104,19 @@ class Connections:
         if place is not None:
             self._waiting.pop(place, None)
             self.by_listener[connection.listener] -= 1
+            self.strangers[connection.listener].remove(connection)
+
+    def make_room(self, listener: str, host: str, why: str, now: float) -> bool:
+        """Closes a connection to this listener that has not logged in, for another one from this host. Returns False if
+        there is none. ``listener``: empty if any will do; ``why``: why there is no room."""
+        strangers = self.strangers[listener] if listener else max(self.strangers.values(), key=len, default=Strangers())
+        connection = strangers.first(host)
+        if connection is None:
+            return False
+        open_s = format_duration(round(now - connection.opened_s, 1))
+        text = f"the client had not logged in after {open_s}, and made room for another one: {why}"
+        connection.close(Reason.CONNECT_TIMEOUT, text)
+        return True
 
     def look_at(self, connection: Connection, due_s: float) -> None:
         """Looks at the connection at this time instead of the one set before."""

@@ -5,11 +5,18 @@ Its subscriptions and queues follow as deferred work of the core, which has a bu
 all connections behind it are over in the same moment. So one round of the loop ends ``ENDS_MAX``, in the order in which
 they were found to be over; nothing is read from the others meanwhile. Ends that clients ask for are work of theirs
 (``END_WORK``), and take part in the budgets of the turn.
+
+A client that leaves is found by reading. While nothing is read from a connection that has not logged in, because its
+password is being checked, say, the kernel is asked to say when the client has closed its side or is gone: its slot is
+free at once, though the check takes seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
+import socket
+from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
@@ -60,3 +67,35 @@ class Endings:
         self._due = self._left < ENDS_MAX
         if self._due:
             self._loop.call_soon(self._round)
+
+
+class Hangups:
+    """Clients' sockets that are not read, and what to call when one of them hangs up. A second epoll is what the loop
+    has no word for: its readers are called for data, too, which nobody wants to read yet."""
+
+    __slots__ = ("_calls", "_epoll", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: dict[int, Callable[[], None]] = {}
+        self._epoll = select.epoll()
+        loop.add_reader(self._epoll, self._look)
+
+    def watch(self, sock: socket.socket, call: Callable[[], None]) -> None:
+        """Calls ``call`` once if the client closes its side, is reset or vanishes, or has done so already."""
+        self._calls[sock.fileno()] = call
+        self._epoll.register(sock, select.EPOLLRDHUP | select.EPOLLONESHOT)
+
+    def forget(self, sock: socket.socket) -> None:
+        if self._calls.pop(sock.fileno(), None) is not None:
+            self._epoll.unregister(sock)
+
+    def _look(self) -> None:
+        for number, _ in self._epoll.poll(0, ENDS_MAX):
+            call = self._calls.get(number)
+            if call is not None:  # it may have been forgotten by a call before it
+                call()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._epoll)
+        self._epoll.close()

@@ -45,6 +45,7 @@ from headway.server.connections import (
     Endings,
     Ends,
     Floods,
+    Hangups,
     Lingering,
     Reassembly,
 )
@@ -131,6 +132,7 @@ class Engine:
         self.glances = Glances()
         self.room_looks = RoomLooks()
         self.peer_sockets = PeerSockets(settings.server.peer_sockets)
+        self.hangups = Hangups(loop)
 
     def _open(self, settings: Settings, loop: asyncio.AbstractEventLoop, *, repair: bool) -> None:
         """Opens the journal, the history and the disk. What is open already is closed if another cannot be had. Raises
@@ -355,9 +357,18 @@ class Engine:
 
     def connected(self, connection: Connection) -> None:
         connection.let_in()
+        self.connections.strangers[connection.listener].remove(connection)
         self.ends_with(connection, connection.peer_side.identity)
         self.look_at(connection)
         self.turn_soon()
+
+    def speaks(self, connection: Connection) -> None:
+        strangers = self.connections.strangers[connection.listener]
+        strangers.move(connection, strangers.speaking)
+
+    def has_left(self, connection: Connection) -> None:
+        strangers = self.connections.strangers[connection.listener]
+        strangers.move(connection, strangers.left)
 
     def closed(self, connection: Connection, reason: Reason, text: str) -> None:
         self.connections.remove(connection)
@@ -436,6 +447,7 @@ class Engine:
         self._spilling.close()
         self.logins.close()
         self.handshakes.close()
+        self.hangups.close()
         self.peer_sockets.close()
         for task in self._tasks:
             task.cancel()

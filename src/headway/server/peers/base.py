@@ -328,6 +328,10 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     def buffered_bytes(self) -> int:
         return self.decoder.buffered_bytes + self.decoder.overhead_bytes
 
+    @property
+    def has_more(self) -> bool:
+        return bool(self._held) or self.decoder.waits
+
     def partial_packet(self) -> PartialPacket:
         decoder = self.decoder
         if decoder.waits:

@@ -17,6 +17,10 @@ class QuietPeer:
     def says_goodbye(self) -> bool:
         return False
 
+    @property
+    def has_more(self) -> bool:
+        return False
+
     def paused(self, why: str) -> None: ...
     def close_channel(self, effect: CloseChannel) -> None: ...
     def close_consumer(self, subscription: Subscription, text: str) -> None: ...

@@ -32,16 +32,19 @@ class Acceptor:
     def __init__(
         self, sock: socket.socket, loop: asyncio.AbstractEventLoop, pulse: Pulse, url: str,
         welcome: Callable[[socket.socket, str], None], files_max: int = sys.maxsize,
+        free_descriptor: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         """``sock`` is bound, and is closed by the acceptor; ``url`` names it in the log. ``welcome`` gets each
         connection's socket, which does not block and sends at once, and its address. ``files_max``: descriptors from
-        this number on are not for its clients."""
+        this number on are not for its clients. ``free_descriptor`` closes a connection that may make room for another
+        one, and returns False if there is none."""
         self._sock = sock
         self._loop = loop
         self._pulse = pulse
         self._url = url
         self._welcome = welcome
         self._files_max = files_max
+        self._free_descriptor = free_descriptor
         self.paused = ""
         """Why nobody is accepted at the moment; empty while all is well."""
 
@@ -60,11 +63,14 @@ class Acceptor:
         self._pulse.end("accept", began)
 
     def _accept_some(self) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
+        for number in range(ACCEPTS_PER_TURN):
             try:
-                if lowest_free_descriptor() >= self._files_max:
-                    self._pause(NO_FILES_LEFT, FILES_ADVICE)
-                    return
+                if self._is_short_of_files():
+                    if number:
+                        return  # perhaps nobody waits; if somebody does, the loop calls again
+                    if not self._free_descriptor() or self._is_short_of_files():
+                        self._pause(NO_FILES_LEFT, FILES_ADVICE)
+                        return
                 sock, address = self._sock.accept()
             except BlockingIOError:
                 return
@@ -76,6 +82,9 @@ class Acceptor:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._welcome(sock, f"{address[0]}:{address[1]}")
+
+    def _is_short_of_files(self) -> bool:
+        return lowest_free_descriptor() >= self._files_max
 
     def _pause(self, why: str, advice: str) -> None:
         """Accepts nobody for a moment: whatever is wrong would be so again at once."""

@@ -172,6 +172,8 @@ class TlsHandshake:
     # -- in a thread --------------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
+        if self._stream is None:
+            return  # the connection has ended while this waited for a thread
         if self.tls is None:
             self.tls = self._context.ssl.wrap_bio(self.incoming, self.outgoing, server_side=True)
         end = self._records_end()

@@ -1,0 +1,262 @@
+"""Connections that have not logged in: one whose client leaves gives its place back, and others make room."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bench.wires.packets import connect, encode_publish, encode_subscribe
+from tests.interop.waiting import until
+from tests.passwords import cheap_hash
+from tests.server.amqp_stage import House
+from tests.server.pretended import Socket
+
+from headway.core.base import Reason
+from headway.server.connections import Connection, Hangups
+from headway.server.connections.connections import OWN_LOOKS_MAX
+from headway.server.listener import Listener
+from headway.server.mqtt.peer import MqttPeer
+from headway.server.transport import acceptor
+from headway.wire.mqtt.packets import Connect, TopicRequest
+from headway.wire.mqtt.requests import encode_connect
+
+PLACES = 8
+MQTT = f'[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\nconnections_max = {PLACES}\n'
+USERS = f'[auth.users]\nann = "{cheap_hash("right")}"\n'
+
+
+# -- clients that leave -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The broker's end of a connection, and the client's."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as far:
+        near, _ = server.accept()
+        with near:
+            near.setblocking(False)
+            yield near, far
+
+
+def reset(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+LEAVE: dict[str, Callable[[socket.socket], None]] = {
+    "close": socket.socket.close, "half close": lambda sock: sock.shutdown(socket.SHUT_WR), "reset": reset,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", LEAVE)
+@pytest.mark.parametrize("unread", [b"", b"x"])
+def test_a_hangup_is_found_without_a_read(
+    ends: tuple[socket.socket, socket.socket], how: str, unread: bytes
+) -> None:
+    near, far = ends
+    readers: list[Callable[[], None]] = []
+    loop: Any = SimpleNamespace(add_reader=lambda _, call: readers.append(call), remove_reader=lambda _: None)
+    hangups, calls = Hangups(loop), list[str]()
+    hangups.watch(near, lambda: calls.append("watched"))
+    far.sendall(unread)
+    readers[0]()
+    assert not calls, "it is there"
+    LEAVE[how](far)
+
+    def found() -> bool:
+        readers[0]()
+        return bool(calls)
+
+    until(found, 10, "the kernel tells nothing")
+    readers[0]()
+    assert calls == ["watched"]
+    hangups.forget(near)
+    hangups.watch(near, lambda: calls.append("again"))
+    readers[0]()
+    assert calls == ["watched", "again"], "it has left already"
+    hangups.forget(near)
+    hangups.watch(near, lambda: calls.append("never"))
+    hangups.forget(near)
+    readers[0]()
+    assert calls == ["watched", "again"]
+    hangups.close()
+
+
+def login(client: str = "c") -> bytes:
+    return encode_connect(Connect(5, client, True, username="ann", password=b"right"))
+
+
+def waiting_client(house: House, said: bytes) -> tuple[Connection, Socket]:
+    """A client whose password is being checked."""
+    house.pretended.hold_tasks = True
+    sock = Socket()
+    connection = house.accept(sock, "mqtt", MqttPeer)
+    sock.incoming.append(said)
+    house.run()
+    assert "password" in connection.reading_paused_by
+    return connection, sock
+
+
+@pytest.fixture
+def asks() -> Iterator[House]:
+    house = House(MQTT + USERS)
+    yield house
+    house.pretended.hold_tasks = False
+    house.run()
+
+
+@pytest.mark.parametrize("error", [0, 104])
+def test_a_client_that_leaves_during_its_login_frees_its_place(asks: House, error: int) -> None:
+    connection, sock = waiting_client(asks, login())
+    sock.incoming.append(b"")
+    sock.getsockopt = lambda *_: error  # type: ignore[method-assign]
+    asks.pretended_hangups.calls[sock]()
+    assert not connection.open
+    assert asks.connections.by_listener["mqtt"] == 0
+    assert asks.ends.counts == {Reason.CLIENT_GONE: 1}
+    assert not asks.pretended_hangups.calls
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_was_said_before_is_still_published_if_the_login_is_right(asks: House, apart: bool) -> None:
+    watcher = Socket()
+    asks.accept(watcher, "mqtt", MqttPeer)
+    watcher.incoming += [login(client="watcher"), encode_subscribe(1, [TopicRequest("t", 0)])]
+    asks.run()
+    said = [login(), encode_publish("t", b"last")]
+    connection, sock = waiting_client(asks, said[0] if apart else b"".join(said))
+    sock.incoming += [*(said[1:] if apart else []), b""]
+    asks.pretended_hangups.calls[sock]()
+    assert connection.open
+    assert list(asks.connections.strangers["mqtt"].left) == [connection]
+    asks.pretended.hold_tasks = False
+    asks.run()
+    assert not connection.open
+    assert b"last" in watcher.taken
+
+
+def test_a_client_that_is_let_in_is_watched_no_more(asks: House) -> None:
+    connection, _ = waiting_client(asks, login())
+    asks.pretended.hold_tasks = False
+    asks.run()
+    assert connection.admitted
+    assert not asks.pretended_hangups.calls
+    assert not asks.connections.strangers["mqtt"]
+
+
+# -- clients that stay ------------------------------------------------------------------------------------------------
+
+
+class Door:
+    """A listener that is asked for one connection after the other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, more: str = "") -> None:
+        door: Any = Socket()
+        door.getsockname, door.accept = lambda: ("127.0.0.1", 1883), lambda: self.accepts.pop()()
+        door.listen = lambda _: None
+        monkeypatch.setattr("headway.server.listener.bound", lambda *_: door)
+        self.house = House(MQTT + more)
+        self.accepts: list[Callable[[], Any]] = []
+        self.listener = Listener(self.house, "mqtt", self.house.settings.listeners["mqtt"])
+        self.listener.open()
+        self.ports = iter(range(1, 100_000))
+
+    def come(self, said: bytes = b"", host: str = "10.0.0.1") -> Socket:
+        sock = Socket()
+        self.listener._welcome(sock, f"{host}:{next(self.ports)}")  # type: ignore[arg-type]
+        if said:
+            sock.incoming.append(said)
+            self.house.run()
+        return sock
+
+
+@pytest.fixture
+def door(monkeypatch: pytest.MonkeyPatch) -> Door:
+    return Door(monkeypatch)
+
+
+def test_silent_clients_keep_nobody_out(door: Door) -> None:
+    silent = [door.come() for _ in range(3 * PLACES)]
+    assert [sock.closed for sock in silent] == [True] * 2 * PLACES + [False] * PLACES, "the oldest makes room"
+    clients = [door.come(connect(f"c{at}")) for at in range(PLACES)]
+    assert all(sock.taken[:1] == b"\x20" for sock in clients)
+    assert door.house.connections_refused == 0
+    assert door.house.ends.of("10.0.0.1")[0].text == (
+        "the client had not logged in after 0 s, and made room for another one: listeners.mqtt has its 8 "
+        "connections already"
+    )
+
+
+def test_clients_that_have_logged_in_never_make_room(door: Door) -> None:
+    clients = [door.come(connect(f"c{at}")) for at in range(PLACES)]
+    assert door.listener.trouble()
+    late = door.come()
+    assert late.closed
+    assert not any(sock.closed for sock in clients)
+    assert door.house.connections_refused == 1
+    clients[0].incoming.append(b"")
+    door.house.run()
+    door.come()
+    assert not door.listener.trouble(), "a silent one would make room"
+
+
+def test_silent_clients_go_before_those_that_have_begun(door: Door) -> None:
+    speaking = [door.come(connect(f"c{at}")[:5]) for at in range(PLACES - 1)]
+    silent = door.come()
+    door.come(connect("c"))
+    assert silent.closed
+    assert not any(sock.closed for sock in speaking)
+    door.come(connect("d"))
+    assert [sock.closed for sock in speaking] == [True] + [False] * (PLACES - 2)
+
+
+def test_clients_that_have_left_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    door = Door(monkeypatch, USERS)
+    silent = [door.come() for _ in range(PLACES - 1)]
+    door.house.pretended.hold_tasks = True
+    gone = door.come(login() + encode_publish("t", b"x"))
+    gone.incoming.append(b"")
+    door.house.pretended_hangups.calls[gone]()
+    door.come()
+    assert gone.closed
+    assert not any(sock.closed for sock in silent)
+    door.house.pretended.hold_tasks = False
+    door.house.run()
+
+
+def test_a_network_that_has_most_places_takes_its_own(door: Door) -> None:
+    others = [door.come(host=f"10.0.1.{at}") for at in range(3)]
+    flood = [door.come(host="10.0.0.1") for _ in range(100)]
+    assert not any(sock.closed for sock in others)
+    assert sum(not sock.closed for sock in flood) == PLACES - len(others)
+    more = [door.come(host=f"2001:db8::{at:x}") for at in range(100)]
+    assert sum(not sock.closed for sock in more) == PLACES // 2 + 1
+    assert OWN_LOOKS_MAX >= PLACES
+
+
+def test_silent_clients_use_up_no_descriptors(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are descriptors for 4 clients."""
+    came: list[Socket] = []
+
+    def accept() -> tuple[Any, tuple[str, int]]:
+        came.append(Socket())
+        came[-1].setblocking = lambda _: None  # type: ignore[attr-defined]
+        return came[-1], ("10.0.0.1", len(came))
+
+    door.listener._acceptor._files_max = 4
+    monkeypatch.setattr(acceptor, "lowest_free_descriptor", lambda: sum(not sock.closed for sock in came))
+    door.accepts = [accept] * 6
+    while door.accepts:  # else the loop does not call
+        door.listener._acceptor._accept_some()
+    assert [sock.closed for sock in came] == [True, True, False, False, False, False]
+    for number, sock in enumerate(came[2:]):
+        sock.incoming.append(connect(f"c{number}"))
+    door.house.run()
+    door.accepts = [accept]
+    door.listener._acceptor._accept_some()
+    assert len(came) == 6
+    assert door.listener._acceptor.paused

@@ -13,9 +13,8 @@ from aiohttp import web
 from tests.interop.waiting import holds
 from tests.server.served import serve
 
-from headway.server.admin import api as admin
 from headway.server.admin.api import Admin
-from headway.server.http import access, bodies
+from headway.server.http import access, bodies, http_connection
 from headway.server.http.bodies import json_answer
 
 ASK = b"GET /v1/broker HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -64,7 +63,7 @@ def test_silent_client_is_let_go_by_a_loop_that_was_held_up_when_it_came(
 
 
 def test_who_has_asked_and_asks_no_more_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "IDLE_S", 0.05)
+    monkeypatch.setattr(http_connection, "IDLE_S", 0.05)
 
     async def play(served: Admin) -> None:
         reader, writer = await connect(served)

@@ -14,7 +14,7 @@ import pytest
 from tests.server.amqp_stage import House
 
 from headway.server.config import TlsContext
-from headway.server.http import HttpsListener
+from headway.server.http import HttpListener
 from headway.server.listener import Listener
 from headway.server.transport import Handshakes
 from headway.server.transport.acceptor import ACCEPTS_PER_TURN, RETRY_S
@@ -78,7 +78,7 @@ class Guests:
 class Plain(Guests, Listener): ...
 
 
-class Https(Guests, HttpsListener): ...
+class Https(Guests, HttpListener): ...
 
 
 @pytest.fixture(params=[Plain, Https])

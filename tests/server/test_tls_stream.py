@@ -21,7 +21,7 @@ from tests.interop.waiting import PATIENCE_S, holds
 
 from headway.core.base import Reason
 from headway.server.config.tls.certificates import TlsContext
-from headway.server.http.https_listener import LIMIT
+from headway.server.http.http_listener import LIMIT
 from headway.server.progress.tcp_info import TcpInfo
 from headway.server.transport import Handshakes, StreamError, TlsHandshake, TlsStream
 from headway.server.transport.tls_records import RECORD_BYTES, contents

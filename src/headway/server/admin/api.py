@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 from typing import Any
 
@@ -26,7 +26,7 @@ from headway.server.admin.verdicts import Verdicts
 from headway.server.config import TlsContext
 from headway.server.console import Console, kick, operator
 from headway.server.engine import Engine
-from headway.server.http import IDLE_S, AccessControl, AskedConfigs, HttpsListener, Refusal, below, json_answer
+from headway.server.http import AccessControl, AskedConfigs, HttpListener, Refusal, below, json_answer
 from headway.server.loop import Pulse, memory_peak_bytes, memory_rss_bytes
 from headway.server.streams import CursorHandlers, RecordHandlers, StateHandlers, WriterHandlers
 from headway.server.transport import bound
@@ -75,10 +75,10 @@ class Admin:
             *self._records.routes(), *self._cursors.routes(), *self._writers.routes(), *self._states.routes(),
             *javascript.routes(), *health.routes(engine), *self._backups.routes(), *self._console.routes(),
         ])  # fmt: skip
-        self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=LAST_ANSWERS_S,
-                                     keepalive_timeout=IDLE_S, logger=_log)  # fmt: skip
-        self._listening: asyncio.Server | None = None
-        self._secure: HttpsListener | None = None
+        self._runner = web.AppRunner(self._app, shutdown_timeout=LAST_ANSWERS_S)
+        self._making: dict[str, asyncio.Task[bytes]] = {}
+        """Answers that are being made, by path."""
+        self._listening: HttpListener | None = None
         self.url = ""
 
     async def start(self) -> None:
@@ -102,24 +102,17 @@ class Admin:
         """Listens; with ``tls``, by HTTPS. ``passed``: a socket that listens already, in place of one at this address.
         Raises OSError if the address cannot be had."""
         engine, sock = self._engine, bound(host, port) if passed is None else passed
-        if tls is not None:
-            self._secure = HttpsListener(sock, engine.handshakes, engine.pulse, self.connection, tls)
-            self.url = self._secure.url
-            return
-        self._listening = await engine.loop.create_server(self.connection, sock=sock)
-        here = self._listening.sockets[0].getsockname()
-        self.url = f"http://[{here[0]}]:{here[1]}" if ":" in here[0] else f"http://{here[0]}:{here[1]}"
+        self._listening = HttpListener(sock, engine.handshakes, engine.pulse, self.connection, tls)
+        self.url = self._listening.url
 
     def renew(self, tls: TlsContext | None) -> None:
         """Takes other certificates for new connections."""
-        if self._secure is not None and tls is not None:
-            self._secure.tls = tls
+        if self._listening is not None and self._listening.tls is not None and tls is not None:
+            self._listening.tls = tls
 
     async def stop(self) -> None:
         if self._listening is not None:
             self._listening.close()
-        if self._secure is not None:
-            self._secure.close()
         self._backups.stop()
         self._states.end_streams()
         _log.addFilter(_no_late_answer)
@@ -134,9 +127,22 @@ class Admin:
             self._states.close()
             await self._writers.close()
 
-    async def _broker(self, _: web.Request) -> web.Response:
+    async def _shared(self, request: web.Request, make: Callable[[], Awaitable[Any]]) -> bytes:
+        """Returns what ``make`` makes, as JSON if it is no page. Requests at the same time share one answer, also its
+        bytes: hundreds that ask at once cost as much as one."""
+        path = request.match_info.route.resource.canonical  # type: ignore[union-attr]
+        task = self._making.get(path)
+        if task is None:
+            task = self._making[path] = self._engine.loop.create_task(_made(make))
+            task.add_done_callback(lambda _: self._making.pop(path))
+        return await asyncio.shield(task)
+
+    async def _broker(self, request: web.Request) -> web.Response:
+        return _json(await self._shared(request, self._figures))
+
+    async def _figures(self) -> dict[str, Any]:
         engine = self._engine
-        body = msgspec.to_builtins(await self._listings.whole())
+        body: dict[str, Any] = msgspec.to_builtins(await self._listings.whole())
         body |= {
             "version": __version__, "name": engine.settings.server.name,
             "uptime_s": round(engine.now() - engine.started_s, 3), "wall_s": time.time(),
@@ -161,16 +167,19 @@ class Admin:
             }  # fmt: skip
         if engine.journal is not None:
             body["journal"] = engine.journal.stats()
-        return json_answer(body)
+        return body
 
     async def _consumers(self, request: web.Request) -> web.Response:
-        return json_answer(await self._listings.consumers(request.query.get("client")))
+        client = request.query.get("client")
+        if client is not None:
+            return json_answer(await self._listings.consumers(client))
+        return _json(await self._shared(request, self._listings.consumers))
 
-    async def _publishers(self, _: web.Request) -> web.Response:
-        return json_answer(await self._listings.publishers())
+    async def _publishers(self, request: web.Request) -> web.Response:
+        return _json(await self._shared(request, self._listings.publishers))
 
-    async def _queues(self, _: web.Request) -> web.Response:
-        return json_answer(await self._listings.queues())
+    async def _queues(self, request: web.Request) -> web.Response:
+        return _json(await self._shared(request, self._listings.queues))
 
     async def _why(self, request: web.Request) -> web.Response:
         client, broker = request.match_info["client"], self._engine.broker
@@ -213,14 +222,23 @@ class Admin:
         kick(self._engine, request.match_info["client"], operator(request))
         return web.Response(status=204)
 
-    async def _page(self, _: web.Request) -> web.Response:
-        return _text(await self._metrics.page())
+    async def _page(self, request: web.Request) -> web.Response:
+        return _text(await self._shared(request, self._metrics.page))
 
-    async def _consumers_page(self, _: web.Request) -> web.Response:
-        return _text(await self._metrics.consumers())
+    async def _consumers_page(self, request: web.Request) -> web.Response:
+        return _text(await self._shared(request, self._metrics.consumers))
 
-    async def _queues_page(self, _: web.Request) -> web.Response:
-        return _text(await self._metrics.queues())
+    async def _queues_page(self, request: web.Request) -> web.Response:
+        return _text(await self._shared(request, self._metrics.queues))
+
+
+async def _made(make: Callable[[], Awaitable[Any]]) -> bytes:
+    made = await make()
+    return made if isinstance(made, bytes) else msgspec.json.encode(made)
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")
 
 
 def _text(page: bytes) -> web.Response:

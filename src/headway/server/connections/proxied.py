@@ -14,6 +14,7 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from headway.core.base import Reason
@@ -26,6 +27,7 @@ SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 HEAD_BYTES = 16
 V1_BYTES_MAX = 107
 HEADER_BYTES_MAX = 1024
+PROXIES_MAX = 32
 _V2_FORMS = {0x11: (socket.AF_INET, 4), 0x21: (socket.AF_INET6, 16)}
 
 
@@ -163,7 +165,7 @@ def client_of(forwarded: list[str], peer: str, trusted: Networks) -> str:
     """Returns the client's host by the elements of X-Forwarded-For, the nearest proxy's last: the last one that is no
     trusted proxy. ``peer``: the host at the other end of the connection, which is the answer unless it is trusted."""
     client = peer
-    for one in reversed(forwarded):
+    for one in islice(reversed(forwarded), PROXIES_MAX):
         if not is_trusted(client, trusted):
             break
         try:

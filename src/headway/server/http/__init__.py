@@ -4,7 +4,6 @@ from headway.server.http.access import (
     DATA,
     HEALTH,
     IDENTITY,
-    IDLE_S,
     PUBLIC,
     USER,
     VOUCHED,
@@ -14,13 +13,13 @@ from headway.server.http.access import (
 )
 from headway.server.http.asked_configs import AskedConfigs
 from headway.server.http.bodies import Refusal, json_answer, read_body, read_json, refusal_for
-from headway.server.http.https_listener import HttpsListener
+from headway.server.http.http_listener import HttpListener
 from headway.server.http.quota import Quota
 from headway.server.http.seats import Seats
 from headway.server.http.transports import abort, is_gone, unsent_bytes
 
 __all__ = [
-    "abort", "AccessControl", "address_of", "AskedConfigs", "below", "DATA", "HEALTH", "HttpsListener", "IDENTITY",
-    "IDLE_S", "is_gone", "json_answer", "PUBLIC", "Quota", "read_body", "read_json", "Refusal", "refusal_for",
+    "abort", "AccessControl", "address_of", "AskedConfigs", "below", "DATA", "HEALTH", "HttpListener", "IDENTITY",
+    "is_gone", "json_answer", "PUBLIC", "Quota", "read_body", "read_json", "Refusal", "refusal_for",
     "Seats", "unsent_bytes", "USER", "VOUCHED",
 ]

@@ -39,6 +39,7 @@ from headway.server.config import digest_of
 from headway.server.connections import client_of
 from headway.server.engine import Engine
 from headway.server.http.bodies import Refusal, json_answer
+from headway.server.http.http_connection import HttpConnection
 from headway.server.http.stream_transport import USER as CERTIFIED
 from headway.server.http.transports import abort, is_gone
 from headway.server.logins import Attempt
@@ -49,7 +50,11 @@ log = logging.getLogger("headway")
 CONNECTIONS_MAX = 256
 RESERVED = 16
 HEADER_S = 10.0
-IDLE_S = 30.0
+ANSWERS_BYTES_MAX = 64 * 1024 * 1024
+"""Limit of all answers whose clients have not read them yet; small ones (``SMALL_BYTES``) are given all the same."""
+SMALL_BYTES = 64 * 1024
+REQUESTS_A_TURN = 32
+"""Requests that are begun in one turn: each takes some tenths of a millisecond before anything is known of it."""
 UNREAD_S = 60.0
 USER = web.RequestKey("user", str)
 """The user of a request; empty if there are no users."""
@@ -85,6 +90,10 @@ class AccessControl:
         them may be gone."""
         self._reserved: set[web.RequestHandler] = set()
         """Connections beyond ``CONNECTIONS_MAX``. Some of them may be gone."""
+        self._turn, self._begun = 0, 0
+        """The number of a turn, and of requests that have begun in it."""
+        self._unsent_bytes = 0
+        """Bytes of answers that are being sent, in one piece each."""
 
     # -- connections ------------------------------------------------------------------------------------------------
 
@@ -99,7 +108,7 @@ class AccessControl:
                 reserved = len(self._reserved) < RESERVED or self._make_room(self._reserved)
                 if not reserved:
                     return _Full()
-        protocol: web.RequestHandler = server()
+        protocol = HttpConnection(server, self._engine.loop)
         if reserved:
             self._reserved.add(protocol)
         self._silent.add(protocol)
@@ -131,8 +140,10 @@ class AccessControl:
     @web.middleware
     async def enter(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         protocol = request.protocol
+        assert isinstance(protocol, HttpConnection)
         self._silent.discard(protocol)
         self._idle.pop(protocol, None)
+        protocol.begin(request)
         try:
             answer = self._answer(request, handler)
             response: web.StreamResponse = await self._engine.pulse.steps("admin", answer, request.path)
@@ -141,8 +152,20 @@ class AccessControl:
             if protocol.transport is not None:
                 self._idle[protocol] = bool(request.get(USER)), self._engine.loop.time()
 
+    async def _its_turn(self) -> None:
+        """Waits for a turn in which not so many requests have begun. So hundreds of clients that ask at once, and need
+        no login for that, hold up nobody."""
+        engine = self._engine
+        while self._begun >= REQUESTS_A_TURN and self._turn == engine.turns and not engine.stopped:
+            engine.turn_soon()
+            await asyncio.sleep(0)
+        if self._turn != engine.turns:
+            self._turn, self._begun = engine.turns, 0
+        self._begun += 1
+
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         server = self._engine.settings.server
+        await self._its_turn()
         try:
             if request.protocol in self._reserved and request.path not in SHORT:
                 raise Refusal(503, f"{CONNECTIONS_MAX} connections are busy already; try again later")
@@ -171,8 +194,22 @@ class AccessControl:
         if isinstance(response, web.Response):
             if request.protocol in self._reserved:
                 response.force_close()
-            await _send(request, response)
+            response = self._with_room(response)
+            size = _size(response)
+            self._unsent_bytes += size
+            try:
+                await _send(request, response)
+            finally:
+                self._unsent_bytes -= size
         return response
+
+    def _with_room(self, response: web.Response) -> web.Response:
+        """Returns the answer, or another in its place if clients that do not read have taken all memory for answers."""
+        size = _size(response)
+        if size <= SMALL_BYTES or self._unsent_bytes + size <= ANSWERS_BYTES_MAX:
+            return response
+        text = f"answers of {self._unsent_bytes} bytes wait for clients that do not read them; try again later"
+        return json_answer({"error": text}, 503)
 
     async def _identity(self, request: web.Request) -> Identity:
         """Returns who makes a request. Raises Refusal."""
@@ -240,6 +277,10 @@ class _Full(asyncio.Protocol):
         whole = cast("asyncio.Transport", transport)  # uvloop's are none of asyncio's classes
         whole.write(_FULL)
         transport.close()
+
+
+def _size(response: web.Response) -> int:
+    return len(response.body) if isinstance(response.body, bytes | bytearray) else 0
 
 
 async def _send(request: web.Request, response: web.Response) -> None:

@@ -1,7 +1,8 @@
 """A transport for asyncio's protocols over a byte stream, as its own transports are over a socket.
 
 asyncio's own TLS computes handshakes on the loop, has no limit for them, and keeps its certificates for as long as it
-listens. The streams of clients' connections have none of these faults, so HTTPS goes over them, too.
+listens; and what its transports read in one turn has no limit that could be chosen. The streams of clients' connections
+have none of these faults, so HTTP goes over them, too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from headway.server.transport import ByteStream
 
 READ_BYTES = 64 * 1024
+HEAD_READ_BYTES = 2 * 1024
 PIECE_BYTES = 256 * 1024
 """The most that is offered to the stream at once of what waits."""
 HIGH_BYTES = 64 * 1024
@@ -32,12 +34,14 @@ class StreamTransport(asyncio.Transport):
         self, loop: asyncio.AbstractEventLoop, stream: ByteStream, factory: Callable[[], asyncio.BaseProtocol],
         tls: object,
     ) -> None:  # fmt: skip
-        """``tls``: anything that tells that the bytes are those of TLS. Raises OSError."""
+        """``tls``: anything that tells that the bytes are those of TLS; None: they are in clear. Raises OSError."""
         peer, own = stream.sock.getpeername(), stream.sock.getsockname()
         about = {"peername": peer, "sockname": own, "socket": stream.sock, "sslcontext": tls, USER: stream.user}
         super().__init__(about)
         self._loop = loop
         self._stream = stream
+        self.read_bytes = HEAD_READ_BYTES
+        """How much is read in one turn."""
         self._out = bytearray()
         self._reads = True
         self._writing = self._closing = self._closed = self._asked_to_wait = False
@@ -79,7 +83,7 @@ class StreamTransport(asyncio.Transport):
         if not self._reads or self._closing:
             return
         try:
-            data = self._stream.receive(READ_BYTES)
+            data = self._stream.receive(self.read_bytes)
         except BlockingIOError:
             data = None
         except OSError as error:

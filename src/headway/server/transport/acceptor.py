@@ -32,12 +32,12 @@ class Acceptor:
     def __init__(
         self, sock: socket.socket, loop: asyncio.AbstractEventLoop, pulse: Pulse, url: str,
         welcome: Callable[[socket.socket, str], None], files_max: int = sys.maxsize,
-        free_descriptor: Callable[[], bool] = lambda: False,
+        free_descriptor: Callable[[], bool] = lambda: False, a_turn: int = ACCEPTS_PER_TURN,
     ) -> None:  # fmt: skip
         """``sock`` is bound, and is closed by the acceptor; ``url`` names it in the log. ``welcome`` gets each
         connection's socket, which does not block and sends at once, and its address. ``files_max``: descriptors from
         this number on are not for its clients. ``free_descriptor`` closes a connection that may make room for another
-        one, and returns False if there is none."""
+        one, and returns False if there is none. ``a_turn``: connections that are accepted in one turn."""
         self._sock = sock
         self._loop = loop
         self._pulse = pulse
@@ -45,6 +45,7 @@ class Acceptor:
         self._welcome = welcome
         self._files_max = files_max
         self._free_descriptor = free_descriptor
+        self._a_turn = a_turn
         self.paused = ""
         """Why nobody is accepted at the moment; empty while all is well."""
 
@@ -63,7 +64,7 @@ class Acceptor:
         self._pulse.end("accept", began)
 
     def _accept_some(self) -> None:
-        for number in range(ACCEPTS_PER_TURN):
+        for number in range(self._a_turn):
             try:
                 if self._is_short_of_files():
                     if number:

@@ -1,4 +1,7 @@
-"""The HTTPS listener: accepts connections and gives each to an HTTP protocol once its TLS handshake is done."""
+"""The HTTP listener: accepts connections and gives each to an HTTP protocol; with TLS, once its handshake is done.
+
+asyncio's own server reads up to 256 KiB of each connection in each turn, which may be a hundred requests of each.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +14,36 @@ from headway.core.base import Reason
 from headway.server.config import TlsContext
 from headway.server.http.stream_transport import StreamTransport
 from headway.server.loop import Pulse
-from headway.server.transport import Acceptor, Handshakes, TlsHandshake, TlsStream
+from headway.server.transport import Acceptor, ByteStream, Handshakes, PlainStream, TlsHandshake, TlsStream
 
 log = logging.getLogger("headway")
 
 BACKLOG = 256
+ACCEPTS_A_TURN = 8
+"""An HTTP connection takes ten times as long to make as others do."""
 HANDSHAKES_MAX = 256
 HANDSHAKE_S = 10.0
 NAME = "admin"
 LIMIT = "the limit of the admin API"
 
 
-class HttpsListener:
+class HttpListener:
     def __init__(
         self, sock: socket.socket, handshakes: Handshakes, pulse: Pulse,
-        factory: Callable[[], asyncio.BaseProtocol], tls: TlsContext,
+        factory: Callable[[], asyncio.BaseProtocol], tls: TlsContext | None,
     ) -> None:  # fmt: skip
         """``sock`` is bound; ``factory`` makes the HTTP protocol of a connection."""
         self.tls = tls
-        """Certificates for new connections."""
+        """Certificates for new connections; None: this is HTTP in clear."""
         self.handshakes = handshakes
         self.loop = handshakes.loop
         self.factory = factory
         self.entering: set[_Entering] = set()
         """Connections whose handshake is under way."""
         host, port = sock.getsockname()[:2]
-        self.url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-        self._acceptor = Acceptor(sock, self.loop, pulse, self.url, self._welcome)
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        self._acceptor = Acceptor(sock, self.loop, pulse, self.url, self._welcome, a_turn=ACCEPTS_A_TURN)
         self._acceptor.open(BACKLOG)
 
     def close(self) -> None:
@@ -46,16 +52,27 @@ class HttpsListener:
             one.close(Reason.SHUTDOWN)
 
     def _welcome(self, sock: socket.socket, address: str) -> None:
-        _Entering(self, sock, address).begin()
+        if self.tls is None:
+            self.begin(PlainStream(sock), None)
+        else:
+            _Entering(self, sock, address, self.tls).begin()
+
+    def begin(self, stream: ByteStream, tls: object) -> None:
+        """Gives a stream that is ready to an HTTP protocol."""
+        try:
+            StreamTransport(self.loop, stream, self.factory, tls)
+        except OSError:  # it is gone already
+            stream.close()
 
 
 class _Entering:
     """A connection whose handshake is under way."""
 
-    def __init__(self, listener: HttpsListener, sock: socket.socket, address: str) -> None:
+    def __init__(self, listener: HttpListener, sock: socket.socket, address: str, tls: TlsContext) -> None:
         self._listener = listener
         self.address = address
-        handshake = TlsHandshake(sock, listener.tls, listener.handshakes, LIMIT, HANDSHAKES_MAX, listener.url)
+        self._tls = tls
+        handshake = TlsHandshake(sock, tls, listener.handshakes, LIMIT, HANDSHAKES_MAX, listener.url)
         self._stream = TlsStream(handshake)
 
     def begin(self) -> None:
@@ -66,10 +83,7 @@ class _Entering:
 
     def opened(self) -> None:
         self._over()
-        try:
-            StreamTransport(self._listener.loop, self._stream, self._listener.factory, self._listener.tls.ssl)
-        except OSError:  # it is gone already
-            self._stream.close()
+        self._listener.begin(self._stream, self._tls.ssl)
 
     def close(self, reason: Reason, text: str = "") -> None:
         self._over()

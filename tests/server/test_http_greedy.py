@@ -1,0 +1,175 @@
+"""Greedy clients of the HTTP server: what they ask for at once, ahead of the answers, or without reading these."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web
+from tests.interop.waiting import holds
+from tests.server.served import serve
+
+from headway.core.permission import NOBODY, Identity
+from headway.server.admin.api import Admin
+from headway.server.http import access
+from headway.server.http.access import REQUESTS_A_TURN, AccessControl
+from headway.server.http.bodies import json_answer
+from headway.server.http.http_connection import HEAD_BYTES_MAX, HEADERS_MAX, HttpConnection
+from headway.server.http.stream_transport import HEAD_READ_BYTES
+
+HEAD = b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\n"
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def say(served: Admin, data: bytes, **more: int) -> Client:
+    reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port, **more)
+    writer.write(data)
+    return reader, writer
+
+
+async def status(client: Client) -> int:
+    reader, writer = client
+    try:
+        return int((await reader.readline()).split(b" ")[1])
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("lines", [
+    b"".join(b"a%d: %s\r\n" % (number, b"a" * 6000) for number in range(7)),
+    b"".join(b"a%d: 1\r\n" % number for number in range(HEADERS_MAX + 1)),
+], ids=["large", "many"])  # fmt: skip
+def test_a_head_has_a_limit_of_bytes_and_of_headers(tmp_path: Path, lines: bytes) -> None:
+    assert len(lines) > HEAD_BYTES_MAX or lines.count(b"\n") > HEADERS_MAX
+
+    async def play(served: Admin) -> None:
+        assert await status(await say(served, HEAD + lines + b"\r\n")) in (400, 431)
+        fewer = b"".join(lines.splitlines(keepends=True)[:4])
+        assert await status(await say(served, HEAD + fewer + b"\r\n")) == 200
+
+    serve(tmp_path, play)
+
+
+def test_a_body_is_no_head(tmp_path: Path) -> None:
+    body = b'"' + b"a" * 20 * HEAD_BYTES_MAX + b'"'
+    head = b"POST /v1/moves HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+    async def play(served: Admin) -> None:
+        reader, writer = await say(served, (head % len(body) + body) * 3)
+        for _ in range(3):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")  # it is no move
+            while (await reader.readline()).strip():
+                pass
+            await reader.readuntil(b"}")
+        writer.close()
+
+    serve(tmp_path, play)
+
+
+def test_nothing_is_read_while_a_request_waits_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    came: Counter[int] = Counter()
+    receive, go_on = HttpConnection.data_received, asyncio.Event()
+
+    def data_received(self: HttpConnection, data: bytes) -> None:
+        came[id(self)] += len(data)
+        receive(self, data)
+
+    async def hangs(*_: object) -> web.Response:
+        await go_on.wait()
+        return json_answer("there")
+
+    monkeypatch.setattr(HttpConnection, "data_received", data_received)
+    monkeypatch.setattr(Admin, "_queues", hangs)
+    requests = 100
+
+    async def play(served: Admin) -> None:
+        reader, writer = await say(served, (HEAD + b"a: %s\r\n\r\n" % (b"a" * 1000)) * requests)
+        await holds(lambda: came)
+        for _ in range(200):  # what may be read is read in some of these turns
+            await asyncio.sleep(0)
+        assert sum(came.values()) <= 2 * HEAD_READ_BYTES
+        go_on.set()
+        for _ in range(requests):
+            await reader.readuntil(b"there")
+        writer.close()
+
+    serve(tmp_path, play)
+
+
+def test_requests_that_come_at_once_begin_in_several_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: Counter[int] = Counter()
+
+    async def identity(self: AccessControl, _: web.Request) -> Identity:
+        begun[self._engine.turns] += 1
+        return NOBODY
+
+    monkeypatch.setattr(AccessControl, "_identity", identity)
+
+    async def play(served: Admin) -> None:
+        loop = served._engine.loop
+        monkeypatch.setattr(served._engine, "turn_soon", lambda: loop.call_later(0.01, served._engine._turn))
+        clients = [await say(served, HEAD + b"\r\n") for _ in range(3 * REQUESTS_A_TURN)]
+        assert [await status(one) for one in clients] == [200] * len(clients)
+        assert begun.total() == len(clients)
+        assert max(begun.values()) <= REQUESTS_A_TURN
+
+    serve(tmp_path, play)
+
+
+@pytest.mark.parametrize(("path", "maker"), [
+    ("/metrics", "page"), ("/metrics/consumers", "consumers"), ("/metrics/queues", "queues"),
+    ("/v1/consumers", "consumers"), ("/v1/publishers", "publishers"), ("/v1/queues", "queues"), ("/v1/broker", "whole"),
+])  # fmt: skip
+def test_requests_at_the_same_time_share_one_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, maker: str
+) -> None:
+    made = 0
+
+    async def play(served: Admin) -> None:
+        maker_of: Any = served._metrics if path.startswith("/metrics") else served._listings
+        go_on, real = asyncio.Event(), getattr(maker_of, maker)
+
+        async def make() -> Any:
+            nonlocal made
+            made += 1
+            await go_on.wait()
+            return await real()
+
+        monkeypatch.setattr(maker_of, maker, make)
+        clients = [await say(served, HEAD.replace(b"/v1/queues", path.encode()) + b"\r\n") for _ in range(20)]
+        server = served._runner.server
+        assert server is not None
+        await holds(lambda: server.requests_count == len(clients))
+        go_on.set()
+        assert [await status(one) for one in clients] == [200] * len(clients)
+        assert made == 1
+
+    serve(tmp_path, play)
+
+
+def test_answers_that_nobody_reads_have_a_limit_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 8_000_000
+    monkeypatch.setattr(access, "ANSWERS_BYTES_MAX", 2 * size)
+
+    async def long(*_: object) -> web.Response:
+        return web.Response(body=bytes(size))
+
+    monkeypatch.setattr(Admin, "_queues", long)
+
+    async def play(served: Admin) -> None:
+        clients = []
+        for number in range(1, 3):
+            clients.append(await say(served, HEAD + b"\r\n", limit=1))
+            await holds(lambda number=number: served._access._unsent_bytes == number * size)
+        assert await status(await say(served, HEAD + b"\r\n")) == 503
+        assert await status(await say(served, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")) == 200
+        for _, writer in clients:
+            writer.transport.abort()
+        await holds(lambda: not served._access._unsent_bytes)
+        assert await status(await say(served, HEAD + b"\r\n")) == 200
+
+    serve(tmp_path, play)

@@ -144,9 +144,10 @@ def test_too_many_open_files(start: BrokerFactory, name: str) -> None:
     broker = start("", before=few_files)
     with Raw(broker.port, name) as reader, Raw(broker.port) as writer:
         reader.subscribed(name)
-        waiting = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(80)]
-        for number, sock in enumerate(waiting):  # silent ones would make room
-            sock.sendall(connect(f"{name}-{number}"))
+        waiting = list[socket.socket]()
+        for number in range(80):
+            waiting.append(socket.create_connection(("127.0.0.1", broker.port)))
+            waiting[-1].sendall(connect(f"{name}-{number}"))  # a silent one would make room
         until(lambda: "cannot accept" in broker.log.read_text(), what="the broker says that it is out of files")
         writer.published(name, b"x")
         assert reader.message().payload == b"x"

@@ -17,7 +17,7 @@ from tests.server.pretended import Socket
 
 from headway.core.base import Reason
 from headway.server.connections import Connection, Hangups
-from headway.server.connections.connections import OWN_LOOKS_MAX
+from headway.server.connections.connections import SILENT_S, SPEAKING_S, STAGE_LOOKS_MAX
 from headway.server.listener import Listener
 from headway.server.mqtt.peer import MqttPeer
 from headway.server.transport import acceptor
@@ -165,7 +165,8 @@ class Door:
         self.listener.open()
         self.ports = iter(range(1, 100_000))
 
-    def come(self, said: bytes = b"", host: str = "10.0.0.1") -> Socket:
+    def come(self, said: bytes = b"", host: str = "10.0.0.1", after_s: float = SILENT_S) -> Socket:
+        self.house.pass_time(after_s)
         sock = Socket()
         self.listener._welcome(sock, f"{host}:{next(self.ports)}")  # type: ignore[arg-type]
         if said:
@@ -186,9 +187,22 @@ def test_silent_clients_keep_nobody_out(door: Door) -> None:
     assert all(sock.taken[:1] == b"\x20" for sock in clients)
     assert door.house.connections_refused == 0
     assert door.house.ends.of("10.0.0.1")[0].text == (
-        "the client had not logged in after 0 s, and made room for another one: listeners.mqtt has its 8 "
+        "the client had not logged in after 4 s, and made room for another one: listeners.mqtt has its 8 "
         "connections already"
     )
+
+
+def test_clients_that_come_all_at_once_do_not_take_each_others_places(door: Door) -> None:
+    """Each would be closed before its login is read."""
+    first = [door.come(after_s=0) for _ in range(PLACES)]
+    late = [door.come(after_s=0) for _ in range(PLACES)]
+    for sock in (*first, *late):
+        sock.incoming.append(connect(f"c{id(sock)}"))
+    door.house.pretended.now += SILENT_S  # the loop was late
+    assert door.come(after_s=-SILENT_S).closed, "all of them have said something that was not read yet"
+    door.house.run()
+    assert all(sock.taken[:1] == b"\x20" for sock in first)
+    assert all(sock.closed for sock in late)
 
 
 def test_clients_that_have_logged_in_never_make_room(door: Door) -> None:
@@ -205,18 +219,19 @@ def test_clients_that_have_logged_in_never_make_room(door: Door) -> None:
 
 
 def test_silent_clients_go_before_those_that_have_begun(door: Door) -> None:
-    speaking = [door.come(connect(f"c{at}")[:5]) for at in range(PLACES - 1)]
-    silent = door.come()
+    speaking = [door.come(connect(f"c{at}")[:5], after_s=0) for at in range(PLACES - 1)]
+    silent = door.come(after_s=0)
     door.come(connect("c"))
     assert silent.closed
+    assert door.come(connect("d")).closed, "they have begun a moment ago"
     assert not any(sock.closed for sock in speaking)
-    door.come(connect("d"))
+    door.come(connect("d"), after_s=SPEAKING_S)
     assert [sock.closed for sock in speaking] == [True] + [False] * (PLACES - 2)
 
 
 def test_clients_that_have_left_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     door = Door(monkeypatch, USERS)
-    silent = [door.come() for _ in range(PLACES - 1)]
+    silent = [door.come(after_s=0.1) for _ in range(PLACES - 1)]
     door.house.pretended.hold_tasks = True
     gone = door.come(login() + encode_publish("t", b"x"))
     gone.incoming.append(b"")
@@ -229,13 +244,13 @@ def test_clients_that_have_left_go_first(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_network_that_has_most_places_takes_its_own(door: Door) -> None:
-    others = [door.come(host=f"10.0.1.{at}") for at in range(3)]
-    flood = [door.come(host="10.0.0.1") for _ in range(100)]
+    others = [door.come(host=f"10.0.1.{at}", after_s=0) for at in range(3)]
+    flood = [door.come(host="10.0.0.1", after_s=0) for _ in range(PLACES - 3)]
+    flood += [door.come(host="10.0.0.1", after_s=SILENT_S if at % 5 == 0 else 0.0) for at in range(15)]
     assert not any(sock.closed for sock in others)
     assert sum(not sock.closed for sock in flood) == PLACES - len(others)
-    more = [door.come(host=f"2001:db8::{at:x}") for at in range(100)]
-    assert sum(not sock.closed for sock in more) == PLACES // 2 + 1
-    assert OWN_LOOKS_MAX >= PLACES
+    assert door.house.connections_refused == 0
+    assert STAGE_LOOKS_MAX >= PLACES
 
 
 def test_silent_clients_use_up_no_descriptors(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +265,10 @@ def test_silent_clients_use_up_no_descriptors(door: Door, monkeypatch: pytest.Mo
     door.listener._acceptor._files_max = 4
     monkeypatch.setattr(acceptor, "lowest_free_descriptor", lambda: sum(not sock.closed for sock in came))
     door.accepts = [accept] * 6
+    door.listener._acceptor._accept_some()
+    door.listener._acceptor._accept_some()
+    assert (len(came), bool(door.listener._acceptor.paused)) == (4, True), "they have their time"
+    door.house.pretended.now += SILENT_S
     while door.accepts:  # else the loop does not call
         door.listener._acceptor._accept_some()
     assert [sock.closed for sock in came] == [True, True, False, False, False, False]

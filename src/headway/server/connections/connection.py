@@ -268,6 +268,14 @@ class Connection(SocketOutlet):
             elif "turn" in self.reading_paused_by:
                 self.host.go_on_later(self)
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether the kernel has bytes of the client that were not read yet."""
+        try:
+            return bool(self.sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
+
     def _hung_up(self) -> None:
         """Ends a connection that is not read, and whose client has left before it has logged in. One that has said
         more behind its login may go on, to publish that, for as long as nobody else needs its place."""
@@ -275,12 +283,7 @@ class Connection(SocketOutlet):
         if error:
             self.end_soon(Reason.CLIENT_GONE, lost(error))
             return
-        try:
-            unread = bool(self.sock.recv(1, socket.MSG_PEEK))
-        except OSError as ending:
-            self.end_soon(*ended(ending))
-            return
-        if not unread and not self.peer_side.has_more and not self.stream.pending:
+        if not self.has_unread and not self.peer_side.has_more and not self.stream.pending:
             self.end_soon(Reason.CLIENT_GONE, "the client left before its login was answered")
         else:
             self.host.has_left(self)

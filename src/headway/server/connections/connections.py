@@ -1,8 +1,9 @@
 """All connections: how many each listener has, which of them make room for others, and when each is looked at next.
 
 Connections that have not logged in (*strangers*) keep nobody out: where there is no room for another one, the one that
-promises least is closed. That is one whose client has left, else the oldest that has said nothing, else the oldest.
-While one network has most of them, the new ones of this network take the places of its own.
+promises least is closed. That is one whose client has left, else the oldest that has said nothing, else the oldest;
+those that came a moment ago have their time. While one network has most of them, the new ones of this network take the
+places of its own.
 
 A connection is looked at only when there may be something to see. It has one place in a heap of times; each look
 returns the time of the next. If the client was heard from meanwhile, the look only sets a later time. One pass looks at
@@ -23,8 +24,11 @@ from headway.server.logins import network_of
 
 LOOKS_MAX = 500
 SLACK = 64
-OWN_LOOKS_MAX = 64
-"""Looks for a connection of the same network at each stage. It has most of them, so few looks find one."""
+STAGE_LOOKS_MAX = 64
+"""Looks for a connection at each stage. Where only one network counts it has most of them, so few looks find one."""
+SILENT_S, SPEAKING_S = 0.5, 3.0
+"""A client may be silent, or log in, for so long before its connection makes room for another one. Else none would get
+in where more come at once than there is room for: each would take the place of the one before it."""
 
 
 class Strangers:
@@ -63,16 +67,25 @@ class Strangers:
                 return stage.pop(connection)
         return None
 
-    def first(self, host: str) -> Connection | None:
-        """Returns the connection that makes room for another one from this host."""
-        stages = (self.left, self.silent, self.speaking)
+    def first(self, host: str, now: float) -> Connection | None:
+        """Returns the connection that makes room for another one from this host; None: all were here too short a time,
+        and may still log in."""
         network = network_of(host)
         if self.networks[network] * 2 > len(self):
-            for stage in stages:
-                for connection, other in islice(stage.items(), OWN_LOOKS_MAX):
-                    if other == network:
-                        return connection
-        return next((next(iter(stage)) for stage in stages if stage), None)
+            own = self._first(now, network)
+            if own is not None:
+                return own
+        return self._first(now, "")
+
+    def _first(self, now: float, network: str) -> Connection | None:
+        """``network``: only connections of this one count; empty: all do."""
+        for stage, wait_s in ((self.left, 0.0), (self.silent, SILENT_S), (self.speaking, SPEAKING_S)):
+            for connection, other in islice(stage.items(), STAGE_LOOKS_MAX):
+                if now - connection.opened_s < wait_s:
+                    break
+                if network in ("", other) and not (stage is self.silent and connection.has_unread):
+                    return connection
+        return None
 
 
 class Connections:
@@ -108,9 +121,9 @@ class Connections:
 
     def make_room(self, listener: str, host: str, why: str, now: float) -> bool:
         """Closes a connection to this listener that has not logged in, for another one from this host. Returns False if
-        there is none. ``listener``: empty if any will do; ``why``: why there is no room."""
+        there is none that had its time. ``listener``: empty if any will do; ``why``: why there is no room."""
         strangers = self.strangers[listener] if listener else max(self.strangers.values(), key=len, default=Strangers())
-        connection = strangers.first(host)
+        connection = strangers.first(host, now)
         if connection is None:
             return False
         open_s = format_duration(round(now - connection.opened_s, 1))

@@ -74,10 +74,13 @@ def _binary(raw: bytes | None) -> bytes:
     return NO if raw is None else YES + pack(">i", len(raw)) + raw
 
 
-def consumer_info(consumer: bytes, destination: bytes, *, prefetch: int = 1000, selector: str | None = None) -> bytes:
+def consumer_info(
+    consumer: bytes, destination: bytes, *, prefetch: int = 1000, selector: str | None = None,
+    subscription: str | None = None,
+) -> bytes:  # fmt: skip
     return frame(
-        5, consumer, NO, destination, pack(">ii", prefetch, 0), YES, text(selector), NO, NO, NO, NO, NO, b"\0", NO, NO,
-        NO, NO, NO, NO,
+        5, consumer, NO, destination, pack(">ii", prefetch, 0), YES, text(selector), NO,
+        text(subscription), NO, NO, NO, b"\0", NO, NO, NO, NO, NO, NO,
     )  # fmt: skip
 
 

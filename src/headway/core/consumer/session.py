@@ -64,6 +64,7 @@ class Session:
         "max_packet_bytes",
         "number",
         "outlet",
+        "owner",
         "paused_by",
         "paused_since_s",
         "pauses",
@@ -200,6 +201,8 @@ class Session:
         self.stop_timers()
         self.pending_will: Will = NO_WILL
         """A will to be published when its delay is over, unless the client comes back before."""
+        self.owner = request.owner
+        self.tab.charge(request.owner if request.expiry_s > 0 else "")
         self.grant(request.rights)
         self.charge(request.allowance)
 

@@ -43,6 +43,7 @@ from headway.core.log.lanes import (
     WILL,
     Chunk,
     Cursor,
+    Kept,
     Lane,
     OpenReceipts,
     Pool,
@@ -68,7 +69,7 @@ from headway.core.log.states import (
 __all__ = [
     "ANSWERS", "Chunk", "CHUNK_BYTES", "CommittedPosition", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES",
     "DISK_RETRY_S", "DurablePosition", "Focus", "FOCUS_BYTES", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER",
-    "JournaledRun", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NO_PROGRESS", "NO_RECEIPTS",
+    "JournaledRun", "Kept", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NO_PROGRESS", "NO_RECEIPTS",
     "NO_RECORD", "NoLedger", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress", "Pool", "QUERIES", "QUEUE_BYTES",
     "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "Retained", "RIGHTS",
     "SAVED_RECORD_BYTES", "SELECT_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State",

@@ -21,7 +21,8 @@ def make_broker(settings: Settings) -> Broker:
     }
     made: dict[str, Pool] = {}
     for name, sizes in settings.pools.items():
-        made[name] = Pool(name or "global", sizes.memory_bytes, sizes.disk_bytes, sizes.client_share)
+        made[name] = Pool(name or "global", sizes.memory_bytes, sizes.disk_bytes, sizes.client_share,
+                          user_share=sizes.user_share)  # fmt: skip
     flap, retained = settings.flap, settings.retained
     broker = Broker(
         {"": Limits(), **limits}, made, settings.policies,

@@ -134,7 +134,7 @@ def _with_password_file(auth: AuthTable) -> tuple[list[str], AuthTable]:
 def _limits(name: str, table: PoolTable, shared: PoolTable) -> PoolSettings:
     disk = max(DISK_BYTES, table.memory_bytes) if table.disk_bytes is None else table.disk_bytes
     path = table.disk_path or shared.disk_path or host_limits.spill_folder()
-    return PoolSettings(name, table.memory_bytes, disk, path, table.client_share)
+    return PoolSettings(name, table.memory_bytes, disk, path, table.client_share, table.user_share)
 
 
 def _history(file: FileTables) -> HistorySettings:

@@ -110,6 +110,7 @@ class PoolTable(Table):
     disk_bytes: Annotated[int | None, size(0, 1 << 60)] = Field(default=None, alias="disk")
     disk_path: Path_ | None = None
     client_share: Share = Field(default=0.5, alias="max_client_share")
+    user_share: Share = Field(default=0.5, alias="max_user_share")
 
 
 class ListenerTable(Table):
@@ -325,6 +326,7 @@ class PoolSettings:
     """0: nothing goes to disk."""
     disk_path: Path
     client_share: float
+    user_share: float
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class Greeting(PeerPart[ClientSide]):
             peer.identity.user or packet.username,
             "mqtt5" if packet.version == 5 else "mqtt3.1.1", _will(packet),
             peer.engine.permissions.rights(peer.identity, client),
-            peer.engine.allowances.of(peer.identity),
+            peer.engine.allowances.of(peer.identity), peer.owner,
         )  # fmt: skip
         durable = peer.engine.broker.is_kept(client)
         try:

@@ -11,7 +11,7 @@ from headway.core.permission import NOBODY, Identity
 from headway.server.config import ListenerTable
 from headway.server.connections import Connection
 from headway.server.engine import Engine
-from headway.server.logins import Attempt, Refusal
+from headway.server.logins import Attempt, Refusal, network_of
 from headway.server.peers.states import GREETING, WAITING, ClientState
 
 T = TypeVar("T")
@@ -118,13 +118,18 @@ class LoginSide(ABC):
         """The client's address without its port."""
         return self.connection.address.rpartition(":")[0]
 
+    @property
+    def owner(self) -> str:
+        """The owner of what stays while the client is away: its user, or its address if nobody has checked a name."""
+        return f"user {self.identity.user}" if self.identity.user else f"clients from {network_of(self.host)}"
+
     def connect(self, name: str, protocol: str, username: str | None) -> Session:
         """Begins the session of a client that is let in. Raises :class:`Refused`."""
         engine, identity = self.engine, self.identity
         request = ConnectRequest(
             name, self.connection.listener, credit=self.listener.in_flight_max, username=identity.user or username,
             protocol=protocol, rights=engine.permissions.rights(identity, name),
-            allowance=engine.allowances.of(identity),
+            allowance=engine.allowances.of(identity), owner=self.owner,
         )  # fmt: skip
         return engine.broker.connect(request, self.connection, engine.now())
 

@@ -52,13 +52,20 @@ class QueueFeeds:
         """Adds a new queue that reads its ``first`` feed."""
         self.homes[queue], self._bound[queue] = (dialect, pool), BindingSet(queue.name)
         queue.filters = self._bound[queue].filters()
-        self._queues_bytes += queue_cost(queue.name, queue.terms)
+        cost = queue_cost(queue.name, queue.terms)
+        self._queues_bytes += cost
+        self._keep(queue, cost)
         self.count_declared()
 
     def remove(self, queue: Queue) -> None:
         del self.homes[queue], self._bound[queue]
         self._queues_bytes -= queue_cost(queue.name, queue.terms)
+        self._keep(queue, -queue.kept_bytes)
         self.count_declared()
+
+    def _keep(self, queue: Queue, change: int) -> None:
+        queue.kept_bytes += change
+        self._registry.kept_queues.add(queue.kept_by, change)
 
     def bindings_of(self, queue: Queue) -> list[Binding]:
         return list(self._bound[queue].all) if queue in self._bound else []
@@ -77,7 +84,7 @@ class QueueFeeds:
             return 0
         self.count_declared()
         self._router.forget()
-        queue = self._led_to(binding)
+        queue = self.led_to(binding)
         return 1 if queue is None else self._rebind(queue)
 
     def rebind(self, bindings: list[Binding], *, there: bool) -> dict[Queue, None]:
@@ -85,7 +92,7 @@ class QueueFeeds:
         read another feed."""
         queues: dict[Queue, None] = {}
         for binding in bindings:
-            if self._change(binding, there=there) and (queue := self._led_to(binding)) is not None:
+            if self._change(binding, there=there) and (queue := self.led_to(binding)) is not None:
                 queues[queue] = None
         self.count_declared()
         for queue in queues:
@@ -126,11 +133,15 @@ class QueueFeeds:
         source = self._exchanges.by_name.get(binding.source)
         if not (self._exchanges.bind(binding) if there else self._exchanges.unbind(binding)):
             return False
-        if source is not None and (queue := self._led_to(binding)) is not None:
+        queue = self.led_to(binding)
+        if queue is not None:
+            self._keep(queue, binding.size if there else -binding.size)
+        if source is not None and queue is not None:
             self._bound[queue].change(binding, source.bindings.seen(binding), there=there)
         return True
 
-    def _led_to(self, binding: Binding) -> Queue | None:
+    def led_to(self, binding: Binding) -> Queue | None:
+        """Returns the queue that a binding leads to; None: it is none, or an exchange."""
         return self.named(binding.destination.name) if binding.destination.kind == "queue" else None
 
     def _called(self, reader: SharedReader) -> None:

@@ -139,8 +139,9 @@ class Queues(Consuming):
         self._refuse_deleted(name)
         if len(self._router.queues) >= QUEUES_MAX:
             raise Refused(Reason.TOO_MANY_QUEUES, f"there are {QUEUES_MAX} queues already")
-        self._registry.declared.check(queue_cost(name, terms))
-        queue = self._make(name, terms, dialect, session.pool, now)
+        cost, kept_by = queue_cost(name, terms), "" if terms.exclusive else session.owner
+        self._check_declared(cost, kept_by)
+        queue = self._make(name, terms, dialect, session.pool, now, kept_by)
         if terms.exclusive:
             queue.owner = session
             self._registry.owned.setdefault(session, {})[queue] = None
@@ -157,9 +158,18 @@ class Queues(Consuming):
         self._metadata.queue(queue, listener, position_number=position_number)
         return queue
 
-    def _make(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, now: float) -> Queue:
+    def _check_declared(self, size: int, kept_by: str) -> None:
+        """Raises :class:`Refused` if there is no room for a declared object of this size."""
+        registry = self._registry
+        registry.kept_queues.check(kept_by, size, registry.declared.pool.client_limit)
+        registry.declared.check(size)
+
+    def _make(
+        self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, now: float, kept_by: str = ""
+    ) -> Queue:
         feed = self.feeds.first(name, terms, dialect, pool)
         queue = Queue(name, feed, terms, self._registry, self._fanout, self._watch)
+        queue.kept_by = kept_by
         self._router.queues[name] = queue
         self._exchanges.add_queue(name)
         self.feeds.add(queue, dialect, pool)
@@ -263,7 +273,8 @@ class Queues(Consuming):
         self._check(session, binding)
         if not binding.source:
             raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
-        self._registry.declared.check(binding.size)
+        queue = self.feeds.led_to(binding)
+        self._check_declared(binding.size, "" if queue is None else queue.kept_by)
         replay = None if options.start == "end" else self.feeds.replay_of(binding, options, now)
         work = self.feeds.change(binding, there=True)
         if work:

@@ -76,7 +76,8 @@ class Admission:
                 self.end(old, Reason.TAKEN_OVER, now)
                 old = None
         if old is None:
-            Tab(registry.pool_of(request.listener)).check(Session.cost(request))
+            kept_by = request.owner if request.expiry_s > 0 else ""
+            Tab(registry.pool_of(request.listener), kept_by).check(Session.cost(request))
             session = self._make(request, now)
             session.connect(outlet)
             session.settle_tab()
@@ -89,8 +90,9 @@ class Admission:
 
     def restore(self, client: str, terms: SessionTerms, now: float) -> Session:
         """Restores a session from the journal, or updates it if it is there already."""
+        owner = f"user {terms.username}" if terms.username else ""  # whose address that was is not known
         request = ConnectRequest(client, terms.listener, False, terms.expiry_s, terms.credit, username=terms.username,
-                                 protocol=terms.protocol)  # fmt: skip
+                                 protocol=terms.protocol, owner=owner)  # fmt: skip
         session = self._registry.sessions.get(client) or self._make(request, now)
         session.adopt(request, now)
         session.gone_since_s = now if terms.gone_s is None else terms.gone_s

@@ -58,3 +58,6 @@ class ConnectRequest(msgspec.Struct, frozen=True):
     """The client's rights."""
     allowance: Allowance = UNLIMITED
     """The allowance of the client's user."""
+    owner: str = ""
+    """The owner of what stays while the client is away, in words: its user, or its address. Empty: it is not counted.
+    """

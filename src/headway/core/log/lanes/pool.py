@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from headway.core.base import Ranking
+from headway.core.base import Ranking, Reason, Refused, format_size
 
 if TYPE_CHECKING:
     from headway.core.log.lanes.lane import Lane
@@ -65,16 +65,41 @@ def _resident_known(lane: Lane, known: int) -> None:
     lane.report_above_bytes = known + lane.spilling_bytes + more if known else 0
 
 
+class Kept:
+    """What each owner's clients keep of a budget while they are away, in bytes. Without an owner nothing counts."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        """The part of the budget that one owner has."""
+        self._bytes: dict[str, int] = {}
+
+    def add(self, owner: str, change: int) -> None:
+        if owner and change:
+            now = self._bytes[owner] = self._bytes.get(owner, 0) + change
+            if not now:
+                del self._bytes[owner]
+
+    def check(self, owner: str, size: int, budget: int) -> None:
+        """Raises :class:`Refused` if an owner may not keep ``size`` more bytes."""
+        kept, most = self._bytes.get(owner, 0), int(budget * self.share)
+        if owner and kept + size > most:
+            text = (f"sessions, subscriptions and queues of {owner} that stay while their clients are away take up "
+                    f"{format_size(kept)}, and pool.max_user_share permits {format_size(most)}: end some of them, or "
+                    "have that share raised")  # fmt: skip
+            raise Refused(Reason.USER_LIMIT, text)
+
+
 class Pool:
     """Limits and usage in bytes. ``disk_limit`` 0 means that nothing may be spilled."""
 
     def __init__(self, name: str, memory_limit: int, disk_limit: int, client_share: float = 0.5,
-                 clients_free_bytes: int = CLIENTS_FREE_BYTES) -> None:
+                 clients_free_bytes: int = CLIENTS_FREE_BYTES, user_share: float = 0.5) -> None:
         self.name = name
         self.memory_limit = memory_limit
         self.disk_limit = disk_limit
         self.client_share = client_share
         self.clients_free_bytes = clients_free_bytes
+        self.kept = Kept(user_share)
         self.appended_bytes = 0
         """Bytes that the pool's lanes have got since memory was last relieved."""
         self.memory_bytes = 0

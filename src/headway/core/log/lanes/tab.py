@@ -7,6 +7,9 @@ connection without a session. A pool sums up all of its tabs (``clients_bytes``)
 Rules:
 - A request that needs memory is refused in advance (``check``) if the client has used up its share, or if all clients
   together have used up theirs. The error says which. Objects that exist already stay.
+- What stays while its client is away (a persistent session, a durable subscription) is counted to its *owner* as well:
+  the user, or the address where names are not checked (``Kept``). One owner has a share of the budget; else a few
+  clients that come, leave much and go would use it up for all.
 - Bytes that have arrived already cannot be refused. They are counted (``put``), and their sender is read more slowly
   (server/connections/reassembly.py).
 - The amounts are the measured sizes of CPython's objects, rounded up. A limit that is hit a little early does no harm.
@@ -41,10 +44,12 @@ SESSION, SUBSCRIPTIONS, WILL, PARTS, ANSWERS, DECLARED, TRANSACTIONS, UNSETTLED,
 class Tab:
     """The tab of one client."""
 
-    __slots__ = ("amounts", "bytes", "closed", "pool")
+    __slots__ = ("amounts", "bytes", "closed", "owner", "pool")
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, owner: str = "") -> None:
         self.pool = pool
+        self.owner = owner
+        """The owner of what stays while the client is away; empty: nothing does."""
         self.bytes = 0
         self.amounts: dict[str, int] = {}
         self.closed = False
@@ -62,10 +67,19 @@ class Tab:
                 del self.amounts[what]
             self.bytes += change
             self.pool.add_clients(change)
+            self.pool.kept.add(self.owner, change)
+
+    def charge(self, owner: str) -> None:
+        """Counts to another owner, or to none."""
+        kept = self.pool.kept
+        kept.add(self.owner, -self.bytes)
+        kept.add(owner, self.bytes)
+        self.owner = owner
 
     def check(self, size: int) -> None:
         """Raises :class:`Refused` if there is no room for ``size`` more bytes."""
         pool = self.pool
+        pool.kept.check(self.owner, size, pool.clients_limit)
         if self.bytes + size > pool.client_limit:
             most = max(self.amounts, key=lambda what: self.amounts[what], default=SESSION).replace("_", " ")
             text = (f"this client takes up {format_size(self.bytes)} besides records, most of it {most}; "

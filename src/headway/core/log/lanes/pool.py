@@ -66,7 +66,7 @@ def _resident_known(lane: Lane, known: int) -> None:
 
 
 class Kept:
-    """What each owner's clients keep of a budget while they are away, in bytes. Without an owner nothing counts."""
+    """The bytes of a budget that each owner's clients keep while they are away. Without an owner nothing counts."""
 
     def __init__(self, share: float) -> None:
         self.share = share

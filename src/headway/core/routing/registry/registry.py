@@ -89,7 +89,7 @@ class Registry:
         self.declared = Tab(pools[""])
         """Tab of exchanges, queues and bindings. They are on no client's tab, because they can outlive the client."""
         self.kept_queues = Kept(pools[""].kept.share)
-        """What each owner has of that, in queues that stay while no client is there, and their bindings."""
+        """The part of each owner in that: queues that stay while no client is there, and their bindings."""
         self.pools = pools
         """By listener; ``""`` is the global pool, for listeners without a pool of their own."""
         self.policies = policies

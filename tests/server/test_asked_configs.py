@@ -60,6 +60,36 @@ def test_a_number_that_python_does_not_read_is_said_plainly() -> None:
         parse_toml("a = " + "9" * 5000)
 
 
+def test_long_numbers_are_not_given_to_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It took 120 MB for a million digits, and held up all threads meanwhile."""
+    monkeypatch.setattr("tomllib.loads", lambda _: pytest.fail("it was parsed"))
+    for text in ("9" * 20_000, "0x" + "f" * 20_000, "1_" * 10_000 + "1", "1." + "0" * 20_000):
+        with pytest.raises(BadConfig, match="digits"):
+            parse_toml(f"a = {text}")
+
+
+def test_very_many_values_of_a_stranger_are_not_checked_one_by_one() -> None:
+    text = "".join(f"k{number} = 1\n" for number in range(11_000))
+    with pytest.raises(BadConfig) as refused:
+        parse_settings(text, reads_files=False)
+    assert len(refused.value.lines) == 1
+    with pytest.raises(BadConfig) as told:
+        parse_settings(text)
+    assert len(told.value.lines) == 11_000
+
+
+def test_only_the_first_mistakes_are_told(tmp_path: Path) -> None:
+    text = "".join(f"k{number} = 1\n" for number in range(3000)).encode()
+
+    async def play(served: Admin) -> None:
+        answer = await asked(served, "/v1/preview", text)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"and 2,900 more" in answer
+        assert len(answer) < 50_000
+
+    serve(tmp_path, play)
+
+
 def test_dots_in_values_are_no_matter() -> None:
     hosts = [f"https://a{number}.b.example.com" for number in range(400)]
     assert parse_toml(f"[a.b]\norigins = {hosts}\n" + "".join(f"k{n}.a.b = 1.5\n" for n in range(10_000)))["a"]["b"]
@@ -110,14 +140,30 @@ def test_the_files_that_it_names_stay_closed(tmp_path: Path, path: str) -> None:
     serve(tmp_path, play)
 
 
-def test_a_replay_of_large_policies_rests_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def rests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How often the loop goes on meanwhile."""
     rests, sleep = [0], asyncio.sleep
 
     async def counted(seconds: float) -> None:
         rests[0] += 1
         await sleep(seconds)
 
-    monkeypatch.setattr(module.asyncio, "sleep", counted)
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    return rests
+
+
+def test_many_policies_rest_more_often(rests: list[int]) -> None:
+    hour = Hour(Pool("", 1 << 30, 0))
+    for number in range(100):
+        hour.add(Name(f"c{number}", "t", ""), 1000.0, Sample(lag_records=1, lag_age=1.0), Terms(("t",)))
+    text = "".join(f"[[policy]]\nname = \"p{number}\"\ntopics = [\"a\"]\n" for number in range(1000))
+    policies = parse_settings(text, reads_files=False).policies
+    asyncio.run(module.replay(hour, Known(), policies))
+    assert rests[0] >= 100
+
+
+def test_a_replay_of_large_policies_rests_more_often(rests: list[int]) -> None:
     hour = Hour(Pool("", 1 << 30, 0))
     for moment in range(100):
         hour.add(Name("c", "t", ""), 1000.0 + 5 * moment, Sample(lag_records=1, lag_age=1.0), Terms(("t",)))

@@ -54,7 +54,11 @@ def test_whom_it_names(house: House) -> None:
     assert asyncio.run(preview(house, ()))["hits"] == []
 
 
-def test_others_have_their_turn_in_between(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("policies", "most"), [(0, CLOSE_SLICE), (1000, 1)], ids=["few policies", "many policies"])
+def test_others_have_their_turn_in_between(
+    house: House, monkeypatch: pytest.MonkeyPatch, policies: int, most: int
+) -> None:
+    more = "".join(f'[[policy]]\nname = "p{number}"\ntopics = ["a"]\n' for number in range(policies))
     asked, peek, sleep = [0], module.peek, asyncio.sleep
 
     def counted(*args: Any) -> Any:
@@ -67,9 +71,9 @@ def test_others_have_their_turn_in_between(house: House, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(module, "peek", counted)
     monkeypatch.setattr(asyncio, "sleep", slept)
-    asyncio.run(preview(house, parse_settings(POLICIES).policies))
+    asyncio.run(preview(house, parse_settings(more + POLICIES).policies))
     assert sum(asked) == FILTERS + 1
-    assert max(asked) <= CLOSE_SLICE
+    assert max(asked) <= most
 
 
 def test_it_names_who_would_have_no_policy(house: House) -> None:

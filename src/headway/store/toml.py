@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from headway.core.base import ConfigError, format_size
 FILE_BYTES_MAX = 4_000_000
 DIGITS_MAX = 19
 """The most digits of a whole number: TOML has 64 bits for it."""
+_LONG_NUMBER = re.compile(r"(?<![0-9A-Fa-f_])[0-9A-Fa-f_]{10000}")
+"""What may be a number so long that Python's parser takes a hundred bytes for each digit, and holds up all threads."""
 KEY_WORK_MAX = 4_000_000
 """Limit of what the keys of a text cost Python's parser: for every part of a key it keeps all parts before, so one line
 with a hundred thousand dots would take all memory that there is."""
@@ -44,6 +47,8 @@ def parse_toml(text: str, where: str = "") -> dict[str, Any]:
     """Parses a text. ``where`` is put in front of errors. Raises BadConfig."""
     if _key_work(text) > KEY_WORK_MAX:
         raise BadConfig([f"{where}is nested too deep: there are lines with far too many dots"])
+    if _LONG_NUMBER.search(text):
+        raise BadConfig([f"{where}cannot be read: has a whole number of more than {DIGITS_MAX} digits"])
     try:
         # TOML knows lines by \n and \r\n only.
         found = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
@@ -67,6 +72,12 @@ def _too_large(found: Any, name: str = "") -> str:
     if isinstance(found, int) and abs(found) >= 10**DIGITS_MAX:
         return name
     return next((large for key, value in inside if (large := _too_large(value, f"{name}.{key}".lstrip(".")))), "")
+
+
+def values_in(found: Any) -> int:
+    """Returns how many keys and elements there are in all, at any depth."""
+    inside = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+    return len(inside) + sum(map(values_in, inside))
 
 
 def _key_work(text: str) -> int:

@@ -16,7 +16,10 @@ from headway.core.policy import NO_POLICY, Policy, PolicyState, evaluate, explai
 from headway.core.telemetry import stats
 from headway.server.admin.listings import EACH_MAX
 from headway.server.engine import Engine
+from headway.server.http import work_of_choosing
 
+COMPARISONS_A_LOOK = 64
+"""So many topics that are compared with those of policies are as much work as a look at one consumer."""
 OWN_TOPICS = "$SYS/"
 """Topics of the broker itself: no policy has to cover who watches them."""
 
@@ -34,11 +37,14 @@ async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any
     hits: list[dict[str, Any]] = []
     uncovered: list[dict[str, Any]] = []
     clients: set[str] = set()
-    looked = total = without = 0
+    looked = total = without = work = 0
+    choosing = 1 + work_of_choosing(policies) // COMPARISONS_A_LOOK
     for session in list(registry.sessions.values()):
         for subscription in list(session.subscriptions.values()):
             looked += 1
-            if looked % stats.CLOSE_SLICE == 0:
+            work += choosing
+            if work >= stats.CLOSE_SLICE:
+                work = 0
                 await asyncio.sleep(0)
             if subscription.ended:
                 continue

@@ -46,9 +46,11 @@ from headway.server.config.settings import (
 from headway.server.config.tls import TlsTable, contradictions
 from headway.server.config.views import bad_views, key_of, topics_of
 from headway.server.config.wildcards import with_hint
-from headway.store.toml import BadConfig, parse_toml, read_text
+from headway.store.toml import BadConfig, parse_toml, read_text, values_in
 
 POOL_BYTES_MIN = 1_000_000
+STRANGERS_VALUES_MAX = 10_000
+"""Keys and elements of a text that a stranger wrote: some checks of all of them hold up all threads."""
 
 
 def load_settings(path: str | Path | None = None, *, embedded: bool = False) -> Settings:
@@ -66,7 +68,11 @@ def parse_settings(
     in a program (embedding.py). ``reads_files``: also the password file that it names; not if a stranger wrote the
     text. Raises ConfigError."""
     where = f"{source}: " if source else ""
-    errors, settings = _read(parse_toml(text, where), text, source, embedded=embedded, reads_files=reads_files)
+    tables = parse_toml(text, where)
+    if not reads_files and values_in(tables) > STRANGERS_VALUES_MAX:
+        raise BadConfig([f"{where}has more than {STRANGERS_VALUES_MAX:,} values: ask with fewer tables, or run "
+                         "`headway check` beside the file"])  # fmt: skip
+    errors, settings = _read(tables, text, source, embedded=embedded, reads_files=reads_files)
     if settings is None or errors:
         raise BadConfig([where + line for line in errors])
     return settings

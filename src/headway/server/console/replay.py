@@ -28,6 +28,7 @@ from headway.core.policy import (
 from headway.server.console.hour import METERS as KEPT
 from headway.server.console.hour import Hour, Series
 from headway.server.console.names import Known, cut
+from headway.server.http import work_of_choosing
 
 AT_ONCE = 500
 HITS_MAX = 200
@@ -38,9 +39,11 @@ async def replay(hour: Hour, known: Known, policies: tuple[Policy, ...]) -> dict
     """Returns the first hit of each rule on each consumer, in the order of time."""
     hits: list[dict[str, Any]] = []
     looked = work = 0
+    choosing = work_of_choosing(policies)
     everybody = list(hour.consumers.items())
     for name, series in everybody:
         policy = _policy(series, policies)
+        work += choosing
         seen: set[int] = set()
         comparisons = 1 + sum(len(rule.when.leaves()) for rule in policy.rules)
         for wall_s, decision, sample in _decisions(policy, series):

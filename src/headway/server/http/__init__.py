@@ -11,7 +11,7 @@ from headway.server.http.access import (
     address_of,
     below,
 )
-from headway.server.http.asked_configs import AskedConfigs
+from headway.server.http.asked_configs import AskedConfigs, work_of_choosing
 from headway.server.http.bodies import Refusal, json_answer, read_body, read_json, refusal_for
 from headway.server.http.http_listener import HttpListener
 from headway.server.http.quota import Quota
@@ -21,5 +21,5 @@ from headway.server.http.transports import abort, is_gone, unsent_bytes
 __all__ = [
     "abort", "AccessControl", "address_of", "AskedConfigs", "below", "DATA", "HEALTH", "HttpListener", "IDENTITY",
     "is_gone", "json_answer", "PUBLIC", "Quota", "read_body", "read_json", "Refusal", "refusal_for",
-    "Seats", "unsent_bytes", "USER", "VOUCHED",
+    "Seats", "unsent_bytes", "USER", "VOUCHED", "work_of_choosing",
 ]

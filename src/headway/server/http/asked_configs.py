@@ -8,20 +8,26 @@ The files that it names stay closed: their errors would tell what is in them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 from aiohttp import web
 
 from headway.core.base import ConfigError
 from headway.core.policy import Policy
 from headway.server.config import parse_settings
-from headway.server.http.bodies import Refusal, read_text
+from headway.server.http.bodies import Refusal, charset_of, read_body, text_of
 from headway.server.http.seats import Seats
 
-TEXT_BYTES_MAX = 1024 * 1024
+TEXT_BYTES_MAX = 256 * 1024
 WAITING_MAX = 16
+ERRORS_MAX = 100
+"""Mistakes that are told: each key may be one."""
+
+
+def work_of_choosing(policies: Sequence[Policy]) -> int:
+    """Returns how many comparisons find a consumer's policy among these, at most."""
+    return sum(1 + len(policy.topics) for policy in policies)
 
 
 class AskedConfigs:
@@ -35,10 +41,17 @@ class AskedConfigs:
         """Yields the policies of the config in a request, when it is its turn, which ends with the block. Raises
         Refusal."""
         with self._seats.seat():
-            text = await read_text(request, TEXT_BYTES_MAX)
+            charset = charset_of(request)
+            raw = await read_body(request, TEXT_BYTES_MAX)
             async with self._turn:
-                try:
-                    settings = await self._loop.run_in_executor(None, partial(parse_settings, text, reads_files=False))
-                except ConfigError as error:
-                    raise Refusal(400, str(error)) from None
-                yield settings.policies
+                yield await self._loop.run_in_executor(None, _policies, raw, charset)
+
+
+def _policies(raw: bytes, charset: str) -> tuple[Policy, ...]:
+    """Runs in a worker thread. Raises Refusal."""
+    try:
+        return parse_settings(text_of(raw, charset), reads_files=False).policies
+    except ConfigError as error:
+        lines = str(error).split("\n")
+        more = [f"and {len(lines) - ERRORS_MAX:,} more"] if len(lines) > ERRORS_MAX else []
+        raise Refusal(400, "\n".join(lines[:ERRORS_MAX] + more)) from None

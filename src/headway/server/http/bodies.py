@@ -54,12 +54,16 @@ async def read_body(request: web.Request, bytes_max: int = BODY_BYTES_MAX, secon
     return bytes(data)
 
 
-async def read_text(request: web.Request, bytes_max: int = BODY_BYTES_MAX) -> str:
+def charset_of(request: web.Request) -> str:
     """Raises Refusal."""
     charset = request.charset or "utf-8"
     if charset.lower() not in CHARSETS:
         raise Refusal(400, f"the charset {charset[:40]!r} is not known here; send UTF-8")
-    raw = await read_body(request, bytes_max)
+    return charset
+
+
+def text_of(raw: bytes, charset: str) -> str:
+    """Raises Refusal."""
     try:
         return raw.decode(charset)
     except UnicodeDecodeError as error:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 from aiohttp import web
@@ -14,7 +15,10 @@ from tests.interop.waiting import holds
 from tests.server.served import serve
 
 from headway.core.permission import NOBODY, Identity
-from headway.server.admin.api import Admin
+from headway.core.selector import building, compile_work
+from headway.server.admin.api import ROWS_BYTES_MAX, Admin
+from headway.server.admin.listings import Listings
+from headway.server.connections import TURN_WORK
 from headway.server.http import access
 from headway.server.http.access import REQUESTS_A_TURN, AccessControl
 from headway.server.http.bodies import json_answer
@@ -173,3 +177,62 @@ def test_answers_that_nobody_reads_have_a_limit_together(tmp_path: Path, monkeyp
         assert await status(await say(served, HEAD + b"\r\n")) == 200
 
     serve(tmp_path, play)
+
+
+def test_rows_of_long_names_have_a_limit_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may have a name of 64 KiB, which is in the rows of all that it has."""
+
+    async def rows(*_: object) -> dict[str, Any]:
+        return {"consumers": [{"client": "x" * 60_000}] * 1000, "total": 1000}
+
+    monkeypatch.setattr(Listings, "consumers", rows)
+
+    async def play(served: Admin) -> None:
+        for path in (b"/v1/consumers", b"/v1/consumers?client=x"):
+            head = HEAD.replace(b"/v1/queues", path)
+            reader, writer = await say(served, head + b"Connection: close\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            told = json.loads(answer.partition(b"\r\n\r\n")[2])
+            assert told["total"] == 1000
+            assert len(told["consumers"]) > 10
+            assert len(answer) <= ROWS_BYTES_MAX + 100_000
+
+    serve(tmp_path, play)
+
+
+LONG = " OR ".join(f"a{number} = 1" for number in range(250))
+KEYED = '[[topic]]\nfilter = "keyed/#"\nkey = "/id"'
+
+
+@pytest.mark.parametrize("ending", [" AND b = 2", " AND )"], ids=["good", "bad"])
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+def test_a_selector_is_compiled_when_the_turn_has_room_for_it_and_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, accept: str
+) -> None:
+    text, events = f"c{len(accept)} = 1 OR {LONG}{ending}", list[object]()
+    read = building.tokens
+
+    def tokens(text: str) -> Any:
+        events.append("compiled")
+        return read(text)
+
+    monkeypatch.setattr(building, "tokens", tokens)
+    path = f"/v1/state/keyed/%23?where={quote(text, safe='=')}"
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n"
+
+    async def play(served: Admin) -> None:
+        engine = served._engine
+        taken = engine.take_work
+
+        async def take_work(work: int) -> None:
+            events.append(work)
+            await taken(work)
+            assert engine.work_left <= TURN_WORK - work
+            events.append("taken")
+
+        monkeypatch.setattr(engine, "take_work", take_work)
+        assert await status(await say(served, request.encode())) == (200 if "b" in ending else 400)
+        assert events[:3] == [compile_work(text), "taken", "compiled"]
+
+    serve(tmp_path, play, KEYED)

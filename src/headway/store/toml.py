@@ -14,7 +14,7 @@ FILE_BYTES_MAX = 4_000_000
 DIGITS_MAX = 19
 """The most digits of a whole number: TOML has 64 bits for it."""
 _LONG_NUMBER = re.compile(r"(?<![0-9A-Fa-f_])[0-9A-Fa-f_]{10000}")
-"""What may be a number so long that Python's parser takes a hundred bytes for each digit, and holds up all threads."""
+"""Digits of a number so long that Python's parser takes a hundred bytes for each digit, and holds up all threads."""
 KEY_WORK_MAX = 4_000_000
 """Limit of what the keys of a text cost Python's parser: for every part of a key it keeps all parts before, so one line
 with a hundred thousand dots would take all memory that there is."""

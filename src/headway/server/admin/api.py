@@ -33,6 +33,8 @@ from headway.server.transport import bound
 
 LAST_ANSWERS_S = 0.1
 SUBSCRIPTIONS_LOOKED_AT = 1000
+ROWS_BYTES_MAX = 4_000_000
+"""Bytes of all rows of an answer."""
 CONFLATED_MAX = 20
 """Subscriptions of a client that ``why`` looks at, and those that it lists as conflated."""
 """Time that answers have when the server stops. Some wait by design, and the stop must not wait for these."""
@@ -172,7 +174,7 @@ class Admin:
     async def _consumers(self, request: web.Request) -> web.Response:
         client = request.query.get("client")
         if client is not None:
-            return json_answer(await self._listings.consumers(client))
+            return json_answer(fitting(await self._listings.consumers(client)))
         return _json(await self._shared(request, self._listings.consumers))
 
     async def _publishers(self, request: web.Request) -> web.Response:
@@ -188,7 +190,7 @@ class Admin:
         denied = self._engine.permissions.denied_to(client)
         if not verdicts and not ends and not denied and session is None:
             raise Refusal(404, f"nothing is known of a client {client!r}")
-        return json_answer({
+        return json_answer(fitting({
             "client": client,
             "connected": session is not None and session.connected,
             "readmitted_in_s": round(broker.flap.wait_s(client, self._engine.now()), 1),
@@ -197,7 +199,7 @@ class Admin:
             "trials": broker.governor.trials.of(client),
             "ends": ends,
             "denied": msgspec.to_builtins(denied),
-        })  # fmt: skip
+        }))  # fmt: skip
 
     async def _trials(self, request: web.Request) -> web.Response:
         """Lists the trials, and their verdicts with numbers above ``after``, the oldest first."""
@@ -211,12 +213,13 @@ class Admin:
             {"name": one.name, "verdicts": trials.made_by(one.name), "clients": trials.findings(one.name)}
             for one in broker.registry.trials
         ]
-        return json_answer({"trials": listed, "verdicts": trials.after(after, EACH_MAX), "last": trials.made})
+        found = {"trials": listed, "verdicts": trials.after(after, EACH_MAX), "last": trials.made}
+        return json_answer(fitting(found))
 
     async def _preview(self, request: web.Request) -> web.Response:
         """Lists the clients that this config would hit now, if every window were over."""
         async with self._asked.policies(request) as policies:
-            return json_answer(await preview(self._engine, policies))
+            return json_answer(fitting(await preview(self._engine, policies)))
 
     async def _disconnect(self, request: web.Request) -> web.Response:
         kick(self._engine, request.match_info["client"], operator(request))
@@ -234,7 +237,24 @@ class Admin:
 
 async def _made(make: Callable[[], Awaitable[Any]]) -> bytes:
     made = await make()
-    return made if isinstance(made, bytes) else msgspec.json.encode(made)
+    return made if isinstance(made, bytes) else msgspec.json.encode(fitting(made))
+
+
+def fitting(tables: dict[str, Any]) -> dict[str, Any]:
+    """Returns tables with as many of their first rows as have ``ROWS_BYTES_MAX`` together. Clients choose names of
+    64 KiB, which are in every row of theirs."""
+    left, found = ROWS_BYTES_MAX, dict[str, Any]()
+    for name, table in tables.items():
+        if not isinstance(table, list):
+            found[name] = table
+            continue
+        rows = found[name] = list[msgspec.Raw]()
+        for row in table:
+            rows.append(msgspec.Raw(msgspec.json.encode(row)))
+            left -= len(rows[-1])
+            if left < 0:
+                break
+    return found
 
 
 def _json(body: bytes) -> web.Response:

@@ -20,6 +20,8 @@ from headway.server.http import work_of_choosing
 
 COMPARISONS_A_LOOK = 64
 """So many topics that are compared with those of policies are as much work as a look at one consumer."""
+CHARS_MAX = 2_000_000
+"""Characters of clients' names in the rows. Each may have 64 KiB, and the rest of a row is about as long."""
 OWN_TOPICS = "$SYS/"
 """Topics of the broker itself: no policy has to cover who watches them."""
 
@@ -37,7 +39,7 @@ async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any
     hits: list[dict[str, Any]] = []
     uncovered: list[dict[str, Any]] = []
     clients: set[str] = set()
-    looked = total = without = work = 0
+    looked = total = without = work = chars = 0
     choosing = 1 + work_of_choosing(policies) // COMPARISONS_A_LOOK
     for session in list(registry.sessions.values()):
         for subscription in list(session.subscriptions.values()):
@@ -52,7 +54,7 @@ async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any
             policy = registry.policy_of(subscription, policies)
             if policy is NO_POLICY and not subscription.filter.startswith(OWN_TOPICS):
                 without += 1
-                if len(uncovered) < EACH_MAX:
+                if len(uncovered) < EACH_MAX and (chars := chars + len(session.client)) < CHARS_MAX:
                     uncovered.append({"client": session.client, "filter": subscription.filter})
             if id(policy) not in instant:
                 instant[id(policy)] = at_once(policy)
@@ -66,7 +68,7 @@ async def preview(engine: Engine, policies: tuple[Policy, ...]) -> dict[str, Any
             for decision in evaluate(instant[id(policy)], state, sample, now):
                 total += 1
                 clients.add(session.client)
-                if len(hits) < EACH_MAX:
+                if len(hits) < EACH_MAX and (chars := chars + len(session.client)) < CHARS_MAX:
                     filter = subscription.feed.key.filter
                     sample = with_peer(sample, subscription)
                     text = explain(decision, sample, client=session.client, filter=filter, policy=policy.name)

@@ -25,6 +25,7 @@ from headway.server.journal import RecordedTopic
 from headway.server.loop import Repeating
 from headway.server.recorded import NotRecorded, earliest, filters_of, is_deleted, latest
 from headway.server.streams.read_right import check_right
+from headway.server.streams.records import not_recorded
 from headway.store.journal import ReadableStream
 from headway.wire.mqtt.dialect import MqttDialect
 
@@ -69,11 +70,15 @@ class CursorHandlers:
 
     async def _put(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
+        self._may(request)
         wish = await read_json(request, CursorRequest)
         version = self._engine.permissions.version
         try:
             self._may(request)
-            found = self._recorded(wish.topic)
+            validate_filter(wish.topic)
+            self._check(name)
+            check_right(self._engine, request, name, Operation.SUBSCRIBE, wish.topic)
+            found = self._recorded(request, wish.topic)
             poll = self._attached(name, request, wish, found)
             await self._more(poll, found, wish)
             self._check(name)
@@ -108,15 +113,14 @@ class CursorHandlers:
 
     # -- carrying out -----------------------------------------------------------------------------------------------
 
-    def _recorded(self, topic: str) -> list[RecordedTopic]:
-        """Returns the recorded topics with records of ``topic``. Raises Refusal, BadTopic."""
-        validate_filter(topic)
+    def _recorded(self, request: web.Request, topic: str) -> list[RecordedTopic]:
+        """Returns the recorded topics with records of ``topic``. Raises Refusal."""
         journal = self._engine.journal
         recorded = {one.filter: one for one in journal.archive.recorded.values()} if journal is not None else {}
         try:
             return [recorded[filter] for filter in filters_of(topic, recorded)]
-        except NotRecorded as error:
-            raise Refusal(404, str(error)) from None
+        except NotRecorded:
+            raise not_recorded(self._engine, request, topic, recorded) from None
 
     def _attached(self, name: str, request: web.Request, wish: CursorRequest, found: list[RecordedTopic]) -> Poll:
         engine, now, user = self._engine, self._engine.now(), request[USER]

@@ -20,7 +20,6 @@ from headway.server.engine import Engine
 from headway.server.http import Refusal
 from headway.server.journal import first_offset_at
 from headway.server.recorded import (
-    NotRecorded,
     RecordedStream,
     RunPart,
     Timestamp,
@@ -59,7 +58,7 @@ class PastStates:
 
     async def build(self, asked: StateRequest, tab: Tab, check: Callable[[], None]) -> Past:
         """Returns the state as it was, to be freed. ``check`` is called again and again. Raises Refusal, NoState,
-        Refused, and what ``check`` raises."""
+        NotRecorded, Refused, and what ``check`` raises."""
         over_s = self._engine.loop.time() + BUILT_S
         while True:
             try:
@@ -101,15 +100,13 @@ class PastStates:
         self._engine.broker.registry.deferred.begin(moment.close(), self._engine.now())
 
     async def _find(self, asked: StateRequest) -> Found:
-        """Raises Refusal."""
+        """Raises Refusal, NotRecorded."""
         engine, recorded = self._engine, recorded_streams(self._engine)
         try:
             position = parse_position(asked.at or "", "at", int(time.time() * 1e6))
             sources = [recorded[filter] for filter in filters_of(asked.filter, recorded)]
         except ConfigError as error:
             raise Refusal(400, str(error)) from None
-        except NotRecorded as error:
-            raise Refusal(404, f"at: {error}") from None
         last = engine.broker.registry.sequence
         if isinstance(position, int) and position > last:
             raise Refusal(400, f"at={position}: there is no such offset yet; the last one is {last}")

@@ -171,13 +171,19 @@ class RecordHandlers:
             raise Refusal(400, str(error)) from None
         except Refused as refused:
             raise Refusal(403, str(refused)) from None
-        except NotRecorded as error:
-            raise Refusal(404, str(error), recorded=self._readable(request, recorded)) from None
+        except NotRecorded:
+            raise not_recorded(self._engine, request, topic, recorded) from None
         assert self._engine.journal is not None
         return ReadRequest(sources, topic, right, asked, self._engine.journal.committed_sequence)
 
     def _readable(self, request: web.Request, recorded: Iterable[str]) -> list[str]:
         return self._engine.permissions.readable(request[IDENTITY], recorded)
+
+
+def not_recorded(engine: Engine, request: web.Request, topic: str, recorded: Iterable[str], at: str = "") -> Refusal:
+    """Returns the answer to a request for a topic that is not recorded. It names only what the user may read."""
+    readable = engine.permissions.readable(request[IDENTITY], recorded)
+    return Refusal(404, f"{at}{NotRecorded(topic, readable)}", recorded=readable)
 
 
 def recorded_streams(engine: Engine) -> dict[str, RecordedStream]:

@@ -22,10 +22,19 @@ from headway.core.query import PAGE_MAX, NoState, Past, Present, StateQuery, Sta
 from headway.core.selector import compile_work
 from headway.server.engine import Engine
 from headway.server.http import IDENTITY, USER, Refusal, Seats, abort, address_of, is_gone, refusal_for
+from headway.server.recorded import NotRecorded
 from headway.server.streams.events import EventStreams, wants_events
 from headway.server.streams.past_states import PastStates
 from headway.server.streams.read_right import ReadRight
-from headway.server.streams.records import ARROW, JSON_LINES, NO_ARROW, UNREAD_S, has_arrow
+from headway.server.streams.records import (
+    ARROW,
+    JSON_LINES,
+    NO_ARROW,
+    UNREAD_S,
+    has_arrow,
+    not_recorded,
+    recorded_streams,
+)
 from headway.server.streams.state_answer import StateAnswer
 
 log = logging.getLogger("headway")
@@ -89,7 +98,7 @@ class StateHandlers:
                     del self._askers[client]
 
     async def _answer(self, request: web.Request, asker: _Asker) -> web.StreamResponse:
-        format, (asked, right) = _format(request), self._asked(request)
+        (asked, right), format = self._asked(request), _format(request)
         await self._engine.take_work(compile_work(asked.selector))
         if format == "arrow" and not await self._engine.loop.run_in_executor(None, has_arrow):
             raise Refusal(501, NO_ARROW)
@@ -192,6 +201,9 @@ class StateHandlers:
             return Present(registry, asked.filter, self._orders, self._engine.now(), asker.name)
         except Refused as refused:
             raise refusal_for(refused) from None
+        except NotRecorded:
+            recorded = recorded_streams(self._engine)
+            raise not_recorded(self._engine, request, asked.filter, recorded, "at: ") from None
         except NoState as error:
             states = [state.filter for state in registry.router.states if state.declared]
             readable = self._engine.permissions.readable(request[IDENTITY], states)

@@ -84,6 +84,20 @@ def test_only_what_may_be_read_is_listed(guarded: BrokerProcess) -> None:
     assert b"secret" not in ask(guarded, "alice", "GET", "/v1/topics/prices/a/records?from=x")[1]
 
 
+@pytest.mark.parametrize("path", [
+    "/v1/state/secret/a?order_by=(((&where=(((", "/v1/state/secret/a?nonsense=1",
+    "/v1/topics/secret/a/records?from=nonsense",
+])
+def test_rights_are_asked_for_before_options_are_read(guarded: BrokerProcess, path: str) -> None:
+    assert "may not subscribe to 'secret/a'" in error(ask(guarded, "alice", "GET", path))
+
+
+@pytest.mark.parametrize("topic", ["secret/a", "unrecorded"])
+def test_rights_are_asked_for_before_a_cursors_wishes_are_read(guarded: BrokerProcess, topic: str) -> None:
+    wish = {"topic": topic, "offset": 1, "patience": "nonsense", "policy": "nonsense"}
+    assert f"subscribe to '{topic}'" in error(ask(guarded, "alice", "PUT", "/v1/cursors/alice", wish))
+
+
 def test_cursors(guarded: BrokerProcess, journal: Path) -> None:
     wish = {"topic": "prices/#", "offset": 1 << 40}
     assert ask(guarded, "alice", "PUT", "/v1/cursors/alice", wish)[0] == 200

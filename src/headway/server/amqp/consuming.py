@@ -25,7 +25,7 @@ from headway.server.amqp.declaring import DIALECT, queue_name
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.permissions import check_read
 from headway.server.amqp.publisher import REPLY_TO
-from headway.server.amqp.topics import KEY, consume_topics
+from headway.server.amqp.topics import KEY, consume_topics, filter_of
 from headway.server.connections import SUBSCRIBE_WORK, Steps
 from headway.server.peers import log_patience, read_terms
 from headway.wire.amqp.codes import ReplyCode
@@ -51,6 +51,7 @@ def consume(channel: AmqpChannel, command: commands.Basic.Consume) -> None:
     if command.queue == TOPICS:
         arguments = dict(command.arguments or {})
         key = arguments.pop(KEY, "#")
+        channel.peer.engine.broker.check_subscribe(channel.session, filter_of(key))
         subscription = consume_topics(channel, command, tag, key, _options(channel, arguments, Use.SUBSCRIPTION))
     else:
         subscription = _consume_queue(channel, command, tag)

@@ -18,7 +18,9 @@ from headway.core.routing import KINDS, Binding, Destination, Exchange, frozen
 from headway.server.amqp.channel import AmqpChannel
 from headway.server.amqp.faults import ChannelFault, connection_fault
 from headway.server.amqp.permissions import (
+    check_alternate,
     check_bind,
+    check_dead_letters,
     check_exchange_declaration,
     check_exchange_deletion,
     check_queue_declaration,
@@ -52,11 +54,12 @@ def declare_exchange(channel: AmqpChannel, command: commands.Exchange.Declare) -
     elif not name:
         raise ChannelFault("the default exchange is always there, and cannot be declared", ReplyCode.ACCESS_REFUSED)
     else:
+        check_exchange_declaration(channel, name)
         exchange = Exchange(
             name, kind, durable=command.durable, auto_delete=command.auto_delete, internal=command.internal,
             alternate=read_alternate(command.arguments or {}),
         )  # fmt: skip
-        check_exchange_declaration(channel, exchange)
+        check_alternate(channel, exchange)
         channel.queues.declare_exchange(exchange)
     _answer(channel, command, commands.Exchange.DeclareOk(), kept=command.durable and not command.passive)
 
@@ -129,11 +132,12 @@ def declare_queue(channel: AmqpChannel, command: commands.Queue.Declare) -> None
     else:
         if name.startswith(OWN_NAMES) and not channel.knows(name):
             raise ChannelFault(f"queue names that begin with '{OWN_NAMES}' are the broker's", ReplyCode.ACCESS_REFUSED)
+        check_queue_declaration(channel, name, exclusive=command.exclusive)
         terms = read_terms(
             command.arguments or {}, durable=command.durable, exclusive=command.exclusive,
             auto_delete=command.auto_delete,
         )  # fmt: skip
-        check_queue_declaration(channel, name, terms)
+        check_dead_letters(channel, name, terms)
         if not channel.knows(name):
             channel.peer.budget.left -= SUBSCRIBE_WORK
         queue = queues.declare(channel.session, name or f"amq.gen-{secrets.token_urlsafe(16)}", terms, DIALECT, now)
@@ -156,8 +160,10 @@ def queue_name(channel: AmqpChannel, name: str) -> str:
 def bind_queue(channel: AmqpChannel, command: commands.Queue.Bind) -> None:
     arguments = dict(command.arguments or {})
     start = arguments.pop("from", None)
+    binding = _queue_binding(channel, command, arguments)
+    check_bind(channel, binding)
     options = parse_options([("from", str(start))]) if start is not None else NO_OPTIONS
-    kept = _bind(channel, _queue_binding(channel, command, arguments), options)
+    kept = _bind(channel, binding, options)
     _answer(channel, command, commands.Queue.BindOk(), kept=kept)
 
 

@@ -22,8 +22,15 @@ def check_read(channel: AmqpChannel, queue: str) -> None:
         channel.session.rights.check(Operation.SUBSCRIBE, queue_object(queue))
 
 
-def check_queue_declaration(channel: AmqpChannel, name: str, terms: QueueTerms) -> None:
-    """Checks that the client may declare a queue. ``name`` is empty if the broker is to give it one."""
+def check_queue_declaration(channel: AmqpChannel, name: str, *, exclusive: bool) -> None:
+    """Checks that the client may declare a queue, before its arguments are read. ``name`` is empty if the broker is to
+    give it one."""
+    if not (exclusive and (not name or _owns(channel, name))):
+        channel.session.rights.check(Operation.DECLARE, queue_object(name))
+
+
+def check_dead_letters(channel: AmqpChannel, name: str, terms: QueueTerms) -> None:
+    """Checks that the client may write to the dead letter exchange of a queue that it may declare."""
     own = terms.exclusive and (not name or _owns(channel, name))
     check_queue(channel.session.rights, name, terms, own=own)
 
@@ -33,8 +40,15 @@ def check_queue_deletion(channel: AmqpChannel, name: str) -> None:
         channel.session.rights.check(Operation.DECLARE, queue_object(name))
 
 
-def check_exchange_declaration(channel: AmqpChannel, exchange: Exchange) -> None:
-    """Checks that the client may declare an exchange. To declare one that is always there changes nothing."""
+def check_exchange_declaration(channel: AmqpChannel, name: str) -> None:
+    """Checks that the client may declare an exchange, before its arguments are read. To declare one that is always
+    there changes nothing."""
+    if name not in _PREDECLARED:
+        channel.session.rights.check(Operation.DECLARE, EXCHANGES + name.replace("/", "%2F"))
+
+
+def check_alternate(channel: AmqpChannel, exchange: Exchange) -> None:
+    """Checks that the client may write to the alternate exchange of an exchange that it may declare."""
     if exchange.name not in _PREDECLARED:
         check_exchange(channel.session.rights, exchange)
 

@@ -72,7 +72,9 @@ class ConsumingLink(Link):
             return self._begin_dynamic(source, wishes)
         place = place_of(peer.engine, peer.granted.rights, source.address, source.capabilities, filter=True)
         if place.node is Node.QUEUE:
-            self._consume(peer.queues.consumed(place.name), parse_options(wishes.options, Use.QUEUE, typed=True))
+            peer.queues.check_consume(place.name)
+            options = parse_options(wishes.options, Use.QUEUE, typed=True)
+            self._consume(peer.queues.consumed(place.name), options)
             wishes = wishes.without_no_local()
         elif self._is_durable(source):
             self._consume_durably(place, source, wishes)
@@ -81,9 +83,11 @@ class ConsumingLink(Link):
         elif place.name == TOPICS:
             self._read(filter_under(place, wishes.binding or place.key), wishes)
         else:
+            key = wishes.binding or place.key or ""
+            peer.queues.check_subscription(None, key, place.name)
             options = parse_options(wishes.options, Use.QUEUE, typed=True)
             self.own = peer.queues.temporary(options.selector, no_local=wishes.no_local)
-            peer.queues.bind(self.own, wishes.binding or place.key or "", place.name)
+            peer.queues.bind(self.own, key, place.name)
             self._consume(self.own, _without_selector(options))
         return self._answer(source._replace(filter=wishes.known or None, default_outcome=None))
 
@@ -118,17 +122,18 @@ class ConsumingLink(Link):
 
     def _consume_durably(self, place: Place, source: Source, wishes: Wishes) -> None:
         shared = "shared" in words(source.capabilities)
-        check_alone(no_local=wishes.no_local, shared=shared)
         queues, name = self._session.peer.queues, self._durable_name()
         key = place.key if place.node is Node.EXCHANGE else binding_of(place.name)
         exchange = place.name if place.node is Node.EXCHANGE else TOPICS
         wanted = wishes.binding or key or "#"
+        queues.check_subscription(name, wanted, exchange)
+        check_alone(no_local=wishes.no_local, shared=shared)
+        options = parse_options(wishes.options, Use.QUEUE, typed=True)
         if exchange == TOPICS and queues.knows(name):
             old = queues.queues.queue(self._session.session, name)
             if filter_of(wanted) not in old.filters:  # the same name with another topic is another subscription
                 self._session.session.rights.check(Operation.DECLARE, queue_object(name))
                 queues.queues.delete(old, self._session.now(), if_unused=True, by=self._session.session)
-        options = parse_options(wishes.options, Use.QUEUE, typed=True)
         queue = queues.subscription(name, selector=options.selector, no_local=wishes.no_local)
         queues.bind(queue, wanted, exchange)
         self.durable = True
@@ -175,6 +180,7 @@ class ConsumingLink(Link):
     def _read(self, filter: str, wishes: Wishes) -> None:
         """Reads topics."""
         peer = self._session.peer
+        peer.engine.broker.check_subscribe(peer.granted, filter)
         options = parse_options(wishes.options, Use.SUBSCRIPTION, typed=True)
         request = self._request(filter, options, of_queue=False, no_local=wishes.no_local)
         self.consumer = peer.queues.queues.consume_topics(

@@ -138,6 +138,7 @@ class Consuming(PeerPart[ClientSide]):
 
     def _begin(self, consumer: Consumer, parts: list[Destination]) -> None:
         info = consumer.info
+        self._check_rights(info, parts)
         consumer.wishes = split(info.selector or "")
         options = options_of(*consumer.wishes)
         if info.subscription is not None:
@@ -162,6 +163,29 @@ class Consuming(PeerPart[ClientSide]):
                 self._consume(consumer, self._peer.queues.consumed(part.name), str(number))
         if patterns:
             wildcards_of(self._peer.engine).consumers[consumer] = patterns, self._join_later
+
+    def _check_rights(self, info: ConsumerInfo, parts: list[Destination]) -> None:
+        """Raises :class:`Refused` unless the client may have such a consumer, whatever its selector says."""
+        peer = self._peer
+        if peer.granted.rights is ALL_RIGHTS or all(part.name in FOLLOWED and part.is_topic for part in parts):
+            return
+        for part in parts:
+            if part.is_topic and info.subscription is not None:
+                name = durable_queue(peer.client_id, info.subscription)
+                peer.queues.check_subscription(name, binding_key_of(part.name))
+            elif part.is_topic:
+                filter, _ = own_filter(part.name) or (filter_of(part.name), ">")
+                peer.engine.broker.check_subscribe(peer.granted, filter)
+            elif has_wildcards(part.name) and virtual_topic_of(part.name) is None:
+                self._check_pattern(part.name)
+            else:
+                peer.queues.check_consume(part.name)
+
+    def _check_pattern(self, pattern: str) -> None:
+        """Raises :class:`Refused` if the client may do nothing with any queue whose name matches."""
+        rights, known = self._peer.granted.rights, queue_object(filter_of(pattern))
+        if rights is not ALL_RIGHTS and not rights.touches(known):
+            rights.check(Operation.SUBSCRIBE, known)
 
     def _browse(self, consumer: Consumer, parts: list[Destination], options: SubscriptionOptions) -> None:
         peer = self._peer
@@ -197,11 +221,9 @@ class Consuming(PeerPart[ClientSide]):
     def _matching(self, pattern: str) -> list[Queue]:
         """Returns the queues whose names match, and that the client may read: it is not told of others."""
         engine, rights = self._peer.engine, self._peer.granted.rights
+        self._check_pattern(pattern)
         found = queues_that_match(engine, pattern)
         if rights is not ALL_RIGHTS:
-            known = filter_of(pattern)
-            if not rights.touches(queue_object(known)):
-                rights.check(Operation.SUBSCRIBE, queue_object(known))
             found = [queue for queue in found if rights.covers(Operation.SUBSCRIBE, queue_object(queue.name))]
         self._peer.budget.left -= len(engine.broker.registry.router.queues) // MATCHED_SHARE
         if len(found) > MATCHED_MAX:

@@ -184,6 +184,33 @@ class NamedQueues:
         if self.knows(name):
             self.queues.delete(self.queues.queue(self._session, name), self._engine.now(), by=self._session)
 
+    def check_subscription(self, name: str | None, key: str, exchange: str = TOPICS) -> None:
+        """Raises :class:`Refused` unless the client may consume from a queue that is bound so, whatever it asks for
+        beside that. ``name``: that of the queue; None: one of the client's own is made."""
+        rights = self._session.rights
+        if rights is ALL_RIGHTS:
+            return
+        if name is not None:
+            self.check_consume(name)
+        check_known_exchange(rights, exchange)
+        binding = Binding(exchange, Destination("queue", name or ""), key)
+        check_binding(rights, binding, self.queues.exchange(exchange), own=name is None)
+
+    def check_consume(self, name: str) -> None:
+        """Raises :class:`Refused` unless the client may consume from the queue of this name, which is made if there is
+        none, whatever it asks for beside that."""
+        rights, known = self._session.rights, self.found(name)
+        if rights is ALL_RIGHTS or is_temporary(name) or (known is not None and self._owns(known)):
+            return
+        check_known(rights, name)
+        if known is None:
+            rights.check(Operation.DECLARE, queue_object(name))
+        rights.check(Operation.SUBSCRIBE, queue_object(name))
+        topic = virtual_topic_of(name)
+        if topic is not None and (known is None or filter_of(topic) not in known.filters):
+            binding = Binding(TOPICS, Destination("queue", name), binding_key_of(topic))
+            check_binding(rights, binding, self.queues.exchange(TOPICS), own=False)
+
     def check_read(self, queue: Queue) -> None:
         """Raises :class:`Refused` unless the client may consume from the queue."""
         if not self._owns(queue):

@@ -174,9 +174,10 @@ class Subscriber(PeerPart[ClientSide]):
             case Kind.TOPIC | Kind.REPLY_TOPIC if durable is None and ack == "auto":
                 return self._topics(name, headers, tag)
             case Kind.TOPIC | Kind.REPLY_TOPIC | Kind.EXCHANGE:
-                options = self._options(headers, Use.QUEUE)
                 exchange = TOPICS if kind is not Kind.EXCHANGE else name
                 bound = key if kind is Kind.EXCHANGE else binding_key_of(name)
+                named.check_subscription(durable, bound, exchange)
+                options = self._options(headers, Use.QUEUE)
                 selector, options = options.selector, msgspec.structs.replace(options, selector=None)
                 if durable is None:
                     queue = named.subscribed(bound, exchange, selector, no_local=_no_local(headers))
@@ -190,11 +191,13 @@ class Subscriber(PeerPart[ClientSide]):
                 options = self._options(headers, Use.QUEUE)
                 queue = named.queues.queue(peer.granted, peer.temporaries.address(destination).name)
             case Kind.QUEUE:
+                named.check_consume(_plain(name))
                 options = self._options(headers, Use.QUEUE)
                 queue = named.consumed(_plain(name), terms_of(headers))
             case _:
-                options = self._options(headers, Use.QUEUE)
                 queue = named.queues.queue(peer.granted, name)
+                named.check_read(queue)
+                options = self._options(headers, Use.QUEUE)
         named.check_read(queue)
         request = SubscribeRequest(
             f"$queue/{queue.name}", QUEUES.dialect, qos=int(ack != "auto"), name=tag, envelope=envelope,
@@ -208,7 +211,9 @@ class Subscriber(PeerPart[ClientSide]):
         return subscription
 
     def _topics(self, name: str, headers: Headers, tag: tuple[object, ...]) -> Subscription:
-        peer, options = self._peer, self._options(headers, Use.SUBSCRIPTION)
+        peer = self._peer
+        peer.engine.broker.check_subscribe(peer.granted, filter_of(name))
+        options = self._options(headers, Use.SUBSCRIPTION)
         envelope = StompEnvelope(headers.get("id"), peer.version, acks=False, queue=False)
         request = SubscribeRequest(
             filter_of(name), QUEUES.topics(options.offsets), no_local=_no_local(headers), send_retained="never",

@@ -12,8 +12,11 @@ Rules:
 from __future__ import annotations
 
 import gc
+import importlib
 import signal
+import sys
 from collections.abc import Generator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,15 +53,31 @@ def _no_bug_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Keeps the garbage collector from what the imports of all tests make: a million objects that stay. Some tests ask
     for a full collection, which took a second each."""
     gc.disable()
     try:
+        _import_share(session.config)
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
+
+
+def _import_share(config: pytest.Config) -> None:
+    """Imports a worker's share of the test files, before every worker collects all of them in the same order. pytest
+    compiles a test file when it is imported first, which takes longer than all else in a collection. In a fresh clone
+    each worker would compile each file, as all come to it at the same time."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    ignored = {config.rootpath / path for path in config.getoption("ignore") or ()}
+    files = [path for path in sorted(TESTS.rglob("test_*.py")) if ignored.isdisjoint(path.parents)]
+    for path in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        sys.path.insert(0, str(path.parent))  # as pytest does
+        with suppress(Exception, pytest.skip.Exception):  # pytest imports it again, and reports what is wrong
+            importlib.import_module(path.stem)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -44,6 +44,12 @@ CUT = entry(3000, action="disconnect", rule=2, text="display-7 on s/#: gone\x1b[
 NIGHT = [*FLAPPING, CUT, entry(100, "other/9", cause=Cause.OVER_SUBSCRIPTION)]
 
 
+@pytest.fixture(autouse=True)
+def now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was run since this file was imported: with a slow machine and all the tests that may be half an hour."""
+    monkeypatch.setattr("headway.cli.verdicts.time.time", lambda: NOW)
+
+
 # -- episodes ----------------------------------------------------------------------------------------------------------
 
 

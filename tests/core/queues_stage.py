@@ -239,16 +239,18 @@ class Peer:
         for channel, ids in settled.items():
             self.ack(*ids, channel=channel)
 
-    def pass_time(self) -> None:
+    def pass_time(self) -> bool:
         if self.reads == inf:
-            return
+            return False
+        before = self.outlet.drained
         self.allowance = min(self.allowance + self.reads * 0.1, self.buffer + self.reads)
         while self.allowance >= 1:
-            before = self.outlet.drained
+            had = self.outlet.drained
             if not self.read(self.allowance):
-                return
-            self.allowance -= self.outlet.drained - before
+                break
+            self.allowance -= self.outlet.drained - had
             self.broker.flush(self.stage.now)  # as the server does when there is room
+        return self.outlet.drained != before
 
     def hears_an_answer(self) -> None:
         """The server writes something that is no delivery, in the middle of a turn."""
@@ -292,16 +294,16 @@ class QueueStage(Stage):
     def queue(self, name: str) -> Queue:
         return self.broker.registry.router.queues[name]
 
-    def turn(self) -> None:
+    def turn(self, moved: bool = True) -> bool:
         """As in ``Stage``. Afterwards who looks again at queues that are at rest finds nothing to hand out."""
-        super().turn()
-        if not self.checks:
-            return
+        if not super().turn(moved):
+            return False
         some = list(islice(self.broker.registry.router.queues.values(), QUEUES_ASKED))
         before = [queue.backlog.handed_records for queue in some]
         self.broker.registry.ready_queues |= dict.fromkeys(some)
         super().turn()
         assert [queue.backlog.handed_records for queue in some] == before, "a queue at rest had more to hand out"
+        return True
 
     def counts(self, name: str) -> Counter[str]:
         """What the queue left out, by reason."""
@@ -312,8 +314,9 @@ class QueueStage(Stage):
         """What queues read, in words."""
         return [feed.key.filter for feed in self.broker.registry.router.feeds.values() if feed.by_exchange]
 
-    def _carry_out(self) -> None:
-        for effect in self.broker.take_effects():
+    def _carry_out(self) -> bool:
+        effects = self.broker.take_effects()
+        for effect in effects:
             match effect:
                 case Disconnect(session, outlet, reason, _, _):
                     client: Client | Peer = self.clients[session.client]
@@ -339,6 +342,7 @@ class QueueStage(Stage):
                     self.disk.submit(effect, self.now)
                 case Pause(session=session) | Resume(session):
                     self.clients[session.client].paused = isinstance(effect, Pause)
+        return bool(effects)
 
     def peer_of(self, session: Session) -> Peer:
         found: Any = self.clients[session.client]

@@ -235,16 +235,19 @@ class Client:
         self.outlet.open = False
         self._arrived(inf)
 
-    def pass_time(self) -> None:
+    def pass_time(self) -> bool:
+        """Whether anything was read."""
+        before = self.outlet.drained
         if self.handles != inf:
             self.handled = min(len(self.seen), self.handled + self.handles * STEP_S)
         if self.reads != inf:
             self.allowance = min(self.allowance + self.reads * STEP_S, self.buffer + self.reads)
             while self.allowance >= 1:
-                before = self.outlet.drained
+                had = self.outlet.drained
                 if not self.read(self.allowance):
-                    return
-                self.allowance -= self.outlet.drained - before
+                    break
+                self.allowance -= self.outlet.drained - had
+        return self.outlet.drained != before
 
 
 class Stage:
@@ -305,23 +308,30 @@ class Stage:
     # -- the loop ---------------------------------------------------------------------------------------------------
 
     def run(self, seconds: float) -> None:
-        for _ in self.steps(seconds):
-            pass
+        """Let time pass, and nothing else happen."""
+        for _ in range(round(seconds / STEP_S)):
+            self._step(False)
 
     def steps(self, seconds: float) -> Iterator[float]:
         """Let time pass; what the story does between two steps goes out before the next."""
         for _ in range(round(seconds / STEP_S)):
-            self._steps += 1
-            self.now = round(self.now + STEP_S, 6)
-            for client in list(self.clients.values()):
-                client.pass_time()
-            if self.disk.work(self.broker, self.now):
-                self._carry_out()
-            if self._steps % 2 == 0:
-                self.tick()
-            self.turn()
+            self._step(True)
             yield self.now
             self.turn()
+
+    def _step(self, moved: bool) -> None:
+        """A step of time. ``moved``: see ``turn``."""
+        self._steps += 1
+        self.now = round(self.now + STEP_S, 6)
+        for client in list(self.clients.values()):
+            moved |= client.pass_time()
+        if self.disk.work(self.broker, self.now):
+            self._carry_out()
+            moved = True
+        if self._steps % 2 == 0:
+            self.tick()
+            moved = True
+        self.turn(moved)
 
     def tick(self) -> None:
         """A tick, and the looks that it leaves to the turns after it."""
@@ -337,15 +347,19 @@ class Stage:
         self.tick()
         self.turn()
 
-    def turn(self) -> None:
+    def turn(self, moved: bool = True) -> bool:
+        """``moved``: something may have changed since the last check. A step in which nothing does has none, as no
+        invariant depends on the time: stories of many minutes are mostly such steps. Returns whether it checked."""
         for _ in range(10_000):
+            moved |= self.broker.has_work
             self.broker.flush(self.now)
-            self._carry_out()
+            moved |= self._carry_out()
             busy = [client.read(inf) for client in list(self.clients.values()) if client.reads == inf]
             if not any(busy) and not self.broker.has_work:
-                if self.checks:
+                if self.checks and moved:
                     self.check()
-                return
+                return self.checks and moved
+            moved = True
         raise AssertionError("the turn does not end")
 
     def check(self) -> None:
@@ -366,8 +380,10 @@ class Stage:
             if pages.built:
                 pages.check()
 
-    def _carry_out(self) -> None:
-        for effect in self.broker.take_effects():
+    def _carry_out(self) -> bool:
+        """Whether there was anything."""
+        effects = self.broker.take_effects()
+        for effect in effects:
             match effect:
                 case Disconnect(session, _, reason, _, _):
                     client = self.clients[session.client]
@@ -382,6 +398,7 @@ class Stage:
                     self.failed.append(effect)
                 case Pause(session=session) | Resume(session):
                     self.clients[session.client].paused = isinstance(effect, Pause)
+        return bool(effects)
 
 
 def _pool(name: str, table: dict[str, Any]) -> Pool:

@@ -22,9 +22,10 @@ class DurableQueues(QueueStage):
         super().__init__(toml, **pool)
         self.tape = Tape(self.broker, PLAIN)
 
-    def turn(self) -> None:
-        super().turn()
+    def turn(self, moved: bool = True) -> bool:
+        checked = super().turn(moved)
         self.tape.take(self.now)
+        return checked
 
 
 @pytest.fixture

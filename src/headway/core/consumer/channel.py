@@ -224,6 +224,8 @@ class Channel(Window):
         there = [*self.in_flight.values(), *self.timed_out.values()]
         assert self.used == len(there), f"{self.used} deliveries are counted, {len(there)} are in flight"
         assert self.whole is BOUNDLESS or self.whole.used >= self.used
+        if not there:
+            return
         used = Counter(delivery.subscription.window for delivery in there)
         late = Counter(delivery.subscription.window for delivery in self.timed_out.values())
         assert all(window.used == count for window, count in used.items())

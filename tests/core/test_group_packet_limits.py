@@ -11,6 +11,7 @@ from tests.core.test_idle import steps
 
 from headway.core.base.errors import Reason
 from headway.core.queue.queue import Queue, queue_of
+from headway.core.telemetry.accounts import account
 
 SMALL, LARGE = 50, 500
 """The payload bytes of records."""
@@ -279,3 +280,25 @@ def test_group_of_clients_with_various_limits_loses_only_what_none_can_take(seed
     assert len(seen) + dropped.total() >= published
     assert not queue(stage).backlog.has_more
     stage.check()
+
+
+def test_accounts_of_members_go_on_while_the_group_picks_by_size() -> None:
+    """All members are offered what comes to their group, whoever may have it."""
+    stage = Stage()
+    members = [member(stage, "busy", window=1, acks=False), member(stage, "limited", LIMIT)]
+    publish(stage, SMALL, SMALL)
+    stage.turn()
+    publish(stage, LARGE, *[SMALL] * 5)
+    stage.turn()
+    assert queue(stage).picking.pickers, "it picks by size"
+    assert [offered(client) for client in members] == [8, 8]
+    member(stage, "third", LIMIT)
+    assert not queue(stage).picking.pickers
+    assert [offered(client) for client in members] == [8, 8]
+    publish(stage, LARGE, SMALL)
+    stage.turn()
+    assert [offered(client) for client in members] == [10, 10]
+
+
+def offered(client: Client) -> int:
+    return account(client.session.subscriptions[GROUP]).offered_records

@@ -267,7 +267,11 @@ class SubModel(Expectation):
 
     @property
     def conflates(self) -> bool:
-        return bool(self.subscription.counters.gap_records[Reason.CONFLATED]) or self.stateful
+        """It is, or was, given the latest record per key: what that leaves out is announced when the pass ends. A
+        reload may begin it with records that were published before."""
+        subscription = self.subscription
+        by_now = subscription.conflation.state is not None
+        return self.stateful or by_now or bool(subscription.counters.gap_records[Reason.CONFLATED])
 
     def handed_over(self, sequences: list[int]) -> tuple[SubModel, int] | None:
         """Whether a record was still owed to a subscription that this one replaced, and to which."""

@@ -36,6 +36,8 @@ from headway.core.routing.registry.registry import Limits
 SLOW_REASONS = frozenset({Reason.NORMAL, Reason.CLIENT_GONE, Reason.TAKEN_OVER, Reason.ADMIN})
 
 
+MOMENTARY = frozenset({"lag_records", "lag_bytes", "slow_count", "slow_fraction"})
+"""Meters of what waits now, however short."""
 SETTLES_S = 130
 """A rule that went to and fro takes up to a minute to step back; a second one may begin when it has."""
 
@@ -72,6 +74,8 @@ class World:
         self._retained: dict[str, int] = {}
         self.emptied: set[str] = set()
         self._next_tick = self.now
+        self._read_upto = 0
+        """The last record when the last turn ended: healthy clients have read what there was."""
         self.charged: set[str] = set()
         self.last_reads: dict[str, int] = {}
         """By how much the pool grew with what was read last from each publisher."""
@@ -195,7 +199,17 @@ class World:
             self.charged.add(verdict.client)  # a state kept for a client is charged to it, however fast it reads
             return
         if verdict.client in self.healthy and session is not None and session.connected:
+            if verdict.kind is DecisionKind.FIRE and self._no_time_to_read(verdict, session):
+                self.charged.add(verdict.client)
+                return
             assert verdict.kind is DecisionKind.CLEAR, f"a verdict on a healthy client: {verdict.text}"
+
+    def _no_time_to_read(self, verdict: Verdict, session: Session) -> bool:
+        """Tells whether a rule that grants no time found too much waiting that came since the last turn ended. The looks
+        of a sweep go on in the turns after it, also before the clients read what is new."""
+        new = self.broker.registry.sequence > self._read_upto
+        new = new or any(one.conflation.by_clock for one in session.subscriptions.values())
+        return new and not verdict.window_s and {one.meter for one in verdict.readings if one.held} <= MOMENTARY
 
     def _unsure(self, model: SubModel, session: Session) -> None:
         """It is written off what it has not acknowledged, whether it has it or not."""
@@ -284,6 +298,7 @@ class World:
                 break
         else:
             raise AssertionError("the turn does not end")
+        self._read_upto = self.broker.registry.sequence
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

@@ -202,7 +202,17 @@ class QueueMember(Reader):
     def drained(self, subscription: Subscription) -> Volume:
         return subscription.counters.taken_from_queue
 
+    @property
+    def accounted(self) -> Waiting:
+        """What its account is of. Members of a shared subscription are offered all of it, also while their packet
+        limits, or groups of messages, decide who may have a record."""
+        return self.queue.backlog if self.queue.ends_with_members else self.waiting
+
     def skipped(self, subscription: Subscription) -> Volume:
         """Returns the volume that went to other members since this one joined."""
-        waiting = self.waiting
-        return subscription.counters.given_to_others(waiting.handed_records, waiting.handed_bytes)
+        accounted = self.accounted
+        return subscription.counters.given_to_others(accounted.handed_records, accounted.handed_bytes)
+
+    def owed(self, subscription: Subscription) -> Volume:
+        accounted = self.accounted
+        return Volume(accounted.lag_records, accounted.lag_bytes)

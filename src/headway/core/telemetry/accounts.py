@@ -15,8 +15,9 @@ Offered, drained and skipped never decrease, in records or in bytes. Special cas
   half is then offered and drained twice.
 - *A record that was sent and then given up* without an acknowledgement is drained and skipped: it is offered twice.
 - *Members of a shared subscription* all have the lag of their group. A record that went to another member is skipped.
-- *A record of a message group* counts for the group's owner alone while it waits, and as skipped for the others when
-  the owner has it. If they had found it before the group had an owner, their offered decreases by it until then.
+- *A record of a message group* in a queue counts for the group's owner alone while it waits, and as skipped for the
+  others when the owner has it. If they had found it before the group had an owner, their offered decreases by it until
+  then.
 - *Consumers that poll* recorded topics: their bytes are known per batch of the journal, so the figures move late and in
   steps.
 - *Discarding the newest*: a discarded record counts as lag until the cursor has passed it, because it is held until

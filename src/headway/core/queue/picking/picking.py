@@ -376,7 +376,9 @@ class Picking:
 
 def _count_by(member: Subscription, waiting: Waiting) -> None:
     """Counts what waits for a member, and what others got, in another way from now on."""
-    if isinstance(member.reader, QueueMember):
-        counters, skipped, member.reader.waiting = member.counters, member.reader.skipped(member), waiting
-        counters.start_at(waiting.handed_records - counters.written_records - skipped.records,
-                          waiting.handed_bytes - counters.handed_bytes - skipped.bytes)  # fmt: skip
+    reader, counters = member.reader, member.counters
+    if isinstance(reader, QueueMember):
+        skipped, reader.waiting = reader.skipped(member), waiting
+        accounted = reader.accounted
+        counters.start_at(accounted.handed_records - counters.written_records - skipped.records,
+                          accounted.handed_bytes - counters.handed_bytes - skipped.bytes)  # fmt: skip

@@ -15,11 +15,14 @@ from tests.store.journal.fake_files import PowerLoss
 
 from headway.core.consumer.request.connect_request import ConnectRequest
 from headway.core.consumer.session import Session
+from headway.core.log.durable.entries import JournaledRun
 from headway.core.log.durable.ledger import MAIN
 from headway.core.message.record import TOPICS
 from headway.core.routing.matching.bindings import Binding, Destination
 from headway.server.config.reading import parse_settings
+from headway.server.journal.entries.entry_codec import _PREFIX, decode_run, encode_run
 from headway.server.offline.restored_broker import RestoredBroker
+from headway.store.journal import StoredEntry
 
 CONFIG = '[[topic]]\nfilter = "recorded"\nkeep = "7d"\n'
 
@@ -47,7 +50,7 @@ def publish(stage: JournalStage, session: Session, topic: str, number: int, pack
         return
     run = run_of(topic, [b"%d " % number], exchange=TOPICS, qos=2)
     stage.broker.intake.publish_to(session, run, stage.now)
-    stage.broker.keep_packet_id(session, packet_id, run)
+    stage.broker.keep_packet_id(session, packet_id)
 
 
 def killed_before(stage: JournalStage, stream: str) -> JournalStage:
@@ -121,3 +124,14 @@ def test_what_was_not_written_is_published_when_it_comes_again() -> None:
     publish(stage, session, "plain", 1, 7)
     stage.turn()
     assert stage.all_of("q") == [1]
+
+
+def test_a_packet_id_that_an_earlier_release_wrote_behind_a_run_is_passed_over() -> None:
+    run = run_of("plain", [b"1", b"22"], exchange=TOPICS, qos=2)
+    entry = encode_run(JournaledRun(MAIN, run, 5, "publisher"), 0.0)
+    front, data = map(bytes, entry.data)
+    head, count, size, expires, flags = _PREFIX.unpack_from(front)
+    front = _PREFIX.pack(head, count, size + 2, expires, flags | 4) + front[_PREFIX.size :] + b"\7\0"
+    found = decode_run(StoredEntry(entry.kind, 5, 2, front + data), 0.0)
+    assert [found.run.payload(index) for index in range(2)] == [b"1", b"22"]
+    assert found.publisher == "publisher"

@@ -205,7 +205,7 @@ class World:
             assert verdict.kind is DecisionKind.CLEAR, f"a verdict on a healthy client: {verdict.text}"
 
     def _no_time_to_read(self, verdict: Verdict, session: Session) -> bool:
-        """Tells whether a rule that grants no time found too much waiting that came since the last turn ended. The looks
+        """Tells whether a rule that grants no time found too much that came since the last turn ended. The looks
         of a sweep go on in the turns after it, also before the clients read what is new."""
         new = self.broker.registry.sequence > self._read_upto
         new = new or any(one.conflation.by_clock for one in session.subscriptions.values())

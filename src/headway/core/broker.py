@@ -191,13 +191,10 @@ class Broker:
             return True
         return self.acknowledge(session, delivery_id, now)
 
-    def keep_packet_id(self, session: Session, packet_id: int, run: Run | None = None) -> None:
-        """Notes that an exactly-once publish has arrived. Its id stays in use until the client releases it. ``run`` is
-        what the client published; the journal stores the id with it, too, because a crash may cut off the end of one
-        stream and not of another."""
+    def keep_packet_id(self, session: Session, packet_id: int) -> None:
+        """Notes that an exactly-once publish has arrived. Its id stays in use until the client releases it. Called in
+        the turn in which it is published, so that the journal has both or none."""
         self._metadata.note_incoming(session, packet_id, there=True)
-        if run is not None and session.durable:
-            run.packet_id = packet_id
 
     def free_packet_id(self, session: Session, packet_id: int) -> None:
         """Notes that the client has released the id of an exactly-once publish."""

@@ -67,7 +67,7 @@ def merged_run(state: State, run: Run, now: float) -> Merged:
         run.exchange, run.headers,
     )  # fmt: skip
     whole.publisher, whole.confirmed = run.publisher, run.confirmed
-    whole.origin, whole.packet_id, whole.receipt = run.origin, run.packet_id, run.receipt
+    whole.origin, whole.receipt = run.origin, run.receipt
     return Merged(whole, len(run) - len(ends), refused, looked_bytes)
 
 

@@ -212,7 +212,7 @@ class Run:
 
     __slots__ = (
         "bodies", "confirmed", "data", "ends", "exchange", "expires_s", "form", "headers", "journaled", "origin",
-        "own", "packet_id", "properties", "publisher", "qos", "receipt", "retain", "topic",
+        "own", "properties", "publisher", "qos", "receipt", "retain", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -253,8 +253,6 @@ class Run:
         """Set if the publisher gets a confirm even at QoS 0."""
         self.origin = ""
         """The writer, batch and row that the run comes from (writers.py); empty if it has no writer."""
-        self.packet_id = 0
-        """The packet id of an exactly-once publish that its client may send again; 0 for all other runs."""
         self.receipt: ReceiptRequest | None = None
         """The publisher's request for a receipt. Such a run has one record."""
 

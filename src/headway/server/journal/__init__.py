@@ -18,11 +18,11 @@ from headway.server.journal.entries import (
     first_offset_at,
     stream_name,
 )
-from headway.server.journal.recovery import SetAside, note_arrived, restore, restore_retained, start, streams_in
+from headway.server.journal.recovery import SetAside, restore, restore_retained, start, streams_in
 from headway.server.journal.writing import BACKLOG_BYTES_MAX, JournalWriter
 
 __all__ = [
     "Archive", "BACKLOG_BYTES_MAX", "ChunkCache", "decode_runs", "first_offset_at", "free_expired", "JournalWriter",
-    "note_arrived", "PREFIX", "RecordedTopic", "restore", "restore_retained", "RETAINED", "RetainedLog", "RUN",
+    "PREFIX", "RecordedTopic", "restore", "restore_retained", "RETAINED", "RetainedLog", "RUN",
     "SetAside", "Snapshot", "snapshot_ranges", "start", "stream_name", "streams_in", "UnneededRanges",
 ]

@@ -138,7 +138,7 @@ class MqttPeer(ClientSide):
             self.pending_replies.send(self.replies.puback(item.packet_id, code, text), kept=run.journaled or run.retain)
         elif item.qos == 2:
             if code < 0x80:
-                self.engine.broker.keep_packet_id(session, item.packet_id, run)
+                self.engine.broker.keep_packet_id(session, item.packet_id)
             kept = session.durable or run.journaled or run.retain
             self.pending_replies.send(self.replies.pubrec(item.packet_id, code, text), kept=kept)
 

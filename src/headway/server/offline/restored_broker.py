@@ -12,7 +12,6 @@ from headway.server.journal import (
     Archive,
     ChunkCache,
     SetAside,
-    note_arrived,
     restore,
     restore_retained,
 )
@@ -38,5 +37,4 @@ class RestoredBroker:
         found = restore(self.broker, dict(streams), chunk_cache, now, self.wall_offset_s, QUEUES.dialect,
                         self.set_aside)  # fmt: skip
         self.ledger.start_from(found.reserved)
-        note_arrived(self.broker, found.arrived)
         self.snapshots = found.snapshots

@@ -93,7 +93,7 @@ def _marked(run: Run, key: str | None) -> Run:
     marked = Run(run.topic, run.data, run.ends, run.bodies, None, run.qos, run.retain, properties, run.expires_s,
                  run.exchange, run.headers)  # fmt: skip
     marked.publisher, marked.journaled, marked.confirmed = run.publisher, run.journaled, run.confirmed
-    marked.origin, marked.packet_id, marked.receipt = run.origin, run.packet_id, run.receipt
+    marked.origin, marked.receipt = run.origin, run.receipt
     return marked
 
 

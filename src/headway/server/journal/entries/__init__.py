@@ -13,7 +13,6 @@ from headway.server.journal.entries.entry_codec import (
     SNAPSHOT_POSITIONS,
     DecodedRun,
     decode_metadata,
-    decode_packet_id,
     decode_positions,
     decode_run,
     decode_runs,
@@ -23,7 +22,7 @@ from headway.server.journal.entries.entry_codec import (
 )
 
 __all__ = [
-    "Archive", "ChunkCache", "Clock", "decode_metadata", "decode_packet_id", "decode_positions", "decode_run",
+    "Archive", "ChunkCache", "Clock", "decode_metadata", "decode_positions", "decode_run",
     "decode_runs", "DecodedRun", "encode_metadata", "encode_positions", "encode_run", "first_offset_at",
     "JournalChunk", "KINDS", "METADATA", "METADATA_KINDS", "POSITIONS", "PREFIX", "RecordedTopic", "RUN",
     "SNAPSHOT_MARK", "SNAPSHOT_METADATA", "SNAPSHOT_POSITIONS", "stream_name",

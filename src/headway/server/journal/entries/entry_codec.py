@@ -46,10 +46,9 @@ NUMBER_MAX = 2**62
 """No sequence and no number of an object is larger. A larger one would leave no room for those to come."""
 _PREFIX = struct.Struct("<IIIdB")
 """Bytes of the header, records, bytes before the data, when they expire (0: never), and flags: which positions are
-ranges, and whether a packet id follows them."""
+ranges. Earlier releases wrote a packet id behind the positions of some runs (flag 4); it is passed over."""
 _RANGE = struct.Struct("<II")
-_PACKET_ID = struct.Struct("<H")
-_ENDS_RANGE, _BODIES_RANGE, _HAS_PACKET_ID = 1, 2, 4
+_ENDS_RANGE, _BODIES_RANGE = 1, 2
 
 
 class RunHeader(NamedTuple):
@@ -88,12 +87,9 @@ def encode_run(journaled: JournaledRun, wall_offset_s: float) -> Entry:
     expires = 0.0 if run.expires_s == inf else run.expires_s + wall_offset_s
     ends, bodies = _positions(run.ends), _positions(run.bodies)
     flags = isinstance(run.ends, range) * _ENDS_RANGE | isinstance(run.bodies, range) * _BODIES_RANGE
-    packet_id = b""
-    if run.packet_id:
-        flags, packet_id = flags | _HAS_PACKET_ID, _PACKET_ID.pack(run.packet_id)
-    size = _PREFIX.size + len(head) + len(ends) + len(bodies) + len(packet_id)
+    size = _PREFIX.size + len(head) + len(ends) + len(bodies)
     front = _PREFIX.pack(len(head), len(run), size, expires, flags)
-    return Entry(RUN, journaled.sequence, len(run), (b"".join((front, head, ends, bodies, packet_id)), run.data))
+    return Entry(RUN, journaled.sequence, len(run), (b"".join((front, head, ends, bodies)), run.data))
 
 
 def _positions(positions: Sequence[int]) -> bytes:
@@ -185,17 +181,6 @@ def _build_run(
               expires - wall_offset_s if expires else inf, read.exchange, headers)  # fmt: skip
     run.journaled = True
     return run, read.publisher
-
-
-def decode_packet_id(stored: StoredEntry) -> tuple[str, int] | None:
-    """Returns the client and the packet id of a run that is an exactly-once publish; None for all other runs."""
-    view = memoryview(stored.data)
-    if not view[_PREFIX.size - 1] & _HAS_PACKET_ID:
-        return None
-    head_bytes, _, size, _, _ = _PREFIX.unpack_from(view)
-    head, _, _ = _headers[bytes(view[_PREFIX.size : _PREFIX.size + head_bytes])]
-    (packet_id,) = _PACKET_ID.unpack_from(view, size - _PACKET_ID.size)
-    return head.publisher, packet_id
 
 
 def decode_run(stored: StoredEntry, wall_offset_s: float) -> DecodedRun:

@@ -15,7 +15,7 @@ from headway.server.config import JournalTable, TopicTable
 from headway.server.journal.compaction import RETAINED
 from headway.server.journal.entries import Archive, stream_name
 from headway.server.journal.recovery.progress import RecoveryProgress
-from headway.server.journal.recovery.replay import note_arrived, restore, restore_retained
+from headway.server.journal.recovery.replay import restore, restore_retained
 from headway.server.journal.recovery.set_aside import SetAside
 from headway.server.journal.writing import BACKLOG_BYTES_MAX, JournalWriter
 from headway.server.protocols import QUEUES
@@ -56,7 +56,6 @@ def start(
         store.close()
         raise ConfigError(f"journal.path {folder}: {error.strerror or error}; choose another folder") from error
     journal.restored(found.reserved, found.snapshots, len(set_aside))
-    note_arrived(broker, found.arrived)
     journal.begin()
     if found.sessions or found.queues or retained:
         log.info("journal: %d sessions, %d subscriptions, %d queues, %d records for them and %d retained ones "

@@ -29,7 +29,6 @@ from headway.server.journal.entries import (
     DecodedRun,
     JournalChunk,
     decode_metadata,
-    decode_packet_id,
     decode_positions,
     decode_run,
     decode_runs,
@@ -56,8 +55,6 @@ class Restored(NamedTuple):
     """The last sequence that may have been used."""
     snapshots: list[int]
     """The sequences of complete snapshots."""
-    arrived: list[tuple[str, int]]
-    """Client and packet id of exactly-once publishes that are in the journal, and whose notes were cut off."""
 
 
 class _ReplayItem(NamedTuple):
@@ -79,8 +76,6 @@ class _MetadataReplay(Folding):
         """The sequence of the last mark of a snapshot."""
         self.snapshots: list[int] = []
         """The sequences of complete snapshots."""
-        self.arrived_upto = 0
-        """The stream has the notes on all exactly-once publishes up to this sequence."""
 
     def read(
         self, stream: ReadableStream, wall_offset_s: float, progress: RecoveryProgress,
@@ -101,12 +96,8 @@ class _MetadataReplay(Folding):
         kind = stored.kind
         if kind == SNAPSHOT_MARK:
             self._mark = stored.sequence
-            self.arrived_upto = max(self.arrived_upto, stored.sequence)
         elif kind in (METADATA, SNAPSHOT_METADATA):
-            change = decode_metadata(stored, wall_offset_s)
-            if change.what == "arrived":
-                self.arrived_upto = max(self.arrived_upto, change.sequence)
-            self.change(change, again=kind == SNAPSHOT_METADATA)
+            self.change(decode_metadata(stored, wall_offset_s), again=kind == SNAPSHOT_METADATA)
         elif kind in (POSITIONS, SNAPSHOT_POSITIONS):
             positions = decode_positions(stored)
             if kind == SNAPSHOT_POSITIONS:  # its last entry
@@ -116,23 +107,6 @@ class _MetadataReplay(Folding):
                 self.position(position, again=kind == SNAPSHOT_POSITIONS)
         else:
             raise ValueError("an entry of a kind that this release does not know")
-
-
-class _Arrived:
-    """Exactly-once publishes whose records a stream has, while the main stream lost the notes on them: the process
-    ended between the two. Their clients send them again."""
-
-    def __init__(self, noted_upto: int) -> None:
-        self.found: list[tuple[str, int]] = []
-        self._noted_upto = noted_upto
-
-    def look(self, batch: list[StoredEntry]) -> None:
-        for stored in batch:
-            if stored.sequence > self._noted_upto and stored.kind == RUN:
-                with suppress(Exception):  # it is odd, and is set aside when it is decoded as a run
-                    found = decode_packet_id(stored)
-                    if found is not None:
-                        self.found.append(found)
 
 
 def restore(
@@ -147,10 +121,9 @@ def restore(
     restoring, folded = broker.restoring(dialect, metadata.recovered_positions(), odd.put), metadata.changes()
     apart = {int(change.at) for change in folded if change.at < inf}
     changes = (_ReplayItem(change.at + 0.5, None, change) for change in folded)
-    arrived = _Arrived(metadata.arrived_upto)
-    runs = [_runs(broker, MAIN, streams[MAIN], metadata.needed(), wall_offset_s, apart, arrived, set_aside)]
+    runs = [_runs(broker, MAIN, streams[MAIN], metadata.needed(), wall_offset_s, apart, set_aside)]
     runs += [
-        _runs(broker, name, stream, stream.first_sequence, wall_offset_s, apart, arrived, set_aside)
+        _runs(broker, name, stream, stream.first_sequence, wall_offset_s, apart, set_aside)
         for name, stream in streams.items() if name not in (MAIN, RETAINED)
     ]  # fmt: skip
     for at, item in enumerate(heapq.merge(changes, *runs, key=lambda item: item.at)):
@@ -171,7 +144,7 @@ def restore(
     _spill(broker, chunk_cache, now())
     subscriptions = sum(len(session.subscriptions) for session in registry.sessions.values())
     return Restored(len(registry.sessions), subscriptions, len(registry.router.queues), restoring.records,
-                    registry.sequence, metadata.snapshots, arrived.found)  # fmt: skip
+                    registry.sequence, metadata.snapshots)  # fmt: skip
 
 
 class _Unplayable:
@@ -197,13 +170,6 @@ class _Unplayable:
         self._set_aside.put(stream, stored, error)
 
 
-def note_arrived(broker: Broker, arrived: list[tuple[str, int]]) -> None:
-    """Notes again what a kill cut off (``Restored.arrived``). Called once the ledger takes new entries."""
-    for client, packet_id in arrived:
-        if (session := broker.registry.sessions.get(client)) is not None:
-            broker.keep_packet_id(session, packet_id)
-
-
 def restore_retained(
     broker: Broker, stream: ReadableStream, now: float, wall_offset_s: float, set_aside: SetAside
 ) -> int:
@@ -225,14 +191,13 @@ def restore_retained(
 
 def _runs(
     broker: Broker, name: str, stream: ReadableStream, first: int, wall_offset_s: float, apart: set[int],
-    arrived: _Arrived, set_aside: SetAside,
+    set_aside: SetAside,
 ) -> Iterator[_ReplayItem]:
     if not first:
         return
     odd = set_aside.of(name)
     for time_us, batch in stream.read(first, stream.last_sequence) if name == MAIN else stream.scan():
         time_s = time_us / 1e6 - wall_offset_s
-        arrived.look(batch)
         for stored in batch if name != MAIN else ():
             if stored.kind != RUN:
                 odd(stored, ValueError(ONLY_RECORDS))

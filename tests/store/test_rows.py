@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from headway.server.streams import publication
+from headway.store import rows
 from headway.store.rows import INFLATED_BYTES_MAX, ROWS, BadRows, check, runs
 
 MAX = 1024 * 1024
@@ -120,3 +125,36 @@ def test_compressed_rows_are_accepted_up_to_a_size(compression: str) -> None:
 def test_part_of_an_older_release_is_refused_when_it_is_read() -> None:
     with pytest.raises(BadRows, match="is null; give it a text, or leave the pair out"):
         list(runs(part(with_properties(user=[("a", None)]))))
+
+
+@pytest.mark.parametrize("piece_rows", [1, 3, 4096])
+def test_runs_have_the_same_rows_whatever_is_read_at_once(piece_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "PIECE_ROWS", piece_rows)
+    some = [{"topic": "ab"[at // 4 % 2], "payload": b"%d" % at} for at in range(20)]
+    kept = [with_properties(user=[("n", str(at // 3))])["properties"] for at in range(20)]
+    data = part(*[{**row, "properties": said} for row, said in zip(some, kept, strict=True)], batches=2)
+    found = [
+        (first + at, run.topic, run.payload(at), run.properties.user)
+        for first, run in runs(data) for at in range(len(run))
+    ]  # fmt: skip
+    due = [(row["topic"], row["payload"], tuple(said["user"])) for row, said in zip(some, kept, strict=True)]
+    assert found == [(at, *due[at % 20]) for at in range(40)]
+
+
+def test_part_of_tiny_rows_is_read_a_little_at_a_time(tmp_path: Path) -> None:
+    """Each row is a run, and takes fifty times as much memory as in its part."""
+    path = tmp_path / "part"
+    path.write_bytes(part(*[{"topic": "ab"[at % 2]} for at in range(40_000)]))
+    tracemalloc.start()
+    try:
+        read = publication._read(path)
+        assert len(list(islice(read, publication.READ_RUNS))) == publication.READ_RUNS
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_part_that_is_damaged_at_its_end_is_refused_before_its_first_row() -> None:
+    data = part({}, batches=2)
+    with pytest.raises(BadRows):
+        runs(data[: len(data) // 2])

@@ -35,6 +35,8 @@ ROWS = pa.schema(
     ]
 )
 RUN_BYTES = 64 * 1024
+PIECE_ROWS = 4096
+"""Rows of which Python's objects are in memory together. They take up to a hundred times as much as a tiny row."""
 INFLATED_BYTES_MAX = 64 * 1024 * 1024
 """Compressed parts may not inflate to more."""
 _U16, _U32, _I32, _I64, _BUFFER = (Struct(form) for form in ("<H", "<I", "<i", "<q", "<qq"))
@@ -81,12 +83,23 @@ def check_topic(topic: str | None) -> None:
 
 
 def runs(data: bytes) -> Iterator[tuple[int, Run]]:
-    """Yields the runs of a part, each with the number of its first row. Raises BadRows where it is damaged."""
+    """Returns an iterator over the runs of a part, each with the number of its first row. Raises BadRows at once if any
+    of the part is damaged, so that none of it is published."""
+    for _ in _batches(data):
+        pass
+    return _all_runs(data)
+
+
+def _all_runs(data: bytes) -> Iterator[tuple[int, Run]]:
     at = 0
     for batch in _batches(data):
-        for first, stop, said in _stretches(batch):
-            yield from ((at + row, run) for row, run in _runs(batch, first, stop, said))
-        at += len(batch)
+        for start in range(0, len(batch), PIECE_ROWS):
+            piece = batch.slice(start, PIECE_ROWS)
+            payload = piece.column("payload")
+            ends, payloads = _ends(payload), payload.buffers()[2]
+            for first, stop, said in _stretches(piece):
+                yield from ((at + row, run) for row, run in _runs(ends, payloads, first, stop, said))
+            at += len(piece)
 
 
 def _batches(data: bytes) -> Iterator[pa.RecordBatch]:
@@ -259,9 +272,9 @@ def _stretches(batch: pa.RecordBatch) -> Iterator[tuple[int, int, _RowHead]]:
         first = stop
 
 
-def _runs(batch: pa.RecordBatch, first: int, stop: int, said: _RowHead) -> Iterator[tuple[int, Run]]:
-    payload = batch.column("payload")
-    ends, data = _ends(payload), payload.buffers()[2]
+def _runs(
+    ends: list[int], data: pa.Buffer | None, first: int, stop: int, said: _RowHead
+) -> Iterator[tuple[int, Run]]:
     properties, qos, retain = _properties(said)
     while first < stop:
         begin, upto = ends[first], first + 1

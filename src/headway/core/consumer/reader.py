@@ -204,8 +204,8 @@ class QueueMember(Reader):
 
     @property
     def accounted(self) -> Waiting:
-        """What its account is of. Members of a shared subscription are offered all of it, also while their packet
-        limits, or groups of messages, decide who may have a record."""
+        """The records that its account is of. Members of a shared subscription are offered all of its records, also
+        while packet limits, or groups of messages, decide who may have one."""
         return self.queue.backlog if self.queue.ends_with_members else self.waiting
 
     def skipped(self, subscription: Subscription) -> Volume:

@@ -2,8 +2,8 @@
 
 core/clients/publishers/writers.py has the rules.
 
-A worker thread reads one part at a time. The loop publishes a little of it in each turn, and nothing while the writer
-is paused, as any publisher may be.
+A worker thread reads one part at a time, and makes runs of a little of it. The loop publishes a part of these in each
+turn, and nothing while the writer is paused, as any publisher may be.
 
 A batch that has begun is published to its end, because its writer begins no other before. So rows that cannot be
 published, whatever the reason, are left out: the writer is told (``refused``), and the log says which they are.
@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from headway.core.allowance import UNLIMITED
@@ -31,6 +33,8 @@ log = logging.getLogger("headway")
 
 TURN_BYTES = 256 * 1024
 TURN_RUNS = 200
+READ_RUNS = 1000
+"""Runs of a part that are in memory together. A run of a tiny row takes fifty times as much as the row."""
 PART_ROWS = 1 << 32
 """More rows than a part has. The rows behind a part that cannot be read are counted as if it had so many: they may not
 get the numbers of rows of it that were published before a restart."""
@@ -126,8 +130,11 @@ class Publication:
                     self.refused = f"part {part} cannot be read, and is left out: {error}{at}"
                     log.error("batch %d of %s: %s", self.number, name, self.refused)
                 continue
-            await self._publish(runs, first)
-            first += sum(len(run) for _, run in runs)
+            rows = 0
+            while some := await engine.loop.run_in_executor(self._threads, list, islice(runs, READ_RUNS)):
+                await self._publish(some, first)
+                rows = some[-1][0] + len(some[-1][1])
+            first += rows
         await journal.flush()
         writers.done(name, engine.now())
         await journal.flush()
@@ -179,7 +186,7 @@ class Publication:
                     await self._go_on.wait()
 
 
-def _read(path: Path) -> list[tuple[int, Run]]:
+def _read(path: Path) -> Iterator[tuple[int, Run]]:
     from headway.store.rows import runs
 
-    return list(runs(path.read_bytes()))
+    return runs(path.read_bytes())

@@ -10,10 +10,13 @@ import pytest
 from tests.core.stage import Stage
 from tests.core.test_live_pages import PAGE, TOPIC, counted, put
 
-from headway.core.live.live_queries import TOLD_MAX
+from headway.core.live.kept_groups import KeptGroups
+from headway.core.live.live_queries import LOOKS_EACH, LOOKS_MAX, TOLD_MAX
 from headway.core.live.ordered_pages import TOUCHED_MAX
 from headway.core.live.page import Page
 from headway.core.message.record import Record
+from headway.core.query.state_query import Match
+from headway.core.routing.publishing.publishing import LOOK_WORK
 
 PAGES, TOP = 400, 4
 
@@ -120,3 +123,67 @@ def test_an_aggregate_of_very_many_groups_is_told_little_by_little() -> None:
         stage.turn()
     last = {seen.key: json.loads(seen.payload)["sum(/v)"] for seen in watcher.seen if seen.event is None}
     assert last == {f"k{number}": 2 for number in range(groups)}
+
+
+ORDERS = ({"order_by": "/v"}, {"order_by": "/v DESC, topic"})
+AGGREGATES = tuple({"select": f"count(*) AS c{at}, sum(/v)", "group_by": "/v"} for at in range(8))
+
+
+def with_keys(count: int) -> Stage:
+    stage = Stage(TOPIC, memory="256MB")
+    for number in range(count):
+        payload = b'{"k": "k%d", "v": %d}' % (number, number % 50)
+        stage.broker.publish(None, [Record("t/x", payload).run()], stage.now)
+    stage.turn()
+    return stage
+
+
+@pytest.mark.parametrize("several", [ORDERS[:1], ORDERS, AGGREGATES[:1], AGGREGATES], ids=len)
+def test_first_look_at_a_large_state_is_shared_out_to_turns(
+    several: tuple[dict[str, str], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if all of the records came before the first live query of the broker did."""
+    keys, turns = 6000, [0]
+    stage = with_keys(keys)
+    accepts, add = Match.accepts, KeptGroups.add
+
+    def looked(self: Match, record: Record) -> bool:
+        turns[-1] += 1
+        return accepts(self, record)
+
+    monkeypatch.setattr(Match, "accepts", looked)
+    added = [0]
+    monkeypatch.setattr(KeptGroups, "add", lambda *found: added.append(added.pop() + 1) or add(*found))
+    for at, options in enumerate(several):
+        stage.consumer(f"w{at}", "t/#", options=PAGE | {"top": "10"} | options if "order_by" in options else options)
+    for _ in flushes(stage):
+        turns.append(0)
+    assert sum(turns) >= keys * len(several)
+    assert max(turns) <= LOOKS_MAX + LOOKS_EACH * len(several)
+    assert added[0] == (0 if "order_by" in several[0] else keys * len(several))
+    stage.check()
+
+
+def test_a_large_page_is_told_little_by_little() -> None:
+    stage, told = with_keys(3000), list[int]()
+    watcher = stage.consumer("w", "t/#", options=PAGE | {"top": "2000"})
+    before = stage.broker.registry.sequence
+    for _ in flushes(stage):
+        told.append(stage.broker.registry.sequence - before)
+        before = stage.broker.registry.sequence
+    assert sum(told) == 2000
+    assert max(told) <= TOLD_MAX
+    stage.turn()
+    assert len({one.payload for one in watcher.seen if one.payload}) == 2000
+    stage.check()
+
+
+def test_publishers_pay_for_those_who_look_at_what_they_change() -> None:
+    stage = with_keys(10)
+    run = Record("t/x", b'{"k": "k1", "v": 7}').run
+    session = stage.consumer("p", "other").session
+    alone = [stage.broker.intake.publish_some(session, [run()], stage.now, 1).work for _ in range(2)][-1]
+    for at, options in enumerate(AGGREGATES):
+        stage.consumer(f"w{at}", "t/#", options=options)
+    stage.turn()
+    assert stage.broker.intake.publish_some(session, [run()], stage.now, 1).work >= alone + len(AGGREGATES) * LOOK_WORK

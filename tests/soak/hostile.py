@@ -474,6 +474,16 @@ M_WILD = b"".join(encode_subscribe(1, [TopicRequest(f"{one}/z") for one in WILD[
                   for at in range(0, len(WILD), 512))  # fmt: skip
 M_RETAINED = b"".join(encode_publish(f"r/{at % 10}/{at // 10 % 100}/{at}", b"x", retain=True) for at in range(10_000))
 M_KEYED = encode_subscribe(1, [TopicRequest("keyed/#")], user=(("selector", '"/a" = 1'), ("key", "/a/b")))
+M_STATE = b"".join(encode_publish(f"keyed/{at}", b'{"id":%d,"a":%d}' % (at, at % 97)) for at in range(10_000))
+
+
+def m_live(rng: Random, size: int) -> bytes:
+    """Pages of a large state in some orders, and aggregates of it; each in the place of the one before."""
+    page = (("order_by", rng.choice(("/a,/id", "/a DESC,/id"))), ("top", "9000"), ("skip", f"{rng.randrange(1000)}"))
+    rows = (("group_by", "/a"), ("select", f"count(*) AS c{rng.randrange(10**6)}, sum(/id)"))
+    return encode_subscribe(1, [TopicRequest(rng.choice(("keyed/#", "keyed/+")), 0)], user=rng.choice((page, rows)))
+
+
 KINDS = (
     Kind("mqtt", "CONNECT", 90 * KB, m_connect, login=False),
     Kind("mqtt", "unknown options", M_LIMIT, partial(m_subscribe, names=unknown)),
@@ -507,6 +517,7 @@ KINDS = (
     Kind("mqtt", "acknowledgements with properties", M_LIMIT, m_small),
     Kind("mqtt", "goodbyes", M_LIMIT, m_goodbye),
     Kind("mqtt", "bodies", M_LIMIT, lambda rng, size: encode_publish("keyed/t", nested(rng, size).encode()), M_KEYED),
+    Kind("mqtt", "live queries", 1000, lambda rng, size: b"".join(m_live(rng, size) for _ in range(20)), M_STATE),
     Kind("mqtt", "patches", M_LIMIT, lambda rng, size: encode_publish(
         "keyed/t", b'{"id":1,' + nested(rng, size).encode().join((b'"a":', b"}")),
         properties=Properties(content_type="application/merge-patch+json")), M_KEYED),

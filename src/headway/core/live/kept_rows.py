@@ -13,7 +13,7 @@ from itertools import islice
 
 import msgspec
 
-from headway.core.base import Refused
+from headway.core.base import Refused, WorkSteps
 from headway.core.live.head import Key
 from headway.core.live.kept_groups import KeptGroups
 from headway.core.live.live_query import LiveQuery, Told, left, told_key
@@ -22,7 +22,9 @@ from headway.core.message import TOLD_KEY, KeyExtractor, Properties, Record, Run
 from headway.core.query import Match, Selection
 from headway.core.routing import Registry
 
-STEP_RECORDS = 128
+STEP_RECORDS = 32
+COLUMNS_A_LOOK = 4
+"""So many columns of an aggregate are brought up to date in the time of one look at a record."""
 POOL_SHARE = 0.25
 """The share of the memory for clients that one of these may take up."""
 _NOT_PLAIN = frozenset('"[{-0123456789')
@@ -52,8 +54,11 @@ class KeptRows(LiveQuery):
         every_s: float,
         registry: Registry,
         over: Callable[[LiveQuery], None],
+        cost: int = 1,
     ) -> None:
+        """``cost``: the work of a look at a record with the selector; 1 for a few terms."""
         super().__init__(source, RowKey(), every_s, registry, over)
+        self.look_work = cost + len(selection.names) // COLUMNS_A_LOOK
         self._topic = topic
         self._match = match
         self._groups = KeptGroups(selection, int(source.pool.clients_limit * POOL_SHARE))
@@ -82,32 +87,39 @@ class KeptRows(LiveQuery):
         self.source.pool.add_clients(-self._counted_bytes)
         self._counted_bytes = 0
 
-    def catch_up(self, upto: int, most: int) -> bool:
-        """Puts in changes up to the sequence ``upto``, ``most`` of them at most. Returns whether these are all."""
+    def is_current(self, upto: int) -> bool:
+        return not self.broken and not self._gone and self._pass.upto >= upto and self._pass.at_end
+
+    def catch_up(self, upto: int, most: int) -> int:
+        """Puts in changes up to the sequence ``upto``, about ``most`` of them. Returns how many it looked at."""
+        looked = 0
         try:
-            self._catch_up(upto, most)
+            for work in self._catch_up(upto):
+                looked += work
+                if looked >= most:
+                    break
         except Refused as refused:
             self.broken = str(refused)
         self.source.pool.add_clients(self._groups.bytes - self._counted_bytes)
         self._counted_bytes = self._groups.bytes
-        return not self.broken and not self._gone and self._pass.upto >= upto and self._pass.at_end
+        return looked
 
-    def _catch_up(self, upto: int, most: int) -> None:
+    def _catch_up(self, upto: int) -> WorkSteps:
         groups, key_of, accepts = self._groups, self.source.key, self._match.accepts
         if upto > self._pass.upto:
             self._pass.extend(upto)
-        while self._gone and most > 0:
-            most -= 1
+        while self._gone:
             record = self._gone.pop()
             if accepts(record):
                 groups.remove(record, key_of)
-        while most > 0 and not self._pass.at_end:
-            entries = self._pass.take(STEP_RECORDS)
-            most -= 1 + len(entries)
+            yield self.look_work
+        while not self._pass.at_end:
+            entries = self._pass.take(max(1, STEP_RECORDS // self.look_work))
             for entry in entries:
                 self._added_sequence = entry.record.sequence
                 if not entry.deleted and accepts(entry.record):
                     groups.add(entry.record, key_of)
+            yield 1 + self.look_work * len(entries)
 
     @property
     def has_changed(self) -> bool:

@@ -34,15 +34,15 @@ from headway.core.query import (
     ordering_of,
 )
 from headway.core.routing import Registry
+from headway.core.selector import cost_of
 
 ROWS_MAX = 64
 """So many different kept aggregates there may be."""
 PAGES_MAX = 10_000
 NAMES = ("order_by", "top", "skip", "select", "group_by")
-BUILD_RECORDS = 256
-"""So many records of a state are looked at in a turn, for each order and each of the aggregates that are not built."""
-KEEP_UP = 2
-"""A turn looks at so many times the records that came in it, so that what is behind catches up."""
+LOOKS_MAX, LOOKS_EACH = 1024, 16
+"""A turn looks at so many records of states: for all orders and aggregates together, but for each of them some. Those
+that publish pay for these looks (``Publishing.keep``), so nearly always all orders and aggregates catch up."""
 TOLD_MAX, TOLD_EACH = 256, 32
 """A turn tells so many changes of pages and aggregates: of all together, but of each order and aggregate some."""
 BROKEN_MAX = 32
@@ -63,7 +63,6 @@ class LiveQueries:
         self._queries: dict[Query, LiveQuery] = {}
         self._pages: dict[KeptOrder, OrderedPages] = {}
         self._rows: dict[KeptRows, None] = {}
-        self._looked_sequence = 0
         self._tidy_s = self._declare_s = 0.0
         """The times of the next look at orders, and at those that are declared."""
         self._busy = False
@@ -129,7 +128,8 @@ class LiveQueries:
                 raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{ROWS_MAX} different aggregates are kept already")
             match = Match(terms.state, request, ordering_of(request))
             topic = "/".join("-" if level in ("+", "#") else level for level in filter.split("/"))
-            query = KeptRows(terms.state, topic, selection, match, terms.every_s, self._registry, over)
+            query = KeptRows(terms.state, topic, selection, match, terms.every_s, self._registry, over,
+                             cost_of(selector))  # fmt: skip
             self._rows[query] = None
         else:
             query = self._begin_page(name, request, over, session)
@@ -183,27 +183,30 @@ class LiveQueries:
     def turn(self, now: float) -> None:
         """Looks at what has changed, and tells it."""
         upto = self._registry.sequence
-        most = BUILD_RECORDS + KEEP_UP * (upto - self._looked_sequence)
-        self._looked_sequence = upto
         if now >= self._tidy_s:
             self._tidy_s = now + TIDY_S
             self._orders.tidy(now)
             self._keep_declared(now)
         behind, done, left = False, list[Progress](), TOLD_MAX
+        looks, others = LOOKS_MAX, len(self._pages) + len(self._rows)
         for pages in list(self._pages.values()):
-            if pages.catch_up(upto, most):
+            looks -= pages.catch_up(upto, max(LOOKS_EACH, looks // others))
+            others -= 1
+            if pages.is_current(upto):
                 left -= pages.turn(now, max(left, TOLD_EACH))
                 done.append(pages.progress)
-            elif pages.order.gone:
+            elif pages.broken:
                 del self._pages[pages.order]
                 pages.close()
                 self._declare_s = now + DECLARE_AGAIN_S
-                self._break(pages.pages, f"its order is not kept any more: {pages.order.gone}")
+                self._break(pages.pages, pages.broken)
             else:
                 behind = True
         behind = behind or left <= 0
         for rows in list(self._rows):
-            if rows.catch_up(upto, most):
+            looks -= rows.catch_up(upto, max(LOOKS_EACH, looks // others))
+            others -= 1
+            if rows.is_current(upto):
                 left -= rows.turn(now, max(left, TOLD_EACH))
                 behind = behind or rows.is_due(now)
                 done.append(rows.progress)

@@ -26,8 +26,9 @@ from headway.core.routing import Registry
 
 DELETES_MAX = 256
 """So many keys that have left are kept for subscribers that are behind. One that is further behind gets all anew."""
-BEGIN_WORK, LISTED_A_UNIT = 16, 64
-"""The work of showing it to one more subscriber."""
+BEGIN_WORK, LISTED_A_UNIT = 16, 8
+"""The work of showing it to one more subscriber; and how many records are put in order in the time of one unit, for the
+first who comes after a change."""
 SHOWN_BYTES_MAX = 2**40
 """There is no limit: what may be shown is limited elsewhere."""
 
@@ -105,10 +106,9 @@ class LiveQuery(ABC):
 
     def when_ready(self, begin: Callable[[float], None], now: float) -> None:
         """Calls ``begin`` as soon as there is something to show, maybe at once."""
+        self._waiting.append(begin)
         if self.ready:
-            begin(now)
-        else:
-            self._waiting.append(begin)
+            self._registry.deferred.begin(self._begin_waiting(), now)
 
     def told_upto(self, last_sequence: int, now: float) -> tuple[int, float] | None:
         if not self.ready:
@@ -132,7 +132,10 @@ class LiveQuery(ABC):
 
     def turn(self, now: float, most: int) -> int:
         """Tells what has changed, if it is time; a query of many records tells about ``most`` of them, and the rest in
-        the next turns. The changes are worked out up to the last record. Returns how many records it told."""
+        the next turns. The changes are worked out up to the last record. Returns how many records it told, each to
+        the subscribers of each dialect."""
+        feeds = max(1, len(self.feeds))
+        most = max(1, most // feeds)
         told: list[Record] = []
         if not self.ready:
             told = self._show(self._changes(most))
@@ -150,7 +153,7 @@ class LiveQuery(ABC):
         if not self.has_changed:
             self._told_sequence, self._told_s = self._registry.sequence, now
         self._listed = []
-        return len(told)
+        return len(told) * feeds
 
     def is_due(self, now: float) -> bool:
         """Tells whether there may be something to tell now."""
@@ -160,8 +163,9 @@ class LiveQuery(ABC):
         """Shows it to those who have waited for it, some in each turn."""
         waiting, self._waiting = self._waiting, []
         for begin in waiting:
+            lists = not self._listed
             begin(self._registry.deferred.now)
-            yield BEGIN_WORK + len(self.shown) // LISTED_A_UNIT
+            yield BEGIN_WORK + lists * len(self.shown) // LISTED_A_UNIT
 
     def _show(self, told: Iterable[Told]) -> list[Record]:
         """Numbers what is told, and puts it into the shown state."""

@@ -18,6 +18,8 @@ from headway.core.log import StateEntry
 from headway.core.query import KeptOrder
 
 STEP_RECORDS = 128
+KEYS_A_LOOK = 64
+"""So many keys of a new page are noted in the time of a look at a record."""
 TOUCHED_MAX = 2048
 """A turn notes changes for so many pages of one order, counted once for each change."""
 
@@ -29,6 +31,7 @@ class OrderedPages:
 
     def __init__(self, order: KeptOrder) -> None:
         self.order = order
+        self.look_work = order.cost
         self.progress = Progress()
         self.declared = False
         """Set if it is kept without pages, too."""
@@ -56,9 +59,6 @@ class OrderedPages:
         page.progress = self.progress
         self._changed[page] = None
         self._arrange([*self._pages, page])
-        if self.built:
-            self.head.fill()
-            page.touch(self.head.keys(page.start, page.stop))
 
     def remove(self, page: Page) -> None:
         self._changed.pop(page, None)
@@ -89,25 +89,29 @@ class OrderedPages:
         if self.built:
             self._touch(entry.key, *self.head.put(entry, rank))
 
-    def catch_up(self, upto: int, most: int) -> bool:
-        """Brings the order up to date, with ``most`` changes at most. Returns whether it is."""
-        order = self.order
+    @property
+    def broken(self) -> str:
+        return self.order.gone and f"its order is not kept any more: {self.order.gone}"
+
+    def is_current(self, upto: int) -> bool:
+        return not self.order.gone and self.order.is_current(upto)
+
+    def catch_up(self, upto: int, most: int) -> int:
+        """Brings the order up to date, with about ``most`` changes. Returns how many it looked at."""
+        order, looked = self.order, 0
         self._touched = 0
         half = TOUCHED_MAX // 2
         step = max(1, min(STEP_RECORDS, half // (len(self._pages) + 1)))  # any change may be for all pages
-        while most > 0 and self._touched <= half and not order.gone and not order.is_current(upto):
-            most -= 1 + order.catch_up(upto, step)
-        if order.gone or not order.is_current(upto):
-            return False
-        if not self.built:
-            self.built = True
-            self.head.fill()
-            for page in self._pages:
-                page.touch(self.head.keys(page.start, page.stop))
+        while looked < most and self._touched <= half and not order.gone and not order.is_current(upto):
+            looked += 1 + order.catch_up(upto, min(step, most - looked))
+        if not self.is_current(upto):
+            return looked
+        self.built = True
+        self.head.fill()
         for entry in self.head.without_record(self._left):
             self.put(entry, None)
         self._left.clear()
-        return True
+        return looked
 
     def turn(self, now: float, most: int) -> int:
         """Has pages tell what has changed in them, until ``most`` records are looked at. Returns how many were; if that
@@ -117,6 +121,10 @@ class OrderedPages:
             if looked >= most:
                 break
             del self._changed[page]
+            if page.is_new:
+                page.is_new = False
+                page.touch(self.head.keys(page.start, page.stop))
+                looked += page.size // KEYS_A_LOOK
             looked += 1 + page.turn(now, most)
             if page.has_changed:
                 self._changed[page] = None

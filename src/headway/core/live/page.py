@@ -7,6 +7,7 @@ what crosses its ends or happens within them, whatever its size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from headway.core.live.head import Head, Key
 from headway.core.live.live_query import LiveQuery, Told, left
@@ -32,6 +33,8 @@ class Page(LiveQuery):
     ) -> None:
         super().__init__(source, source.key, every_s, registry, over)
         self.start, self.stop = start, stop
+        self.is_new = True
+        """Not all of its keys are noted, because they have not been looked at yet."""
         self._head = head
         self._match = match
         self._touched: dict[Key, None] = {}
@@ -43,13 +46,17 @@ class Page(LiveQuery):
         self._touched.update(dict.fromkeys(keys))
 
     @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    @property
     def has_changed(self) -> bool:
         return bool(self._touched)
 
     def _changes(self, most: int) -> Iterable[Told]:
-        touched, self._touched = self._touched, {}
-        head, members = self._head, self._members
-        for key in touched:
+        touched, head, members = self._touched, self._head, self._members
+        for key in list(islice(touched, most)):
+            del touched[key]
             found, known = head.within(key, self.start, self.stop), members.get(key)
             if found is not None and found.rank != known:
                 members[key] = found.rank

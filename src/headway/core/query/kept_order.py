@@ -69,7 +69,7 @@ class KeptOrder:
         self.wanted_s = -inf
         """The time at which somebody last asked for a page."""
         self._rank_of = rank_of
-        self._cost = cost
+        self.cost = cost
         """The work of a look at a record; 1 for a few terms of a selector."""
         self._pass = state.read(0, 0)
         self._blocks = [_Block([], [])]
@@ -83,12 +83,12 @@ class KeptOrder:
 
     def catch_up(self, upto: int, most: int) -> int:
         """Puts in changes up to the sequence ``upto``, ``most`` of them at most, or fewer if the selector has many
-        terms. Returns how many it looked at."""
+        terms. Returns how many it looked at; with many terms, a look counts for more."""
         if self.gone:
             return 0
         if upto > self._pass.upto:
             self._pass.extend(upto)
-        entries = self._pass.take(max(1, most // self._cost))
+        entries = self._pass.take(max(1, most // self.cost))
         before = self.bytes
         for entry in entries:
             rank = None if entry.deleted else self._rank_of(entry.record)
@@ -105,7 +105,7 @@ class KeptOrder:
         self.state.pool.add_clients(self.bytes - before)
         if self.bytes > self.bytes_max:
             self.end("it takes up too much memory")
-        return len(entries)
+        return len(entries) * self.cost
 
     def is_current(self, upto: int) -> bool:
         """Tells whether all changes up to this sequence are in their places."""

@@ -125,8 +125,7 @@ class StateQuery:
             if order.is_current(self.moment.as_of):
                 self._settle()
                 self._page = order.page(self._skip, self._top)
-                for record in self._page:
-                    self._keep(record)
+                self.hold(sum(SAVED_RECORD_BYTES + record.size for record in self._page))
                 return
             yield
         self._given_up = "the state is not kept any more"

@@ -68,6 +68,8 @@ class WholeReader(Protocol):
 
     ends: bool
     """Set if it is over when it has read all; else it goes on."""
+    look_work: int
+    """The work of a look at a record that has changed; 0: it does not look at these."""
 
     def leaves(self, entry: StateEntry) -> None:
         """Is told of an entry before it is unlinked."""

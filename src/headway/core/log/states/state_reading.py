@@ -26,7 +26,7 @@ SAVED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class StateReading:
-    ends = True
+    ends, look_work = True, 0
     __slots__ = ("_at", "_newest_first", "_saved", "given_up", "saved_bytes", "state", "tab", "upto")
 
     def __init__(self, state: State, upto: int, tab: Tab, *, newest_first: bool = False) -> None:

@@ -31,6 +31,8 @@ ASKED_BYTES_MAX = 4096
 """A route is not cached if what it is asked by, such as a long topic, takes more memory than this."""
 ENTRY_BYTES, DISTINCT_BYTES, FEED_BYTES = 150, 700, 40
 """Measured sizes in memory: of an entry of the cache, of a route, and of a feed or state in it."""
+KEEPING = 4
+"""The work of keeping a record in a state by its key, in that of a selector with a few terms."""
 VALUE_MAX = 256
 """A route is not cached if a header's value is longer than this."""
 
@@ -57,7 +59,8 @@ class Route:
         self.worked_out = [feed for feed in feeds if feed.worked_out]
         """The feeds that do not get records as they were published."""
         self.selecting = sum(feed.selector.cost for feed in feeds if feed.selector is not None) + len(self.worked_out)
-        """The work of the selectors of feeds, each of which looks at every record."""
+        self.selecting += KEEPING * sum(not state.by_topic for state in states)
+        """The work of the selectors of feeds, each of which looks at every record, and of states by keys, likewise."""
         self.stream = stream
         """The stream of the journal in which the topic is recorded; empty if it is not."""
         plain = not (self.states or self.selecting or self.durable or self.stream)

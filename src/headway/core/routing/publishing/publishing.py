@@ -37,6 +37,9 @@ from headway.core.routing.publishing.published import Published, PublishedRuns, 
 from headway.core.routing.registry import Registry
 from headway.core.selector import Decoded
 
+LOOK_WORK = 4
+"""The work of a look at a record that changes a state, for each live order and aggregate: now, and at a turn's end."""
+
 
 class Publishing:
     def __init__(self, registry: Registry, retained: Retained) -> None:
@@ -250,6 +253,9 @@ class Publishing:
         count = len(run)
         start = count - 1 if state.by_topic else 0
         change = state.change if state.tombstones and may_delete(run) else state.put
+        if state.readings:
+            looks = (count - start) * sum(reading.look_work for reading in state.readings)
+            self._registry.router.searched += SEARCHED_A_UNIT * LOOK_WORK * looks
         for index in range(start, count):
             change(run.record(index, first, now))
 

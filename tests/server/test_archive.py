@@ -8,7 +8,8 @@ from tests.core.queue_wire import run_of
 from tests.store.journal.fake_files import FakeFiles
 
 from headway.core.log import JournaledRun
-from headway.server.journal.entries.archive import Archive
+from headway.core.message import SCAN_MAX, Record
+from headway.server.journal.entries.archive import LOOKS_A_RUN, Archive
 from headway.server.journal.entries.entry_codec import encode_run
 from headway.store.journal.stream import Stream
 
@@ -60,3 +61,15 @@ def test_nothing_is_told_of_offsets_that_others_have() -> None:
     read = archive.read("a", 0, 1 << 30, lambda record: True, lambda *span: gone.append(span))
     assert [one.sequence for one in read if one is not None] == [50, 53, 56, 59]
     assert gone == []
+
+
+def test_a_step_reads_a_few_runs_because_each_is_decoded() -> None:
+    archive, steps = Archive(lambda: 0.0), list[list[Record]]([[]])
+    recorded(archive, FakeFiles(), "a", range(1, 201))
+    for found in archive.read("a", 0, 200, lambda record: True, lambda first, last: None):
+        if found is None:
+            steps.append([])
+        else:
+            steps[-1].append(found)
+    assert sum(map(len, steps)) == 200
+    assert max(map(len, steps)) <= SCAN_MAX // LOOKS_A_RUN

@@ -22,6 +22,8 @@ from headway.store.journal import Corrupt, ReadableStream, Stream
 PREFIX = "topic-"
 BYTES_A_LOOK = 1024
 """Reading so many bytes counts as much work as looking at one record."""
+LOOKS_A_RUN = 8
+"""Reading and decoding a run counts as much as looking at so many records: most runs have one record."""
 
 
 def stream_name(filter: str) -> str:
@@ -118,7 +120,7 @@ class Archive:
         of what was freed, also while it reads. Raises OSError."""
         matches, looks = matcher(filter), 0
         for run, first, time_s in self.runs(filter, after, upto, gone):
-            looks += 1 + len(run.data) // BYTES_A_LOOK
+            looks += LOOKS_A_RUN + len(run.data) // BYTES_A_LOOK
             if matches(run.topic):
                 for index in range(max(0, after + 1 - first), min(len(run), upto + 1 - first)):
                     record = run.record(index, first, time_s)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import product
 from random import Random
 
 import pytest
 from tests.core.queue_wire import Plain
 
+from headway.core.base.errors import Refused
 from headway.core.consumer.feed import Feed, FeedKey
 from headway.core.log.lanes.lane import Lane
 from headway.core.log.lanes.pool import Pool
@@ -16,6 +19,7 @@ from headway.core.message.record import TOPICS, routing_key_of, topic_of
 from headway.core.routing.matching import bindings as bindings_module
 from headway.core.routing.matching import router as router_module
 from headway.core.routing.matching.bindings import (
+    PLACES_MAX,
     WORDS_MAX,
     Binding,
     Destination,
@@ -95,6 +99,38 @@ def test_a_search_visits_a_node_once_a_word_however_many_wildcards_a_pattern_has
     for words, fits in ((100, 5), (20, 0), (10_000, 0)):
         assert len(list(bindings.match(".".join(["a"] * words), {}))) == fits
         assert bindings.visited <= nodes * (min(words, WORDS_MAX) + 1)
+
+
+def widest(number: int) -> str:
+    """A pattern that a key of many ``a`` is held against at each of its words, and does not match."""
+    words = f"{number:010b}".replace("0", "a.#.").replace("1", "*.#.")
+    return f"#.{words}z"
+
+
+@pytest.mark.parametrize(("pattern", "all_fit"), [
+    (widest, False),
+    (lambda number: f"#.{'a.' * 100}{number}", True),
+    (lambda number: f"{number:010b}.z".replace("0", "a.").replace("1", "*."), True),
+    (lambda number: f"{number:010b}.z".replace("0", "a.").replace("1", "#."), False),
+    (lambda number: f"#.x{number}.#", True),
+], ids=["many hashes", "one hash", "stars", "hashes anywhere", "any word"])  # fmt: skip
+def test_search_is_bounded_by_the_patterns_that_an_exchange_takes(
+    pattern: Callable[[int], str], all_fit: bool
+) -> None:
+    bindings, taken = TopicBindings(), 0
+    with suppress(Refused):
+        for number in range(1000):
+            bindings.check_room(pattern(number))
+            bindings.add(Binding("t", queue("q"), pattern(number)))
+            taken += 1
+    assert (taken == 1000) == all_fit
+    for key in ("a." * 126 + "b", ".".join(f"x{number}" for number in range(128))):
+        list(bindings.match(key, {}))
+        assert bindings.visited <= (PLACES_MAX + 2) * (WORDS_MAX + 1)
+    bindings.check_room("plain.words")
+    for binding in list(bindings.all):
+        bindings.remove(binding)
+    assert bindings.places == 0
 
 
 def test_of_a_topic_of_more_words_than_a_key_has_the_rest_is_one_word() -> None:

@@ -17,6 +17,7 @@ from headway.core.base.errors import Reason
 from headway.core.clients.queues.queue_feeds import NAMES_PER_WORK, REBIND_WORK
 from headway.core.clients.queues.queues import UNBIND_WORK
 from headway.core.queue.binding_set import BindingSet
+from headway.core.routing.matching import bindings
 from headway.core.routing.matching.exchange import Binding, Destination
 from headway.server.amqp.channel import QUEUES_PER_WORK, TAGS_PER_WORK, AmqpChannel
 from headway.server.amqp.peer import AmqpPeer
@@ -142,3 +143,17 @@ def test_to_begin_and_to_end_is_the_work_that_it_is(
     client.say(*[*both] * 300)
     assert sum(per_turn.values()) == 600
     assert max(per_turn.values()) <= 2 * BUDGET_WORK // work, "it may be read once more before the turn is over"
+
+
+def test_patterns_have_a_limit(house: House, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bindings, "PLACES_MAX", 2)
+    client.declare("q")
+    for key in ("*.a", "a.*", "b.*", "b.c", "*.a"):
+        send(client, method(1, Queue.Bind(queue="q", exchange="amq.topic", routing_key=key)))
+        client.run()
+    client.new()
+    send(client, method(1, Queue.Bind(queue="q", exchange="amq.topic", routing_key="a.#.b")))
+    client.run()
+    (closed,) = client.new()
+    assert "506" in closed
+    assert len(house.broker.registry.router.exchanges.by_name["amq.topic"].bindings.all) == 4

@@ -8,6 +8,7 @@ import pytest
 from tests.server.amqp_stage import House
 from tests.server.greedy_stage import Greedy
 
+from headway.core.routing.matching import bindings
 from headway.server.connections import BUDGET_WORK, SUBSCRIBE_WORK
 from headway.server.stomp.peer import StompPeer
 
@@ -71,3 +72,15 @@ def test_a_subscription_that_is_a_queue_is_the_work_of_making_binding_and_readin
     count, frame = 200, b"SUBSCRIBE\nid:%d\ndestination:/topic/t.%d\nack:client\n\n\0"
     turns = client(house).turns(b"".join(frame % (at, at) for at in range(count)))
     assert turns >= 3 * SUBSCRIBE_WORK * count // BUDGET_WORK
+
+
+def test_wildcards_of_acknowledged_subscriptions_have_a_limit(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are bindings of ``amq.topic``, as those of AMQP and JMS clients are."""
+    monkeypatch.setattr(bindings, "PLACES_MAX", 2)
+    greedy = client(house)
+    one = b"SUBSCRIBE\nid:%d\ndestination:/topic/%s\nack:client\nreceipt:%d\n\n\0"
+    for at, place in enumerate((b"*.a", b"a.*", b"b.*")):
+        assert b"RECEIPT" in greedy.say(one % (at, place, at))
+    said = greedy.say(one % (3, b"*.*", 3))
+    assert b"ERROR" in said
+    assert b"the bindings of an exchange have wildcards in too many different places: 2 are allowed" in said

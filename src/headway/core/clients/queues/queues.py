@@ -275,6 +275,9 @@ class Queues(Consuming):
             raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
         queue = self.feeds.led_to(binding)
         self._check_declared(binding.size, "" if queue is None else queue.kept_by)
+        source = self._router.exchanges.by_name[binding.source].bindings
+        if binding not in source.all:
+            source.check_room(binding.key)
         replay = None if options.start == "end" else self.feeds.replay_of(binding, options, now)
         work = self.feeds.change(binding, there=True)
         if work:

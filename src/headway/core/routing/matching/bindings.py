@@ -6,12 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
+from headway.core.base import Reason, Refused
+
 Headers = Mapping[str, object]
 NO_HEADERS: Headers = {}
 BINDING_BYTES = 1000
 WORDS_MAX = 128
 """The number of words of a routing key that are matched one by one. A key of AMQP has 255 bytes and so no more words.
 In a topic with more words the rest counts as one word."""
+
+PLACES_MAX = 1024
+"""The places in the patterns of one exchange where a search for the bindings of a new key may be at once (``places``).
+So it looks at this many entries for each word, and that is not divided among turns."""
 
 
 class Destination(NamedTuple):
@@ -54,6 +60,9 @@ class Bindings(ABC):
             return False
         self._leave(binding)
         return True
+
+    def check_room(self, key: str) -> None:  # noqa: B027  only patterns need it
+        """Raises :class:`Refused` if there is no room for one more binding with this key."""
 
     @abstractmethod
     def seen(self, binding: Binding) -> Binding:
@@ -116,11 +125,37 @@ class _Word:
 
 class TopicBindings(Bindings):
     """Lets messages through whose key matches a pattern: words with dots between, where ``*`` is any one word and ``#``
-    any number of words, also none."""
+    any number of words, also none.
+
+    The *places* of a search are the entries where it may be after one word. Patterns with their wildcards in the same
+    words (one *shape*) share them: the words of the key decide which of these patterns it follows. Behind a ``#`` it
+    may be at each word of the pattern. Behind a second one it follows a pattern for each word that the key may have had
+    between the two.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._root = _Word()
+        self._shapes: dict[tuple[str, ...], int] = {}
+        """The number of patterns of each shape with wildcards."""
+        self.places = 0
+        """The most places of a search."""
+
+    def check_room(self, key: str) -> None:
+        """Raises :class:`Refused` if there would be too many places with one more pattern."""
+        shape = _shape(key)
+        count = self._shapes.get(shape, 0)
+        if shape and self.places + _places(shape, count + 1) - _places(shape, count) > PLACES_MAX:
+            text = f"the bindings of an exchange have wildcards in too many different places: {PLACES_MAX} are allowed"
+            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{text}, and each word behind a # counts")
+
+    def _count(self, key: str, by: int) -> None:
+        shape = _shape(key)
+        if shape:
+            count = self._shapes.pop(shape, 0)
+            if count + by:
+                self._shapes[shape] = count + by
+            self.places += _places(shape, count + by) - _places(shape, count)
 
     def seen(self, binding: Binding) -> Binding:
         return binding._replace(arguments=())
@@ -158,8 +193,10 @@ class TopicBindings(Bindings):
                 node.next[word] = _Word(many=word == "#")
             node = node.next[word]
         node.bindings[binding] = None
+        self._count(binding.key, 1)
 
     def _leave(self, binding: Binding) -> None:
+        self._count(binding.key, -1)
         node, path = self._root, []
         for word in _words(binding.key):
             path.append((node, word))
@@ -183,6 +220,22 @@ def _words(pattern: str) -> list[str]:
     """Returns the words of a pattern. Neighbouring "#" become one, which means the same."""
     words = pattern.split(".") if pattern else []
     return [word for at, word in enumerate(words) if not at or word != "#" or words[at - 1] != "#"]
+
+
+def _shape(pattern: str) -> tuple[str, ...]:
+    """Returns where a pattern has its wildcards; empty: nowhere."""
+    if "*" not in pattern and "#" not in pattern:
+        return ()
+    shape = tuple(word if word in ("*", "#") else "" for word in _words(pattern))
+    return shape if any(shape) else ()
+
+
+def _places(shape: tuple[str, ...], count: int) -> int:
+    """Returns how many places ``count`` patterns of a shape have."""
+    if not count or "#" not in shape:
+        return min(count, 1)
+    followed = min(count, int(WORDS_MAX ** (shape.count("#") - 1)))
+    return followed * max(1, len(shape) - 1 - shape.index("#"))
 
 
 def _or_none(nodes: dict[_Word, None]) -> None:

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.scram_client import ScramClient
+from tests.server.test_hostile import Lines
 
 from headway.core.base.errors import ConfigError
 from headway.server.config.auth import Users, check_hash, hash_password, saslprep, verify_password
+from headway.server.config.auth.saslprep import CHARS_MAX
 from headway.server.config.auth.scram import keys_for, text_of
 from headway.server.logins.scram import Scram, ScramError
 
@@ -173,3 +175,15 @@ def test_hashes_that_cannot_be(bad: str, says: str) -> None:
 def test_the_examples_of_rfc_4013(text: str, prepared: str) -> None:
     """The last but one and the one before it are prohibited there; they stay as they are, as in PostgreSQL."""
     assert saslprep(text) == prepared
+
+
+@pytest.mark.parametrize("one", ["\u00e9", "\ufdfa", "\u0344", "\u0301\u0316", "\u0627"])
+@pytest.mark.parametrize("count", [128, 500, 16_000])
+def test_a_long_name_is_little_work_before_the_login(one: str, count: int) -> None:
+    """It is prepared on the loop, and a password with the interpreter's lock held."""
+    lines = Lines()
+    with lines.counted():
+        saslprep(one * count)
+    assert lines.count < 5_000
+    if len(one * count) > CHARS_MAX:
+        assert saslprep(one * count) == one * count

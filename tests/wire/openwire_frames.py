@@ -89,5 +89,6 @@ def ack(consumer: bytes, kind: int, first: bytes, last: bytes, count: int, desti
                  wants_response=False)  # fmt: skip
 
 
-def connection_info(client: str = "me") -> bytes:
-    return frame(3, connection_id(), text(client), text("pw"), text("alice"), NO, NO, NO, NO, NO, YES, NO)
+def connection_info(client: str = "me", user: str = "alice", *, reconnects: bool = True) -> bytes:
+    return frame(3, connection_id(), text(client), text("pw"), text(user), NO, NO, NO, NO, NO,
+                 YES if reconnects else NO, NO)  # fmt: skip

@@ -71,7 +71,9 @@ class Greeting(PeerPart[ClientSide]):
         peer = self._peer
         engine = peer.engine
         known = engine.broker.registry.sessions.get(client)
-        is_own = known is not None and known.connected and known.protocol.startswith(PROTOCOL)
+        user = peer.identity.user or info.username  # others are not told that this one is there
+        is_own = (known is not None and known.connected and known.protocol.startswith(PROTOCOL)
+                  and known.username == user)  # fmt: skip
         if is_own and not info.reconnects:
             text = f"a client with the id {client!r} is connected already"
             self._deny(request, replies.CLIENT_ID_ERROR, text, Reason.NOT_ALLOWED)

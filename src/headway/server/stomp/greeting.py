@@ -6,6 +6,7 @@ A client that gives no login comes in where the listener lets anonymous clients 
 
 from __future__ import annotations
 
+import secrets
 from functools import partial
 from math import inf
 
@@ -56,7 +57,8 @@ class Greeting(PeerPart[ClientSide]):
     def _admit(self, headers: Headers) -> None:
         peer = self._peer
         engine, connection = peer.engine, peer.connection
-        name = connection.client = peer.free_name(peer.client_id or f"stomp-{connection.address}")
+        wanted = peer.client_id or f"stomp-{connection.address}"
+        name = connection.client = peer.free_name(wanted)
         try:
             session = peer.connect(name, f"stomp-{peer.version}", peer.username)
         except Refused as error:
@@ -67,8 +69,13 @@ class Greeting(PeerPart[ClientSide]):
         hears = max(every_ms, BEAT_MS_MIN) if every_ms else 0
         peer.become(OPEN)
         peer.opened(session, sends / 1000, hears / 1000 if hears else inf)
-        peer.write(connected(peer.version, name, f"Headway/{__version__}", (sends, hears)))
+        peer.write(connected(peer.version, _session_id(wanted), f"Headway/{__version__}", (sends, hears)))
         engine.connected(connection)
+
+
+def _session_id(wanted: str) -> str:
+    """Returns an id of the session for the client. It does not say whether another client has the name, too."""
+    return f"{wanted}/{secrets.token_hex(4)}"
 
 
 def _beats(text: str) -> tuple[int, int]:

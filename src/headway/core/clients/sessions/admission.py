@@ -48,6 +48,8 @@ class Admission:
         request.rights.check_connect()
         if not request.will.permitted(request.rights):
             raise request.rights.refusal(Operation.PUBLISH, request.will.record.topic)
+        old = registry.sessions.get(request.client)
+        useless = old is not None and (_is_of_another(old, request.rights) or old.protocol != request.protocol)
         wait_s = self._flap.wait_s(request.client, now)
         if wait_s > 0:
             text = (f"disconnected for slowness {self._flap.strikes(request.client)} times of late; "
@@ -58,7 +60,6 @@ class Admission:
             request, expiry_s=min(request.expiry_s, limits.session_expiry_max_s),
             credit=min(request.credit, limits.in_flight_max),
         )  # fmt: skip
-        old = registry.sessions.get(request.client)
         if old is not None and old.outlet.keeps_its_name and old.protocol != request.protocol:
             raise Refused(Reason.NOT_ALLOWED, f"{request.client} is the name of a client that keeps it")
         replaced = old is not None and old.connected and old.allowance is request.allowance
@@ -66,7 +67,6 @@ class Admission:
         if old is None and len(registry.sessions) >= registry.sessions_max:
             raise Refused(Reason.TOO_MANY_CONNECTIONS, f"there are {registry.sessions_max} sessions already")
         if old is not None:
-            useless = _is_of_another(old, request.rights) or old.protocol != request.protocol
             if old.held.being_cleared and not request.clean_start:
                 text = "subscriptions that it may not have any more are being ended; come back in a moment"
                 raise Refused(Reason.TOO_MANY_CONNECTIONS, text, retry_after_s=CLEARED_SOON_S)

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+from multiprocessing import Pipe
 from typing import Any
 
 import pytest
+from bench.driver import publisher
 from bench.errors import PeerFailed
 from bench.peers.every import EVERY as PEERS
 from bench.peers.peer import Instance, Peer, start
@@ -76,6 +79,16 @@ def test_a_tiny_run_measures_something(step: Step) -> None:
         assert figures["keys_current"] == step.case.values["keys"]
     if step.case.name == "conflation":
         assert figures["deliveries"] < step.case.values["updates"], "less than all was read"
+
+
+def test_publisher_that_is_run_too_late_publishes_something() -> None:
+    ours, theirs = Pipe()
+    with ours, theirs, socket.create_server(("127.0.0.1", 0)) as server:
+        ours.send("go")
+        ours.send("end")
+        publisher.flood(theirs, PEERS["limit"].wire, server.getsockname()[1], ("t",), 128, 0.0)
+        assert ours.recv()[1] == "ready"
+        assert ours.recv()[1]["published"] > 0
 
 
 class Dying(Peer):

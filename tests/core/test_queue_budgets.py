@@ -4,14 +4,15 @@ them by priority."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from tests.core.queue_wire import run_of
 from tests.core.queues_stage import QueueStage, filled, reader
-from tests.core.stage import STUCK
+from tests.core.stage import STUCK, Stage
 from tests.core.test_idle import steps
 
-from headway.core.base.deferred import DEFERRED_WORK_MAX
+from headway.core.base.deferred import DEFERRED_WORK_MAX, DELIVERY_WORK
 from headway.core.base.errors import Reason
 from headway.core.consumer.session import Session
 from headway.core.governance.turn import HAND_OUT_WORK, POLICY_WORK, Turn
@@ -395,3 +396,25 @@ def test_the_end_of_a_client_wakes_none_of_its_consumers_for_each_of_them(monkey
     assert woken[0] <= count
     assert not any(queue.members for queue in map(stage.queue, [f"q{number}" for number in range(count)]))
     stage.check()
+
+
+def test_a_member_whose_session_ends_gives_very_many_back_little_by_little() -> None:
+    """An MQTT client may have 65,535 in flight of a shared subscription, and has 1024 if nothing else is said."""
+    stage = Stage(memory="64MB")
+    leaving = stage.client("leaving", buffer=10**7, acks=False)
+    leaving.subscribe("$share/g/t", qos=1)
+    publisher = stage.client("publisher")
+    publisher.publish("t", 0, 1000, qos=1)
+    stage.turn()
+    assert len(leaving.numbers) == 1000
+    staying = stage.client("staying", buffer=10**7)
+    staying.subscribe("$share/g/t", qos=1)
+    channel = leaving.session.channel
+    left = [channel.used]
+    leaving.leave()
+    while stage.broker.has_work:
+        left.append(channel.used)
+        stage.broker.flush(stage.now)
+    assert max(then - now for then, now in pairwise([*left, channel.used])) <= DEFERRED_WORK_MAX // DELIVERY_WORK + 1
+    stage.turn()
+    assert sorted(staying.numbers) == list(range(1000))

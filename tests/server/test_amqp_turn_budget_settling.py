@@ -11,8 +11,8 @@ from tests.server.amqp_turns import house as house
 from tests.server.amqp_turns import send, unsettled
 
 from headway.core.routing.registry.overdue import DEAD_LETTER_WORK, OVERDUE_WORK, REQUEUED_WORK
-from headway.server.amqp.channel import PORTION
 from headway.server.connections.turn_budget import BUDGET_WORK
+from headway.server.peers import DEAR_PORTION, PORTION
 from headway.wire.amqp.codes import ReplyCode
 
 
@@ -128,7 +128,7 @@ def test_very_many_that_are_rejected(house: House) -> None:
     client.put("source", *(b"%d" % number for number in range(2000)))
     client.say(Basic.Consume(queue="source"))
     send(client, method(1, Basic.Nack(0, True, False)))
-    assert dead_letters_a_turn(house) <= 2 * PORTION, "one when it is read, one in the turn"
+    assert dead_letters_a_turn(house) <= 2 * DEAR_PORTION, "one when it is read, one in the turn"
     assert house.stats("dead").records == 2000
 
 

@@ -58,8 +58,8 @@ def come(house: House, kind: Kind, number: int) -> Socket:
     sock = Socket()
     house.accept(sock, listener=PORTS.get(kind.protocol, kind.protocol), peer=PEERS[kind.protocol])
     if kind.login:
-        sock.incoming.append(LOGINS.get(kind.protocol) or connect(f"hostile {number}"))
-        sock.incoming.append(kind.begin)
+        said = (LOGINS.get(kind.protocol) or connect(f"hostile {number}"), kind.begin)
+        sock.incoming += filter(None, said)  # nothing is the client's end
     return sock
 
 

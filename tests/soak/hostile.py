@@ -37,7 +37,7 @@ from tests.wire import openwire_frames as jms
 from headway.core.message.record import Properties
 from headway.wire.amqp.primitives import write_long, write_short, write_table
 from headway.wire.amqp1 import writing
-from headway.wire.amqp1.performatives import Attach, Begin, Open, Source, Target
+from headway.wire.amqp1.performatives import Attach, Begin, Detach, Flow, Open, Source, Target
 from headway.wire.amqp1.replies import frame as amqp1_frame
 from headway.wire.amqp1.replies import write as amqp1
 from headway.wire.mqtt.packets import Connect, TopicRequest, WillMessage
@@ -274,6 +274,30 @@ A_BOUND = A_QUEUE + b"".join(
              .replace("/", ".") + ".z"), b"\1", b"\0\0\0\0") for one in WILD[:1000])  # fmt: skip
 
 
+def a_put(key: str, flags: int, properties: bytes) -> bytes:
+    """A message without a body."""
+    head = pack(">HHQH", 60, 0, 0, flags) + properties
+    return a_method(60, 40, b"\0\0", b"\0", write_short(key), b"\0") + a_frame(2, head)
+
+
+def a_many(rng: Random, size: int, then: bytes = b"") -> bytes:
+    """Messages of all priorities, for a consumer that settles none of them before ``then``."""
+    return b"".join(a_put("p", 0x0800, bytes((at % 10,))) for at in range(max(1, size // 50))) + then
+
+
+def a_picky(rng: Random, size: int) -> bytes:
+    """Messages with many headers, and one of twenty consumers with a selector that none of them matches."""
+    headers = write_long(b"".join(write_short(name) + b"V" for name, _ in unknown(rng, 4000, 2)))
+    tag, table = write_short(f"{rng.randrange(20)}"), write_table({"x-headway-selector": f"a{next(numbers)} = 1"})
+    cancel, consume = a_method(60, 30, tag, b"\1"), a_method(60, 20, b"\0\0", b"\1q", tag, b"\x08", table)
+    return a_put("q", 0x2000, headers) * (size // 4000) + cancel + consume
+
+
+A_BACK, A_RECOVER = a_method(60, 120, pack(">QB", 0, 3)), a_method(60, 110, b"\1")
+A_HELD = a_method(50, 10, b"\0\0", b"\1p", b"\x10", write_table({"x-max-priority": 9})) + a_method(
+    60, 20, b"\0\0", b"\1p", b"\1c", b"\x08", b"\0\0\0\0")  # fmt: skip
+
+
 def a_chain() -> bytes:
     """400 queues that expire into each other."""
     return b"".join(
@@ -319,6 +343,17 @@ def b_transfer(rng: Random, size: int) -> bytes:
     return pack(">I", 8 + len(content)) + b"\2\0\0\0" + content
 
 
+def b_held(rng: Random, size: int) -> bytes:
+    """Messages for a link that ends as soon as it has them."""
+    link = Attach("r", 1, True, 0, source=Source("queue://w"), target=Target())
+    flow = Flow(0, 1 << 30, 0, 1 << 30, 1, 0, 100_000)
+    zero, rest = writing.uint(0), [writing.binary(b"t"), writing.uint(0), writing.TRUE]
+    heads = (amqp1_frame(0, 0x14, [zero, writing.uint(next(numbers)), *rest])[8:] for _ in range(size // 40))
+    bodies = (head + writing.described(0x75, writing.binary(b"x")) for head in heads)
+    transfers = b"".join(pack(">I", 8 + len(body)) + b"\2\0\0\0" + body for body in bodies)
+    return transfers + amqp1(0, Detach(1, True)) + amqp1(0, link) + amqp1(0, flow)
+
+
 def b_open(rng: Random, size: int) -> bytes:
     opened = b"AMQP\0\1\0\0" + amqp1(0, Open("x" * rng.randrange(1, size), None, 65_536, 255))
     sasl = b"AMQP\3\1\0\0" + amqp1_frame(0, 0x41, [writing.symbol("PLAIN"), writing.binary(b"\0" * size)], kind=1)
@@ -329,6 +364,8 @@ def b_open(rng: Random, size: int) -> bytes:
 B_LOGIN = b"AMQP\0\1\0\0" + amqp1(0, Open("hostile", None, 65_536, 255)) + amqp1(0, Begin(None, 0, 1 << 30, 1 << 30,
                                                                                           65_535))  # fmt: skip
 B_SENDER = amqp1(0, Attach("s", 0, False, source=Source(), target=Target("topic://t"), initial_delivery_count=0))
+B_HELD = amqp1(0, Attach("s", 0, False, source=Source(), target=Target("queue://w"), initial_delivery_count=0)) + amqp1(
+    0, Attach("r", 1, True, 0, source=Source("queue://w"), target=Target()))  # fmt: skip
 
 
 # STOMP
@@ -361,6 +398,14 @@ def s_connect(rng: Random, size: int) -> bytes:
         lambda: b"\n" * size + s_frame("CONNECT", [("accept-version", "1.2")]),
     )
     return rng.choice(kinds)()
+
+
+def s_picky(rng: Random, size: int) -> bytes:
+    """Messages with many headers, and a consumer with a selector that none of them matches."""
+    sent = s_frame("SEND", [("destination", "/queue/q"), *unknown(rng, 4000, 2)[:490]])
+    number = next(numbers)
+    asked = [("id", f"{number}"), ("destination", "/queue/q"), ("selector", f"a{number} = 1")]
+    return sent * (size // 4000) + s_frame("SUBSCRIBE", asked)
 
 
 def s_small(rng: Random, size: int) -> bytes:
@@ -535,12 +580,19 @@ KINDS = (
         for _ in range(20)), A_BOUND),
     Kind("amqp", "dead letters of 400 queues", 1000,
          lambda rng, size: a_publish(rng, 0, lambda *_: b"\0\0\0\0", "", "c0") * 50, a_chain()),
+    Kind("amqp", "deliveries given back", 20 * KB, partial(a_many, then=A_BACK), A_HELD),
+    Kind("amqp", "deliveries recovered", 20 * KB, partial(a_many, then=A_RECOVER), A_HELD),
+    Kind("amqp", "selectors in vain", A_LIMIT, a_picky, A_QUEUE),
+    Kind("amqp", "messages that expire", 20 * KB, lambda rng, size: b"".join(
+        a_put("q", 0x0100, write_short(str(50 + at % 2))) for at in range(size // 50)), A_QUEUE),
     Kind("amqp1", "OPEN", 500, b_open, login=False),
     Kind("amqp1", "links", B_LIMIT, b_attach),
     Kind("amqp1", "messages", B_LIMIT, b_transfer, B_SENDER),
+    Kind("amqp1", "links that end", 20 * KB, b_held, B_HELD),
     Kind("stomp", "CONNECT", 60 * KB, s_connect, login=False),
     Kind("stomp", "options", S_LIMIT, s_subscribe),
     Kind("stomp", "selectors", S_LIMIT, s_selector),
+    Kind("stomp", "selectors in vain", S_LIMIT, s_picky),
     Kind("stomp", "headers", S_LIMIT, s_send),
     Kind("stomp", "small frames", S_LIMIT, s_small),
     Kind("openwire", "greetings", 60 * KB, o_greeting, login=False),

@@ -25,7 +25,7 @@ from weakref import WeakSet
 
 from headway.core.base.errors import Refused
 
-DEFERRED_WORK_MAX = 4096
+DEFERRED_WORK_MAX = 2048
 """The work of one turn, in the server's units (server/connections/turn_budget.py)."""
 PORTION_WORK = 64
 """The work that one client has done before it is another's turn."""
@@ -33,7 +33,7 @@ ROUNDS_WORK_MAX = 2048
 """The work of one turn for rounds through all sessions."""
 END_WORK = 16
 """The work of ending one subscription."""
-DELIVERY_WORK = 2
+DELIVERY_WORK = 3
 """The work of requeueing one delivery."""
 
 WorkSteps = Iterator[int]

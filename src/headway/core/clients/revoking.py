@@ -144,7 +144,8 @@ class Revoking:
         ending, channel = dict.fromkeys(denied), session.channel
         for subscription in denied:
             if subscription.reader.queue is not None and not subscription.ended:
-                queue_of(subscription.reader.queue).unsettled.requeue_all(subscription, Reason.NOT_AUTHORIZED)
+                unsettled = queue_of(subscription.reader.queue).unsettled
+                yield from unsettled.requeue_in_steps(subscription, Reason.NOT_AUTHORIZED)
                 yield END_WORK
         for delivery_id, delivery in list(channel.in_flight.items()):
             if delivery.subscription in ending and not delivery.released and delivery_id in channel.in_flight:

@@ -8,7 +8,7 @@ from headway.core.base import DELIVERY_WORK, Reason, Refused, WorkSteps
 from headway.core.consumer import Channel, Delivery, Subscription
 from headway.core.queue.queue import Queue, queue_of
 from headway.core.queue.writing import resend
-from headway.core.routing import Registry
+from headway.core.routing import REFUSED_WORK, REQUEUED_WORK, Registry
 
 RESENT_BYTES_MAX = 1024 * 1024
 
@@ -42,6 +42,7 @@ class Acks:
                 self._late(channel, delivery_id)
                 continue
             queue = _look_again(delivery.subscription)
+            self._registry.overdue.left -= REFUSED_WORK
             if requeue:
                 queue.unsettled.requeue(delivery, failed=failed)
             else:
@@ -79,7 +80,7 @@ class Acks:
         delivery is sent again to the same consumer, unless that consumer has much unsent already. A delivery that the
         client settles between two steps stays settled."""
         for delivery_id in [known for known in channel.in_flight if known not in keep]:
-            yield DELIVERY_WORK
+            yield DELIVERY_WORK if requeue else REQUEUED_WORK
             if not requeue and delivery_id in channel.in_flight and self._sent_again(channel, delivery_id, now):
                 continue
             delivery = channel.remove(delivery_id)

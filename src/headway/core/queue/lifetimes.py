@@ -13,7 +13,7 @@ from headway.core.base import NO_TIMER, Reason
 from headway.core.consumer import SharedReader
 from headway.core.log import Chunk
 from headway.core.queue.backlog import Backlog
-from headway.core.routing import Registry
+from headway.core.routing import EXPIRED_WORK, Registry
 
 
 class Lifetimes:
@@ -66,10 +66,19 @@ class Lifetimes:
             if overdue.left <= 0:
                 overdue.put_off(self._queue, begun=begun)
                 return False
-            self._drop(1, Reason.EXPIRED)
-            overdue.left -= 1
+            overdue.left -= EXPIRED_WORK
+            self._drop(self._alike(chunk, index), Reason.EXPIRED)
             begun = True
         return True
+
+    def _alike(self, chunk: Chunk, index: int) -> int:
+        """Returns how many records have expired with this one, the next: those that came at once, or some of them where
+        each of them is work."""
+        if self._backlog.has_some_apart or self._queue.terms.dead_letter_exchange is not None:
+            return 1
+        first, run = chunk.first_number + index, chunk.run_of(index) + 1
+        end = chunk.first_number + (chunk.run_first[run] if run < len(chunk.run_first) else len(chunk))
+        return int(min(end, self.fresh_from, self._backlog.cursor.end_number)) - first
 
     def _alarm(self, when: float) -> None:
         if when == inf or self._alarm_s <= when:

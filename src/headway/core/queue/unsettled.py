@@ -102,10 +102,16 @@ class Unsettled:
     def requeue_all(self, member: Subscription, reason: Reason, *, all_of_it: bool = True) -> None:
         """Requeues the member's unsettled records. Exactly-once records, which no other client may get, are lost;
         without ``all_of_it`` the member keeps them."""
+        for _ in self.requeue_in_steps(member, reason, all_of_it=all_of_it):
+            pass
+
+    def requeue_in_steps(self, member: Subscription, reason: Reason, *, all_of_it: bool = True) -> WorkSteps:
+        """Does that in steps, of a record each."""
         channel = member.channel
         for delivery_id in list(channel.ids_of(member)):
-            held = channel.in_flight[delivery_id]
-            if not all_of_it and not others_may_get(held):
+            yield DELIVERY_WORK
+            held = channel.in_flight.get(delivery_id)
+            if held is None or (not all_of_it and not others_may_get(held)):
                 continue
             delivery = lose(member, delivery_id)
             assert delivery is not None

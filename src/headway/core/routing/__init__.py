@@ -30,6 +30,8 @@ from headway.core.routing.publishing import (
 from headway.core.routing.registry import (
     DEAD_LETTER_WORK,
     DROPPED_WORK,
+    EXPIRED_WORK,
+    REFUSED_WORK,
     REQUEUED_WORK,
     SORTED_WORK,
     AllowanceOf,
@@ -45,8 +47,8 @@ from headway.core.routing.registry import (
 
 __all__ = [
     "Advisories", "AllowanceOf", "AmqTopic", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "DROPPED_WORK",
-    "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges", "Expiring", "frozen", "is_out_of_room", "KINDS", "Limits",
-    "Overdue", "part_of", "pause_reason", "PREDECLARED", "Published", "PublishedRuns", "PublishedSlice",
-    "Publishing", "ReceiptReplies", "Recharging", "RecordedTopics", "Registry", "Replay", "REQUEUED_WORK", "Route",
-    "SEARCHED_A_UNIT", "seen_before", "SessionRound", "SORTED_WORK",
+    "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges", "EXPIRED_WORK", "Expiring", "frozen", "is_out_of_room",
+    "KINDS", "Limits", "Overdue", "part_of", "pause_reason", "PREDECLARED", "Published", "PublishedRuns",
+    "PublishedSlice", "Publishing", "ReceiptReplies", "Recharging", "RecordedTopics", "REFUSED_WORK", "Registry",
+    "Replay", "REQUEUED_WORK", "Route", "SEARCHED_A_UNIT", "seen_before", "SessionRound", "SORTED_WORK",
 ]

@@ -35,7 +35,15 @@ from headway.server.amqp.states import (
     ChannelState,
 )
 from headway.server.connections import Steps
-from headway.server.peers import NO_TRANSACTION, PORTION, NoTransaction, Settle, Transaction, settle
+from headway.server.peers import (
+    NO_TRANSACTION,
+    PORTION,
+    NoTransaction,
+    Settle,
+    Transaction,
+    settle,
+    settle_in_steps,
+)
 from headway.wire.amqp.items import PublishedRun
 from headway.wire.amqp.replies import write_method
 
@@ -153,15 +161,16 @@ class AmqpChannel:
         """Deliveries that the commit will settle."""
         return self._transaction.named(self.core)
 
-    def settle(self, tags: Sequence[int], *, multiple: bool, do: Settle) -> None:
-        """Settles deliveries, or all up to each. Which ones, and whether they can be settled, is found out now."""
+    def settle(self, tags: Sequence[int], *, multiple: bool, do: Settle, most: int = PORTION) -> None:
+        """Settles deliveries, or all up to each. Which ones, and whether they can be settled, is found out now.
+        ``most``: as many are settled in one step."""
         if multiple and max(len(tags), len(self.core.in_flight)) > PORTION:
             self.peer.budget.begin(self._settle_upto(tags, do))
             return
         for ids in map(self._upto, tags) if multiple else (tags,):
             if self.mode is TRANSACTIONS:
                 self._put_off(ids, do)
-            elif len(ids) <= PORTION:
+            elif len(ids) <= most:
                 self.peer.budget.left -= settle(self.peer.engine, ids, do)
             else:
                 self.peer.budget.begin(self._settle(ids, do, sure=False))
@@ -185,11 +194,9 @@ class AmqpChannel:
 
     def _settle(self, tags: Sequence[int], do: Settle, *, sure: bool = True) -> Steps:
         """Settles deliveries in steps. ``sure``: all of them were found before; those gone meanwhile are skipped."""
-        for at in range(0, len(tags), PORTION):
-            if self.state is CLOSED:
-                return
-            ids = tags[at : at + PORTION]
-            yield settle(self.peer.engine, [tag for tag in ids if self.core.holds(tag)] if sure else ids, do)
+        steps = settle_in_steps(self.peer.engine, self.core, tags, do, sure=sure)
+        while self.state is not CLOSED and (work := next(steps, None)) is not None:
+            yield work
 
     def _upto(self, tag: int) -> list[int]:
         if tag and (tag in self.named or not self.core.holds(tag)):

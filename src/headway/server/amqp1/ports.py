@@ -7,7 +7,7 @@ from functools import partial
 
 from headway.core.consumer import GrantedChannel, Session, Subscription
 from headway.server.amqp1.pending_attaches import PendingAttaches
-from headway.server.peers import BasePeer, NamedQueues, Transaction, settle
+from headway.server.peers import BasePeer, NamedQueues, Transaction, settle_in_steps
 from headway.wire.amqp1.items import Item
 from headway.wire.amqp1.performatives import Begin, Flow
 from headway.wire.amqp1.replies import write, write_disposition
@@ -88,8 +88,10 @@ class SessionSide:
         self.peer.pending_replies.send(frame, kept=kept, channel=self.number)
 
     def requeue(self, consumer: Subscription) -> None:
-        """Gives a consumer's unsettled deliveries back to its queue."""
-        ids = list(self.core.ids_of(consumer))
+        """Gives a consumer's unsettled deliveries back to its queue, over the turns to come (deferred.py). What the
+        client settles meanwhile stays settled."""
+        ids, engine = list(self.core.ids_of(consumer)), self.peer.engine
         if ids:
-            refuse = partial(self.peer.engine.broker.queues.refuse, self.core, requeue=True)
-            self.peer.budget.left -= settle(self.peer.engine, ids, refuse)
+            refuse = partial(engine.broker.queues.refuse, self.core, requeue=True)
+            steps = settle_in_steps(engine, self.core, ids, refuse)
+            engine.broker.registry.deferred.begin(steps, engine.now(), client=self.session)

@@ -29,7 +29,7 @@ from headway.wire.mqtt.replies import Replies
 
 SHARED = MqttDialect(5, 2, None, True, False)
 """The dialect of a shared group's lane: nothing is left out."""
-FILTER_SHARE_CHARS = 16
+FILTER_SHARE_CHARS = 8
 """So many characters of a filter, which may all be levels, are one unit of work."""
 _RETAIN_HANDLING = ("always", "new", "never")
 

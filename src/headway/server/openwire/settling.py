@@ -18,7 +18,7 @@ import msgspec
 from headway.core.base import Reason
 from headway.core.consumer import DeadLetter
 from headway.core.delivery import record_at
-from headway.core.queue import queue_of
+from headway.core.queue import letter_work, queue_of
 from headway.server.connections import Steps
 from headway.server.openwire.consumer import Consumer
 from headway.server.openwire.consuming import Consuming
@@ -30,8 +30,8 @@ from headway.wire.openwire.codes import AckType
 from headway.wire.openwire.commands import MessageAck
 
 DEAD_LETTERS = "ActiveMQ.DLQ"
-PORTION = 256
-"""Deliveries that are settled in one step."""
+PORTION, POISON_PORTION = 256, 16
+"""Deliveries that are settled in one step, and those that become dead letters."""
 LOOK_SHARE = 16
 """So many deliveries that are looked through are one unit of work."""
 log = logging.getLogger("headway")
@@ -60,8 +60,10 @@ class Settling(PeerPart[ClientSide]):
         self._peer.budget.left -= len(consumer.channel.in_flight) // LOOK_SHARE if ack.first != ack.last else 0
         if ack.kind == AckType.REDELIVERED:
             for number in ids:
-                consumer.channel.in_flight[number].returns += 1
-        elif len(ids) > PORTION:
+                delivery = consumer.channel.in_flight.get(number)
+                if delivery is not None:  # None: it has timed out
+                    delivery.returns += 1
+        elif len(ids) > _portion(ack.kind):
             self._peer.budget.begin(self.steps(consumer, ack, ids))
         else:
             self._peer.budget.left -= self._done(consumer, ack, ids)
@@ -73,15 +75,17 @@ class Settling(PeerPart[ClientSide]):
             self._peer.budget.begin(self._each_settled(consumer, acks))
 
     def _each_settled(self, consumer: Consumer, acks: Acks) -> Steps:
-        for at in range(0, len(acks.ids), PORTION):
-            ids = acks.ids[at : at + PORTION]
+        portion = _portion(acks.kind)
+        for at in range(0, len(acks.ids), portion):
+            ids = acks.ids[at : at + portion]
             ack = MessageAck(None, acks.consumer, acks.kind, 0, 0, len(ids), "")
             yield self._done(consumer, ack, ids)
 
     def steps(self, consumer: Consumer, ack: MessageAck, ids: Sequence[int]) -> Steps:
         """Settles deliveries in steps, also after the end of the consumer; those gone meanwhile are skipped."""
-        for at in range(0, max(1, len(ids)), PORTION):
-            yield self._done(consumer, ack, ids[at : at + PORTION], first=at == 0)
+        portion = _portion(ack.kind)
+        for at in range(0, max(1, len(ids)), portion):
+            yield self._done(consumer, ack, ids[at : at + portion], first=at == 0)
 
     def ids_of(self, consumer: Consumer, ack: MessageAck) -> list[int]:
         """Returns the deliveries of queues that an acknowledgement names: those from its first message to its last."""
@@ -93,6 +97,8 @@ class Settling(PeerPart[ClientSide]):
     def _done(self, consumer: Consumer, ack: MessageAck, ids: Sequence[int], *, first: bool = True) -> int:
         """Settles deliveries, and returns the work."""
         channel, queues = consumer.channel, self._peer.queues.queues
+        overdue = self._peer.engine.broker.registry.overdue
+        before = overdue.left
         waiting = not consumer.prefetch and consumer.in_flight < channel.limit
         if not all(map(channel.in_flight.__contains__, ids)):  # most are there
             ids = [number for number in ids if channel.holds(number)]
@@ -102,7 +108,7 @@ class Settling(PeerPart[ClientSide]):
         elif ids:
             queues.acknowledge(channel, ids)
         if self._consuming.by_id.get(consumer.id) is not consumer:
-            return max(1, len(ids))  # its client has left during a commit
+            return max(1, len(ids)) + before - overdue.left  # its client has left during a commit
         count = len(ids)
         if first and consumer.windows:
             fanout = self._peer.engine.broker.fanout
@@ -117,7 +123,7 @@ class Settling(PeerPart[ClientSide]):
         elif consumer.extra:
             consumer.extra = max(0, consumer.extra - count)
             self._consuming.open_window(consumer, consumer.limit)
-        return max(1, len(ids))
+        return max(1, len(ids)) + before - overdue.left
 
     def _delivered(self, consumer: Consumer, count: int) -> None:
         """Makes the window larger, by as many as are in flight at most."""
@@ -143,4 +149,9 @@ class Settling(PeerPart[ClientSide]):
             queues.declare(self._peer.granted, DEAD_LETTERS, DURABLE, QUEUES.dialect, engine.now())
         terms = msgspec.structs.replace(queue.terms, dead_letter_exchange="", dead_letter_key=DEAD_LETTERS)
         engine.broker.registry.effects.append(DeadLetter(queue.name, terms, record, Reason.REJECTED))
+        engine.broker.registry.overdue.left -= letter_work(record)
         queues.acknowledge(channel, [number])
+
+
+def _portion(kind: int) -> int:
+    return POISON_PORTION if kind == AckType.POISON else PORTION

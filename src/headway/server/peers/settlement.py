@@ -10,6 +10,9 @@ from headway.server.engine import Engine
 
 PORTION = 256
 """Deliveries that are settled in one step."""
+DEAR_PORTION = 32
+"""Deliveries in the first step, and in each one after a step that was more work than to settle them: they go back to
+their queues, or become dead letters."""
 Settle = Callable[[Sequence[int]], None]
 
 
@@ -22,7 +25,13 @@ def settle(engine: Engine, ids: Sequence[int], do: Settle) -> int:
     return max(1, len(ids)) + before - overdue.left
 
 
-def settle_in_steps(engine: Engine, channel: Channel, ids: Sequence[int], do: Settle) -> Steps:
-    """Settles deliveries, also if the client leaves; those that are gone meanwhile are skipped."""
-    for at in range(0, len(ids), PORTION):
-        yield settle(engine, [one for one in ids[at : at + PORTION] if channel.holds(one)], do)
+def settle_in_steps(engine: Engine, channel: Channel, ids: Sequence[int], do: Settle, *, sure: bool = True) -> Steps:
+    """Settles deliveries, also if the client leaves. ``sure``: they were all there; those gone meanwhile are skipped.
+    """
+    at, portion = 0, DEAR_PORTION
+    while at < len(ids):
+        some = ids[at : at + portion]
+        at += portion
+        work = settle(engine, [one for one in some if channel.holds(one)] if sure else some, do)
+        portion = PORTION if work <= portion else DEAR_PORTION
+        yield work

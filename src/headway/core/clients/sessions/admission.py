@@ -21,6 +21,7 @@ from headway.core.delivery import Fanout, go_back, last_of_half_sent
 from headway.core.log import Tab
 from headway.core.permission import ALL_RIGHTS, Operation, Rights
 from headway.core.policy import FlapControl
+from headway.core.queue import queue_behind
 from headway.core.routing import Publishing, Registry
 
 CLEARED_SOON_S = 1.0
@@ -243,6 +244,9 @@ class Admission:
         """Ends the subscriptions and the channel of a session that has ended."""
         registry, deferred = self._registry, self._registry.deferred
         for subscription in list(session.subscriptions.values()):
+            queue = queue_behind(subscription)
+            if queue is not None and not queue.ended:
+                yield from queue.unsettled.requeue_in_steps(subscription, Reason.SUBSCRIPTION_ENDED)
             yield self._ending.end_in_step(subscription, reason, deferred.now)
         registry.receipts.cleared(session.channel)
         session.channel.clear()

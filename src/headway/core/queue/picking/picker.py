@@ -34,8 +34,9 @@ PASSED_AT_ONCE = 64
 """The number of records that a cursor passes at once for a picker."""
 LOOKED_WORK = 32
 """The work of a look at a record."""
-BYTES_A_UNIT = 4096
-"""So many bytes of a record that is looked at are one unit of work more."""
+BODY_BYTES_A_UNIT, LEAD_BYTES_A_UNIT = 1024, 16
+"""So many bytes of the body of a record that is looked at are one unit of work more, and so many of what stands before
+the body: topic and properties become objects, of the body only the fields that the selector names."""
 NO_PLACE: Place = (-(2**62), *BEFORE_ALL)
 """The place before which there is nothing, whatever its rank."""
 
@@ -218,12 +219,13 @@ class Picker:
     def look_at(self, one: RequeuedRecord | StandingRecord, work: Overdue) -> None:
         """Looks at a record, and tells if it wants it."""
         size, selector, group, closes = one.chunk.size_of(one.at), self.selector, "", False
-        work.left -= LOOKED_WORK * (1 if selector is None else selector.cost) + size // BYTES_A_UNIT
+        work.left -= LOOKED_WORK * (1 if selector is None else selector.cost) + size // BODY_BYTES_A_UNIT
         try:
             record = record_at(one.cursor.lane.dialect, one.chunk, one.at)
         except OSError:
             pass  # the disk fails: whoever is to get it reports that
         else:
+            work.left -= (size - len(record.payload)) // LEAD_BYTES_A_UNIT
             if selector is not None and not selector.matches(record):
                 return
             if self.grouped:

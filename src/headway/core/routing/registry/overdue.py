@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from headway.core.consumer import SharedReader
 
-OVERDUE_WORK = 4096
-"""The work of one turn, in the server's units (server/connections/turn_budget.py)."""
+OVERDUE_WORK = 1024
+"""The work of one turn, in the server's units (server/connections/turn_budget.py): some 5 ms. It is done beside what
+clients ask for in the same turn. A larger share would hand out no more in a second, for a turn itself costs little."""
 DEAD_LETTER_WORK = 32
 """The work of publishing a dead letter."""
 DROPPED_WORK = 24
@@ -21,6 +22,10 @@ REQUEUED_WORK = 8
 """The work of handing out a requeued record."""
 SORTED_WORK = 4
 """The work of sorting a record by priority."""
+EXPIRED_WORK = 4
+"""The work of dropping records in a row that came at once and have expired."""
+REFUSED_WORK = 3
+"""The work of taking back a record that a client refuses, beyond that of settling it."""
 
 
 class Overdue:

@@ -243,6 +243,6 @@ def test_connections_that_have_not_logged_in_take_up_little_and_nothing_of_what_
     while client.send(0.0):
         pass
     assert client.done == 1
-    while any([line.send(1.0) for line in lines]):  # all of them, and not those before one that is read again and again
+    while sum(line.send(1.0) for line in lines):  # all of them, and not those before one that is read again and again
         pass
     assert all(line.done for line in lines), "each gets its turn"

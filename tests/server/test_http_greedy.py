@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from collections import Counter
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import pyarrow as pa
 import pytest
 from aiohttp import web
 from tests.interop.waiting import holds
@@ -24,12 +27,15 @@ from headway.server.http.access import REQUESTS_A_TURN, AccessControl
 from headway.server.http.bodies import json_answer
 from headway.server.http.http_connection import HEAD_BYTES_MAX, HEADERS_MAX, HttpConnection
 from headway.server.http.stream_transport import HEAD_READ_BYTES
+from headway.server.streams import writers
+from headway.server.streams.writers import PARTS_AT_ONCE, TOPICS_AT_ONCE
+from headway.store.rows import BATCHES_MAX, ROWS, BadRows, check
 
 HEAD = b"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\n"
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def say(served: Admin, data: bytes, **more: int) -> Client:
+async def say(served: Admin, data: bytes, **more: Any) -> Client:
     reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port, **more)
     writer.write(data)
     return reader, writer
@@ -59,7 +65,7 @@ def test_a_head_has_a_limit_of_bytes_and_of_headers(tmp_path: Path, lines: bytes
 
 
 def test_a_body_is_no_head(tmp_path: Path) -> None:
-    body = b'"' + b"a" * 20 * HEAD_BYTES_MAX + b'"'
+    body = b'"' + b"a" * 6 * HEAD_BYTES_MAX + b'"'
     head = b"POST /v1/moves HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
     async def play(served: Admin) -> None:
@@ -236,3 +242,69 @@ def test_a_selector_is_compiled_when_the_turn_has_room_for_it_and_charged(
         assert events[:3] == [compile_work(text), "taken", "compiled"]
 
     serve(tmp_path, play, KEYED)
+
+
+def part(rows: int) -> bytes:
+    topics = [f"t/{number}" for number in range(rows)]
+    none = [None] * rows
+    columns = [topics, none, none, [b"x"] * rows]
+    batch = pa.record_batch(
+        [pa.array(one, field.type) for one, field in zip(columns, ROWS, strict=True)], schema=ROWS
+    )
+    sink = BytesIO()
+    with pa.ipc.new_stream(sink, ROWS) as stream:
+        stream.write_batch(batch)
+    return sink.getvalue()
+
+
+PART = b"POST /v1/writers/%s/parts HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+
+
+def test_parts_of_one_client_that_come_slowly_leave_room_for_others(tmp_path: Path) -> None:
+    data = part(1)
+
+    async def play(served: Admin) -> None:
+        slow = [await say(served, PART % (b"slow", 1000)) for _ in range(2 * PARTS_AT_ONCE)]
+        await holds(lambda: not served._access._silent and len(served._writers._clients) == 1)
+        there = await say(served, PART % (b"other", len(data)) + data, local_addr=("127.0.0.2", 0))
+        assert await status(there) == 201
+        for _, writer in slow:
+            writer.transport.abort()
+        await holds(lambda: not served._writers._clients)
+
+    serve(tmp_path, play, f'[journal]\npath = "{tmp_path}/journal"')
+
+
+def test_rights_to_many_topics_of_a_part_are_looked_at_in_several_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, data, asked = 1000, part(1000), list[int]()
+    monkeypatch.setattr(writers, "check_right", lambda *args: asked.append(len(args) - 4))
+
+    async def play(served: Admin) -> None:
+        assert await status(await say(served, PART % (b"w", len(data)) + data)) == 201
+        assert sum(asked) == rows + 1  # with the writer's own name
+        assert max(asked) <= TOPICS_AT_ONCE
+
+    serve(tmp_path, play, f'[journal]\npath = "{tmp_path}/journal"')
+
+
+def test_a_part_has_a_limit_of_batches() -> None:
+    sink = BytesIO()
+    with pa.ipc.new_stream(sink, ROWS) as stream:
+        for _ in range(BATCHES_MAX + 1):
+            stream.write_batch(pa.record_batch([pa.array([], field.type) for field in ROWS], schema=ROWS))
+    with pytest.raises(BadRows, match="batches"):
+        check(sink.getvalue(), 1000)
+
+
+def test_bodies_in_an_encoding_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    """A bomb of 30 MB was decompressed in one turn, also after it was refused."""
+    bomb = zlib.compress(bytes(30_000_000))
+    head = b"POST /v1/moves HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    more = b"Content-Encoding: deflate\r\nContent-Length: %d\r\n\r\n" % len(bomb)
+
+    async def play(served: Admin) -> None:
+        assert await status(await say(served, head + more + bomb)) == 415
+
+    serve(tmp_path, play)

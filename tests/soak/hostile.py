@@ -18,6 +18,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from io import BytesIO
 from itertools import count, cycle, product
 from pathlib import Path
 from random import Random
@@ -514,6 +515,50 @@ def h_headers(rng: Random, size: int) -> bytes:
     return f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}\r\n\r\n".encode()
 
 
+def h_pages(rng: Random, size: int) -> bytes:
+    """Requests for what is made of all consumers, one behind the other."""
+    paths = ("/metrics", "/metrics/consumers", "/v1/consumers", "/v1/publishers", "/v1/broker", "/v1/topics")
+    return b"".join(
+        f"GET {rng.choice(paths)} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode() for _ in range(size // 40)
+    )
+
+
+def h_bombs(rng: Random, size: int) -> bytes:
+    """Bodies that are much larger once they are decompressed, or come in very many chunks, or never."""
+    path = rng.choice(("POST /v1/moves", "POST /v1/preview", "PUT /v1/cursors/x", "POST /v1/writers/w/parts"))
+    head = f"{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    bomb = zlib.compress(b"[" * size * 500)
+    kinds = (
+        lambda: f"{head}Content-Encoding: deflate\r\nContent-Length: {len(bomb)}\r\n\r\n".encode() + bomb,
+        lambda: f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + b"1\r\n[\r\n" * (size // 6) + b"0\r\n\r\n",
+        lambda: f"{head}Content-Length: {2 * size}\r\n\r\n".encode() + b"[" * size,
+    )
+    return rng.choice(kinds)()
+
+
+def h_parts(rng: Random, size: int) -> bytes:
+    """Rows to be published: each of a topic of its own, or in a batch of its own, or compressed without measure, or
+    with some bytes that are wrong."""
+    import pyarrow as pa  # not above: brokers are forked with what is imported there, and their memory is measured
+
+    from headway.store.rows import ROWS
+
+    sink, rows, more = BytesIO(), size // 90, 1
+    compression = rng.choice((None, "lz4", "zstd"))
+    if rng.random() < 0.3:
+        rows, more = 1, min(size // 900, 10_000)
+    columns = [[f"{next(numbers)}" for _ in range(rows)], [None] * rows, [None] * rows, [bytes(20)] * rows]
+    batch = pa.record_batch([pa.array(one, of.type) for one, of in zip(columns, ROWS, strict=True)], schema=ROWS)
+    with pa.ipc.new_stream(sink, ROWS, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
+        for _ in range(more):
+            stream.write_batch(batch)
+    body = bytearray(sink.getvalue())
+    for _ in range(rng.choice((0, 0, 1, 10))):
+        body[rng.randrange(len(body))] = rng.choice((0, 127, 128, 255))
+    head = f"POST /v1/writers/w/parts HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
 M_LIMIT, A_LIMIT, B_LIMIT, S_LIMIT, O_LIMIT = 950 * KB, 120 * KB, 60 * KB, 60 * KB, 15 * MB
 M_WILD = b"".join(encode_subscribe(1, [TopicRequest(f"{one}/z") for one in WILD[at : at + 512]])
                   for at in range(0, len(WILD), 512))  # fmt: skip
@@ -601,8 +646,11 @@ KINDS = (
     Kind("ws", "handshakes", 8 * KB, w_handshake, login=False),
     Kind("ws", "frames", 60 * KB, w_frames, w_frame(connect("hostile"))),
     Kind("http", "questions", 8 * KB, h_get, login=False),
-    Kind("http", "bodies", 4 * MB, h_post, login=False),
+    Kind("http", "bodies", MB, h_post, login=False),
     Kind("http", "headers", 60 * KB, h_headers, login=False),
+    Kind("http", "pages", 60 * KB, h_pages, login=False),
+    Kind("http", "bodies that grow", 60 * KB, h_bombs, login=False),
+    Kind("http", "parts", 8 * MB, h_parts, login=False),
 )  # fmt: skip
 LOGINS = {"amqp": A_LOGIN, "amqp1": B_LOGIN, "stomp": S_LOGIN, "openwire": O_LOGIN, "ws": w_open()}
 PORTS = {"amqp1": "amqp"}

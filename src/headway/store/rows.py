@@ -39,6 +39,8 @@ PIECE_ROWS = 4096
 """Rows of which Python's objects are in memory together. They take up to a hundred times as much as a tiny row."""
 INFLATED_BYTES_MAX = 64 * 1024 * 1024
 """Compressed parts may not inflate to more."""
+BATCHES_MAX = 5000
+"""Batches of a part. Each is checked by itself, also without rows."""
 _U16, _U32, _I32, _I64, _BUFFER = (Struct(form) for form in ("<H", "<I", "<i", "<q", "<qq"))
 
 
@@ -53,7 +55,7 @@ class Checked(NamedTuple):
     topics: frozenset[str]
 
 
-def check(data: bytes, payload_bytes_max: int) -> Checked:
+def check(data: bytes | bytearray, payload_bytes_max: int) -> Checked:
     """Checks a part. Raises BadRows."""
     rows = size = 0
     topics: set[str] = set()
@@ -102,7 +104,7 @@ def _all_runs(data: bytes) -> Iterator[tuple[int, Run]]:
             at += len(piece)
 
 
-def _batches(data: bytes) -> Iterator[pa.RecordBatch]:
+def _batches(data: bytes | bytearray) -> Iterator[pa.RecordBatch]:
     """Yields the checked batches of a part. Raises BadRows."""
     rows = 0
     try:
@@ -110,7 +112,9 @@ def _batches(data: bytes) -> Iterator[pa.RecordBatch]:
         with pa.ipc.open_stream(data) as reader:
             if not reader.schema.equals(ROWS):
                 raise BadRows("these are not the columns of rows that are to be published")
-            for batch in reader:
+            for number, batch in enumerate(reader):
+                if number >= BATCHES_MAX:
+                    raise BadRows(f"there are more than {BATCHES_MAX} batches: put more rows into each")
                 _validate(batch)
                 _check_batch(batch, rows)
                 yield batch
@@ -209,7 +213,7 @@ _BATCH = 3
 """The type of a message with a record batch, in Arrow's Message.fbs; the numbers of fields below are from there."""
 
 
-def _check_inflation(data: bytes) -> None:
+def _check_inflation(data: bytes | bytearray) -> None:
     """Raises BadRows if the compressed buffers of a stream say that they inflate to more than ``INFLATED_BYTES_MAX``.
     pyarrow would allocate what they say, without a limit."""
     total = 0

@@ -83,13 +83,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class AccessControl:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._silent: set[asyncio.BaseProtocol] = set()
-        """Connections that have not made a request yet."""
+        self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
+        """Connections that have not made a request yet, and what ends each if it does not."""
         self._idle: dict[web.RequestHandler, tuple[bool, float]] = {}
-        """Connections on which no request is being answered: whether somebody has logged in, and since when. Some of
-        them may be gone."""
+        """Connections on which no request is being answered: whether somebody has logged in, and since when."""
         self._reserved: set[web.RequestHandler] = set()
-        """Connections beyond ``CONNECTIONS_MAX``. Some of them may be gone."""
+        """Connections beyond ``CONNECTIONS_MAX``."""
         self._turn, self._begun = 0, 0
         """The number of a turn, and of requests that have begun in it."""
         self._unsent_bytes = 0
@@ -100,23 +99,20 @@ class AccessControl:
     def connection(self, server: web.Server) -> asyncio.BaseProtocol:
         """Returns the protocol for a connection that is accepted."""
         reserved = False
-        if len(server.connections) >= CONNECTIONS_MAX or len(self._idle) > 2 * CONNECTIONS_MAX:
+        if len(server.connections) >= CONNECTIONS_MAX:
             there = {one for one in server.connections if one.transport is not None}  # the others are being closed
-            self._idle = {one: since for one, since in self._idle.items() if one in there | self._silent}
-            self._reserved &= there
             if len(there) >= CONNECTIONS_MAX and not self._make_room(there - self._reserved):
                 reserved = len(self._reserved) < RESERVED or self._make_room(self._reserved)
                 if not reserved:
                     return _Full()
-        protocol = HttpConnection(server, self._engine.loop)
+        protocol = HttpConnection(server, self._engine.loop, self._forget)
         if reserved:
             self._reserved.add(protocol)
-        self._silent.add(protocol)
         loop = self._engine.loop
         self._idle[protocol] = False, loop.time()
         # A loop that was held up finds the time over before the protocol has its transport, without which it cannot be
         # closed. That step is queued already, so the next one comes behind it.
-        loop.call_later(HEADER_S, loop.call_soon, self._asked_or_out, protocol)
+        self._silent[protocol] = loop.call_later(HEADER_S, loop.call_soon, self._asked_or_out, protocol)
         return protocol
 
     def _make_room(self, among: Collection[web.RequestHandler]) -> bool:
@@ -130,10 +126,20 @@ class AccessControl:
         return bool(idle)
 
     def _asked_or_out(self, protocol: web.RequestHandler) -> None:
-        if protocol in self._silent:
-            self._silent.discard(protocol)
+        if self._silent.pop(protocol, None) is not None:
             self._idle.pop(protocol, None)
             protocol.force_close()
+
+    def _forget(self, protocol: web.RequestHandler) -> None:
+        """Forgets a connection that is over."""
+        self._spoke(protocol)
+        self._idle.pop(protocol, None)
+        self._reserved.discard(protocol)
+
+    def _spoke(self, protocol: web.RequestHandler) -> None:
+        timer = self._silent.pop(protocol, None)
+        if timer is not None:
+            timer.cancel()
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -141,7 +147,7 @@ class AccessControl:
     async def enter(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         protocol = request.protocol
         assert isinstance(protocol, HttpConnection)
-        self._silent.discard(protocol)
+        self._spoke(protocol)
         self._idle.pop(protocol, None)
         protocol.begin(request)
         try:

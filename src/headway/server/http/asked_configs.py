@@ -47,7 +47,7 @@ class AskedConfigs:
                 yield await self._loop.run_in_executor(None, _policies, raw, charset)
 
 
-def _policies(raw: bytes, charset: str) -> tuple[Policy, ...]:
+def _policies(raw: bytearray, charset: str) -> tuple[Policy, ...]:
     """Runs in a worker thread. Raises Refusal."""
     try:
         return parse_settings(text_of(raw, charset), reads_files=False).policies

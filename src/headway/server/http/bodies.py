@@ -12,7 +12,8 @@ from headway.core.base import Reason, Refused
 
 T = TypeVar("T")
 
-BODY_BYTES_MAX = 4 * 1024 * 1024
+BODY_BYTES_MAX = 256 * 1024
+"""Bodies are in memory while they come, one for each connection, and no pool counts them."""
 CHARSETS = ("utf-8", "utf8", "us-ascii", "ascii")
 """Others are refused: Python knows some that take hours for a body that anybody can send (punycode)."""
 BODY_S = 10.0
@@ -38,8 +39,11 @@ def refusal_for(refused: Refused) -> Refusal:
     return Refusal(400, str(refused))
 
 
-async def read_body(request: web.Request, bytes_max: int = BODY_BYTES_MAX, seconds: float = BODY_S) -> bytes:
+async def read_body(request: web.Request, bytes_max: int = BODY_BYTES_MAX, seconds: float = BODY_S) -> bytearray:
     """Raises Refusal."""
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding.lower() != "identity":  # a megabyte of it may be a gigabyte
+        raise Refusal(415, f"bodies are taken as they are, not in the encoding {encoding[:40]!r}")
     data = bytearray()
     try:
         async with asyncio.timeout(seconds):
@@ -51,7 +55,7 @@ async def read_body(request: web.Request, bytes_max: int = BODY_BYTES_MAX, secon
         raise Refusal(408, f"the body did not arrive within {seconds:g} s") from None
     except (web.PayloadAccessError, web.RequestPayloadError):
         raise Refusal(400, "the body broke off, or has another encoding than it says") from None
-    return bytes(data)
+    return data
 
 
 def charset_of(request: web.Request) -> str:
@@ -62,7 +66,7 @@ def charset_of(request: web.Request) -> str:
     return charset
 
 
-def text_of(raw: bytes, charset: str) -> str:
+def text_of(raw: bytearray, charset: str) -> str:
     """Raises Refusal."""
     try:
         return raw.decode(charset)

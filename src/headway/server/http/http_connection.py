@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from aiohttp import web
 
-from headway.server.http.stream_transport import HEAD_READ_BYTES, READ_BYTES, StreamTransport
+from headway.server.http.stream_transport import HEAD_READ_BYTES, READ_BYTES, READ_BYTES_MIN, StreamTransport
 
 HEAD_BYTES_MAX = 32 * 1024
 HEADERS_MAX = 64
-READ_BUFFER_BYTES = 32 * 1024
+TURN_BYTES = 128 * 1024
+"""Bytes of bodies that are read in a turn, of all connections, about. A body may come in chunks of one byte."""
+READ_BUFFER_BYTES = 8 * 1024
 IDLE_S = 30.0
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
@@ -25,11 +28,16 @@ log = logging.getLogger("headway.admin")
 
 
 class HttpConnection(web.RequestHandler):
-    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, server: web.Server, loop: asyncio.AbstractEventLoop, over: Callable[[HttpConnection], object]
+    ) -> None:
+        """``over`` is called when the connection is lost."""
         super().__init__(
             server, loop=loop, keepalive_timeout=IDLE_S, access_log=None, logger=log,  # type: ignore[arg-type]
-            max_headers=HEADERS_MAX, read_bufsize=READ_BUFFER_BYTES,
+            auto_decompress=False, max_headers=HEADERS_MAX, read_bufsize=READ_BUFFER_BYTES,
         )  # fmt: skip
+        self._server = server
+        self._over = over
         self._request: web.Request | None = None
         """The request that is being answered, or the last one."""
         self._head_bytes = 0
@@ -40,11 +48,16 @@ class HttpConnection(web.RequestHandler):
         self._request = request
         self._head_bytes = 0
 
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self._over(self)
+
     def data_received(self, data: bytes) -> None:
         of_body = self._body_comes
         super().data_received(data)
         if isinstance(self.transport, StreamTransport):
-            self.transport.read_bytes = READ_BYTES if self._body_comes else HEAD_READ_BYTES
+            fair = max(READ_BYTES_MIN, min(READ_BYTES, TURN_BYTES // len(self._server.connections)))
+            self.transport.read_bytes = fair if self._body_comes else HEAD_READ_BYTES
         if self._messages:
             self._pause_reading_for_buffer()  # until it is answered
         elif not of_body and self.transport is not None:

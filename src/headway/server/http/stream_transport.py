@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from headway.server.transport import ByteStream
 
-READ_BYTES = 64 * 1024
+READ_BYTES, READ_BYTES_MIN = 64 * 1024, 1024
 HEAD_READ_BYTES = 2 * 1024
 PIECE_BYTES = 256 * 1024
 """The most that is offered to the stream at once of what waits."""

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from itertools import islice
 
 import msgspec
 from aiohttp import web
@@ -21,7 +23,7 @@ from aiohttp import web
 from headway.core.clients import PROTOCOL, WriterBatch, WriterOutlet
 from headway.core.permission import Identity, Operation
 from headway.server.engine import Engine
-from headway.server.http import IDENTITY, USER, Quota, Refusal, json_answer, read_body, read_json
+from headway.server.http import IDENTITY, USER, Quota, Refusal, address_of, json_answer, read_body, read_json
 from headway.server.loop import Repeating
 from headway.server.streams.publication import Publication
 from headway.server.streams.read_right import check_right
@@ -32,6 +34,10 @@ log = logging.getLogger("headway")
 
 PART_BYTES_MAX = 32 * 1024 * 1024
 PARTS_AT_ONCE = 4
+PARTS_PER_CLIENT = 2
+"""Limit of one user, or of one address where nobody is logged in: whoever sends slowly leaves room for others."""
+TOPICS_AT_ONCE = 200
+"""Topics whose permission is looked at before others have their turn. A part may have a million."""
 PART_S = 60.0
 """Time for a part to arrive; others wait for their turn."""
 BATCHES_AT_ONCE = 64
@@ -60,6 +66,8 @@ class WriterHandlers:
         self._engine = engine
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-writers")
         self._uploads = asyncio.Semaphore(PARTS_AT_ONCE)
+        self._clients: dict[str, tuple[asyncio.Semaphore, int]] = {}
+        """Clients whose parts come or wait: what lets them on, and how many there are."""
         self._publications: dict[str, Publication] = {}
         """The last publication of each writer."""
         self._heard_s: dict[str, float] = {}
@@ -99,13 +107,29 @@ class WriterHandlers:
 
     async def _part(self, request: web.Request) -> web.Response:
         name = self._heard(request)
-        async with self._uploads:
+        async with self._uploads_of(request[USER] or address_of(request)), self._uploads:
             data = await read_body(request, PART_BYTES_MAX, PART_S)
             run = self._engine.loop.run_in_executor
             rows, topics = await run(self._threads, self._checked, data)
-            check_right(self._engine, request, name, Operation.PUBLISH, *topics)
+            left = iter(topics)
+            while some := list(islice(left, TOPICS_AT_ONCE)):
+                check_right(self._engine, request, name, Operation.PUBLISH, *some)
+                await asyncio.sleep(0)
             part = await run(self._threads, self._stage, name, data)
         return json_answer({"part": part, "rows": rows}, 201)
+
+    @asynccontextmanager
+    async def _uploads_of(self, client: str) -> AsyncIterator[None]:
+        """Waits until the client has fewer parts on their way than it may."""
+        turns, waiting = self._clients.get(client) or (asyncio.Semaphore(PARTS_PER_CLIENT), 0)
+        self._clients[client] = turns, waiting + 1
+        try:
+            async with turns:
+                yield
+        finally:
+            turns, waiting = self._clients.pop(client)
+            if waiting > 1:
+                self._clients[client] = turns, waiting - 1
 
     async def _take_back(self, request: web.Request) -> web.Response:
         name, part = self._name(request), request.match_info["part"]
@@ -166,7 +190,7 @@ class WriterHandlers:
         self._heard_s[name] = self._engine.now()
         return name
 
-    def _checked(self, data: bytes) -> tuple[int, frozenset[str]]:
+    def _checked(self, data: bytearray) -> tuple[int, frozenset[str]]:
         """Checks rows. Returns their number and their topics. Runs in a worker thread. Raises Refusal."""
         try:
             from headway.store.rows import BadRows, check
@@ -178,12 +202,12 @@ class WriterHandlers:
             raise Refusal(400, str(error)) from None
         return checked.rows, checked.topics
 
-    def _stage(self, name: str, data: bytes) -> str:
+    def _stage(self, name: str, data: bytearray) -> str:
         """Stages rows. Returns the name of the part. Runs in a worker thread. Raises Refusal."""
         try:
             if self.staged.free_bytes() - len(data) < FREE_BYTES_MIN:
                 raise Refusal(503, f"the disk of {self.staged.folder} is full but for what the journal needs")
-            return self.staged.add(name, data)
+            return self.staged.add(name, bytes(data))
         except OSError as error:
             raise Refusal(503, f"cannot write to {self.staged.folder}: {error.strerror or error}") from None
 

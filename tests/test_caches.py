@@ -76,6 +76,7 @@ COUNTED = "its objects are on a tab (core/log/lanes/tab.py)"
 WITHIN_A_TURN = "objects that are on a tab, for as long as a turn or a sweep"
 TABLES: dict[str, str] = {
     "_Word.next": COUNTED, "_Word.bindings": COUNTED, "Bindings.all": COUNTED, "DirectBindings._by_key": COUNTED,
+    "TopicBindings._shapes": "an entry for each binding, which is on a tab",
     "HeadersBindings._by_header": COUNTED, "HeadersBindings._always": COUNTED,
     "Exchanges.queues": COUNTED, "Exchanges.leading_to": COUNTED,
     "Router.feeds": COUNTED, "Router.states": COUNTED, "Router.queues": COUNTED, "Router._by_filter": COUNTED,
@@ -95,7 +96,9 @@ TABLES: dict[str, str] = {
     "KeptOrders._orders": "ORDERS_MAX, and its bytes are in the pool",
     "LiveQueries._queries": COUNTED, "LiveQueries._pages": COUNTED, "LiveQueries._rows": COUNTED,
     "Connections.by_listener": FIXED, "Connections._places": "an entry for each connection",
-    "Connections._waiting": "an entry for each connection",
+    "Connections._waiting": "an entry for each connection", "Connections.strangers": FIXED,
+    "Strangers.left": "an entry for each connection", "Strangers.silent": "an entry for each connection",
+    "Strangers.speaking": "an entry for each connection", "Strangers.networks": "an entry for each connection",
     "PasswordChecks._waiting": "an entry for each connection", "PasswordChecks._waiting_suspects": "as _waiting",
     "PasswordChecks._suspects": "SUSPECTS_MAX names of the config's users, with an address",
     "Logins.failed": FIXED, "Logins._trusted": "TRUSTED_MAX users that have logged in, with an address",

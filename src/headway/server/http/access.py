@@ -117,7 +117,7 @@ class AccessControl:
 
     def _make_room(self, among: Collection[web.RequestHandler]) -> bool:
         """Closes the connection that has done nothing for the longest time. Returns whether there was one."""
-        idle = [one for one in among if one in self._idle]
+        idle = [one for one in self._idle if one in among]  # in this order: those of one turn have the same time
         if idle:
             longest = min(idle, key=self._idle.__getitem__)
             del self._idle[longest]

@@ -162,9 +162,18 @@ def test_it_is_disconnected_told_once_and_may_come_again(keeping: BrokerProcess,
     assert keeping.consumer(name)["connected"]
 
 
+def begin_and_move(broker: BrokerProcess, name: str, **more: object) -> None:
+    """A cursor that has moved on twice, so its usual pause is known, and then has more to read than in its steps."""
+    offset = begin(broker, name, policy="stalled", **more)
+    for _ in range(2):
+        publish(broker, 1)
+        offset += 1
+        told(broker, name, offset, policy="stalled", **more)
+    publish(broker, 50)
+
+
 def test_a_query_that_stalls_is_blocked(keeping: BrokerProcess, name: str) -> None:
-    begin(keeping, name, policy="stalled")
-    publish(keeping, 3)
+    begin_and_move(keeping, name)
     until(lambda: not keeping.consumer(name)["connected"])
     (verdict,) = keeping.verdicts(name)
     assert verdict["reason"] == "blocked"
@@ -172,8 +181,7 @@ def test_a_query_that_stalls_is_blocked(keeping: BrokerProcess, name: str) -> No
 
 def test_who_asked_for_patience_is_not_stalled_while_it_lasts(keeping: BrokerProcess, name: str) -> None:
     """A query may work on one batch for long."""
-    begin(keeping, name, policy="stalled", patience="1500ms")
-    publish(keeping, 3)
+    begin_and_move(keeping, name, patience="1500ms")
     held = until(lambda: (one := keeping.consumer(name))["blocked_ms"] > 900 and one)
     assert (held["connected"], held["slow"], held["patience_ms"]) == (True, False, 1500)
     until(lambda: not keeping.consumer(name)["connected"])

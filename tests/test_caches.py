@@ -77,6 +77,7 @@ WITHIN_A_TURN = "objects that are on a tab, for as long as a turn or a sweep"
 TABLES: dict[str, str] = {
     "_Word.next": COUNTED, "_Word.bindings": COUNTED, "Bindings.all": COUNTED, "DirectBindings._by_key": COUNTED,
     "TopicBindings._shapes": "an entry for each binding, which is on a tab",
+    "Bindings.exchanges": COUNTED, "HeadersBindings.names": COUNTED,
     "HeadersBindings._by_header": COUNTED, "HeadersBindings._always": COUNTED,
     "Exchanges.queues": COUNTED, "Exchanges.leading_to": COUNTED,
     "Router.feeds": COUNTED, "Router.states": COUNTED, "Router.queues": COUNTED, "Router._by_filter": COUNTED,

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 from tests.core.queue_wire import Plain
+from tests.server.test_hostile import Lines
 
 from headway.core.base.errors import Refused
 from headway.core.consumer.feed import Feed, FeedKey
@@ -25,6 +26,7 @@ from headway.core.routing.matching.bindings import (
     Destination,
     HeadersBindings,
     TopicBindings,
+    frozen,
     hashable,
 )
 from headway.core.routing.matching.exchange import Exchange, ExchangeRoute, Exchanges
@@ -120,14 +122,15 @@ def test_search_is_bounded_by_the_patterns_that_an_exchange_takes(
     bindings, taken = TopicBindings(), 0
     with suppress(Refused):
         for number in range(1000):
-            bindings.check_room(pattern(number))
-            bindings.add(Binding("t", queue("q"), pattern(number)))
+            binding = Binding("t", queue("q"), pattern(number))
+            bindings.check_room(binding)
+            bindings.add(binding)
             taken += 1
     assert (taken == 1000) == all_fit
     for key in ("a." * 126 + "b", ".".join(f"x{number}" for number in range(128))):
         list(bindings.match(key, {}))
         assert bindings.visited <= (PLACES_MAX + 2) * (WORDS_MAX + 1)
-    bindings.check_room("plain.words")
+    bindings.check_room(Binding("t", queue("q"), "plain.words"))
     for binding in list(bindings.all):
         bindings.remove(binding)
     assert bindings.places == 0
@@ -275,20 +278,26 @@ def test_headers_nobody_looks_at_do_not_keep_routes_from_being_remembered(
 def test_what_differs_each_time_is_remembered_within_bounds_and_found_without_asking_every_binding(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    router, asked = headers_router(), []
+    router, asked = headers_router(), 0
     for number in range(500):
         bound = Binding("amq.headers", Destination("queue", "shapes"), "", (("id", number), ("x-match", "all")))
         router.exchanges.bind(bound)
-    fits = bindings_module._fits
-    monkeypatch.setattr(bindings_module, "_fits", lambda *how: asked.append(how) or fits(*how))
     monkeypatch.setattr(router_module, "ROUTES_BYTES_MAX", 100_000)
     for number in range(1000):
         route = router.route_from("amq.headers", "k", {"id": number})
         assert len(route.feeds) == (number < 500)
         assert router._cached_bytes <= 100_000
-    assert len(asked) == 500
+        asked += router.exchanges.visited
+    assert asked <= 4 * 1000
     router.route_from("amq.headers", "k", {"id": "x" * 10_000})
     assert not any("x" * 10_000 in str(known) for known in router._by_headers), "nor what is long"
+
+
+def fits(wanted: dict[str, object], headers: dict[str, object]) -> bool:
+    how = str(wanted.pop("x-match"))
+    names = [name for name in wanted if how.endswith("-with-x") or not name.startswith("x-")]
+    found = (name in headers and wanted[name] in (None, hashable(headers[name])) for name in names)
+    return any(found) if how.startswith("any") else all(found)
 
 
 @pytest.mark.parametrize("how", ["all", "any", "all-with-x", "any-with-x"])
@@ -299,17 +308,76 @@ def test_an_index_finds_what_asking_everybody_finds(how: str) -> None:
     every = []
     for number, chosen in enumerate(product((*values, ...), repeat=3)):
         arguments = {name: hashable(value) for name, value in zip(names, chosen, strict=True) if value is not ...}
-        frozen = tuple(sorted({**arguments, "x-match": how}.items()))
-        every.append(Binding("h", Destination("queue", str(number)), "", frozen))
+        said = tuple(sorted({**arguments, "x-match": how}.items()))
+        every.append(Binding("h", Destination("queue", str(number)), "", said))
         bindings.add(every[-1])
     for binding in every[::3]:
         bindings.remove(binding)
     left = [binding for binding in every if binding in bindings.all]
     for chosen in product((*values, ...), repeat=3):
         headers = {name: value for name, value in zip(names, chosen, strict=True) if value is not ...}
-        wanted = {b.destination.name for b in left if bindings_module._fits(dict(b.arguments), headers)}
+        wanted = {b.destination.name for b in left if fits(dict(b.arguments), headers)}
         assert {to.name for to in bindings.match("", headers)} == wanted
     for binding in left:
         bindings.remove(binding)
-    assert not bindings._by_header
-    assert not bindings._always
+    assert not any((bindings._by_header, bindings._always, bindings.names, bindings.further))
+
+
+def wide(number: int, how: str, names: int = 100) -> Binding:
+    """A binding that is found by the header "a" and looks at many others, which fit except for the last."""
+    same = {f"b{name:03}": None if name % 2 else 1 for name in range(names - 2)}
+    wanted = {"x-match": how, "a": None, **same, "z": number}
+    return Binding("amq.headers", Destination("queue", "shapes"), str(number), frozen(wanted))
+
+
+@pytest.mark.parametrize("how", ["all", "any"])
+def test_a_message_is_held_against_bindings_and_not_against_each_of_their_headers(how: str) -> None:
+    router, lines = headers_router(), Lines()
+    exchange = router.exchanges.by_name["amq.headers"].bindings
+    for number in range(300):
+        exchange.check_room(wide(number, how))
+        router.exchanges.bind(wide(number, how))
+    headers = {"a": "fresh", "z": "other", **{f"b{name:03}": 1 for name in range(98)}}
+    with lines.counted():
+        route = router.route_from("amq.headers", "k", headers)
+    assert len(route.feeds) == (how == "any")
+    assert lines.count < 300 * 20
+    if how == "any":
+        assert exchange.visited >= 300 * 99, "which is counted"
+
+
+@pytest.mark.parametrize(("wanted", "taken"), [
+    (dict.fromkeys("abc"), 4), ({"x-match": "any", **dict.fromkeys("abc", 1)}, 4), ({"a": [1, {"b": 2}]}, 1),
+])  # fmt: skip
+def test_headers_that_bindings_look_at_have_a_limit(
+    monkeypatch: pytest.MonkeyPatch, wanted: dict[str, object], taken: int
+) -> None:
+    monkeypatch.setattr(bindings_module, "FURTHER_HEADERS_MAX", 8)
+    bindings, same = HeadersBindings(), frozen(wanted)
+    for number in range(taken):
+        binding = Binding("h", queue(str(number)), "", same)
+        bindings.check_room(binding)
+        bindings.add(binding)
+    with pytest.raises(Refused, match="look at 8 headers at most"):
+        bindings.check_room(Binding("h", queue("one more"), "", same))
+    bindings.check_room(Binding("h", queue("one more"), "", frozen({"one": 1})))
+    with pytest.raises(Refused, match="128 headers"):
+        bindings.check_room(wide(1, "all", 129))
+
+
+def test_to_know_which_headers_matter_nobody_goes_through_all_bindings() -> None:
+    """A binding changes before each message: what is remembered of routes is forgotten."""
+    router, lines = headers_router(), Lines()
+    for number in range(1000):
+        router.exchanges.bind(wide(number, "all", 20))
+        router.exchanges.bind(Binding("amq.direct", Destination("queue", "keys"), str(number)))
+    router.exchanges.bind(Binding("amq.direct", Destination("exchange", "amq.headers"), "to headers"))
+    for number in range(20):
+        one = Binding("amq.headers", Destination("queue", "shapes"), "", (("mine", number),))
+        for change in (router.exchanges.bind, router.exchanges.unbind):
+            change(one)
+            router.forget()
+            with lines.counted():
+                route = router.route_from("amq.direct", "to headers", {"mine": number, "other": 1})
+            assert len(route.feeds) == (change == router.exchanges.bind)
+            assert lines.count < 300

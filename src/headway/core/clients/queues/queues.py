@@ -277,7 +277,7 @@ class Queues(Consuming):
         self._check_declared(binding.size, "" if queue is None else queue.kept_by)
         source = self._router.exchanges.by_name[binding.source].bindings
         if binding not in source.all:
-            source.check_room(binding.key)
+            source.check_room(binding)
         replay = None if options.start == "end" else self.feeds.replay_of(binding, options, now)
         work = self.feeds.change(binding, there=True)
         if work:

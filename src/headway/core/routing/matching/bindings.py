@@ -19,6 +19,12 @@ PLACES_MAX = 1024
 """The places in the patterns of one exchange where a search for the bindings of a new key may be at once (``places``).
 So it looks at this many entries for each word, and that is not divided among turns."""
 
+HEADERS_MAX = 128
+"""The headers that one binding may look at."""
+FURTHER_HEADERS_MAX = 32_768
+"""The headers that all bindings of one exchange may look at, without the first one of each. A message may be held
+against all of them, and that is not divided among turns."""
+
 
 class Destination(NamedTuple):
     kind: Literal["queue", "exchange"]
@@ -43,6 +49,8 @@ class Bindings(ABC):
 
     def __init__(self) -> None:
         self.all: dict[Binding, None] = {}
+        self.exchanges: dict[str, int] = {}
+        """The exchanges that bindings lead to, each with the number of these."""
         self.visited = 0
         """The number of entries that the last match looked at, besides those that it found."""
 
@@ -51,6 +59,8 @@ class Bindings(ABC):
         if binding in self.all:
             return False
         self.all[binding] = None
+        if binding.destination.kind == "exchange":
+            _count(self.exchanges, binding.destination.name, 1)
         self._enter(binding)
         return True
 
@@ -58,11 +68,13 @@ class Bindings(ABC):
         """Removes a binding. Returns False if there was no such binding."""
         if self.all.pop(binding, self) is self:
             return False
+        if binding.destination.kind == "exchange":
+            _count(self.exchanges, binding.destination.name, -1)
         self._leave(binding)
         return True
 
-    def check_room(self, key: str) -> None:  # noqa: B027  only patterns need it
-        """Raises :class:`Refused` if there is no room for one more binding with this key."""
+    def check_room(self, binding: Binding) -> None:  # noqa: B027  some kinds have room for all
+        """Raises :class:`Refused` if there is no room for one more binding like this."""
 
     @abstractmethod
     def seen(self, binding: Binding) -> Binding:
@@ -141,9 +153,9 @@ class TopicBindings(Bindings):
         self.places = 0
         """The most places of a search."""
 
-    def check_room(self, key: str) -> None:
+    def check_room(self, binding: Binding) -> None:
         """Raises :class:`Refused` if there would be too many places with one more pattern."""
-        shape = _shape(key)
+        shape = _shape(binding.key)
         count = self._shapes.get(shape, 0)
         if shape and self.places + _places(shape, count + 1) - _places(shape, count) > PLACES_MAX:
             text = f"the bindings of an exchange have wildcards in too many different places: {PLACES_MAX} are allowed"
@@ -245,52 +257,92 @@ def _or_none(nodes: dict[_Word, None]) -> None:
             nodes[node.next["#"]] = None
 
 
+class _Wanted(NamedTuple):
+    """The headers that a binding wants besides those by which it is found."""
+
+    equal: dict[str, object]
+    """Headers with their values."""
+    there: dict[str, None]
+    """Headers with any value."""
+
+
+FOUND_IS_ENOUGH = _Wanted({}, {})
+
+
 class HeadersBindings(Bindings):
     """Lets messages through that have all, or any, of the binding's headers with equal values. A header without a value
-    in the binding need only be there."""
+    in the binding need only be there.
+
+    A binding that wants any of its headers is found by each of them, and then lets the message through. One that wants
+    all is found by the first, and its others are looked at as sets. All this is prepared with the binding."""
 
     def seen(self, binding: Binding) -> Binding:
         return binding._replace(key="")
 
     def __init__(self) -> None:
         super().__init__()
-        self._by_header: dict[str, dict[object, dict[Binding, None]]] = {}
+        self._by_header: dict[str, dict[object, dict[Binding, _Wanted]]] = {}
         """Bindings by the name and the value of a header that they need; None: they need it with any value."""
-        self._always: dict[Binding, None] = {}
+        self._always: dict[Binding, _Wanted] = {}
+        self.names: dict[str, int] = {}
+        """The names of the headers that bindings look at, each with the number of these."""
+        self.further = 0
+        """The headers that bindings look at, without the first one of each, and with what is nested in values."""
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of the headers that some binding looks at."""
-        return frozenset(name for binding in self.all for name in _looked_at(dict(binding.arguments)))
+    def check_room(self, binding: Binding) -> None:
+        """Raises :class:`Refused` if one binding, or all together, would look at too many headers."""
+        wanted = _looked_at(binding)
+        if len(wanted) > HEADERS_MAX:
+            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a binding looks at {HEADERS_MAX} headers at most")
+        if (more := _further(wanted)) and self.further + more > FURTHER_HEADERS_MAX:
+            text = f"the bindings of an exchange look at {FURTHER_HEADERS_MAX} headers at most"
+            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{text}, not counting the first of each binding")
 
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
-        found = dict(self._always)
-        for name, value in headers.items():
+        values = {name: hashable(value) for name, value in headers.items()}
+        found, entries = dict(self._always), len(values)
+        for name, value in values.items():
             by_value = self._by_header.get(name)
             if by_value is not None:
-                found |= by_value.get(hashable(value), {}) | by_value.get(None, {})
-        self.visited = len(found)
-        return (binding.destination for binding in found if _fits(dict(binding.arguments), headers))
+                for some in (by_value.get(value), None if value is None else by_value.get(None)):
+                    if some is not None:
+                        found |= some
+                        entries += len(some)
+        self.visited = entries
+        return (
+            binding.destination
+            for binding, (equal, there) in found.items()
+            if equal.items() <= values.items() and there.keys() <= values.keys()
+        )
 
     def _enter(self, binding: Binding) -> None:
-        wanted = dict(binding.arguments)
-        names = _looked_at(wanted)
-        if not names:
-            self._always[binding] = None
-        for name in names if _any(wanted) else names[:1]:
-            self._by_header.setdefault(name, {}).setdefault(wanted[name], {})[binding] = None
+        wanted, any_fits = _looked_at(binding), _any(binding)
+        self.further += _further(wanted)
+        rest = FOUND_IS_ENOUGH
+        if not any_fits and len(wanted) > 1:
+            _, *others = wanted.items()
+            rest = _Wanted({name: value for name, value in others if value is not None},
+                           {name: None for name, value in others if value is None})  # fmt: skip
+        if not wanted and not any_fits:
+            self._always[binding] = rest
+        for place, (name, value) in enumerate(wanted.items()):
+            _count(self.names, name, 1)
+            if any_fits or not place:
+                self._by_header.setdefault(name, {}).setdefault(value, {})[binding] = rest
 
     def _leave(self, binding: Binding) -> None:
         self._always.pop(binding, None)
-        wanted = dict(binding.arguments)
-        names = _looked_at(wanted)
-        for name in names if _any(wanted) else names[:1]:
-            by_value = self._by_header[name]
-            del by_value[wanted[name]][binding]
-            if not by_value[wanted[name]]:
-                del by_value[wanted[name]]
-            if not by_value:
-                del self._by_header[name]
+        wanted, any_fits = _looked_at(binding), _any(binding)
+        self.further -= _further(wanted)
+        for place, (name, value) in enumerate(wanted.items()):
+            _count(self.names, name, -1)
+            if any_fits or not place:
+                by_value = self._by_header[name]
+                del by_value[value][binding]
+                if not by_value[value]:
+                    del by_value[value]
+                if not by_value:
+                    del self._by_header[name]
 
 
 def frozen(arguments: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
@@ -307,19 +359,40 @@ def hashable(value: object) -> object:
     return bytes(value) if isinstance(value, bytearray) else value
 
 
-def _fits(wanted: Headers, headers: Headers) -> bool:
-    names = _looked_at(wanted)
-    found = (name in headers and wanted[name] in (None, hashable(headers[name])) for name in names)
-    return any(found) if _any(wanted) else all(found)
+def _x_match(binding: Binding) -> str:
+    return next((str(value) for name, value in binding.arguments if name == "x-match"), "all")
 
 
-def _looked_at(wanted: Headers) -> list[str]:
-    with_x = str(wanted.get("x-match", "all")).endswith("-with-x")
-    return [name for name in wanted if name != "x-match" and (with_x or not name.startswith("x-"))]
+def _looked_at(binding: Binding) -> dict[str, object]:
+    """Returns the headers that a binding looks at, with their values."""
+    with_x = _x_match(binding).endswith("-with-x")
+    return {
+        name: value
+        for name, value in binding.arguments
+        if name != "x-match" and (with_x or not name.startswith("x-"))
+    }
 
 
-def _any(wanted: Headers) -> bool:
-    return str(wanted.get("x-match", "all")).startswith("any")
+def _any(binding: Binding) -> bool:
+    return _x_match(binding).startswith("any")
+
+
+def _further(wanted: Headers) -> int:
+    """Returns how much a binding looks at that wants these headers, besides the first."""
+    return max(0, len(wanted) - 1) + sum(_nested(value) for value in wanted.values())
+
+
+def _nested(value: object) -> int:
+    return len(value) + sum(map(_nested, value)) if isinstance(value, tuple) else 0
+
+
+def _count(counts: dict[str, int], name: str, by: int) -> None:
+    """Counts a name, and forgets it with the last."""
+    count = counts.get(name, 0) + by
+    if count:
+        counts[name] = count
+    else:
+        del counts[name]
 
 
 KINDS: dict[str, type[Bindings]] = {

@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from headway.core.message import TOPICS
@@ -138,9 +139,10 @@ class Exchanges:
         for binding in list(self.leading_to.get(destination, ())):
             self.unbind(binding)
 
-    def looks_at(self, first: str) -> frozenset[str]:
-        """Returns the names of the headers that decide where a message goes that is published to an exchange."""
-        names: frozenset[str] = frozenset()
+    def looks_at(self, first: str) -> tuple[Mapping[str, int], ...]:
+        """Returns the names of the headers that decide where a message goes that is published to an exchange: those of
+        each headers exchange it may come to, which follow its bindings as long as none leads to another exchange."""
+        names: list[Mapping[str, int]] = []
         visited: dict[str, None] = {}
         waiting = [first]
         while waiting:
@@ -150,12 +152,12 @@ class Exchanges:
                 continue
             visited[name] = None
             if isinstance(exchange.bindings, HeadersBindings):
-                names |= exchange.bindings.names
-            leading = exchange.bindings.all
-            waiting += {b.destination.name: None for b in leading if b.destination.kind == "exchange"}
+                names.append(exchange.bindings.names)
+            waiting += exchange.bindings.exchanges
             if exchange.alternate is not None:
                 waiting.append(exchange.alternate)
-        return names
+        self.visited = len(visited)
+        return tuple(names)
 
     # -- routing ----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ Queues with equal bindings read one feed. So a record is written once for all of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
@@ -100,8 +100,8 @@ class Router:
         self._distinct: dict[tuple[object, ...], Route] = {}
         """The routes by what they lead to: topics without readers, or with the same, share one."""
         self._cached_bytes = 0
-        self._looks_at: dict[str, frozenset[str]] = {}
-        """The names of the headers that each exchange's bindings look at."""
+        self._looks_at: dict[str, tuple[Mapping[str, int], ...]] = {}
+        """The names of the headers that each exchange's bindings look at, and those of exchanges behind it."""
         self.searched = 0
         """The number of entries that were looked at and are not counted as work yet. They count for the next publisher.
         """
@@ -141,9 +141,11 @@ class Router:
         names = self._looks_at.get(exchange)
         if names is None:
             names = self._looks_at[exchange] = self.exchanges.looks_at(exchange)
+            self.searched += self.exchanges.visited
         if not names:
             return ()
-        return tuple((name, hashable(headers[name])) for name in sorted(names & headers.keys()))
+        seen = sorted(name for name in headers if any(name in some for some in names))
+        return tuple((name, hashable(headers[name])) for name in seen)
 
     def _remember(self, routes: dict[K, Route], asked: K, exchange: str, topic: str, headers: Headers) -> Route:
         """Finds a route, and caches it, unless what it is asked by is large."""

@@ -95,16 +95,17 @@ def test_a_file_that_is_shorter_than_it_was_is_noticed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
 
 
-def test_parts_stay_while_they_are_held_and_go_later(tmp_path: Path) -> None:
+def test_parts_stay_while_they_are_held_or_needed_and_go_later(tmp_path: Path) -> None:
     staged = Staged(REAL, tmp_path / "staged")
     part = staged.add("w", b"rows")
     assert staged.hold() == [(staged.path("w", part), 4)]
     staged.remove("w", [part])
     assert staged.tidy(-60.0, ()) == 0
-    assert staged.parts("w") == [part]
+    assert staged.missing("w", [part]) == []
     staged.release()
+    assert staged.tidy(-60.0, {part}) == 0
     assert staged.tidy(-60.0, ()) == 1
-    assert staged.parts("w") == []
+    assert staged.missing("w", [part]) == [part]
 
 
 @pytest.mark.parametrize("path", ["../outside", "main/../../outside", "/tmp/outside", "", ".", "a\\u0000b"])

@@ -56,11 +56,6 @@ class Staged:
     def path(self, writer: str, part: str) -> Path:
         return self.folder / writer / f"{part}.arrow"
 
-    def parts(self, writer: str) -> list[str]:
-        """Returns the names of all parts of a writer."""
-        folder = self.folder / writer
-        return [path.stem for path in folder.glob("*.arrow")] if folder.is_dir() else []
-
     def missing(self, writer: str, parts: Iterable[str]) -> list[str]:
         """Returns the given parts that do not exist."""
         return [part for part in parts if not self.path(writer, part).is_file()]
@@ -81,17 +76,15 @@ class Staged:
             return None
         return path.rename(path.with_suffix(".unreadable"))
 
-    def tidy(self, age_s: float, busy: Collection[str]) -> int:
-        """Removes parts older than ``age_s``, except those of ``busy`` writers. Returns how many."""
+    def tidy(self, age_s: float, needed: Collection[str]) -> int:
+        """Removes parts older than ``age_s``, except ``needed`` ones, by name. Returns how many."""
         with self._lock:
-            return 0 if self._holds or not self.folder.is_dir() else self._tidied(age_s, busy)
+            return 0 if self._holds or not self.folder.is_dir() else self._tidied(age_s, needed)
 
-    def _tidied(self, age_s: float, busy: Collection[str]) -> int:
+    def _tidied(self, age_s: float, needed: Collection[str]) -> int:
         removed, since_s = 0, time.time() - age_s
         for folder in self.folder.iterdir():
-            if folder.name in busy:
-                continue
-            old = [file for file in folder.iterdir() if file.stat().st_mtime < since_s]
+            old = [file for file in folder.iterdir() if file.stem not in needed and file.stat().st_mtime < since_s]
             for file in old:
                 file.unlink(missing_ok=True)
             removed += len(old)

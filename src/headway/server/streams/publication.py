@@ -61,8 +61,9 @@ class Publication:
         self._rights: Rights = ALL_RIGHTS
         self._version = -1
         """The version of the permissions that ``_rights`` are of."""
-        self._begun = begun
         self._go_on = asyncio.Event()
+        if not begun:  # at once: who asks for another batch has to find this one
+            engine.broker.writers.begin(writer, number, parts, engine.now())
         self._start()
 
     def asked_again(self, user: Identity) -> None:
@@ -109,12 +110,7 @@ class Publication:
         engine, name = self._engine, self._writer
         journal, writers = engine.journal, engine.broker.writers
         assert journal is not None
-        if not self._begun:
-            writers.begin(name, self.number, self.parts, engine.now())
-            self._begun = True
         await journal.flush()
-        # All other parts are of failed attempts: the writer begins no batch before this one is done.
-        there = await engine.loop.run_in_executor(self._threads, self._staged.parts, name)
         first = 0
         for part in self.parts:
             try:
@@ -138,7 +134,12 @@ class Publication:
         await journal.flush()
         writers.done(name, engine.now())
         await journal.flush()
-        await engine.loop.run_in_executor(self._threads, self._staged.remove, name, there)
+        # Only its own: others may be of the next batch. Those of failed attempts are removed in a day, as are these if
+        # they cannot be removed now. That is no failure: read again without some of them, rows would be doubled.
+        try:
+            await engine.loop.run_in_executor(self._threads, self._staged.remove, name, self.parts)
+        except OSError as error:
+            log.warning("batch %d of %s is published; its parts stay for a day: %s", self.number, name, error)
 
     async def _publish(self, runs: list[tuple[int, Run]], first: int) -> None:
         engine, size, count = self._engine, 0, 0

@@ -216,23 +216,22 @@ class WriterHandlers:
     ) -> Publication | None:
         """Returns the publication of this batch, running or done; None: published long ago, or empty. Raises
         Refusal."""
+        missing = [part for part in parts if not is_name(part)]
+        missing += await self._engine.loop.run_in_executor(self._threads, self.staged.missing, name, parts)
+        # From here on nothing waits until the batch has begun: requests that come together may not both begin one.
         running = self._publications.get(name)
         if running is not None and running.number == number:
-            await self._drop(name, [part for part in parts if part not in running.parts])
             running.asked_again(user)
+            await self._drop(name, [part for part in parts if part not in running.parts])
             return running
-        if running is not None and running.busy and running.number < number:
-            raise Refusal(409, f"batch {running.number} of {name} is not published yet; it comes before {number}")
         last = self._engine.broker.writers.last(name)
         if last is not None and number <= last.number:
             await self._drop(name, parts)
             return None
-        missing = [part for part in parts if not is_name(part)]
-        missing += await self._engine.loop.run_in_executor(self._threads, self.staged.missing, name, parts)
+        if running is not None and running.busy:
+            raise Refusal(409, f"batch {running.number} of {name} is not published yet; it comes before {number}")
         if missing:
             raise Refusal(410, f"part {missing[0]} of batch {number} is not here any more: write the batch again")
-        if self._publications.get(name) is not running:  # another request was faster
-            return await self._publication(name, number, parts, user)
         busy = sum(1 for one in self._publications.values() if one.busy)
         if busy >= BATCHES_AT_ONCE:
             raise Refusal(503, f"{busy} others are publishing already; try again later")
@@ -248,9 +247,11 @@ class WriterHandlers:
         return publication
 
     async def _drop(self, name: str, parts: Sequence[str]) -> None:
-        """Removes parts whose rows are published from other parts."""
-        if parts and all(map(is_name, parts)):
-            await self._engine.loop.run_in_executor(self._threads, self.staged.remove, name, parts)
+        """Removes parts whose rows are published from other parts, but none of the batch that is being published."""
+        last = self._engine.broker.writers.last(name)
+        some = [part for part in parts if is_name(part) and (last is None or part not in last.parts)]
+        if some:
+            await self._engine.loop.run_in_executor(self._threads, self.staged.remove, name, some)
 
     # -- silent writers ---------------------------------------------------------------------------------------------
 
@@ -274,12 +275,13 @@ class WriterHandlers:
             self._quota.leave(name)
             writers.forget(name)
             engine.turn_soon()
-        engine.loop.run_in_executor(self._threads, self._tidy, set(writers.unfinished()))
+        needed = {part for batch in writers.unfinished().values() for part in batch.parts}
+        engine.loop.run_in_executor(self._threads, self._tidy, needed)
 
-    def _tidy(self, busy: set[str]) -> None:
+    def _tidy(self, needed: set[str]) -> None:
         """Removes old parts. Runs in a worker thread."""
         try:
-            removed = self.staged.tidy(STAGED_S, busy)
+            removed = self.staged.tidy(STAGED_S, needed)
         except OSError as error:
             log.error("cannot tidy %s: %s", self.staged.folder, error.strerror or error)
         else:

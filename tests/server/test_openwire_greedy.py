@@ -11,7 +11,7 @@ from tests.server.greedy_stage import Greedy
 from tests.wire import openwire_frames as frames
 
 from headway.server.openwire.peer import OpenWirePeer
-from headway.wire.openwire.codes import AckType, Type
+from headway.wire.openwire.codes import AckType, TransactionStep, Type
 
 INFLATED = 2_000_000
 NO, YES = b"\0", b"\1"
@@ -129,3 +129,73 @@ def test_producers_with_windows_are_counted(house: House) -> None:
     long = frames.frame(Type.PRODUCER_INFO, frames.producer_id("c" * 5000), NO, NO, NO, pack(">i", 1))
     assert b"an id of 5000 bytes" in greedy.say(long)
     assert not greedy.connection.open
+
+
+# -- room --------------------------------------------------------------------------------------------------------------
+
+BODY = 900_000
+
+
+def composite(count: int = 64) -> bytes:
+    return frames.queue(",".join(f"part.{at}" for at in range(count)))
+
+
+def told_to(to: bytes, body: int = BODY, transaction: bytes = NO) -> bytes:
+    return frames.message(Type.BYTES_MESSAGE, to, bytes(body), persistent=False, transaction=transaction)
+
+
+TRANSACTION = YES + b"\x6f" + pack(">q", 7) + frames.connection_id()
+
+
+def step(kind: TransactionStep) -> bytes:
+    return frames.frame(Type.TRANSACTION_INFO, frames.connection_id(), TRANSACTION, bytes((kind,)))
+
+
+def put(house: House, name: str) -> int:
+    """How many records there are in the queues of this prefix."""
+    return sum(house.stats(queue).records for queue in house.queues if queue.startswith(name))
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_copies_for_many_queues_are_put_down_while_there_is_room(house: House, leaves: bool) -> None:
+    pool = house.broker.registry.pool_of("amqp")
+    for number in range(3):
+        greedy = client(house, f"greedy {number}")
+        greedy.send(told_to(composite()) * 3)
+        if leaves:
+            greedy.send(b"")
+        house.run()
+    assert 40 <= put(house, "part.") <= 75
+    assert pool.memory_bytes < pool.memory_limit + 4 * BODY
+
+
+def test_what_a_transaction_will_publish_is_counted_for_each_of_its_queues(house: House) -> None:
+    greedy = client(house)
+    greedy.say(step(TransactionStep.BEGIN) + told_to(composite(4), 10_000, TRANSACTION))
+    assert 40_000 < greedy.tab["transactions"] < 60_000
+    assert b"may take up" in greedy.say(told_to(composite(), BODY, TRANSACTION))
+    assert b"is rolled back" in greedy.say(step(TransactionStep.COMMIT))
+    assert put(house, "part.") == 0
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_commit_begins_when_there_is_room_and_one_whose_client_has_left_by_then_is_dropped(
+    house: House, caplog: pytest.LogCaptureFixture, leaves: bool
+) -> None:
+    greedy, filler = client(house), client(house, "fills")
+    greedy.say(step(TransactionStep.BEGIN) + told_to(frames.queue("work.1,mine"), 1000, TRANSACTION) * 2)
+    filler.say(told_to(frames.queue("work.1")) * 100)
+    filled = put(house, "work")
+    greedy.say(step(TransactionStep.COMMIT))
+    assert put(house, "mine") == 0
+    if leaves:
+        greedy.send(b"")
+        greedy.send(b"")  # a kernel says it again
+        house.pass_time(30.0)
+        assert not greedy.connection.open
+        assert "greedy leaves: 4 records are lost" in caplog.text
+        assert (put(house, "work"), put(house, "mine")) == (filled, 0)
+    else:
+        house.broker.queues.delete(house.queues["work.1"], house.now())
+        house.pass_time(1.0)
+        assert put(house, "mine") == 2

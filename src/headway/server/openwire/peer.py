@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
@@ -265,7 +266,8 @@ class OpenWirePeer(ClientSide):
         super().leave(session, reason)
 
     def _finish(self, running: Steps) -> Steps:
-        yield from running
+        with suppress(Refused):  # nobody is left to be told
+            yield from running
         self._parts_over()
 
 

@@ -4,15 +4,19 @@ Rules:
 - A queue that is sent to is made if there is none. Topics are not made.
 - The response to a message that the journal keeps is sent when the journal has it.
 - A message in a transaction is published with its commit.
+- Between the copies for the destinations of one message it looks for room. If the client leaves before there is any,
+  the rest is lost, and the log says so.
 - A producer with a window is told how many of its bytes were taken (ProducerAck), one message at a time.
 """
 
 from __future__ import annotations
 
+import logging
+
 from headway.core.base import Reason, Refused
 from headway.core.consumer import Session
 from headway.core.message import TOPICS, Run
-from headway.core.routing import part_of
+from headway.core.routing import is_out_of_room, part_of
 from headway.server.connections import Steps
 from headway.server.openwire.destinations import each_of
 from headway.server.openwire.ports import ClientSide
@@ -25,6 +29,8 @@ from headway.wire.openwire.marshalling import Destination, ProducerId
 from headway.wire.openwire.messages import RECENT, Message
 from headway.wire.openwire.replies import write_producer_ack, write_response
 
+log = logging.getLogger("headway")
+
 RETAIN = "ActiveMQ.Retain"
 """The property by which a publisher asks for its message to be retained."""
 PRODUCERS_MAX = 65_536
@@ -35,6 +41,8 @@ SERIES_SHARE = 4
 """So many messages that are alike are a unit of work, besides their way to their lanes."""
 MESSAGE_WORK = 8
 """Work of reading a message and writing its properties, besides its way to its lanes."""
+COPIED_BYTES = 8192
+"""So many bytes that are copied are one unit of work."""
 
 
 class Publishing(PeerPart[ClientSide]):
@@ -95,12 +103,46 @@ class Publishing(PeerPart[ClientSide]):
 
     def publish(self, sent: Sent) -> None:
         """Publishes a message outside of a transaction, and responds. Raises :class:`Refused`."""
-        kept = False
         self._peer.budget.left -= MESSAGE_WORK
-        for run in self.runs_of(sent.message):
+        runs = self.runs_of(sent.message)
+        for run in runs:
             run.confirmed = sent.wants_response
+        if len(runs) == 1:
+            self.answer(sent, kept=self.publish_run(runs[0]))
+        else:
+            self._peer.budget.begin(self._copies(sent, runs))
+
+    def _copies(self, sent: Sent, runs: list[Run]) -> Steps:
+        """Publishes a message to each of its destinations, and looks for room in between. A client that has left does
+        not wait for that: what there is no room for is lost, as is all that it had not sent by then."""
+        kept = False
+        for number, run in enumerate(runs):
+            waited = False
+            while self._peer.must_wait and not self._peer.gone:
+                waited = True
+                yield 0
+            if self.left_without_room(runs[number:], waited=waited):
+                raise Refused(Reason.MEMORY_LIMIT, "the client leaves, and there is no room for what it published")
             kept = self.publish_run(run) or kept
+            yield 1 + len(run.data) // COPIED_BYTES
         self.answer(sent, kept=kept)
+
+    def left_without_room(self, runs: list[Run], *, waited: bool) -> bool:
+        """Tells whether the client has left and there is no room for these records, which count as lost then. Otherwise
+        clients that come and leave again and again would fill the broker. ``waited``: it has waited for that."""
+        peer, session = self._peer, self.session
+        intake = peer.engine.broker.intake
+        if peer.gone:
+            lost = waited or session.pool.crowded
+        else:
+            if peer.connection.leaving and intake.short_of_room:
+                intake.must_wait(session, runs[0], peer.engine.now())
+            lost = peer.connection.leaving and is_out_of_room(session.paused_by)
+        if not lost:
+            return False
+        peer.engine.broker.registry.lost({session.number: len(runs)}, Reason.MEMORY_LIMIT)
+        log.warning("%s leaves: %d records are lost, because there is no room for them", session.client, len(runs))
+        return True
 
     def publish_run(self, run: Run) -> bool:
         """Publishes a run of one record. Returns whether the journal keeps it. Raises :class:`Refused`."""
@@ -182,7 +224,7 @@ class Publishing(PeerPart[ClientSide]):
             while self._peer.must_wait and not self._peer.gone:
                 yield 0
             self.publish_run(run)
-            yield 1
+            yield 1 + len(run.data) // COPIED_BYTES
 
     def answer(self, sent: Sent, *, kept: bool) -> None:
         self._answer(sent, sent.message.producer, sent.message.size, kept=kept)

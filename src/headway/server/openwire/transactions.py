@@ -99,7 +99,8 @@ class Transactions(PeerPart[ClientSide]):
         assert message.transaction is not None
         transaction = self._of(message.transaction)
         runs = self._publishing.runs_of(message)
-        transaction.publish(self._publishing.steps(runs), runs, len(message.payload) + runs[0].properties.size)
+        size = sum(len(run.data) + run.properties.size for run in runs)
+        transaction.publish(self._publishing.steps(runs), runs, size)
         if self._peer.granted.rights is not ALL_RIGHTS:
             for run in runs:
                 transaction.check_at_commit(partial(self._peer.queues.check_publish, run))
@@ -133,6 +134,7 @@ class Transactions(PeerPart[ClientSide]):
         peer = self._peer
         refused: Refused | None = None
         try:
+            yield from self._room(transaction)
             yield from transaction.done()
         except Refused as error:  # a queue is full: what came before it stays
             transaction.forget()
@@ -146,4 +148,14 @@ class Transactions(PeerPart[ClientSide]):
         elif wants_response:
             peer.pending_replies.send(write_response(number), kept=True)
 
-
+    def _room(self, transaction: Transaction) -> Steps:
+        """Waits for room before anything is published, because a commit that has begun is done whatever there is. If
+        the client does not wait for that it is dropped as a whole. Raises :class:`Refused`."""
+        peer, runs, waited = self._peer, transaction.runs, False
+        while runs and not peer.gone and not peer.connection.leaving:
+            if not peer.must_wait and not transaction.must_wait(peer.engine.broker.intake, peer.engine.now()):
+                return
+            waited = True
+            yield 0
+        if runs and self._publishing.left_without_room(runs, waited=waited):
+            raise Refused(Reason.MEMORY_LIMIT, "the client leaves, and there is no room for what it published")

@@ -51,7 +51,7 @@ NO_TRANSACTION = NoTransaction()
 
 class Transaction:
     __slots__ = (
-        "_bytes", "_checks", "_named", "_publishing", "_runs", "_session", "_settling", "_spoilt", "commit",
+        "_bytes", "_checks", "_named", "_publishing", "_session", "_settling", "_spoilt", "commit", "runs",
     )  # fmt: skip
 
     def __init__(self, session: Session) -> None:
@@ -62,7 +62,7 @@ class Transaction:
         self._named: dict[Channel, set[int]] = {}
         """Deliveries that the commit will settle."""
         self._publishing: list[tuple[Steps, int]] = []
-        self._runs: list[Run] = []
+        self.runs: list[Run] = []
         """Records that the commit will publish."""
         self._checks: list[Callable[[], None]] = []
         """Permissions of publishes, for a reload may change them before the commit."""
@@ -77,7 +77,7 @@ class Transaction:
     def publish(self, steps: Steps, runs: Sequence[Run], size: int) -> None:
         """Puts a publish off. Raises :class:`Refused` if there is no memory for it; that closes the channel."""
         self._publishing.append((steps, self._put_on_tab(STEP_BYTES + size)))
-        self._runs += runs
+        self.runs += runs
 
     def check_at_commit(self, check: Callable[[], None]) -> None:
         self._checks.append(check)
@@ -108,8 +108,11 @@ class Transaction:
         if any(channel.closed or not all(map(channel.holds, tags)) for channel, tags in named):
             text = "a delivery that the transaction settles is not its client's any more"
             raise Refused(Reason.PRECONDITION_FAILED, text)
-        intake.check_room(self._runs, now)
-        self._runs = []
+        intake.check_room(self.runs, now)
+
+    def must_wait(self, intake: Intake, now: float) -> bool:
+        """Tells whether there is no room yet for what the commit will publish."""
+        return intake.short_of_room and any(intake.must_wait(self._session, run, now) for run in self.runs)
 
     def settle(self, steps: Steps, channel: Channel, tags: Sequence[int]) -> None:
         """Puts a settlement off. Raises :class:`Refused` like ``publish``."""
@@ -118,6 +121,7 @@ class Transaction:
 
     def done(self) -> Steps:
         """Does everything that was put off, in steps."""
+        self.runs = []
         for some in (self._publishing, self._settling):
             for steps, size in some:
                 yield from steps

@@ -65,9 +65,13 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("piece_rows", [1, 4096])
 @pytest.mark.parametrize(("row", "text"), REFUSED.values(), ids=list(REFUSED))
-def test_row_is_refused_if_a_protocol_cannot_carry_it(row: dict[str, Any], text: str) -> None:
+def test_row_is_refused_if_a_protocol_cannot_carry_it(
+    row: dict[str, Any], text: str, piece_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Beside good rows, of which one has properties before it."""
+    monkeypatch.setattr(rows, "PIECE_ROWS", piece_rows)
     before = with_properties(user=[("k", "v"), ("l", "w")])
     with pytest.raises(BadRows, match=text):
         check(part(before, row, {}), MAX)
@@ -80,7 +84,7 @@ def test_rows_are_accepted_at_the_limits() -> None:
     )
     checked = check(part({"topic": text, "key": text, "payload": b"\0" * MAX}, limits, {}), MAX)
     assert checked.rows == 3
-    assert checked.topics == {text, "a"}
+    assert checked.topics.to_pylist() == [text, "a"]
 
 
 def test_nulls_that_mean_nothing_is_said_are_accepted() -> None:
@@ -150,6 +154,21 @@ def test_part_of_tiny_rows_is_read_a_little_at_a_time(tmp_path: Path) -> None:
         read = publication._read(path)
         assert len(list(islice(read, publication.READ_RUNS))) == publication.READ_RUNS
         assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_part_of_as_many_topics_as_rows_is_checked_a_piece_at_a_time() -> None:
+    """All topics at once took forty times the bytes of the part, and other threads had no turn meanwhile."""
+    count = 40_000
+    data = part(*[{"topic": f"{at:x}", **with_properties(user=[("a", "b")], response_topic=f"{at:x}")}
+                  for at in range(count)])  # fmt: skip
+    check(part({}), MAX)  # what is loaded once
+    tracemalloc.start()
+    try:
+        checked = check(data, MAX)
+        assert sum(1 for _ in rows.values_of(checked.topics)) == count
+        assert tracemalloc.get_traced_memory()[1] < 1_500_000
     finally:
         tracemalloc.stop()
 

@@ -3,6 +3,10 @@
 Theory of operation. Neighbouring rows of one topic, with the same properties, are a run, up to ``RUN_BYTES``; where
 they have neither key nor properties, only the topic of each row is looked at.
 
+A part may have more than a million rows, each with a topic of its own. Arrow looks at whole columns, beside Python's
+other threads. What Python looks at becomes its objects a piece at a time: these take much memory, and Arrow makes them
+in one go, while no other thread has its turn.
+
 What is accepted here is journaled and written in every protocol, so it has to fit all of them: texts are UTF-8 without
 NUL, and no longer than an MQTT string. Each batch is checked again when it is published: its part may be from an older
 release, or damaged on disk.
@@ -50,26 +54,41 @@ class BadRows(ValueError):
 
 class Checked(NamedTuple):
     rows: int
-    bytes: int
-    """Bytes of payload."""
-    topics: frozenset[str]
+    topics: pa.StringArray
+    """Each topic once."""
 
 
 def check(data: bytes | bytearray, payload_bytes_max: int) -> Checked:
     """Checks a part. Raises BadRows."""
-    rows = size = 0
-    topics: set[str] = set()
+    try:
+        return _check(data, payload_bytes_max)
+    finally:
+        pa.default_memory_pool().release_unused()  # it would keep some forty times the bytes of a compressed part
+
+
+def _check(data: bytes | bytearray, payload_bytes_max: int) -> Checked:
+    rows = 0
+    topics: list[pa.StringArray] = []
     for batch in _batches(data):
-        ends = _ends(batch.column("payload"))
-        largest = max((end - start for start, end in pairwise(ends)), default=0)
+        largest = pc.max(pc.binary_length(batch.column("payload"))).as_py() or 0
         if largest > payload_bytes_max:
             raise BadRows(f"a payload has {largest} bytes, and no more than {payload_bytes_max} are allowed")
         if batch.column("properties").nbytes > payload_bytes_max:
-            _check_properties_sizes(batch.column("properties"), rows, payload_bytes_max)
-        topics.update(batch.column("topic").unique().to_pylist())
+            for at, piece in _pieces(batch.column("properties")):
+                _check_properties_sizes(piece, rows + at, payload_bytes_max)
+        topics.append(batch.column("topic").unique())
         rows += len(batch)
-        size += ends[-1] - ends[0]
-    return Checked(rows, size, frozenset(topics))
+    return Checked(rows, pc.unique(pa.chunked_array(topics, pa.string())))
+
+
+def _pieces(column: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+    """Yields a column in pieces, each with the number of its first row."""
+    return ((at, column.slice(at, PIECE_ROWS)) for at in range(0, len(column), PIECE_ROWS))
+
+
+def values_of(column: pa.Array) -> Iterator[Any]:
+    """Returns an iterator over the values of a column. They are in memory a piece at a time."""
+    return (value for _, piece in _pieces(column) for value in piece.to_pylist())
 
 
 def check_topic(topic: str | None) -> None:
@@ -138,7 +157,7 @@ def _check_batch(batch: pa.RecordBatch, first: int) -> None:
     for name in ("topic", "payload"):
         if batch.column(name).null_count:
             raise BadRows(f"{name} is null in some of the rows from {first} on")
-    for topic in batch.column("topic").unique().to_pylist():
+    for topic in values_of(batch.column("topic").unique()):
         check_topic(topic)
     _check_size("key", batch.column("key"), first)
     _check_nul("key", batch.column("key"), first)
@@ -147,12 +166,13 @@ def _check_batch(batch: pa.RecordBatch, first: int) -> None:
     for name in ("content_type", "response_topic", "correlation_data"):
         _check_size(name, fields[name], first)
     _check_nul("content_type", fields["content_type"], first)
-    for topic in fields["response_topic"].unique().to_pylist():
+    for topic in values_of(fields["response_topic"].unique()):
         try:
             validate_topic("none" if topic is None else topic)
         except BadTopic as error:
             raise BadRows(f"properties: response_topic: {error}") from None
-    _check_user(fields["user"], first)
+    for at, piece in _pieces(fields["user"]):
+        _check_user(piece, first + at)
     wrong = set(fields["qos"].unique().to_pylist()) - {None, 0, 1, 2}
     if wrong:
         raise BadRows(f"properties: a qos is 0, 1 or 2, not {min(wrong)}")
@@ -201,9 +221,10 @@ def _check_properties_sizes(about: pa.StructArray, first: int, bytes_max: int) -
     fields = about.flatten()
     user = fields[about.type.get_field_index("user")]
     ends = user.offsets.to_pylist()
-    sizes = [[len(value) for value in pairs.cast(pa.binary()).to_pylist()] for pairs in (user.keys, user.items)]
+    pairs = [texts.slice(ends[0], ends[-1] - ends[0]) for texts in (user.keys, user.items)]
+    sizes = [pc.binary_length(texts).to_pylist() for texts in pairs]
     for row, (start, stop) in enumerate(pairwise(ends)):
-        size = sum(sum(some[start:stop]) for some in sizes)
+        size = sum(sum(some[start - ends[0] : stop - ends[0]]) for some in sizes)
         if size > bytes_max:
             raise BadRows(f"the properties of row {first + row} have {size} bytes, and no more than {bytes_max} are "
                           "allowed")  # fmt: skip

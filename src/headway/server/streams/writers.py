@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from itertools import islice
@@ -110,8 +110,7 @@ class WriterHandlers:
         async with self._uploads_of(request[USER] or address_of(request)), self._uploads:
             data = await read_body(request, PART_BYTES_MAX, PART_S)
             run = self._engine.loop.run_in_executor
-            rows, topics = await run(self._threads, self._checked, data)
-            left = iter(topics)
+            rows, left = await run(self._threads, self._checked, data)
             while some := list(islice(left, TOPICS_AT_ONCE)):
                 check_right(self._engine, request, name, Operation.PUBLISH, *some)
                 await asyncio.sleep(0)
@@ -190,17 +189,17 @@ class WriterHandlers:
         self._heard_s[name] = self._engine.now()
         return name
 
-    def _checked(self, data: bytearray) -> tuple[int, frozenset[str]]:
-        """Checks rows. Returns their number and their topics. Runs in a worker thread. Raises Refusal."""
+    def _checked(self, data: bytearray) -> tuple[int, Iterator[str]]:
+        """Checks rows. Returns their number, and their topics. Runs in a worker thread. Raises Refusal."""
         try:
-            from headway.store.rows import BadRows, check
+            from headway.store.rows import BadRows, check, values_of
         except ImportError:
             raise Refusal(501, NO_ARROW) from None
         try:
             checked = check(data, self._payload_bytes_max)
         except BadRows as error:
             raise Refusal(400, str(error)) from None
-        return checked.rows, checked.topics
+        return checked.rows, values_of(checked.topics)
 
     def _stage(self, name: str, data: bytearray) -> str:
         """Stages rows. Returns the name of the part. Runs in a worker thread. Raises Refusal."""

@@ -37,10 +37,10 @@ def sender(handle: int, address: str, channel: int = 0, **more: object) -> bytes
     return write(channel, attach._replace(**more))
 
 
-def transfer(handle: int, number: int, body: bytes) -> bytes:
+def transfer(handle: int, number: int, body: bytes, sections: bytes = b"") -> bytes:
     fields = [writing.uint(handle), writing.uint(number), writing.binary(b"t"), writing.uint(0), writing.boolean(True)]
     head = frame(0, 0x14, fields)[8:]
-    content = head + writing.described(0x75, writing.binary(body))
+    content = head + sections + writing.described(0x75, writing.binary(body))
     return (8 + len(content)).to_bytes(4, "big") + b"\2\0\0\0" + content
 
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from pamqp.commands import Exchange, Queue
 from tests.server.amqp_stage import Client, Content, House
+from tests.server.test_amqp1_greedy import client as amqp1_client
+from tests.server.test_amqp1_greedy import sender, transfer
+from tests.server.test_hostile import Lines
+from tests.server.test_openwire_greedy import client as openwire_client
+from tests.wire import openwire_frames as frames
+
+from headway.core.routing.matching.exchange import Exchanges
+from headway.server.amqp.publisher import SEARCHED_MAX
+from headway.wire.amqp1 import writing
+from headway.wire.openwire.codes import Type
 
 QUEUES = ("to", "cc", "bcc", "other")
 
@@ -86,3 +98,63 @@ def test_dead_letters_with_a_key_of_their_own_are_copied_no_more(
     client.put("dying", b"x", headers={"CC": ["nobody", "cc"]})
     assert client.drain("cc") == [b"x"] * (2 if "cc" in again else 1)
     assert client.drain("other") == [b"x"]
+
+
+@pytest.fixture
+def crowd(client: Client) -> Client:
+    """Every key ``all.…`` leads to 300 queues."""
+    client.say(Exchange.Declare(exchange="crowded", exchange_type="topic"))
+    for number in range(300):
+        client.declare(f"q{number}", {"x-max-length": 1})
+        keys = ("all.*", f"alone.{number}")  # a binding of its own, or the queues would share a lane
+        client.say(*(Queue.Bind(queue=f"q{number}", exchange="crowded", routing_key=key) for key in keys))
+    return client
+
+
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_keys_that_lead_to_very_many_are_refused_together(crowd: Client, name: str) -> None:
+    lines = Lines()
+    few, many = ([f"all.{number}" for number in range(count)] for count in (12, 100))
+    assert crowd.put("all.x", b"x", exchange="crowded", headers={name: few}) == []
+    assert [crowd.house.stats(f"q{number}").records for number in range(300)] == [1] * 300
+    with lines.counted():
+        answers = crowd.put("all.x", b"y", exchange="crowded", headers={name: [f"{key} anew" for key in many]})
+    assert lines.count < 200_000
+    assert "Channel.Close 506" in answers[0]
+
+
+def test_nor_may_it_take_long_to_find_where_they_lead(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.say(Exchange.Declare(exchange="winding", exchange_type="topic"))
+    for number in range(40):
+        words = f"{number:010b}".replace("0", "a.#.").replace("1", "*.#.")
+        client.say(Queue.Bind(queue="to", exchange="winding", routing_key=f"#.{words}z"))
+    keys, searched = [f"{'a.' * 120}{number}" for number in range(100)], list[int]()
+    route = Exchanges.route
+    monkeypatch.setattr(Exchanges, "route", lambda self, *how: (route(self, *how), searched.append(self.visited))[0])
+    answers = client.put("to", b"x", exchange="winding", headers={"CC": keys})
+    assert sum(searched) < 2 * SEARCHED_MAX
+    assert "Channel.Close 506" in answers[0]
+
+
+def over_amqp_1_0(house: House) -> bytes:
+    copies = writing.described(0x74, writing.map_of([(writing.value("CC"), writing.value(["secret"]))]))
+    return amqp1_client(house, "other").say(sender(0, "queue://work") + transfer(0, 0, b"x", copies))
+
+
+def over_openwire(house: House, count: int) -> bytes:
+    copies = b"\0\0\0\1\0\2CC\x0c\0\0\0\1\x09\0\6secret"
+    said = (frames.message(Type.BYTES_MESSAGE, frames.queue("work"), b"x", copies, sequence=number,
+                           wants_response=count == 1, producer=frames.producer_id())
+            for number in range(count))  # fmt: skip
+    return openwire_client(house, "other").say(b"".join(said))
+
+
+@pytest.mark.parametrize("send", [over_amqp_1_0, partial(over_openwire, count=1), partial(over_openwire, count=20)])
+def test_a_list_of_keys_is_refused_that_comes_over_another_protocol(send: Callable[[House], bytes]) -> None:
+    """Nobody checks what the client may do with these keys."""
+    house = House()
+    owner = Client(house, "owner")
+    for name in ("work", "secret"):
+        owner.declare(name)
+    assert b"only clients of AMQP 0-9-1" in send(house)
+    assert house.stats("work").records == house.stats("secret").records == 0

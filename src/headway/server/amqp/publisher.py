@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pamqp import commands
 
-from headway.core.base import Refused
+from headway.core.base import Reason, Refused
 from headway.core.clients import published_to, queue_object
 from headway.core.consumer import Session
 from headway.core.message import (
@@ -19,7 +19,7 @@ from headway.core.message import (
     topic_of,
 )
 from headway.core.permission import ALL_RIGHTS
-from headway.core.routing import COPIES, part_of
+from headway.core.routing import COPIES, SEARCHED_A_UNIT, part_of
 from headway.server.amqp.faults import ChannelFault
 from headway.server.amqp.ports import ChannelSide
 from headway.server.amqp.states import CONFIRMS, TRANSACTIONS
@@ -39,6 +39,9 @@ HIDDEN = "BCC"
 HIDDEN_MARK = b"\x03BCC"
 """The header's name as it is encoded in properties."""
 KEYS_MAX = 100
+COPIES_MAX, SEARCHED_MAX = 4096, 65_536
+"""Queues and subscriptions to which all keys of CC and BCC may lead, counted for each key, and entries looked at to
+find them: a message gets to all of them at once."""
 FACTS_MAX = 256
 """Decoded properties that are remembered."""
 FACTS_BYTES_MAX = 512
@@ -87,6 +90,8 @@ class Publisher:
         if facts.user_id is not None and facts.user_id != peer.username:
             raise ChannelFault(f"user_id is '{facts.user_id}', and the connection is that of '{peer.username}'")
         run.properties, run.headers, run.qos = facts.properties, facts.headers or None, facts.qos
+        if copies:
+            self._check_reach(run, copies)
         if facts.expiration_ms is not None:
             run.expires_s = peer.engine.now() + facts.expiration_ms / 1000
         if JOB_PATIENCE in facts.headers:
@@ -108,6 +113,20 @@ class Publisher:
         copies = (run.headers or {}).get(COPIES)
         keys = map(str, copies) if isinstance(copies, list) else ()
         check_publish(self._session, run, (*keys, *self._hidden(item)))
+
+    def _check_reach(self, run: Run, copies: Iterable[str]) -> None:
+        """Raises :class:`Refused` if the keys of CC and BCC lead to too many queues and subscriptions."""
+        router, reached = self._channel.peer.engine.broker.registry.router, 0
+        headers = {name: value for name, value in (run.headers or {}).items() if name != COPIES}
+        for key in copies:
+            route = router.route_from(run.exchange, topic_of(key), headers)
+            reached += len(route.feeds) + len(route.states)
+            if reached > COPIES_MAX or router.searched > SEARCHED_MAX:
+                self._channel.peer.budget.left -= router.searched // SEARCHED_A_UNIT
+                router.searched = 0
+                text = f"the keys in {COPIES} and {HIDDEN} lead to too many queues and subscriptions"
+                advice = f"all together to {COPIES_MAX} at most, counted for each key: publish several messages"
+                raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{text}, {advice}")
 
     def _read(self, raw: bytes) -> Facts:
         facts = self._facts.get(raw)

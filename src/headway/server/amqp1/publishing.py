@@ -28,7 +28,7 @@ from headway.server.amqp1.link import Link
 from headway.server.amqp1.ports import SessionSide
 from headway.server.amqp1.terminus import Node, Place, place_of, topic_in
 from headway.server.connections import Steps
-from headway.server.peers import NO_PATCHES, check_patience, check_topic, merges, take_merge_away
+from headway.server.peers import NO_PATCHES, check_copies, check_patience, check_topic, merges, take_merge_away
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Transfers
 from headway.wire.amqp1.performatives import Attach, Flow, Target, TransactionalState
@@ -109,6 +109,7 @@ class PublishingLink(Link):
             raise LinkFault(Condition.PRECONDITION_FAILED, "the message has no subject, which is to be its topic")
         if run.exchange == TOPICS:
             check_topic(run.topic)
+        check_copies(facts.headers)
         run.properties, run.headers, run.qos = facts.properties, facts.headers or None, int(facts.persistent)
         if facts.ttl_ms is not None:
             run.expires_s = self._session.now() + facts.ttl_ms / 1000

@@ -20,7 +20,7 @@ from headway.core.routing import is_out_of_room, part_of
 from headway.server.connections import Steps
 from headway.server.openwire.destinations import each_of
 from headway.server.openwire.ports import ClientSide
-from headway.server.peers import PeerPart, check_topic, topic_named
+from headway.server.peers import PeerPart, check_copies, check_topic, topic_named
 from headway.wire.codecs import queue_form
 from headway.wire.common import Address, run_to
 from headway.wire.openwire.alike import Series
@@ -79,6 +79,7 @@ class Publishing(PeerPart[ClientSide]):
     def runs_of(self, message: Message) -> list[Run]:
         """Returns a run for each destination. Makes queues that there are not. Raises :class:`Refused`."""
         peer = self._peer
+        check_copies(message.common.headers)
         properties = queue_form().write_common(message.common)
         RECENT.remember(properties, message.common)
         runs = [self._run_to(part, message) for part in each_of(message.destination)]
@@ -169,6 +170,7 @@ class Publishing(PeerPart[ClientSide]):
         peer, run, common = self._peer, series.run, series.common
         self._check_address(series.destination)
         RECENT.note(series.own.numbering)
+        check_copies(common.headers)
         run.headers = dict(common.headers) or None
         if not (series.destination.is_temporary and series.destination.name.startswith("ID:")):
             peer.queues.check_publish(run)

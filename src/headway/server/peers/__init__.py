@@ -12,7 +12,14 @@ from headway.server.peers.destinations import (
 from headway.server.peers.named_queues import DURABLE, NamedQueues, check_alone, is_temporary
 from headway.server.peers.part import PeerPart
 from headway.server.peers.patience import log_patience
-from headway.server.peers.publishing import NO_PATCHES, check_patience, check_topic, merges, take_merge_away
+from headway.server.peers.publishing import (
+    NO_PATCHES,
+    check_copies,
+    check_patience,
+    check_topic,
+    merges,
+    take_merge_away,
+)
 from headway.server.peers.queue_arguments import MATCHES, read_alternate, read_terms
 from headway.server.peers.sasl_login import GUEST, SaslLogin
 from headway.server.peers.settlement import DEAR_PORTION, PORTION, Settle, settle, settle_in_steps
@@ -21,9 +28,9 @@ from headway.server.peers.transaction import NO_TRANSACTION, NoTransaction, Tran
 from headway.server.peers.undecided import Choice, Undecided
 
 __all__ = [
-    "BasePeer", "binding_key_of", "check_alone", "check_patience", "check_topic", "Choice", "ClientState", "CLOSING",
-    "DEAR_PORTION", "DURABLE", "filter_of", "GUEST", "is_temporary", "log_patience", "MATCHES", "merges",
-    "name_of_topic", "NamedQueues", "NO_PATCHES", "NO_TRANSACTION", "NoTransaction", "OPEN", "parts_of", "PeerPart",
-    "PORTION", "read_alternate", "read_terms", "SaslLogin", "settle", "Settle", "settle_in_steps",
-    "take_merge_away", "topic_named", "Transaction", "Undecided", "virtual_topic_of", "WAITING",
+    "BasePeer", "binding_key_of", "check_alone", "check_copies", "check_patience", "check_topic", "Choice",
+    "ClientState", "CLOSING", "DEAR_PORTION", "DURABLE", "filter_of", "GUEST", "is_temporary", "log_patience",
+    "MATCHES", "merges", "name_of_topic", "NamedQueues", "NO_PATCHES", "NO_TRANSACTION", "NoTransaction", "OPEN",
+    "parts_of", "PeerPart", "PORTION", "read_alternate", "read_terms", "SaslLogin", "settle", "Settle",
+    "settle_in_steps", "take_merge_away", "topic_named", "Transaction", "Undecided", "virtual_topic_of", "WAITING",
 ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from headway.core.base import ConfigError, Reason, Refused
 from headway.core.message import JOB_PATIENCE, MERGE, Run, parse_patience
+from headway.core.routing import COPIES
 from headway.server.engine import Engine
 from headway.server.protocols import QUEUES
 
@@ -27,6 +30,14 @@ def check_patience(value: object, name: str = f"the header {JOB_PATIENCE}") -> N
         parse_patience(value)
     except ConfigError as error:
         raise Refused(Reason.PRECONDITION_FAILED, f"{name}: {error}") from None
+
+
+def check_copies(headers: Mapping[str, object]) -> None:
+    """Raises :class:`Refused` if a message of another protocol has more routing keys, as only those of AMQP 0-9-1 have.
+    Its rights would have to be those for each of the keys, and it is routed again after a restart."""
+    if isinstance(headers.get(COPIES), list | tuple):
+        text = f"the property {COPIES} is a list, which only clients of AMQP 0-9-1 may send: it has more routing keys"
+        raise Refused(Reason.PRECONDITION_FAILED, text)
 
 
 def merges(engine: Engine, run: Run) -> bool:

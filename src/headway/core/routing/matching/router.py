@@ -122,8 +122,9 @@ class Router:
         if self._forgotten != forgotten:  # a queue was called by its name, and reads another feed than a moment ago
             return self.route_from(exchange, topic, headers)
         self.searched += sum(COPY_WORK + len(one.feeds) for one in others)
-        feeds = dict.fromkeys(feed for one in (route, *others) for feed in one.feeds)
-        states = dict.fromkeys(state for one in (route, *others) for state in one.states)
+        all_of_them = dict.fromkeys((route, *others))  # keys that lead to the same share a route
+        feeds = dict.fromkeys(feed for one in all_of_them for feed in one.feeds)
+        states = dict.fromkeys(state for one in all_of_them for state in one.states)
         return Route(list(feeds), list(states), route.stream)
 
     def _route_under(self, exchange: str, topic: str, headers: Headers | None) -> Route:

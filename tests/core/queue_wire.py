@@ -84,6 +84,8 @@ class Wrapping(msgspec.Struct, frozen=True):
     def shape(self) -> object:
         return "plain"
 
+    rewritten = 0
+
     def opening(self, cut: Cut) -> Cut:
         return cut
 

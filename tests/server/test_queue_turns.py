@@ -118,3 +118,22 @@ def test_a_link_that_ends_gives_very_many_back_in_parts() -> None:
     other = amqp1_client(house, "other")
     other.say(receiver(1, "queue://work") + write(0, Flow(0, 1 << 30, 0, 1 << 30, 1, 0, MANY)))
     assert house.stats("work").unacknowledged == MANY
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_link_that_permits_a_million_deliveries_gets_very_many_in_parts(drain: bool) -> None:
+    """Each record is read and written anew for AMQP 1.0, and few bytes."""
+    house = House()
+    house.read_bytes = READ
+    publisher = Client(house, "publisher", frame_max=131_072)
+    publisher.declare("work")
+    for number in range(MANY):
+        sent = message(1, "work", b"x" * 20, frame_max=131_072, message_id=f"{number:05}")
+        publisher.sock.incoming.append(b"".join(sent))
+    run(house)
+    assert house.stats("work").records == MANY
+    reader = amqp1_client(house)
+    reader.say(receiver(0, "queue://work"))
+    reader.send(write(0, Flow(0, 1 << 30, 0, 1 << 30, 0, 0, 10**6, None, drain)))
+    assert worst(house) < LINES_MAX
+    assert house.stats("work").unacknowledged == MANY

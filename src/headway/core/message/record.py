@@ -353,6 +353,10 @@ class Envelope(Protocol):
     def shape(self) -> Hashable:
         """Consumers with equal shapes share the result of ``cut``."""
 
+    @property
+    def rewritten(self) -> int:
+        """How many records ``cut`` had to read, and to write anew, so far."""
+
     def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: int = 0) -> Any:
         """Splits whole records of a lane; ``ends`` has the end of each, counted from the start of ``data``.
         ``redelivered``: how often they were handed out before."""

@@ -30,6 +30,13 @@ as forty records take otherwise, so a window of a hundred is filled with one."""
 ROUND_MEMBERS = 256
 """So many members get a portion before the queue looks at what it has handed out in this turn."""
 BATCH_BYTES = 64 * 1024
+RUN_WORK = 6144
+"""So much work (writing.py) a queue's run hands out: about 8 ms. One client may permit a million deliveries, and the
+records may be tiny."""
+BATCH_RECORDS = 1024
+"""So many records are written at once: what they cost is known afterwards, and each may have to be written anew."""
+BATCH_RECORDS_COUNTED = 256
+"""So many to a member that counts credit, for which each record is more work."""
 STRETCH_BYTES = 256 * 1024
 """So much of several chunks is sent at once, to a member that settles nothing and was sent all that there was before.
 What one that lags does not take was written in vain, so it is sent a chunk at a time."""
@@ -59,6 +66,8 @@ class Dispatch:
         self._registry = registry
         self._fanout = fanout
         self._on_lag = on_lag
+        self._bytes_end = self._work_end = 0
+        """Where this run ends: what was handed out in all by then."""
         self._kept_up = False
         """Whether all records were handed out the last time. Then it is likely that all of the next are taken, too."""
 
@@ -70,6 +79,7 @@ class Dispatch:
         """Hands out the waiting records to members that can take them, as far as this turn's work goes."""
         backlog, drops, lifetimes = self._backlog, self._drops, self._lifetimes
         sorts, discards, picking = self._terms.priorities, drops.discarding, self._members.picking
+        self._bytes_end, self._work_end = backlog.handed_bytes + PUMP_BYTES, self._registry.handed_work + RUN_WORK
         if lifetimes.drop_expired(now) and (not sorts or self.sort_in()) and (not discards or drops.discard_more()):
             if not picking.pickers and not backlog.reads.grouped:
                 self._hand_out(now)
@@ -89,6 +99,11 @@ class Dispatch:
             self._queue.feed.listening[self._queue] = None
             lifetimes.fresh_from = backlog.cursor.end_number
 
+    @property
+    def _is_spent(self) -> bool:
+        """Tells whether this run has handed out as much as one may."""
+        return self._backlog.handed_bytes > self._bytes_end or self._registry.handed_work >= self._work_end
+
     def sort_in(self) -> bool:
         """Sorts fresh records by priority, as far as this turn's work goes. Returns whether that was all of them."""
         overdue, before = self._registry.overdue, self._registry.overdue.left
@@ -103,7 +118,7 @@ class Dispatch:
     def _hand_out(self, now: float) -> None:
         """Hands out the next record to the next member, until members have pickers."""
         backlog, returning, before = self._backlog, self._registry.returning, self._backlog.handed_records
-        budget, overdue = backlog.handed_bytes + PUMP_BYTES, self._registry.overdue
+        overdue = self._registry.overdue
         while backlog.has_more:
             backlog.reads.step()
             waiting = backlog.lag_records
@@ -114,7 +129,7 @@ class Dispatch:
                     self._queue.miss(now)
                 self._members_are_stuck(now)
                 return
-            if backlog.handed_bytes > budget or not backlog.has_some:
+            if self._is_spent or not backlog.has_some:
                 self._registry.ready_queues[self._queue] = None
                 return
             if backlog.has_some_apart and returning.left <= 0:
@@ -124,12 +139,12 @@ class Dispatch:
             portion = waiting if sharers == 1 else max(1, min(PORTION_RECORDS, waiting // sharers))
             given = 0
             for member in ready:
-                if some := self._give(member, portion, budget, now):
+                if some := self._give(member, portion, now):
                     self._members.to_the_back(member)
                     given += some
                 if self._members.picking.pickers:
                     return  # a record was too large for this member
-                if backlog.handed_bytes > budget:
+                if self._is_spent:
                     break
             if not given and overdue.left <= 0:
                 overdue.put_off(self._queue, begun=backlog.handed_records > before)
@@ -141,7 +156,7 @@ class Dispatch:
         """Hands out records where members have selectors: each picker has its turn, until no member gets more. Of the
         work of a turn each may have its part; so one with a million records to look at holds up none of the others."""
         backlog, returning, before = self._backlog, self._registry.returning, self._registry.returning.left
-        budget, picking, stuck = backlog.handed_bytes + PUMP_BYTES, self._members.picking, False
+        picking, stuck = self._members.picking, False
         self._queue.feed.limited[self._queue] = None
         if backlog.reads.grouped and not picking.grouped:
             picking.begin_groups(self._members)
@@ -149,14 +164,14 @@ class Dispatch:
         while served and backlog.has_some and returning.left > 0:
             served = False
             for picker in picking.in_turn():
-                if backlog.handed_bytes > budget:
+                if self._is_spent:
                     self._registry.ready_queues[self._queue] = None
                     return
                 ready = self._members.ready(now, ROUND_MEMBERS, picker.ring)
                 if picking.grouped and not self._members.single:
                     ready = list(dict.fromkeys(picking.with_reserved(picker, now) + ready))
                 left = returning.left
-                if ready and (self._serve(picker, ready, budget, part, now) or returning.left < left):  # it looked
+                if ready and (self._serve(picker, ready, part, now) or returning.left < left):  # it looked
                     picking.had_its_turn(picker)
                     served = True
                 stuck = stuck or not ready or bool(picking.groups.reserved)
@@ -168,7 +183,7 @@ class Dispatch:
         if stuck and backlog.has_more:
             self._members_are_stuck(now)
 
-    def _serve(self, picker: Picker, ready: list[Subscription], budget: int, part: int, now: float) -> int:
+    def _serve(self, picker: Picker, ready: list[Subscription], part: int, now: float) -> int:
         """Gives a portion to each of a picker's members that are ready. Returns how many records they got. ``part``:
         the work of this turn that the picker may look for."""
         given, returning, picking = 0, self._registry.returning, self._members.picking
@@ -178,17 +193,17 @@ class Dispatch:
         for member in ready:
             give = self._give_found if picker.looks else self._give
             portion = max(1, min(PORTION_RECORDS, share + picking.reserved_for(member)))
-            if some := give(member, portion, budget, now):
+            if some := give(member, portion, now):
                 self._members.to_the_back(member)
                 given += some
-            if self._backlog.handed_bytes > budget or returning.left <= 0:
+            if self._is_spent or returning.left <= 0:
                 break
         return given
 
-    def _give_found(self, member: Subscription, portion: int, budget: int, now: float) -> int:
+    def _give_found(self, member: Subscription, portion: int, now: float) -> int:
         """Hands up to ``portion`` of the records that a picker found to a member of it; see ``_give``."""
         given, backlog, returning, picking = 0, self._backlog, self._registry.returning, self._members.picking
-        while given < portion and backlog.handed_bytes <= budget and returning.left > 0 and has_room(member, now):
+        while given < portion and not self._is_spent and returning.left > 0 and has_room(member, now):
             offer = picking.next_for(member)
             if offer is None:
                 break
@@ -223,11 +238,11 @@ class Dispatch:
                 self._fanout.again[member.session] = None
                 self._registry.ready_queues[self._queue] = None
 
-    def _give(self, member: Subscription, portion: int, budget: int, now: float) -> int:
-        """Hands up to ``portion`` records to a member, as far as its room and credit allow, and until ``budget`` bytes
-        were handed out in all. Returns how many."""
+    def _give(self, member: Subscription, portion: int, now: float) -> int:
+        """Hands up to ``portion`` records to a member, as far as its room, its credit and this run allow. Returns how
+        many."""
         given, backlog = 0, self._backlog
-        while given < portion and backlog.has_some and backlog.handed_bytes <= budget and has_room(member, now):
+        while given < portion and backlog.has_some and not self._is_spent and has_room(member, now):
             some = self._give_some(member, portion - given, now)
             if not some:
                 break
@@ -252,6 +267,7 @@ class Dispatch:
                 backlog.put(requeued)
             return given
         cursor, chunk, first = backlog.fresh()
+        portion = min(portion, BATCH_RECORDS_COUNTED if member.counts_credit else BATCH_RECORDS)
         last = min(first + portion, cursor.end_number - chunk.first_number)
         if member.counts_credit:
             last = min(last, first + member.credit_left)

@@ -40,8 +40,10 @@ SETTLED = 1
 """The mode of a sender that settles what it sends at once."""
 DURABLE_PREFIX = "durable."
 DRAIN_WORK = 8
-TURNS_MAX = 64
-"""Rounds of one drain; a round sends all that one turn may."""
+TURNS_MAX = 2
+"""Rounds of one drain; a round sends all that one run of a queue may. What is left is sent in the next turns."""
+HANDED_A_WORK = 4
+"""Work of handing out (queue/writing.py) in a unit of a connection's budget."""
 
 
 class ConsumingLink(Link):
@@ -228,15 +230,18 @@ class ConsumingLink(Link):
 
     def drain(self) -> bool:
         """Sends what there is, and then uses up the credit. Returns False while the client has to read first."""
-        consumer, grant = self.consumer, self._grant
-        now, fanout = self._session.now(), self._session.peer.engine.broker.fanout
+        consumer, grant, peer = self.consumer, self._grant, self._session.peer
+        now, fanout, registry = self._session.now(), peer.engine.broker.fanout, peer.engine.broker.registry
         if not consumer.ended:
             queue, outlet = queue_behind(consumer), consumer.session.outlet
             for _ in range(TURNS_MAX):
-                before = grant.credit
+                before, handed = grant.credit, registry.handed_work
                 fanout.pump(consumer.session, now)
                 if queue is not None and not queue.is_behind(now):
                     queue.dispatch(now)
+                peer.budget.left -= (registry.handed_work - handed) // HANDED_A_WORK
+                if peer.budget.left <= 0:
+                    break
                 if grant.credit <= 0 or outlet.blocked or (grant.credit == before and not outlet.out):
                     break
             if grant.credit > 0 and (outlet.blocked or outlet.out or self._has_more(queue, now)):

@@ -62,6 +62,7 @@ class AmqpEnvelope:
     """Writes the deliveries for one consumer; ``frame_bytes_max`` 0: no limit."""
 
     __slots__ = ("_content", "_method", "_size", "shape")
+    rewritten = 0  # what lanes of queues have is AMQP's
 
     def __init__(self, channel: int, consumer_tag: str, frame_bytes_max: int) -> None:
         tag = write_short(consumer_tag)

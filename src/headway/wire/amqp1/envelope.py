@@ -51,12 +51,13 @@ class Amqp1Envelope:
     """Writes the deliveries for one link. ``decode`` reads the records of a queue's lane; None: the lane has messages.
     ``frame_bytes_max``: the largest frame that the client takes."""
 
-    __slots__ = ("_between", "_decode", "_own", "_room", "_settled", "_tail", "frame_bytes_max", "shape")
+    __slots__ = ("_between", "_decode", "_own", "_room", "_settled", "_tail", "frame_bytes_max", "rewritten", "shape")
 
     def __init__(self, channel: int, handle: int, frame_bytes_max: int, *, settled: bool,
                  decode: Callable[[bytes], Record] | None) -> None:
         self.shape: tuple[object, ...] = ("1.0", decode is None)
         self.frame_bytes_max = frame_bytes_max
+        self.rewritten = 0
         self._decode = decode
         self._settled = settled
         fields = uint(handle)
@@ -78,7 +79,9 @@ class Amqp1Envelope:
     def cut(self, data: bytes | memoryview, ends: Sequence[int], *, redelivered: int = 0) -> Cut:
         data = bytes(data)
         if self._decode is not None:
-            return _cut(_messages(data, ends, self._decode, redelivered))
+            messages, rewritten = _messages(data, ends, self._decode, redelivered)
+            self.rewritten += rewritten
+            return _cut(messages)
         size, count = ends[0], len(ends)
         if ends[-1] == size * count and all(end == size * number for number, end in enumerate(ends, 1)):
             return Cut(equal_pieces(data, 0, size, size, count), size)
@@ -191,20 +194,24 @@ def _cut(pieces: Sequence[bytes]) -> Cut:
 # -- records of queues -------------------------------------------------------------------------------------------------
 
 
-def _messages(data: bytes, ends: Sequence[int], decode: Callable[[bytes], Record], returns: int) -> list[bytes]:
-    """Returns the messages of a queue's records. Records of one size with an equal lead have equal properties."""
+def _messages(
+    data: bytes, ends: Sequence[int], decode: Callable[[bytes], Record], returns: int
+) -> tuple[list[bytes], int]:
+    """Returns the messages of a queue's records, and how many leads were read for them. Records of one size with an
+    equal lead have equal properties."""
     lead_bytes = queue_form().lead_bytes
     known: dict[int, tuple[bytes, bytes]] = {}
     found: list[bytes] = []
-    start = 0
+    start = rewritten = 0
     for end in ends:
         lead = known.get(end - start)
         if lead is None or not data.startswith(lead[0], start):
             raw = data[start : start + lead_bytes(data, start)]
+            rewritten += 1
             lead = known[end - start] = raw, _front(raw, end - start - len(raw), decode, returns)
         found.append(lead[1] + data[start + len(lead[0]) : end])
         start = end
-    return found
+    return found, rewritten
 
 
 def _front(raw: bytes, payload_bytes: int, decode: Callable[[bytes], Record], returns: int) -> bytes:

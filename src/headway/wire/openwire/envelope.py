@@ -90,12 +90,13 @@ class OpenWireEnvelope:
     """Writes the deliveries for one consumer. ``consumer``: its id, or its number, as it is written; ``producer``: the
     name in ids of messages that have none."""
 
-    __slots__ = ("_consumer", "_own", "_wire", "shape")
+    __slots__ = ("_consumer", "_own", "_wire", "rewritten", "shape")
 
     def __init__(self, consumer: bytes, producer: str, wire: Form) -> None:
         self._consumer = consumer
         self._own = ProducerId(f"{OWN_ID}:{producer}", 0, 0)
         self._wire = wire
+        self.rewritten = 0
         self.shape: Hashable = (producer, wire)
 
     # -- for all consumers of a shape -------------------------------------------------------------------------------
@@ -136,7 +137,10 @@ class OpenWireEnvelope:
         decode = queue_form().dialect.decode
         for end in ends:
             piece = self._known_piece(data, start, end, counter)
-            pieces.append(self._piece(decode(data[start:end]), counter) if piece is None else piece)
+            if piece is None:
+                piece = self._piece(decode(data[start:end]), counter)
+                self.rewritten += 1
+            pieces.append(piece)
             start = end
         return pieces
 

@@ -71,11 +71,12 @@ class StompEnvelope:
     """Writes the deliveries for one consumer; ``acks``: it acknowledges. ``queue``: it reads a queue, whose records may
     come a second time."""
 
-    __slots__ = ("_acks", "_front", "_queue", "_version", "shape")
+    __slots__ = ("_acks", "_front", "_queue", "_version", "rewritten", "shape")
 
     def __init__(self, subscription: str | None, version: Version, *, acks: bool, queue: bool = True) -> None:
         named = "" if subscription is None else header_line("subscription", subscription, version)
         self._version = version
+        self.rewritten = 0
         self._acks = acks and version is V1_2
         self._front = f"MESSAGE\n{named}message-id:".encode()
         self._queue = queue
@@ -104,11 +105,13 @@ class StompEnvelope:
     def _cut_each(self, data: bytes, ends: Sequence[int], redelivered: bool | None) -> StompCut:
         lead_bytes, version, start = queue_form().lead_bytes, self._version, 0
         pieces: list[bytes] = []
+        known = _written_lately.cache_info().hits
         for end in ends:
             body_at = start + lead_bytes(data, start)
             rest = _rest(data[start:body_at], end - body_at, version, redelivered)
             pieces.append(b"%b%b\0" % (rest, data[body_at:end]))
             start = end
+        self.rewritten += len(ends) - (_written_lately.cache_info().hits - known)
         return StompCut(pieces)
 
     def opening(self, cut: StompCut) -> StompCut:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from math import inf
 from struct import pack
 
 import pytest
 from tests.server.amqp_stage import House
 from tests.server.greedy_stage import Greedy
+from tests.server.test_queue_turns import worst
 from tests.wire import openwire_frames as frames
 
 from headway.server.openwire.peer import OpenWirePeer
@@ -199,3 +201,76 @@ def test_a_commit_begins_when_there_is_room_and_one_whose_client_has_left_by_the
         house.broker.queues.delete(house.queues["work.1"], house.now())
         house.pass_time(1.0)
         assert put(house, "mine") == 2
+
+
+# -- turns -------------------------------------------------------------------------------------------------------------
+
+LINES_MAX = 150_000
+"""About a hundredth of a second."""
+LONG = "a." * 100
+
+
+def worst_of(house: House, greedy: Greedy, said: bytes) -> int:
+    """The lines that Python runs in the longest turn until this is done."""
+    greedy.sock.taken.clear()
+    greedy.send(said)
+    return worst(house)
+
+
+def test_names_with_wildcards_are_looked_for_a_share_at_a_time(house: House) -> None:
+    filler = client(house, "fills")
+    for start in range(0, 300, 50):
+        filler.say(b"".join(
+            frames.message(Type.BYTES_MESSAGE, frames.queue(f"{LONG}{at}"), b"x") for at in range(start, start + 50)
+        ))  # fmt: skip
+    greedy = client(house)
+    nothing = ",".join(f"{LONG}*.x{number}" for number in range(8))
+    assert worst_of(house, greedy, frames.consumer_info(consumer(1), frames.queue(nothing))) < LINES_MAX
+    assert greedy.sock.taken[4] == Type.RESPONSE
+    all_of_them = ",".join([f"{LONG}*"] * 8)
+    assert worst_of(house, greedy, frames.consumer_info(consumer(2), frames.queue(all_of_them))) < LINES_MAX
+    assert [len(queue.members) for name, queue in house.queues.items() if name.startswith(LONG)] == [1] * 300
+
+
+def test_names_with_wildcards_have_a_limit(house: House) -> None:
+    greedy = client(house)
+    many = frames.queue(",".join(f"*.x{number}" for number in range(9)))
+    for info in (frames.consumer_info(consumer(1), many), browser(1, many)):
+        assert b"9 names with wildcards (at most 8)" in greedy.say(info)
+    assert "consumers" not in greedy.tab
+
+
+def browser(number: int, destination: bytes) -> bytes:
+    return frames.frame(5, consumer(number), YES, destination, pack(">ii", 1000, 0), YES, frames.text(None), NO,
+                        frames.text(None), NO, NO, NO, b"\0", NO, NO, NO, NO, NO, NO)  # fmt: skip
+
+
+def test_a_browser_is_sent_as_much_as_its_client_reads(house: House) -> None:
+    filler = client(house, "fills")
+    for _ in range(6):
+        filler.say(told_to(frames.queue("big"), 690_000))
+    greedy = client(house)
+    greedy.sock.capacity = 100_000
+    big = frames.queue(",".join(["big"] * 64))
+    greedy.say(b"".join(browser(number, big) for number in range(1, 65)))
+    assert 3_000_000 < greedy.tab["browsed"] < 4_200_000  # of the first; the others wait
+    assert len(greedy.connection.out) < 1_500_000
+    read, greedy.sock.capacity = 0, inf
+    for _ in range(5000):
+        if not house.pretended.once():
+            break
+        read += len(greedy.sock.taken)
+        greedy.sock.taken.clear()
+    assert "browsed" not in greedy.tab
+    assert 64 * 6 * 690_000 < read < 64 * 7 * 690_000
+
+
+def test_copies_for_browsers_are_made_a_share_at_a_time(house: House) -> None:
+    filler = client(house, "fills")
+    for number in range(64):
+        filler.say(told_to(frames.queue(f"work.{number}"), 60_000))
+    greedy = client(house)
+    every = frames.queue(",".join(f"work.{number}" for number in range(64)))
+    assert greedy.turns(browser(1, every)) >= 2 * 64 * 60_000 // 8192 // 1024
+    assert bytes(greedy.sock.taken).count(bytes(60_000)) == 64
+    assert "browsed" not in greedy.tab

@@ -1,6 +1,6 @@
 """Clients' sockets: how they are read and written, how they end, and the record of their ends. No protocol."""
 
-from headway.server.connections.connection import Connection, Peer
+from headway.server.connections.connection import OUT_BYTES_MAX, Connection, Peer
 from headway.server.connections.connections import Connections
 from headway.server.connections.endings import END_WORK, Endings, Hangups
 from headway.server.connections.ends import End, Ends
@@ -24,6 +24,6 @@ from headway.server.connections.turn_budget import (
 __all__ = [
     "Announcement", "BUDGET_WORK", "client_of", "Connection", "Connections", "End", "END_WORK", "ended", "Endings",
     "Ends", "FLOOD_BYTES", "Floods", "GREETING_WORK", "Hangups", "is_trusted", "ITEMS_MAX", "Lingering", "LOGIN_WORK",
-    "Networks", "PartialPacket", "Peer", "PendingReplies", "Reassembly", "shown", "Steps", "SUBSCRIBE_WORK",
-    "TURN_WORK", "TurnBudget",
+    "Networks", "OUT_BYTES_MAX", "PartialPacket", "Peer", "PendingReplies", "Reassembly", "shown", "Steps",
+    "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
 ]

@@ -9,6 +9,7 @@ does not match never enters it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -37,6 +38,8 @@ from headway.server.openwire.ports import ClientSide
 from headway.server.openwire.wildcards import (
     DURABLE_QUEUES,
     MATCHED_MAX,
+    PATTERNS_MAX,
+    Finding,
     Pattern,
     queues_that_match,
     wildcards_of,
@@ -100,8 +103,8 @@ class Consuming(PeerPart[ClientSide]):
 
     # -- begin ------------------------------------------------------------------------------------------------------
 
-    def add(self, info: ConsumerInfo) -> None:
-        """Begins a consumer. Raises :class:`Refused`, :class:`JmsFault`; then there is none."""
+    def add(self, info: ConsumerInfo, respond: Callable[[], None]) -> None:
+        """Begins a consumer, in steps, and responds. Raises :class:`Refused`, :class:`JmsFault`; then there is none."""
         peer = self._peer
         if info.consumer in self.by_id:
             raise JmsFault(f"there is a consumer {info.consumer} already", STATE_ERROR)
@@ -115,12 +118,24 @@ class Consuming(PeerPart[ClientSide]):
         peer.granted.tab.add(CONSUMERS, _bytes_of(info))
         self.by_id[info.consumer] = self.by_slot[slot] = consumer
         peer.budget.left -= compile_work(info.selector)
+        peer.budget.begin(self._add(consumer, parts, respond))
+
+    def _add(self, consumer: Consumer, parts: list[Destination], respond: Callable[[], None]) -> Steps:
+        peer = self._peer
         try:
-            self._begin(consumer, parts)
+            self._check_rights(consumer.info, parts)
+            consumer.wishes = split(consumer.info.selector or "")
+            options = options_of(*consumer.wishes)
+            if consumer.info.subscription is None and consumer.info.browses:
+                yield from self._browse(consumer, parts, options, respond)
+                return
+            yield from self._begin(consumer, parts, options)
         except Exception:
-            self._end(consumer)
+            if not peer.gone:
+                self._end(consumer)
             raise
-        peer.budget.left -= SUBSCRIBE_WORK * len(consumer.subscriptions)
+        if not peer.gone:
+            respond()
 
     def _take_slot(self) -> int:
         if self._slots:
@@ -136,33 +151,39 @@ class Consuming(PeerPart[ClientSide]):
         peer.write(write_numbering(write_numbered(consumer, slot)))
         return write_number(slot)
 
-    def _begin(self, consumer: Consumer, parts: list[Destination]) -> None:
-        info = consumer.info
-        self._check_rights(info, parts)
-        consumer.wishes = split(info.selector or "")
-        options = options_of(*consumer.wishes)
+    def _begin(self, consumer: Consumer, parts: list[Destination], options: SubscriptionOptions) -> Steps:
+        info, peer = consumer.info, self._peer
         if info.subscription is not None:
             self._begin_durable(consumer, parts, options)
-            return
-        if info.browses:
-            self._browse(consumer, parts, options)
+            yield SUBSCRIBE_WORK
             return
         if all(part.name in FOLLOWED and part.is_topic for part in parts):
-            self._follow(consumer, parts)
+            yield from self._follow(consumer, parts)
             return
         patterns: list[Pattern] = []
         for number, part in enumerate(parts):
             if part.is_topic:
                 self._begin_topic(consumer, part, number, options)
             elif has_wildcards(part.name) and virtual_topic_of(part.name) is None:
-                for queue in self._matching(part.name):
-                    self._consume(consumer, queue, f"{number}/{queue.name}")
                 patterns.append(Pattern(part.name, number))
             else:
-                self._peer.temporaries.check_owner(part)
-                self._consume(consumer, self._peer.queues.consumed(part.name), str(number))
-        if patterns:
-            wildcards_of(self._peer.engine).consumers[consumer] = patterns, self._join_later
+                peer.temporaries.check_owner(part)
+                self._consume(consumer, peer.queues.consumed(part.name), str(number))
+        yield SUBSCRIBE_WORK * len(consumer.subscriptions)
+        if not patterns or not self._has(peer, consumer):
+            return
+        _check_count(patterns)
+        wildcards_of(peer.engine).consumers[consumer] = patterns, self._join_later  # also of what is made meanwhile
+        for queue, pattern in (yield from self._matching(patterns)):
+            if not self._has(peer, consumer):
+                return
+            if not queue.ended and not _is_member(consumer, queue):
+                self._consume(consumer, queue, f"{pattern.number}/{queue.name}")
+                yield SUBSCRIBE_WORK
+
+    def _has(self, peer: ClientSide, consumer: Consumer) -> bool:
+        """Tells whether there still is this consumer, after others had their turns."""
+        return not peer.gone and self.by_id.get(consumer.id) is consumer
 
     def _check_rights(self, info: ConsumerInfo, parts: list[Destination]) -> None:
         """Raises :class:`Refused` unless the client may have such a consumer, whatever its selector says."""
@@ -187,19 +208,29 @@ class Consuming(PeerPart[ClientSide]):
         if rights is not ALL_RIGHTS and not rights.touches(known):
             rights.check(Operation.SUBSCRIBE, known)
 
-    def _browse(self, consumer: Consumer, parts: list[Destination], options: SubscriptionOptions) -> None:
-        peer = self._peer
-        queues = []
+    def _browse(
+        self, consumer: Consumer, parts: list[Destination], options: SubscriptionOptions, respond: Callable[[], None]
+    ) -> Steps:
+        peer, patterns = self._peer, list[Pattern]()
+        queues: dict[Queue, None] = {}  # each once, however many names mean it
         for part in parts:
             if part.is_topic:
                 raise JmsFault("a topic cannot be browsed")
             peer.temporaries.check_owner(part)
-            queues += self._matching(part.name) if has_wildcards(part.name) else [peer.queues.named(part.name)]
-        for queue in queues:
-            peer.queues.check_read(queue)
-        peer.budget.begin(browse(peer, consumer, queues, options.selector))
+            if has_wildcards(part.name):
+                self._check_pattern(part.name)
+                patterns.append(Pattern(part.name))
+            else:
+                queues[peer.queues.named(part.name)] = None
+        if patterns:
+            _check_count(patterns)
+            queues.update((queue, None) for queue, _ in (yield from self._matching(patterns)))
+        if self._has(peer, consumer):
+            for queue in queues:
+                peer.queues.check_read(queue)
+            yield from browse(peer, consumer, list(queues), options.selector, respond)
 
-    def _follow(self, consumer: Consumer, parts: list[Destination]) -> None:
+    def _follow(self, consumer: Consumer, parts: list[Destination]) -> Steps:
         """Subscribes a client's library to what temporary destinations there are. That is no consumer of the client's
         application: it has no window, and stands on no channel."""
         peer = self._peer
@@ -210,29 +241,26 @@ class Consuming(PeerPart[ClientSide]):
             with suppress(Refused):  # then it sends to no temporary destination of others; else nobody was let in
                 consumer.subscriptions.append(peer.engine.broker.subscribe(peer.granted, request, peer.engine.now()))
                 followed.append(filter)
-        peer.budget.begin(self._tell_known(dialect, followed))
-
-    def _tell_known(self, dialect: OpenWireDialect, topics: list[str]) -> Steps:
-        for topic in topics:
-            for record in self._peer.temporaries.known(topic):
-                self._peer.write(dialect.encode_record(record, 0, now=0.0))
+        for topic in followed:
+            for record in [] if peer.gone else peer.temporaries.known(topic):
+                if peer.gone:
+                    return
+                peer.write(dialect.encode_record(record, 0, now=0.0))
                 yield 1
 
-    def _matching(self, pattern: str) -> list[Queue]:
+    def _matching(self, patterns: list[Pattern]) -> Finding:
         """Returns the queues whose names match, and that the client may read: it is not told of others."""
-        engine, rights = self._peer.engine, self._peer.granted.rights
-        self._check_pattern(pattern)
-        found = queues_that_match(engine, pattern)
-        if rights is not ALL_RIGHTS:
-            found = [queue for queue in found if rights.covers(Operation.SUBSCRIBE, queue_object(queue.name))]
-        self._peer.budget.left -= len(engine.broker.registry.router.queues) // MATCHED_SHARE
+        found = yield from queues_that_match(self._peer.engine, patterns, self._peer.granted.rights)
         if len(found) > MATCHED_MAX:
-            raise JmsFault(f"{pattern} matches {len(found)} queues (at most {MATCHED_MAX} for one consumer)")
+            name = ",".join(pattern.text for pattern in patterns)
+            raise JmsFault(f"{name} matches {len(found)} queues (at most {MATCHED_MAX} for one consumer)")
         return found
 
     def _join_later(self, consumer: Consumer, queue: Queue, name: str) -> None:
         """Makes a consumer with wildcards a member of a queue that was made after it began."""
         who = f"{self._peer.granted.client}: the consumer of {consumer.info.destination}"
+        if _is_member(consumer, queue):
+            return
         if len(consumer.subscriptions) >= MATCHED_MAX:
             log.warning("%s does not get queue %r, because it has %d queues already", who, queue.name, MATCHED_MAX)
             return
@@ -412,6 +440,16 @@ def _bytes_of(info: ConsumerInfo) -> int:
     """Returns the memory that a consumer takes up, about."""
     texts = len(info.consumer.connection) + len(info.subscription or "") + len(info.selector or "")
     return CONSUMER_BYTES + 4 * texts
+
+
+def _check_count(patterns: list[Pattern]) -> None:
+    """Raises :class:`JmsFault`. Each queue that is made is looked at with each of them."""
+    if len(patterns) > PATTERNS_MAX:
+        raise JmsFault(f"a destination with {len(patterns)} names with wildcards (at most {PATTERNS_MAX})")
+
+
+def _is_member(consumer: Consumer, queue: Queue) -> bool:
+    return any(queue_behind(one) is queue for one in consumer.subscriptions)
 
 
 def durable_queue(client: str, name: str) -> str:

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from headway.core.base import HeadwayError, ProtocolError, Reason, Refused
@@ -149,7 +150,8 @@ class OpenWirePeer(ClientSide):
             case commands.MessagePull():
                 self._consuming.pull(command)
             case commands.ConsumerInfo():
-                self._consuming.add(command)
+                self._consuming.add(command, partial(self._respond, request, kept=True))
+                return
             case commands.ProducerInfo():
                 self._add_producer(command)
             case commands.RemoveInfo():
@@ -266,7 +268,7 @@ class OpenWirePeer(ClientSide):
         super().leave(session, reason)
 
     def _finish(self, running: Steps) -> Steps:
-        with suppress(Refused):  # nobody is left to be told
+        with suppress(Refused, JmsFault):  # nobody is left to be told
             yield from running
         self._parts_over()
 
@@ -297,6 +299,6 @@ def _transaction_of(item: Item | None) -> LocalTransactionId | None:
 
 _BEFORE_LOGIN = {commands.ConnectionInfo, commands.KeepAliveInfo, commands.ShutdownInfo, commands.Notice}
 _KEPT = {
-    commands.MessageAck, commands.ConsumerInfo, commands.RemoveSubscriptionInfo, commands.DestinationInfo,
+    commands.MessageAck, commands.RemoveSubscriptionInfo, commands.DestinationInfo,
 }  # fmt: skip
 """Commands whose responses wait for the journal."""

@@ -10,10 +10,12 @@ one of each that is made later.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from weakref import WeakKeyDictionary
 
 from headway.core.base import WorkSteps
+from headway.core.clients import queue_object
+from headway.core.permission import ALL_RIGHTS, Operation, Rights
 from headway.core.queue import Queue, queue_of
 from headway.server.engine import Engine
 from headway.server.openwire.consumer import Consumer
@@ -22,6 +24,12 @@ log = logging.getLogger("headway")
 
 MATCHED_MAX = 500
 """Queues of one consumer with wildcards."""
+PATTERNS_MAX = 8
+"""Names with wildcards in one destination."""
+PORTION = 32
+"""Queues that are looked at in one step."""
+CHARS, MATCHED_CHARS = 16, 32
+"""So many characters that are compared are one unit of work; a name counts as so many more."""
 DURABLE_QUEUES = "durable."
 """The prefix of the queues of durable subscriptions, of every protocol that has names for these."""
 Join = Callable[["Consumer", Queue, str], None]
@@ -31,17 +39,17 @@ Join = Callable[["Consumer", Queue, str], None]
 class Pattern:
     """One name with wildcards, of a consumer."""
 
-    __slots__ = ("_text", "_words", "number")
+    __slots__ = ("_words", "number", "text")
 
     def __init__(self, text: str, number: int = 0) -> None:
-        self._text = text
+        self.text = text
         self._words = text.split(".")
         self.number = number
         """The place of the name in the consumer's destination."""
 
     def matches(self, queue: Queue) -> bool:
         name = queue.name
-        if queue.owner is not None or (name.startswith(DURABLE_QUEUES) and not self._text.startswith(DURABLE_QUEUES)):
+        if queue.owner is not None or (name.startswith(DURABLE_QUEUES) and not self.text.startswith(DURABLE_QUEUES)):
             return False
         words = name.split(".")
         for number, word in enumerate(self._words):
@@ -50,6 +58,10 @@ class Pattern:
             if number >= len(words) or word not in ("*", words[number]):
                 return False
         return len(self._words) == len(words)
+
+
+Finding = Generator[int, None, list[tuple[Queue, Pattern]]]
+"""Steps that end with the queues that were found, each with its pattern."""
 
 
 class Wildcards:
@@ -66,7 +78,7 @@ class Wildcards:
             pattern = next((one for one in patterns if one.matches(queue)), None)
             if pattern is not None and consumer in self.consumers:
                 join(consumer, queue, f"{pattern.number}/{queue.name}")
-            yield 1
+            yield len(patterns)
 
 
 _OF: WeakKeyDictionary[Engine, Wildcards] = WeakKeyDictionary()
@@ -87,7 +99,17 @@ def wildcards_of(engine: Engine) -> Wildcards:
     return found
 
 
-def queues_that_match(engine: Engine, pattern: str) -> list[Queue]:
-    """Returns the queues that match now."""
-    matches = Pattern(pattern).matches
-    return [queue for queue in map(queue_of, engine.broker.registry.router.queues.values()) if matches(queue)]
+def queues_that_match(engine: Engine, patterns: list[Pattern], rights: Rights) -> Finding:
+    """Finds the queues that match now and that may be consumed from, each with its first pattern, in steps."""
+    found: list[tuple[Queue, Pattern]] = []
+    queues = list(engine.broker.registry.router.queues.values())
+    for at in range(0, len(queues), PORTION):
+        some = list(map(queue_of, queues[at : at + PORTION]))
+        for queue in some:
+            pattern = next((one for one in patterns if one.matches(queue)), None)
+            if pattern is not None and (
+                rights is ALL_RIGHTS or rights.covers(Operation.SUBSCRIBE, queue_object(queue.name))
+            ):
+                found.append((queue, pattern))
+        yield 1 + sum(CHARS + len(queue.name) for queue in some) * len(patterns) // MATCHED_CHARS
+    return found

@@ -8,15 +8,14 @@ from tests.server.journal_stage import JournalStage, Publisher
 from headway.server.journal.recovery import progress
 
 
-class Slow(progress.RecoveryProgress):
-    """Each look at the clock is half a second later."""
+class Clock:
+    """Each look at it is so much later."""
 
-    def __init__(self) -> None:
-        self.time_s = 0.0
-        super().__init__(self.later)
+    def __init__(self, step_s: float) -> None:
+        self.step_s, self.time_s = step_s, 0.0
 
-    def later(self) -> float:
-        self.time_s += 0.5
+    def __call__(self) -> float:
+        self.time_s += self.step_s
         return self.time_s
 
 
@@ -29,8 +28,10 @@ def test_it_says_how_far_it_is(slow: bool, monkeypatch: pytest.MonkeyPatch, capl
         publisher.publish("q", number)
         stage.turn()
     stage.journal.close()
-    if slow:
-        monkeypatch.setattr("headway.server.journal.recovery.opening.RecoveryProgress", Slow)
+    clock = Clock(0.5 if slow else 0.0)
+    monkeypatch.setattr(
+        "headway.server.journal.recovery.opening.RecoveryProgress", lambda: progress.RecoveryProgress(clock)
+    )
     with caplog.at_level("INFO", logger="headway"):
         assert JournalStage(stage.files).all_of("q") == list(range(3000))
     said = [line.split(": ", 1)[1] for line in caplog.messages if line.startswith("reading the journal: ")]

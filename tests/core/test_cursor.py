@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.lanes import append, lane
+from tests.core.lanes import Handle, append, lane
 
 from headway.core.log.lanes import lane as lanes
 from headway.core.log.lanes.cursor import Cursor
@@ -86,9 +86,9 @@ def test_unacknowledged_records_hold_their_chunks(filled: Lane) -> None:
     cursor.acknowledge(0)
     assert cursor.floor is first.next
     cursor.detach()
-    assert cursor.floor is first.next, "also while the subscription reads state"
+    assert (cursor.floor, first.next.kept_by) == (None, {cursor: 1}), "also while the subscription reads state"
     cursor.acknowledge(2)
-    assert (cursor.floor, filled.cursors_awaiting_acks) == (None, 0)
+    assert (first.next.kept_by, filled.cursors_awaiting_acks) == ({}, 0)
 
 
 def test_closing_lets_go_of_everything(filled: Lane) -> None:
@@ -99,8 +99,10 @@ def test_closing_lets_go_of_everything(filled: Lane) -> None:
     assert (cursor.floor, filled.cursors_awaiting_acks, len(filled.first.cursors_here)) == (None, 0, 1)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["append", "advance", "skip", "ack", "catch_up"]), st.integers(0, 3),
-                          st.integers(0, 200)), max_size=60))  # fmt: skip
+MOVES = ["append", "advance", "skip", "ack", "catch_up", "detach", "jump", "spill", "close"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(MOVES), st.integers(0, 3), st.integers(0, 200)), max_size=60))
 def test_cursors_are_always_in_their_floors(steps: list[tuple[str, int, int]]) -> None:
     old, lanes.CHUNK_BYTES = lanes.CHUNK_BYTES, 64
     try:
@@ -110,24 +112,37 @@ def test_cursors_are_always_in_their_floors(steps: list[tuple[str, int, int]]) -
             cursor = cursors[who]
             if what == "append":
                 append(filled, *[1 + amount % 50] * (1 + who))
-            elif what == "advance":
+            elif what == "close":
+                cursor.close()
+                cursors[who] = Cursor(filled)
+            elif what == "advance" and cursor.attached:
                 cursor.step()
                 if cursor.lag_bytes:
                     cursor.sent(cursor.number, cursor.chunk)
                     size = cursor.chunk.ends[cursor.chunk.index_at(cursor.position)]
                     cursor.advance(cursor.chunk.start + size - cursor.position)
-            elif what == "skip":
+            elif what == "skip" and cursor.attached:
                 cursor.skip_to(amount % (filled.count + 1))
-            elif what == "ack" and cursor.unacknowledged:
-                cursor.acknowledge(list(cursor.unacknowledged)[amount % len(cursor.unacknowledged)])
+            elif what == "ack" and (sent := [*cursor.aside, *cursor.unacknowledged]):
+                cursor.acknowledge(sent[amount % len(sent)])
             elif what == "catch_up":
                 cursor.catch_up()
+            elif what == "detach":
+                cursor.detach()
+            elif what == "jump":
+                cursor.jump_to_end()
+            elif what == "spill":
+                for chunk in filled.spillable(amount, lambda _: True):
+                    handle = Handle(bytes(chunk.data)) if who else None
+                    filled.spilled(chunk, handle, chunk.size)
             filled.trim()
             chunks = list(filled.chunks())
             for chunk in chunks:
                 assert set(chunk.cursors_here) == {cursor for cursor in cursors if cursor.floor is chunk}
             assert filled.first.cursors_here or filled.first is filled.tail
-            assert filled.cursors_awaiting_acks == sum(bool(cursor.unacknowledged) for cursor in cursors)
-            assert filled.pool.memory_bytes == sum(chunk.size for chunk in chunks)
+            filled.check()
+            filled.pool.check([filled])
+            needed = {chunk for cursor in cursors for chunk in cursor.aside.values()}
+            assert set(filled.apart) == needed - set(chunks), "nothing else is kept"
     finally:
         lanes.CHUNK_BYTES = old

@@ -110,10 +110,9 @@ def positions_in(entries: list[Entry]) -> dict[int, RecoveredPosition]:
 def in_lanes(position: DurablePosition) -> list[int]:
     found = []
     for cursor in position.cursors:
-        chunk = None if isinstance(cursor, OutOfOrderProgress) else cursor.lane.first  # type: ignore[attr-defined]
-        while chunk is not None:
-            found += [chunk.sequence_of(index) for index in range(len(chunk))]
-            chunk = chunk.next
+        if not isinstance(cursor, OutOfOrderProgress):
+            for chunk in cursor.lane.all_chunks():  # type: ignore[attr-defined]
+                found += [chunk.sequence_of(index) for index in range(len(chunk))]
     return found
 
 

@@ -16,6 +16,7 @@ from tests.sim.stream import as_publish
 from headway.core.base.errors import Reason
 from headway.core.consumer.feed import Feed
 from headway.core.consumer.subscription import Subscription
+from headway.core.log.lanes import cursor as cursor_module
 from headway.core.log.lanes.cursor import Cursor
 from headway.core.log.lanes.lane import Lane
 from headway.core.log.lanes.pool import RESERVE, STAYS_MAX, Pool
@@ -39,6 +40,7 @@ def after_turn(world: World) -> None:
             queue.backlog.check()
             queue.members.check()
         _places(feed, broker.registry.watched)
+        _held(feed)
     for pool in broker.registry.distinct_pools():
         _pool(world, pool, feeds)
     for session in broker.registry.sessions.values():
@@ -66,7 +68,23 @@ def standing(feed: Feed, found: list[Cursor]) -> None:
     held = [chunk for cursor in found for chunk in (cursor.floor, *cursor.unacknowledged.values()) if chunk is not None]
     held += [cursor.chunk for cursor in found if cursor.attached]
     assert all(chunk in chunks for chunk in held), "a chunk was dropped that is wanted"
+    aside = {chunk for cursor in found for chunk in cursor.aside_by_chunk()}
+    assert set(feed.lane.apart) <= aside <= {*chunks, *feed.lane.apart}, "a chunk was dropped that is wanted"
     assert sum(len(chunk.cursors_here) for chunk in chunks) == sum(cursor.floor is not None for cursor in found)
+
+
+def _held(feed: Feed) -> None:
+    """Behind its position a cursor holds what its client may have in flight, and little that is settled."""
+    for subscription in feed.subscriptions:
+        one = subscription.cursor
+        if subscription.reader.queue is not None or one.floor is None or not one.unacknowledged:
+            continue
+        behind = [chunk for chunk in feed.lane.chunks() if one.floor.start <= chunk.start < one.chunk.start]
+        left, records = cursor_module.SETTLED_BYTES, 0
+        for chunk in reversed(behind[:-1]):  # it looks at this when it comes to a chunk
+            left -= chunk.size
+            records += len(chunk) if left < 0 else 0
+        assert records <= 2 * subscription.channel.limit, f"{records} records held behind {subscription.filter}"
 
 
 def _places(feed: Feed, watched: Container[Subscription]) -> None:
@@ -103,7 +121,7 @@ def _limit(world: World) -> None:
         return
     world.closed_bytes = max(world.closed_bytes, pool.closed_bytes)
     lanes = [feed.lane for feed in world.broker.registry.router.feeds.values()]
-    index = sum(chunk.index_bytes for lane in lanes for chunk in lane.chunks() if chunk.spill)
+    index = sum(chunk.index_bytes for lane in lanes for chunk in lane.all_chunks() if chunk.spill)
     stays = min(world.closed_bytes + pool.state_bytes, int(pool.memory_limit * STAYS_MAX))
     limit = max(pool.memory_limit, stays + int(pool.memory_limit * RESERVE))
     allowed = limit + sum(world.last_reads.values()) + world.own_words + index

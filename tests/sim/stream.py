@@ -100,7 +100,7 @@ class Stream:
         """What the connection breaks off: also a record half sent, if it is in flight already. The cursor passes that,
         and it comes again by its id."""
         half = self.session.half_sent if self.session is not None else None
-        if half is None or half.cursor.number not in half.cursor.unacknowledged:
+        if half is None or not half.cursor.owes(half.cursor.number):
             return self.pending()
         assert self.session is not None
         chunk = half.cursor.chunk

@@ -214,9 +214,7 @@ class UnsettledRecord:
     __slots__ = ("expires_s", "sent", "sequence")
 
     def __init__(self, cursor: Cursor, number: int, *, sent: bool) -> None:
-        chunk = cursor.lane.first
-        while chunk.next is not None and number >= chunk.next.first_number:
-            chunk = chunk.next
+        chunk = next(one for one in cursor.lane.all_chunks() if 0 <= number - one.first_number < len(one))
         index = number - chunk.first_number
         self.sequence = chunk.sequence_of(index)
         self.expires_s = chunk.run_expires[chunk.run_of(index)]
@@ -231,7 +229,8 @@ def unsettled(position: DurablePosition) -> list[UnsettledRecord]:
             continue
         standing = [row.chunk.first_number + at for row in getattr(cursor, "rows", ()) for at, flag in
                     enumerate(row.flags) if flag]  # fmt: skip
-        found += [UnsettledRecord(cursor, number, sent=True) for number in sorted([*cursor.unacknowledged, *standing])]
+        sent = sorted([*cursor.aside, *cursor.unacknowledged, *standing])
+        found += [UnsettledRecord(cursor, number, sent=True) for number in sent]
         if cursor.attached and cursor.position < cursor.end_position:
             unsent = [UnsettledRecord(cursor, number, sent=False) for number in range(cursor.number, cursor.end_number)]
             found += [one for one in unsent if not cursor.ended or one.sequence <= cursor.ended]

@@ -23,7 +23,7 @@ from headway.core.consumer.feed import Feed
 from headway.core.consumer.session import Session
 from headway.core.delivery import fanout, offer
 from headway.core.delivery.rendering import batch
-from headway.core.log.lanes import lane
+from headway.core.log.lanes import cursor, lane
 from headway.core.log.lanes.pool import Pool
 from headway.core.log.states.state import StateTerms
 from headway.core.message.record import Run
@@ -113,6 +113,7 @@ class World:
         """Small chunks and batches, so that their edges come up all the time."""
         rng = self.rng
         lane.CHUNK_BYTES = rng.choice((200, 2000, 64 * 1024))
+        cursor.SETTLED_BYTES = 4 * lane.CHUNK_BYTES
         batch.BATCH_BYTES = rng.choice((300, 3000, 64 * 1024))
         fanout.PUMP_BYTES = rng.choice((1000, 1024 * 1024))
         offer.VIEWS_MAX = rng.choice((2, 16))

@@ -102,7 +102,7 @@ def _limit(world: World) -> None:
             party.last_bytes = 0
         return
     lanes = [feed.lane for feed in world.broker.registry.router.feeds.values()]
-    index = sum(chunk.index_bytes for lane in lanes for chunk in lane.chunks() if chunk.spill)
+    index = sum(chunk.index_bytes for lane in lanes for chunk in lane.all_chunks() if chunk.spill)
     world.closed_bytes = max(world.closed_bytes, pool.closed_bytes)
     stays = min(world.closed_bytes, int(pool.memory_limit * STAYS_MAX))
     limit = max(pool.memory_limit, stays + int(pool.memory_limit * RESERVE))

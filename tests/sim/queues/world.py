@@ -17,7 +17,7 @@ from tests.sim.queues.wiring import Tie, Wiring
 from headway.core.base.errors import Reason
 from headway.core.broker import SWEEP_S, Broker
 from headway.core.consumer.feed import Feed
-from headway.core.log.lanes import lane
+from headway.core.log.lanes import cursor, lane
 from headway.core.log.lanes.pool import Pool
 from headway.core.policy.flap import FlapControl
 from headway.core.policy.rules.action import ActionKind
@@ -77,6 +77,7 @@ class World:
         """Small chunks, batches and portions, so that their edges come up all the time."""
         rng = self.rng
         lane.CHUNK_BYTES = rng.choice((200, 2000, 64 * 1024))
+        cursor.SETTLED_BYTES = 4 * lane.CHUNK_BYTES
         dispatch.BATCH_BYTES = rng.choice((300, 3000, 64 * 1024))
         dispatch.PUMP_BYTES = rng.choice((500, 5000, 1024 * 1024))
         dispatch.PORTION_RECORDS = rng.choice((1, 3, 32))

@@ -10,8 +10,8 @@ from headway.core.consumer.subscription import Subscription
 from headway.core.log import Chunk, Lane
 from headway.core.policy import Policy, Sample, Verdict
 
-Shares = dict[Lane, dict[Chunk, float]]
-"""``Lane.held_shares`` of the lanes looked at so far; a cache for one sweep."""
+Shares = dict[Lane, tuple[dict[Chunk, float], dict[object, float]]]
+"""``Lane.held_shares`` and ``apart_shares`` of the lanes looked at so far; a cache for one sweep."""
 
 
 class Observer(Protocol):

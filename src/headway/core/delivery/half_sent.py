@@ -54,7 +54,7 @@ def go_back(half_sent: Subscription) -> None:
     """Gives up the rest of a half-sent record. The record is sent again whole: by the cursor, or as a delivery in
     flight."""
     cursor = half_sent.cursor
-    if cursor.number in cursor.unacknowledged:
+    if cursor.owes(cursor.number):
         _, start, stop = _half_sent(half_sent)
         cursor.advance(stop - start)
     else:

@@ -322,7 +322,7 @@ class Queue:
         self.unsettled.requeue_all(member, reason, all_of_it=not member.promised)
         if self.promises or self.members.anybody_moves(late_s, self.used_s, self.members.eligible):
             return
-        if self.backlog.wants(self.feed.lane.first):
+        if self.backlog.wants(self.backlog.oldest_wanted(self.feed.lane.first)):
             self._give_up(member, reason)
 
     def give_up_chunk(self, chunk: Chunk, reason: Reason) -> bool:

@@ -99,7 +99,7 @@ class LaneReceipts(OpenReceipts):
             number = receipt.numbers[reader.cursor.lane]
             if reader.cursor.number <= number:
                 self._receipts.resolve(receipt, reader, Reason(reason))
-            elif number not in reader.cursor.unacknowledged:
+            elif not reader.cursor.owes(number):
                 self._receipts.resolve(receipt, reader, None)
             else:
                 self._left_in_flight(receipt, reader, in_flight()[number])
@@ -121,7 +121,7 @@ class LaneReceipts(OpenReceipts):
                 continue
             number, way = receipt.numbers[about.cursor.lane], receipt.pending[about]
             if about is reader and way is not STATE and reader.cursor.number > number:
-                if number in reader.cursor.unacknowledged:
+                if reader.cursor.owes(number):
                     self._receipts.park(receipt, reader, in_flight()[number])
                 else:
                     self._receipts.resolve(receipt, reader, None)

@@ -22,7 +22,7 @@ from headway.core.broker import SWEEP_S, Broker
 from headway.core.consumer.credit.window import NO_LIMIT
 from headway.core.consumer.effects import Disconnect, Pause, Resume, Spill
 from headway.core.consumer.request.options import QueueTerms
-from headway.core.log.lanes import lane
+from headway.core.log.lanes import cursor, lane
 from headway.core.log.lanes.pool import Pool
 from headway.core.message.record import Properties
 from headway.core.policy.flap import FlapControl
@@ -75,6 +75,7 @@ class World:
         """Small ones, so that their edges come up all the time."""
         rng = self.rng
         lane.CHUNK_BYTES = rng.choice((300, 3000, 64 * 1024))
+        cursor.SETTLED_BYTES = 4 * lane.CHUNK_BYTES
         dispatch.PORTION_RECORDS = rng.choice((1, 4, 32))
         dispatch.ROUND_MEMBERS = picking.RESERVED_FOR = rng.choice((1, 256))
         dispatch.BATCH_BYTES = rng.choice((300, 64 * 1024))

@@ -238,7 +238,7 @@ class Subscribing:
         self._ending.open_gate(old, now)
         old.feed.lane.receipts.replaced(old, subscription)
         self._ending.set_free(old)
-        for number in list(old.cursor.unacknowledged):
+        for number in [*old.cursor.aside, *old.cursor.unacknowledged]:
             old.cursor.acknowledge(number)
         subscription.gap, old.gap = old.gap, None
         while old.backfills:  # the new request may ask for other retained records, or none

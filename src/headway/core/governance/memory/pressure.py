@@ -52,6 +52,8 @@ SPILLS_MAX = 256
 """The number of lanes that are spilled in one turn."""
 CURSORS_LOOKED_AT_MAX = 256
 """The number of cursors of a chunk that one look takes."""
+APART_LOOKED_AT_MAX = 16
+"""The number of chunks apart that one look takes."""
 
 Holder = Subscription | Queue
 """A consumer that keeps a lane from dropping its oldest chunk; or a queue, if none of its members can be evicted."""
@@ -198,17 +200,26 @@ def evictions(pool: Pool, now: float) -> Iterator[Evictions[Holder]]:
 
 def _furthest_back(lane: Lane, now: float) -> list[Holder]:
     """Returns some holders that still need the oldest chunk of a lane, should have taken it by now, and can be evicted.
-    """
-    oldest = lane.first
-    if not len(oldest) or oldest.time_of(0) > now - GRACE_S:
-        return []
+    If there are none, returns those of a chunk apart."""
     found: dict[Holder, None] = {}
-    for cursor in list(islice(oldest.cursors_here, CURSORS_LOOKED_AT_MAX)):
-        cursor.step()
-        if cursor.floor is oldest:
-            oldest.cursors_here[cursor] = oldest.cursors_here.pop(cursor)  # to the end: others come next
-            found |= dict.fromkeys(_late(cursor, oldest, now))
+    if _is_late(oldest := lane.first, now):
+        for cursor in list(islice(oldest.cursors_here, CURSORS_LOOKED_AT_MAX)):
+            cursor.step()
+            if cursor.floor is oldest:
+                oldest.cursors_here[cursor] = oldest.cursors_here.pop(cursor)  # to the end: others come next
+                found |= dict.fromkeys(_late(cursor, oldest, now))
+    for chunk in [] if found else list(islice(lane.apart, APART_LOOKED_AT_MAX)):
+        lane.apart[chunk] = lane.apart.pop(chunk)
+        if _is_late(chunk, now):
+            for cursor in list(islice(chunk.kept_by, CURSORS_LOOKED_AT_MAX)):
+                found |= dict.fromkeys(_late(cursor, chunk, now))
+        if found:
+            break
     return list(found)
+
+
+def _is_late(chunk: Chunk, now: float) -> bool:
+    return len(chunk) > 0 and chunk.time_of(0) <= now - GRACE_S
 
 
 def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
@@ -238,8 +249,8 @@ def gives_way(subscription: Subscription) -> bool:
     if queue is not None:
         return queue.unsettled.gets_back_from(subscription) or (not queue.promises and queue.backlog.has_more)
     if subscription.promised:
-        return subscription.has_more and not (cursor.unacknowledged or cursor.head_is_held)
-    return subscription.has_more or bool(cursor.unacknowledged)
+        return cursor.attached and cursor.lag_bytes > 0 and not cursor.head_is_held
+    return subscription.has_more or cursor.leaves > 0
 
 
 def is_late(subscription: Subscription, now: float) -> bool:

@@ -24,10 +24,9 @@ def write_off(
         queue.write_off(subscription, reason, now - GRACE_S)
         return
     if subscription.promised and not unreadable:
-        if not cursor.unacknowledged:
-            upto = cursor.held_number(subscription.stop)
-            registry.lost(subscription.skip_to(upto, reason), reason)
-            _settle_down(registry, ending, subscription, reason, now)
+        upto = cursor.held_number(subscription.stop)
+        registry.lost(subscription.skip_to(upto, reason), reason)
+        _settle_down(registry, ending, subscription, reason, now)
         return
     channel = subscription.channel
     in_flight = [(i, channel.in_flight[i]) for i in channel.ids_of(subscription)]

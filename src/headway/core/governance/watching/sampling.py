@@ -177,10 +177,12 @@ def acknowledged(subscription: Subscription) -> int:
 
 def _held_bytes(subscription: Subscription, shares: Shares) -> int:
     """Returns the consumer's share of the held bytes. The shares of all consumers add up to these bytes."""
-    lane, floor = subscription.feed.lane, subscription.cursor.floor
+    lane, cursor = subscription.feed.lane, subscription.cursor
     if lane not in shares:
-        shares[lane] = lane.held_shares()
-    held = shares[lane].get(floor, 0.0) if floor is not None else 0.0
+        shares[lane] = lane.held_shares(), lane.apart_shares()
+    by_floor, apart = shares[lane]
+    held = by_floor.get(cursor.floor, 0.0) if cursor.floor is not None else 0.0
+    held += apart.get(cursor.owner, 0.0)
     return int(held / subscription.reader.sharers + _state_share(subscription))
 
 

@@ -18,7 +18,8 @@ The index stays in memory when the bytes go to disk. A chunk whose records are a
 a second time; its bytes are encoded again from the journal.
 
 A chunk knows the cursors whose floor it is (``cursors_here``), so its readers are found without a search. A chunk may
-be dropped when it is the first of its lane, is not the tail, and has no cursors.
+be dropped when it is the first of its lane, is not the tail, has no cursors, and is not kept for records that were set
+aside (``kept_by``).
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ CHUNK_BYTES = 64 * 1024
 _NO_ENDS, _NO_NUMBERS, _NO_TIMES, _NO_DURABILITIES = array("I"), array("Q"), array("d"), array("B")
 _NO_PUBLISHERS: dict[int, int] = {}
 """All chunks without records share these, because most lanes are idle most of the time. They are never written to."""
+_NOBODY: dict[Cursor, int] = {}
+"""Shared by all chunks that are kept for nobody. It is never written to."""
 
 
 @lru_cache(256)
@@ -63,6 +66,7 @@ class Chunk:
         "free",
         "holes",
         "journaled",
+        "kept_by",
         "largest",
         "last_sequence",
         "marks",
@@ -83,6 +87,8 @@ class Chunk:
 
     def __init__(self, start: int, first_number: int) -> None:
         self.cursors_here: dict[Cursor, None] = {}
+        self.kept_by = _NOBODY
+        """The cursors that have set records of this chunk aside, and how many."""
         self.next: Chunk | None = None
         self.ends, self.run_first = _NO_ENDS, _NO_ENDS
         self.run_sequence = self.run_publisher = _NO_NUMBERS
@@ -144,6 +150,12 @@ class Chunk:
         per_record = 4 * (1 + bool(self.holes) + bool(self.expiries))
         per_run = 37 + 8 * bool(self.run_patience)
         return 512 + per_record * len(self.ends) + per_run * len(self.run_first)
+
+    def keep(self, cursor: Cursor, count: int) -> None:
+        """Keeps the chunk for ``count`` records that the cursor sets aside."""
+        if self.kept_by is _NOBODY:
+            self.kept_by = {}
+        self.kept_by[cursor] = self.kept_by.get(cursor, 0) + count
 
     # -- writing ----------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,13 @@
 
 Invariants:
 - ``chunk.start <= position <= chunk.stop``; the position only grows.
-- ``floor`` is the oldest chunk that the cursor may still need: the chunk of its oldest unacknowledged record, or else
-  the chunk of its position. The cursor is in ``floor.cursors_here``, which keeps the floor from being dropped.
+- ``floor`` is the oldest chunk from which on the cursor needs the lane: the chunk of its oldest unacknowledged record,
+  or else the chunk of its position. The cursor is in ``floor.cursors_here``, which keeps the floor from being dropped.
+- Unacknowledged records may be *set aside*: each then keeps its own chunk (``Chunk.kept_by``), and the floor is the
+  chunk of the position. So a client that does not acknowledge holds nothing of what a policy has skipped, or of what
+  others have settled. It is done when whole chunks would be freed, and once per record, so it costs less than to send
+  the record did. Copies of the records would be smaller than their chunks. But deliveries, requeued records and the
+  journal know a record by its chunk, and a chunk that is on disk would have to be read first.
 - A detached cursor holds no bytes, because its subscription reads state instead. It is in an empty chunk of its own,
   at its position and number.
 - Moves other than ``advance`` start and end at record boundaries; the caller finishes a record that is half sent.
@@ -13,18 +18,23 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import groupby
 from math import inf
 
 from headway.core.log.durable import NOT_DURABLE, DurablePosition
-from headway.core.log.lanes.chunk import Chunk
+from headway.core.log.lanes.chunk import CHUNK_BYTES, Chunk
 from headway.core.log.lanes.lane import Lane
 
 NONE_UNACKNOWLEDGED: OrderedDict[int, Chunk] = OrderedDict()
 """Shared by all cursors without unacknowledged records. It is never written to."""
+NONE_ASIDE: dict[int, Chunk] = {}
+SETTLED_BYTES = 4 * CHUNK_BYTES
+"""A cursor that holds no more than this behind its position sets nothing aside just because it moves on."""
 
 
 class Cursor:
     __slots__ = (
+        "aside",
         "attached",
         "chunk",
         "durable_position",
@@ -50,7 +60,9 @@ class Cursor:
         self.durable_position: DurablePosition = NOT_DURABLE
         """The durable position of the cursor's owner, to which the cursor reports settled records."""
         self.unacknowledged = NONE_UNACKNOWLEDGED
-        """Record number -> chunk, of records that were sent and must be acknowledged."""
+        """Record number -> chunk, of records that were sent and must be acknowledged, except those in ``aside``."""
+        self.aside = NONE_ASIDE
+        """Record number -> chunk, of the unacknowledged records that were set aside, which are older."""
         self._lower_to(lane.tail)
 
     # -- where it is ------------------------------------------------------------------------------------------------
@@ -128,15 +140,20 @@ class Cursor:
 
     def unsettled_sequence(self) -> int:
         """Returns the sequence of the first record that is not settled; 0 if there is none."""
-        for number, chunk in self.unacknowledged.items():
+        for number, chunk in (self.aside or self.unacknowledged).items():
             return chunk.sequence_of(number - chunk.first_number)
         return self.unsent_sequence()
 
     def unsettled_ranges(self, last: int) -> list[tuple[int, int]]:
         """Returns the ranges of unsettled records, as pairs of first and last sequence, up to ``last``."""
-        sent = [chunk.sequence_of(number - chunk.first_number) for number, chunk in self.unacknowledged.items()]
+        sent = self._sent_sequences()
         unsent = self.unsent_sequence()
         return [(one, one) for one in sent] + ([(unsent, self.ended or last)] if unsent else [])
+
+    def _sent_sequences(self) -> list[int]:
+        """Returns the sequences of all unacknowledged records, in order."""
+        both = self.aside, self.unacknowledged
+        return [chunk.sequence_of(number - chunk.first_number) for sent in both for number, chunk in sent.items()]
 
     # -- moves ------------------------------------------------------------------------------------------------------
 
@@ -152,10 +169,8 @@ class Cursor:
             self.durable_position.moved()
         self.position = self.lane.end
         if self.chunk is not self.lane.tail:
-            self.chunk = self.lane.tail
             self.attached = True
-            if not self.unacknowledged:
-                self._lower_to(self.lane.tail)
+            self._enter(self.lane.tail)
 
     def _move_to(self, position: int) -> None:
         chunk = self.chunk
@@ -164,9 +179,34 @@ class Cursor:
         while chunk.next is not None and position >= chunk.stop:
             chunk = chunk.next
         if chunk is not self.chunk:
-            self.chunk = chunk
-            if not self.unacknowledged:
-                self._lower_to(chunk)
+            self._enter(chunk)
+
+    def _enter(self, chunk: Chunk) -> None:
+        self.chunk = chunk
+        if not self.unacknowledged:
+            self._lower_to(chunk)
+        if self.floor is not chunk and self.floor is not None and self._mostly_settled(self.floor):
+            self.set_aside()
+
+    def _mostly_settled(self, floor: Chunk, rows: int = 0) -> bool:
+        """Tells whether it holds several chunks behind its position, and most of that is settled. ``rows`` are chunks
+        that it needs besides those of unacknowledged records."""
+        size, records = self.chunk.start - floor.start, self.chunk.first_number - floor.first_number
+        return size > max(SETTLED_BYTES, rows * SETTLED_BYTES // 2) and 2 * len(self.unacknowledged) < records
+
+    def set_aside(self) -> None:
+        """Lets each unacknowledged record keep only its own chunk, so that the lane drops all else behind the position.
+        """
+        if self.unacknowledged:
+            if self.aside:
+                self.lane.cursors_awaiting_acks -= 1
+            else:
+                self.aside = {}
+            for chunk, some in groupby(self.unacknowledged.values()):
+                chunk.keep(self, len(list(some)))
+            self.aside.update(self.unacknowledged)
+            self.unacknowledged.clear()
+        self._lower_to(self.chunk if self.attached else None)
 
     def step(self) -> None:
         """Leaves a chunk that was read to its end while it was the tail, now that there is a next one."""
@@ -181,6 +221,8 @@ class Cursor:
             if self.durable_position.durable:  # to find the sequences takes a search
                 self._settle_from(self.number, number - 1)
             self._move_to(position)
+            if self.floor is not None and self.chunk not in (self.floor, self.floor.next):
+                self.set_aside()
 
     def done(self, count: int) -> None:
         """Settles the next ``count`` records, which need no acknowledgement. Called before the cursor moves past them.
@@ -214,22 +256,22 @@ class Cursor:
             self.position = self.chunk.start + self.chunk.record_start(self.chunk.index_at(self.position))
 
     def detach(self) -> None:
-        """Takes the cursor out of the lane. Unacknowledged records still hold their chunks."""
+        """Takes the cursor out of the lane. Unacknowledged records still keep their chunks."""
         if self.attached:
             self.durable_position.moved()
             self.attached = False
             self.chunk = Chunk(self.position, self.number)
-            if not self.unacknowledged:
-                self._lower_to(None)
+            self.set_aside()
 
     def jump_to_end(self) -> None:
         """Moves to the end of the lane, after all records so far were read from state."""
         if self.durable_position.durable:  # this visits all unacknowledged records
-            sent = [chunk.sequence_of(number - chunk.first_number) for number, chunk in self.unacknowledged.items()]
             last = self.lane.last_sequence
-            self.durable_position.settled_range(max(sent, default=0) + 1, min(last, self.ended or last))
+            sent = max(self._sent_sequences(), default=0)
+            self.durable_position.settled_range(sent + 1, min(last, self.ended or last))
         if self.attached:
             self.catch_up()
+            self.set_aside()
         else:
             self.position = self.chunk.start = self.lane.end
             self.chunk.first_number = self.lane.count
@@ -237,10 +279,15 @@ class Cursor:
     def close(self) -> None:
         """Takes the cursor out of the lane for good, with all that it holds."""
         self.owner = None
-        self.detach()
         if self.unacknowledged:
             self.unacknowledged.clear()
             self.lane.cursors_awaiting_acks -= 1
+        if self.aside:
+            for chunk in set(self.aside.values()):
+                self.lane.let_go(chunk, self)
+            self.aside = NONE_ASIDE
+            self.lane.cursors_awaiting_acks -= 1
+        self.detach()
         self._lower_to(None)
 
     # -- acknowledgements -------------------------------------------------------------------------------------------
@@ -266,9 +313,12 @@ class Cursor:
             self._acknowledge_other(number)
             return
         if self.durable_position is not NOT_DURABLE:  # per record, and to find the sequence takes a search
-            sequence = chunk.sequence_of(number - chunk.first_number)
-            self.durable_position.settled(self, number, sequence, number, sequence)
+            self._settled_one(number, chunk)
         self._acknowledged()
+
+    def _settled_one(self, number: int, chunk: Chunk) -> None:
+        sequence = chunk.sequence_of(number - chunk.first_number)
+        self.durable_position.settled(self, number, sequence, number, sequence)
 
     def acknowledge_run(self, numbers: Sequence[int]) -> None:
         """Settles records, as ``acknowledge`` does each."""
@@ -291,16 +341,32 @@ class Cursor:
             self._lower_to(self.chunk if self.attached else None)
 
     def _acknowledge_other(self, number: int) -> None:
-        """Settles a record that is not in ``unacknowledged``, if the kind of cursor has others."""
+        """Settles a record that is not in ``unacknowledged``, if it has such a one."""
+        chunk = self.aside.pop(number, None)
+        if chunk is None:
+            return
+        if self.durable_position is not NOT_DURABLE:
+            self._settled_one(number, chunk)
+        if not self.aside:
+            self.aside = NONE_ASIDE
+            self.lane.cursors_awaiting_acks -= 1
+        self.lane.let_go(chunk, self, 1)
+        if not self.leaves:
+            self.step()
 
     def owes(self, number: int) -> bool:
-        """Tells whether a record before its position is not settled."""
-        return number in self.unacknowledged
+        """Tells whether a record that was sent is not settled."""
+        return number in self.unacknowledged or number in self.aside
+
+    @property
+    def owed_records(self) -> int:
+        """The number of these."""
+        return len(self.unacknowledged) + len(self.aside)
 
     @property
     def leaves(self) -> int:
         """Returns how many kinds of records before its position are not settled: 0 if all are."""
-        return int(bool(self.unacknowledged))
+        return bool(self.unacknowledged) + bool(self.aside)
 
     # -- invariants -------------------------------------------------------------------------------------------------
 
@@ -312,14 +378,26 @@ class Cursor:
         assert self.attached or not chunk.size
         if floor is None:
             assert not self.attached
-            assert not self.leaves, "an unacknowledged record holds its chunk"
-            return
-        assert self in floor.cursors_here, "a cursor is in the table of its floor"
-        assert floor is self._oldest(), "the floor is the oldest chunk that the cursor needs"
-        for number, one in waiting.items():
-            assert 0 <= number - one.first_number < len(one), "a record is in the chunk that is held for it"
-            assert floor.start <= one.start
+            assert not waiting, "an unacknowledged record holds its chunk"
+        else:
+            assert self in floor.cursors_here, "a cursor is in the table of its floor"
+            assert floor is self._oldest(), "the floor is the oldest chunk that the cursor needs"
+            for number, one in waiting.items():
+                assert 0 <= number - one.first_number < len(one), "a record is in the chunk that is held for it"
+                assert floor.start <= one.start
+        for number, one in self.aside.items():
+            assert 0 <= number - one.first_number < len(one), "a record is in the chunk that is kept for it"
+        sent = [*self.aside, *waiting]
+        assert sent == sorted(set(sent)), "what was set aside is older"
         assert not NONE_UNACKNOWLEDGED
+        assert not NONE_ASIDE
+
+    def aside_by_chunk(self) -> dict[Chunk, int]:
+        """Counts what it has set aside, by chunk."""
+        found: dict[Chunk, int] = {}
+        for chunk in self.aside.values():
+            found[chunk] = found.get(chunk, 0) + 1
+        return found
 
     def _oldest(self) -> Chunk | None:
         """Returns the oldest chunk of the lane that it needs; None: it needs none."""

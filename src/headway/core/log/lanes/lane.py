@@ -2,20 +2,26 @@
 
 A position is a byte count since the lane began, and only grows. A number counts records in the same way. Appending
 never looks at a cursor. The chunks are a singly linked list. A cursor holds its chunk, so it moves on without a search.
+
+A chunk that has left the list, and that is still kept for records that cursors have set aside, is *apart*.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import inf, isclose
+from typing import TYPE_CHECKING
 
 from headway.core.log.lanes.chunk import CHUNK_BYTES, Chunk
 from headway.core.log.lanes.open_receipts import NO_RECEIPTS, OpenReceipts
 from headway.core.log.lanes.pool import GRACE_S, Pool
 from headway.core.log.lanes.spill_handle import SpillHandle
 from headway.core.message import Dialect, EncodedRun, Run, group_of
+
+if TYPE_CHECKING:
+    from headway.core.log.lanes.cursor import Cursor
 
 SPILL_BYTES_MIN = 1024
 SPILL_BYTES_ENOUGH = 8 * 1024
@@ -30,6 +36,8 @@ class Lane:
     """One encoded stream. ``end`` and ``count`` are the position and number of the next record."""
 
     __slots__ = (
+        "apart",
+        "apart_to_spill",
         "appended_s",
         "bare",
         "chunks_with_cursors",
@@ -86,6 +94,10 @@ class Lane:
         """The number of cursors that leave records behind them, which may have to be sent again."""
         self.chunks_with_cursors: dict[Chunk, None] = {}
         """The chunks that are the floor of a cursor, but for the tail."""
+        self.apart: dict[Chunk, None] = {}
+        """The chunks that are no longer in the list, and are kept for records that cursors have set aside."""
+        self.apart_to_spill: dict[Chunk, None] = {}
+        """Those of them that are in memory, that no worker is writing, and that are worth writing."""
         self.receipts: OpenReceipts = NO_RECEIPTS
         """The receipts that are open on records of this lane."""
         self.first = self.tail = self.to_spill = Chunk(0, 0)
@@ -99,7 +111,7 @@ class Lane:
     @property
     def nothing_to_write(self) -> bool:
         """Tells whether all chunks but the tail are on disk or being written, and the tail is too small."""
-        return self.to_spill is self.tail and not worth_writing(self.tail)
+        return self.to_spill is self.tail and not worth_writing(self.tail) and not self.apart_to_spill
 
     @property
     def memory_bytes(self) -> int:
@@ -116,11 +128,15 @@ class Lane:
         This is so when bytes that cannot leave use up its own share or its pool's memory, and a cursor has not taken
         promised records for longer than the grace period. (Records that were not promised are given up instead.)"""
         self.full = self.full and self.over_share
-        return (self.full or self.pool.tight) and not self.first.free and self.stuck(now)
+        return (self.full or self.pool.tight) and not self._oldest.free and self.stuck(now)
 
     def stuck(self, now: float) -> bool:
         """Tells whether the oldest record is older than the grace period, so its readers should have taken it."""
-        return len(self.first) > 0 and self.first.time_of(0) <= now - GRACE_S
+        return len(self._oldest) > 0 and self._oldest.time_of(0) <= now - GRACE_S
+
+    @property
+    def _oldest(self) -> Chunk:
+        return next(iter(self.apart), self.first)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -175,12 +191,45 @@ class Lane:
     def trim(self) -> None:
         """Drops the chunks that no cursor needs any more."""
         while not self.first.cursors_here and self.first.next is not None:
-            gone, self.first = self.first, self.first.next
-            self._drop(gone)
-            if self.to_spill is gone:  # a chunk refers to the next one, so it would keep all later chunks alive
-                self.to_spill = self.first
+            self._leave_first()
         if not self.first.cursors_here:  # no cursor is in the lane: all read state
+            if self.tail.kept_by:
+                self._seal()
+                self._leave_first()
             self._empty_tail()
+
+    def _leave_first(self) -> None:
+        """Takes the first chunk out of the list, and drops it unless it is kept for records that were set aside."""
+        gone = self.first
+        assert gone.next is not None
+        self.first = gone.next
+        if self.to_spill is gone:  # a chunk refers to the next one, so it would keep all later chunks alive
+            self.to_spill = self.first
+        if gone.ends:
+            self.dropped_sequence = gone.last_sequence
+        if gone.kept_by:
+            gone.next = None
+            self.apart[gone] = None
+            self._note_to_spill(gone)
+        else:
+            self._drop(gone)
+
+    def _note_to_spill(self, apart: Chunk) -> None:
+        if apart.resident and not apart.spilling and worth_writing(apart):
+            self.apart_to_spill[apart] = None
+
+    def let_go(self, chunk: Chunk, cursor: Cursor, count: int = 0) -> None:
+        """Notes that a cursor needs ``count`` of the records no more that it had set aside from this chunk; 0: none of
+        them. A chunk apart that nobody needs is dropped."""
+        left = chunk.kept_by[cursor] - count
+        if count and left:
+            chunk.kept_by[cursor] = left
+            return
+        del chunk.kept_by[cursor]
+        if not chunk.kept_by and chunk in self.apart:
+            del self.apart[chunk]
+            self.apart_to_spill.pop(chunk, None)
+            self._drop(chunk)
 
     def empty(self) -> None:
         """Drops all records. Only called while every cursor is at the end and none waits for an acknowledgement."""
@@ -193,13 +242,15 @@ class Lane:
         """Empties the tail in place; the cursors at its end stay there."""
         tail = self.tail
         if tail.size:
+            self.dropped_sequence = tail.last_sequence
             self._drop(tail)
             tail.reset(self.end, self.count)
 
     def close(self) -> None:
         """Drops all chunks and leaves the pool's rankings."""
-        for chunk in self.chunks():
+        for chunk in self.all_chunks():
             self._drop(chunk)
+        self.apart, self.apart_to_spill = {}, {}
         self.first = self.tail = self.to_spill = Chunk(self.end, self.count)
         self.chunks_with_cursors = {}
         self.pool.resident.forget(self)
@@ -207,8 +258,6 @@ class Lane:
         self.pool.indexed.forget(self)
 
     def _drop(self, chunk: Chunk) -> None:
-        if chunk.ends:
-            self.dropped_sequence = chunk.last_sequence
         if chunk.spill is None:
             self.resident_bytes -= chunk.size
             self.pool.memory_bytes -= chunk.size
@@ -234,21 +283,26 @@ class Lane:
         The tail is among them if it is large enough; a fresh one takes its place."""
         chosen = []
         while wanted_bytes > 0:
-            chunk = self.to_spill
+            chunk = next(iter(self.apart_to_spill), self.to_spill)
             if chunk is self.tail and not worth_writing(chunk):
                 break
             if chunk.resident and not chunk.spilling and chunk.size and not may_leave(chunk):
                 break
-            if chunk is self.tail:
-                self._seal()
-                for cursor in list(chunk.cursors_here):
-                    cursor.step()  # otherwise a cursor at the end keeps this chunk until the next publish
+            if chunk in self.apart_to_spill:
+                del self.apart_to_spill[chunk]
+            else:
+                if chunk is self.tail:
+                    self._seal()
+                    for cursor in list(chunk.cursors_here):
+                        cursor.step()  # otherwise a cursor at the end keeps this chunk until the next publish
+                    if chunk is not self.to_spill:
+                        continue  # it has left the list
+                assert chunk.next is not None
+                self.to_spill = chunk.next
             if chunk.resident and not chunk.spilling and chunk.size:
                 self._count_spilling(chunk, chunk.size)
                 wanted_bytes -= chunk.size
                 chosen.append(chunk)
-            assert chunk.next is not None
-            self.to_spill = chunk.next
         return chosen
 
     def _count_spilling(self, chunk: Chunk, size: int) -> None:
@@ -267,7 +321,9 @@ class Lane:
             return
         self._count_spilling(chunk, -size)
         if handle is None:
-            if chunk.start < self.to_spill.start:
+            if chunk in self.apart:
+                self._note_to_spill(chunk)
+            elif chunk.start < self.to_spill.start:
                 self.to_spill = chunk
             self.pool.resident.put(self)
             return
@@ -289,8 +345,21 @@ class Lane:
             yield chunk
             chunk = chunk.next
 
+    def all_chunks(self) -> Iterator[Chunk]:
+        """Yields the chunks apart as well."""
+        return chain(list(self.apart), self.chunks())
+
+    def apart_shares(self) -> dict[object, float]:
+        """Returns the bytes of chunks apart that the owner of each cursor has to answer for. Each chunk is split evenly
+        among the cursors for which it is kept."""
+        shares: dict[object, float] = {}
+        for chunk in self.apart:
+            for cursor in chunk.kept_by:
+                shares[cursor.owner] = shares.get(cursor.owner, 0.0) + chunk.size / len(chunk.kept_by)
+        return shares
+
     def held_shares(self) -> dict[Chunk, float]:
-        """Returns, for each chunk with cursors, the held bytes that one of its cursors has to answer for.
+        """Returns, for each chunk with cursors, the held bytes of the list that one of its cursors has to answer for.
 
         Each chunk is needed by the cursors in it and by all cursors further back, and is split evenly among them. So
         the shares of all cursors of a lane add up to the bytes that the lane holds. All chunks between two chunks with
@@ -327,19 +396,42 @@ class Lane:
         assert chunks[-1] is self.tail
         assert self.to_spill in chunks
         assert self.first.cursors_here or self.first is self.tail, "chunks that no cursor needs are dropped"
-        resident = [chunk for chunk in chunks if chunk.spill is None]
-        spilled = [chunk for chunk in chunks if chunk.spill is not None]
+        keepers = self._check_apart(chunks)
+        resident = [chunk for chunk in self.all_chunks() if chunk.spill is None]
+        spilled = [chunk for chunk in self.all_chunks() if chunk.spill is not None]
         assert self.resident_bytes == sum(chunk.size for chunk in resident)
         assert self.spilling_bytes == sum(chunk.size for chunk in resident if chunk.spilling)
         assert self.spilled_bytes == sum(chunk.spill.disk_bytes for chunk in spilled if chunk.spill is not None)
         assert self.index_bytes == sum(chunk.index_bytes for chunk in spilled)
         cursors = [cursor for chunk in chunks for cursor in chunk.cursors_here]
-        assert self.cursors_awaiting_acks == sum(cursor.leaves for cursor in cursors)
+        assert self.cursors_awaiting_acks == sum(cursor.leaves for cursor in keepers | set(cursors))
         assert set(self.chunks_with_cursors) == {chunk for chunk in chunks[:-1] if chunk.cursors_here}
         if cursors:
             shares = self.held_shares()
             held = sum(shares[chunk] * len(chunk.cursors_here) for chunk in shares)
             assert isclose(held, sum(chunk.size for chunk in chunks), abs_tol=0.01), "shares add up to what is held"
+        apart = sum(self.apart_shares().values())
+        assert isclose(apart, sum(chunk.size for chunk in self.apart), abs_tol=0.01), "shares add up to what is held"
+
+    def _check_apart(self, listed: list[Chunk]) -> set[Cursor]:
+        """Asserts the invariants of what is kept for records that were set aside. Returns the cursors of these."""
+        keepers = {cursor for chunk in self.all_chunks() for cursor in chunk.kept_by}
+        for chunk in self.apart:
+            chunk.check()
+            assert chunk.kept_by, "a chunk apart is kept for somebody"
+            assert not chunk.cursors_here
+            assert chunk.next is None, "a chunk apart keeps no other chunk alive"
+            assert chunk.stop <= self.first.start
+            written = chunk.spilling or not chunk.resident or not worth_writing(chunk)
+            assert written == (chunk not in self.apart_to_spill)
+        assert set(self.apart_to_spill) <= set(self.apart)
+        for cursor in keepers:
+            assert cursor.lane is self
+            cursor.check()
+            kept = {chunk: chunk.kept_by[cursor] for chunk in self.all_chunks() if cursor in chunk.kept_by}
+            assert kept == cursor.aside_by_chunk(), "a chunk is kept for each record that was set aside"
+            assert set(kept) <= {*self.apart, *listed}
+        return keepers
 
 
 def worth_writing(chunk: Chunk) -> bool:

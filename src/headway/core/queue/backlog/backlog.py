@@ -112,7 +112,7 @@ class Backlog:
     def unacknowledged(self) -> int:
         """The number of records that members have and may give back."""
         cursors = [*self.cursors, *self.draining]
-        return sum(len(one.unacknowledged) + len(one.taken) for one in cursors) - len(self.requeued)
+        return sum(one.owed_records for one in cursors) - len(self.requeued)
 
     def oldest_time(self) -> float:
         """Returns the time when the next record was published; ``inf`` if no record waits."""
@@ -138,8 +138,11 @@ class Backlog:
 
     def oldest_wanted(self, chunk: Chunk) -> Chunk:
         """Returns the first chunk with waiting records, in the oldest lane that has one; else this chunk."""
+        found = self.next_apart()
+        if found is not None and found.chunk in found.cursor.lane.apart:
+            return found.chunk
         firsts = (cursor.lane.first for cursor in [*self.draining, *self.cursors])
-        return next((first for first in firsts if self.wants(first)), chunk)
+        return next((first for first in firsts if self.wants(first)), next(iter(self.requeued.chunks), chunk))
 
     # -- the next record --------------------------------------------------------------------------------------------
 

@@ -63,11 +63,15 @@ class Row:
 class QueueCursor(Cursor):
     """Reads the lane of ``feed`` up to record ``stop_number`` (None: without an end)."""
 
-    __slots__ = ("feed", "first_number", "order", "rows", "source", "stop_number", "stop_position", "taken")
+    __slots__ = (
+        "feed", "first_number", "order", "rows", "rows_aside", "source", "stop_number", "stop_position", "taken",
+    )  # fmt: skip
 
     def __init__(self, reader: SharedReader, feed: Feed, order: int, source: LaneSource | None = None) -> None:
         self.rows: list[Row] = []
         """The records that it left standing, in order."""
+        self.rows_aside = 0
+        """So many of the rows, the first ones, were set aside."""
         self.taken: dict[int, Row] = {}
         """Those of them that were taken and are not settled, by number."""
         super().__init__(feed.lane, reader)
@@ -121,7 +125,11 @@ class QueueCursor(Cursor):
 
     @property
     def leaves(self) -> int:
-        return bool(self.unacknowledged) + bool(self.rows)
+        return super().leaves + bool(self.rows)
+
+    @property
+    def owed_records(self) -> int:
+        return super().owed_records + len(self.taken)
 
     def owes(self, number: int) -> bool:
         if super().owes(number) or not self.rows:
@@ -154,9 +162,11 @@ class QueueCursor(Cursor):
 
     def _acknowledge_other(self, number: int) -> None:
         row = self.taken.pop(number, None)
-        if row is not None:
-            index = number - row.chunk.first_number
-            self._settle(row, index, index + 1)
+        if row is None:
+            super()._acknowledge_other(number)
+            return
+        index = number - row.chunk.first_number
+        self._settle(row, index, index + 1)
 
     def settle_standing(self, row: Row, first: int, last: int) -> None:
         """Settles records that wait in a row."""
@@ -171,7 +181,11 @@ class QueueCursor(Cursor):
         row.flags[first:last] = bytes(last - first)
         row.unsettled -= last - first
         if not row.unsettled:
-            del self.rows[self.row_from(number + first)]
+            at = self.row_from(number + first)
+            del self.rows[at]
+            if at < self.rows_aside:
+                self.rows_aside -= 1
+                self.lane.let_go(chunk, self, 1)
             if not self.rows:
                 self.lane.cursors_awaiting_acks -= 1
                 if not self.unacknowledged:
@@ -180,7 +194,7 @@ class QueueCursor(Cursor):
 
     def _oldest(self) -> Chunk | None:
         oldest = super()._oldest()
-        standing = self.rows[0].chunk if self.rows else oldest
+        standing = self.rows[self.rows_aside].chunk if self.rows_aside < len(self.rows) else oldest
         return standing if oldest is None or (standing is not None and standing.start < oldest.start) else oldest
 
     def _lower_to(self, chunk: Chunk | None) -> None:
@@ -190,8 +204,20 @@ class QueueCursor(Cursor):
             return
         super()._lower_to(chunk)
 
+    def _mostly_settled(self, floor: Chunk, rows: int = 0) -> bool:
+        return super()._mostly_settled(floor, len(self.rows) - self.rows_aside)
+
+    def set_aside(self) -> None:
+        for row in self.rows[self.rows_aside :]:
+            row.chunk.keep(self, 1)
+        self.rows_aside = len(self.rows)
+        super().set_aside()
+
     def close(self) -> None:
         if self.rows:
+            for row in self.rows[: self.rows_aside]:
+                self.lane.let_go(row.chunk, self, 1)
+            self.rows_aside = 0
             self.rows.clear()
             self.taken.clear()
             self.lane.cursors_awaiting_acks -= 1
@@ -220,6 +246,13 @@ class QueueCursor(Cursor):
         firsts = [row.chunk.first_number for row in self.rows]
         assert firsts == sorted(set(firsts))
         assert sum(row.unsettled - row.waiting for row in self.rows) == len(self.taken)
+        assert 0 <= self.rows_aside <= len(self.rows)
+
+    def aside_by_chunk(self) -> dict[Chunk, int]:
+        found = super().aside_by_chunk()
+        for row in self.rows[: self.rows_aside]:
+            found[row.chunk] = found.get(row.chunk, 0) + 1
+        return found
 
 
 def _first_number(row: Row) -> int:

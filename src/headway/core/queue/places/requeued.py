@@ -124,5 +124,6 @@ class Requeued:
         assert self.chunks == Counter(record.chunk for record in self)
         for record in self:
             cursor, number = record.cursor, record.number
-            held = cursor.taken[number].chunk if number in cursor.taken else cursor.unacknowledged[number]
+            row = cursor.taken.get(number)
+            held = row.chunk if row is not None else (cursor.aside | cursor.unacknowledged)[number]
             assert held is record.chunk, "a requeued record holds its chunk"

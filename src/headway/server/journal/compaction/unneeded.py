@@ -59,10 +59,13 @@ class UnneededRanges(SlicedPass):
         if not self.found:
             return
         for feed in list(self._broker.registry.router.feeds.values()):
-            chunk: Chunk | None = feed.lane.first
+            lane = feed.lane
+            chunk: Chunk | None = lane.first
             while chunk is not None and not self._is_behind(chunk):
                 yield self._look_at_chunk(chunk)
-                chunk = chunk.next
+                chunk = chunk.next if chunk.start >= lane.first.start else lane.first
+            for apart in list(lane.apart):  # last, because a chunk of the list may have become one of these
+                yield self._look_at_chunk(apart)
             yield 1
         for chunk in list(self._unloaded):
             yield self._look_at_chunk(chunk)

@@ -65,7 +65,7 @@ def test_while_why_finds_nothing_other_searches_have_their_turn() -> None:
 
 def test_why_is_one_of_the_searches_of_which_there_are_so_many_at_most() -> None:
     asked = Verdicts(House())
-    asked._seats.taken = SEARCHES_MAX
+    asked._seats._clients["others"] = SEARCHES_MAX
     with pytest.raises(Refusal) as refused:
         asked._past(make_mocked_request("GET", "/v1/why/ann"), "ann", EntryKind.VERDICT).send(None)
     assert refused.value.status == 503

@@ -111,7 +111,7 @@ def test_a_config_is_read_beside_the_loop_and_one_at_a_time(
         return parse_settings(text)
 
     monkeypatch.setattr(asked_configs, "parse_settings", slow)
-    monkeypatch.setattr(asked_configs, "WAITING_MAX", 4)
+    monkeypatch.setattr(asked_configs, "WAITING_MAX", 8)  # half of them for one client
 
     async def play(served: Admin) -> None:
         answers = await asyncio.gather(*(asked(served, path, b"") for _ in range(6)))
@@ -121,6 +121,24 @@ def test_a_config_is_read_beside_the_loop_and_one_at_a_time(
         assert (await asked(served, path, b"= x")).startswith(b"HTTP/1.1 400 ")
         assert (await asked(served, path, b"#" * 1_100_000)).startswith(b"HTTP/1.1 413 ")
         assert (await asked(served, path, b"")).startswith(b"HTTP/1.1 200 ")
+
+    serve(tmp_path, play)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_config_takes_a_seat_when_all_of_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    taken: list[int] = []
+
+    async def play(served: Admin) -> None:
+        async def arriving(*_: object) -> bytearray:
+            taken.append(served._asked._seats.taken)
+            return bytearray()
+
+        monkeypatch.setattr(asked_configs, "read_body", arriving)
+        assert (await asked(served, path, b"")).startswith(b"HTTP/1.1 200 ")
+        assert taken == [0]
 
     serve(tmp_path, play)
 

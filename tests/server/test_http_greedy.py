@@ -6,6 +6,7 @@ import asyncio
 import json
 import zlib
 from collections import Counter
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import pyarrow as pa
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from tests.interop.waiting import holds
 from tests.server.served import serve
 
@@ -22,7 +24,7 @@ from headway.core.selector import building, compile_work
 from headway.server.admin.api import ROWS_BYTES_MAX, Admin
 from headway.server.admin.listings import Listings
 from headway.server.connections import TURN_WORK
-from headway.server.http import access
+from headway.server.http import USER, Refusal, Seats, access
 from headway.server.http.access import REQUESTS_A_TURN, AccessControl
 from headway.server.http.bodies import json_answer
 from headway.server.http.http_connection import HEAD_BYTES_MAX, HEADERS_MAX, HttpConnection
@@ -296,6 +298,22 @@ def test_a_part_has_a_limit_of_batches() -> None:
             stream.write_batch(pa.record_batch([pa.array([], field.type) for field in ROWS], schema=ROWS))
     with pytest.raises(BadRows, match="batches"):
         check(sink.getvalue(), 1000)
+
+
+def test_one_client_has_half_of_the_seats() -> None:
+    seats = Seats(4, "searches are under way")
+    ann, ben = (make_mocked_request("GET", "/") for _ in range(2))
+    ann[USER], ben[USER] = "ann", "ben"
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(seats.seat(ann))
+        with pytest.raises(Refusal, match="2 searches are under way for user ann already"), seats.seat(ann):
+            pass
+        with seats.seat(ben), seats.seat(ben), pytest.raises(Refusal, match="4 searches"), seats.seat(ben):
+            pass
+        assert seats.taken == 2
+    with seats.seat(ann):
+        assert seats.taken == 1
 
 
 def test_bodies_in_an_encoding_are_refused_before_they_are_read(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class BackupHandlers:
         if journal is None:
             raise Refusal(404, NO_JOURNAL)
         run = self._engine.loop.run_in_executor
-        with self._seats.seat():
+        with self._seats.seat(request):
             try:
                 # Parts first, so that those which a batch in the journal names are among them.
                 parts = await run(None, self._staged.hold)

@@ -57,7 +57,7 @@ class Verdicts:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headway-verdicts")
-        self._seats = Seats(SEARCHES_MAX, "others are searching")
+        self._seats = Seats(SEARCHES_MAX, "searches are under way")
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -66,7 +66,7 @@ class Verdicts:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         query, limit = _query(request), _limit(request)
-        with self._seats.seat():
+        with self._seats.seat(request):
             return await self._send(request, query, limit)
 
     async def _send(self, request: web.Request, query: Query, limit: int) -> web.StreamResponse:
@@ -122,7 +122,7 @@ class Verdicts:
         """Returns the latest entries about a client in the history, newest first; none if it cannot be read. Raises
         Refusal."""
         entries: list[HistoryEntry] = []
-        with self._seats.seat():
+        with self._seats.seat(request):
             found = await self._found(Query(client=client, exact=True, kinds=(kind,)))
             parts = _parts(found, WHY_VERDICTS if kind is EntryKind.VERDICT else WHY_ENDS)
             run = self._engine.loop.run_in_executor

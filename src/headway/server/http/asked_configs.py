@@ -40,9 +40,9 @@ class AskedConfigs:
     async def policies(self, request: web.Request) -> AsyncIterator[tuple[Policy, ...]]:
         """Yields the policies of the config in a request, when it is its turn, which ends with the block. Raises
         Refusal."""
-        with self._seats.seat():
-            charset = charset_of(request)
-            raw = await read_body(request, TEXT_BYTES_MAX)
+        charset = charset_of(request)
+        raw = await read_body(request, TEXT_BYTES_MAX)
+        with self._seats.seat(request):
             async with self._turn:
                 yield await self._loop.run_in_executor(None, _policies, raw, charset)
 

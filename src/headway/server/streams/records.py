@@ -86,7 +86,7 @@ class RecordHandlers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headway-records")
-        self._seats = Seats(READERS_MAX, "others are reading records")
+        self._seats = Seats(READERS_MAX, "answers with records are under way")
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/v1/topics", self._topics), web.get("/v1/topics/{topic:.+}/records", self._records)]
@@ -118,7 +118,7 @@ class RecordHandlers:
     # -- records ----------------------------------------------------------------------------------------------------
 
     async def _records(self, request: web.Request) -> web.StreamResponse:
-        with self._seats.seat():
+        with self._seats.seat(request):
             return await self._answer(request)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:

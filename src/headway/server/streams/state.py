@@ -21,7 +21,7 @@ from headway.core.message import BadTopic, validate_filter
 from headway.core.query import PAGE_MAX, NoState, Past, Present, StateQuery, StateRequest, begin_query
 from headway.core.selector import compile_work
 from headway.server.engine import Engine
-from headway.server.http import IDENTITY, USER, Refusal, Seats, abort, address_of, is_gone, refusal_for
+from headway.server.http import IDENTITY, Refusal, Seats, abort, asker_of, is_gone, refusal_for
 from headway.server.recorded import NotRecorded
 from headway.server.streams.events import EventStreams, wants_events
 from headway.server.streams.past_states import PastStates
@@ -82,8 +82,8 @@ class StateHandlers:
     async def _state(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET" and wants_events(request):
             return await self._streams.answer(request)
-        with self._seats.seat():
-            client = f"user {request[USER]}" if request[USER] else f"address {address_of(request)}"
+        with self._seats.seat(request):
+            client = asker_of(request)
             asker = self._askers.get(client) or _Asker(client, Tab(self._engine.broker.registry.pools[""]))
             if asker.queries >= QUERIES_PER_CLIENT:
                 text = f"{QUERIES_PER_CLIENT} queries of {client} are being answered already; read these answers first"

@@ -81,7 +81,7 @@ def test_a_client_has_its_share_and_all_together_have_theirs() -> None:
     assert stage.pool.clients_bytes <= stage.pool.clients_limit
     assert fill(third) == 0
     with pytest.raises(Refused, match="all together may take up"):
-        connect(stage, "fourth", will=will(4000))
+        connect(stage, "fourth", will=will(60_000))
     first.leave()
     assert fill(third) == granted, "there is room again"
 

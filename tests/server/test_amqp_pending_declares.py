@@ -163,7 +163,7 @@ def test_answers_keep_their_order_whatever_they_are_about(client: Client, journa
 
 
 def test_many_declarations_wait_for_one_commit(client: Client, house: House, journal: Journal) -> None:
-    house.broker.registry.kept_queues.share = 1.0  # all of the queues are one client's
+    house.broker.registry.queue_owners.share = 1.0  # all of the queues are one client's
     asked = [Queue.Declare(queue=f"q{number}", durable=True) for number in range(2000)]
     assert client.say(*asked, Basic.Qos(0, 1)) == []
     before = journal.committed

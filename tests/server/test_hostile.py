@@ -3,24 +3,28 @@ turn. Each kind's clients say their largest; the broker may refuse it or take it
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from random import Random
 from types import FrameType
 from typing import Any
 
 import pytest
-from bench.wires.packets import connect
+from bench.wires.packets import connect, encode_subscribe
 from tests.server.amqp_stage import House
 from tests.server.pretended import Socket
 from tests.soak.hostile import CONFIG, KINDS, LOGINS, PORTS, Kind
 
+from headway.core.consumer.subscription import Subscription
 from headway.server.amqp.peer import AmqpPeer
 from headway.server.amqp1.peer import Amqp1Peer
 from headway.server.mqtt.peer import MqttPeer
 from headway.server.openwire.peer import OpenWirePeer
 from headway.server.stomp.peer import StompPeer
+from headway.wire.mqtt.packets import TopicRequest
 
 PEERS = {
     "mqtt": MqttPeer, "amqp": AmqpPeer, "amqp1": Amqp1Peer, "stomp": StompPeer, "openwire": OpenWirePeer,
@@ -30,6 +34,7 @@ LINES_MAX = 400_000
 SHARES = (1, 3, 10, 50)
 """Of the largest that a kind says, because that may be refused at once."""
 STEPS_MAX = 200
+GROUPS = 2000
 MQTT = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n'
 
 
@@ -81,3 +86,42 @@ def test_no_client_keeps_the_others_waiting(kind: Kind) -> None:
             if not more:
                 break
     assert worst < LINES_MAX
+
+
+# -- ten thousand of a kind --------------------------------------------------------------------------------------------
+
+
+def share(house: House, groups: int) -> Socket:
+    """A client that is the only member of so many groups, which all get the same records."""
+    sock = Socket()
+    house.accept(sock, "mqtt", MqttPeer)
+    requests = [TopicRequest(f"$share/g{number}/hot", 0) for number in range(groups)]
+    sock.incoming += [connect("shares"), encode_subscribe(1, requests, version=5)]
+    house.run()
+    assert bytes(sock.taken).endswith(bytes(groups)), "every one is granted"
+    sock.taken.clear()
+    return sock
+
+
+def test_what_ends_in_a_turn_is_freed_in_that_turn() -> None:
+    house = House(MQTT)
+    sock = share(house, GROUPS)
+    counts = [GROUPS]
+    sock.incoming.append(b"")
+    while house.pretended.once():
+        counts.append(sum(type(one) is Subscription for one in gc.get_objects()))
+    assert counts[-1] < GROUPS / 10
+    assert max(before - after for before, after in pairwise(counts)) < GROUPS / 5
+
+
+def test_a_turn_writes_a_record_for_few_of_many_groups() -> None:
+    house = House(MQTT)
+    sock = share(house, GROUPS)
+    publisher = Socket()
+    house.accept(publisher, "mqtt", MqttPeer)
+    publisher.incoming += [connect("publishes"), b"\x30\x07\x00\x03hot\x00x"]
+    counts = [0]
+    while house.pretended.once():
+        counts.append(sock.taken.count(b"hot"))
+    assert counts[-1] == GROUPS
+    assert max(after - before for before, after in pairwise(counts)) < GROUPS / 12

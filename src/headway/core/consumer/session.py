@@ -202,7 +202,7 @@ class Session:
         self.pending_will: Will = NO_WILL
         """A will to be published when its delay is over, unless the client comes back before."""
         self.owner = request.owner
-        self.tab.charge(request.owner if request.expiry_s > 0 else "")
+        self.tab.charge(request.owner)
         self.grant(request.rights)
         self.charge(request.allowance)
 

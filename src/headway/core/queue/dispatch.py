@@ -27,6 +27,8 @@ from headway.core.routing import REQUEUED_WORK, SORTED_WORK, Registry
 PORTION_RECORDS = 128
 """So many go to a member in one write, if its share of what waits is that large. A write takes the kernel about as long
 as forty records take otherwise, so a window of a hundred is filled with one."""
+SEND_WORK = 40
+"""The work of such a write, in records that are cut (``Registry.handed_work``)."""
 ROUND_MEMBERS = 256
 """So many members get a portion before the queue looks at what it has handed out in this turn."""
 BATCH_BYTES = 64 * 1024
@@ -224,7 +226,7 @@ class Dispatch:
             if offer.first:
                 break  # the next new group is for the next member
         if member.request.envelope is None:
-            self._fanout.pump(member.session, now)
+            self._pump(member, given, now)
         return given
 
     def _members_are_stuck(self, now: float) -> None:
@@ -248,8 +250,14 @@ class Dispatch:
                 break
             given += some
         if member.request.envelope is None:
-            self._fanout.pump(member.session, now)
+            self._pump(member, given, now)
         return given
+
+    def _pump(self, member: Subscription, given: int, now: float) -> None:
+        """Sends what was given to a member without an envelope. A queue's is a write of its own."""
+        if given:
+            self._registry.handed_work += SEND_WORK
+        self._fanout.pump(member.session, now)
 
     def _give_some(self, member: Subscription, portion: int, now: float) -> int:
         """Hands out or drops the next few records. Returns how many."""

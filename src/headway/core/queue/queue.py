@@ -85,10 +85,10 @@ class Queue:
         self.expiry = NO_TIMER
         """Deletes the queue if it is not used until then."""
         self.used_s = 0.0
-        self.kept_by = ""
-        """The owner that the queue and its bindings count to, if it stays while no client is there."""
-        self.kept_bytes = 0
         """The time when a client last asked for a record or declared the queue."""
+        self.charged_to = ""
+        """The owner that the queue and its bindings count to."""
+        self.charged_bytes = 0
         self._registry = registry
         self._on_lag = on_lag
         self.backlog = Backlog(self, registry)

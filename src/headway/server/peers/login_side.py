@@ -120,7 +120,7 @@ class LoginSide(ABC):
 
     @property
     def owner(self) -> str:
-        """The owner of what stays while the client is away: its user, or its address if nobody has checked a name."""
+        """The owner that the client's memory counts to: its user, or its address if nobody has checked a name."""
         return f"user {self.identity.user}" if self.identity.user else f"clients from {network_of(self.host)}"
 
     def connect(self, name: str, protocol: str, username: str | None) -> Session:

@@ -54,18 +54,18 @@ class QueueFeeds:
         queue.filters = self._bound[queue].filters()
         cost = queue_cost(queue.name, queue.terms)
         self._queues_bytes += cost
-        self._keep(queue, cost)
+        self._charge(queue, cost)
         self.count_declared()
 
     def remove(self, queue: Queue) -> None:
         del self.homes[queue], self._bound[queue]
         self._queues_bytes -= queue_cost(queue.name, queue.terms)
-        self._keep(queue, -queue.kept_bytes)
+        self._charge(queue, -queue.charged_bytes)
         self.count_declared()
 
-    def _keep(self, queue: Queue, change: int) -> None:
-        queue.kept_bytes += change
-        self._registry.kept_queues.add(queue.kept_by, change)
+    def _charge(self, queue: Queue, change: int) -> None:
+        queue.charged_bytes += change
+        self._registry.queue_owners.add(queue.charged_to, change)
 
     def bindings_of(self, queue: Queue) -> list[Binding]:
         return list(self._bound[queue].all) if queue in self._bound else []
@@ -135,7 +135,7 @@ class QueueFeeds:
             return False
         queue = self.led_to(binding)
         if queue is not None:
-            self._keep(queue, binding.size if there else -binding.size)
+            self._charge(queue, binding.size if there else -binding.size)
         if source is not None and queue is not None:
             self._bound[queue].change(binding, source.bindings.seen(binding), there=there)
         return True

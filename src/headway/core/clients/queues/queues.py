@@ -139,9 +139,8 @@ class Queues(Consuming):
         self._refuse_deleted(name)
         if len(self._router.queues) >= QUEUES_MAX:
             raise Refused(Reason.TOO_MANY_QUEUES, f"there are {QUEUES_MAX} queues already")
-        cost, kept_by = queue_cost(name, terms), "" if terms.exclusive else session.owner
-        self._check_declared(cost, kept_by)
-        queue = self._make(name, terms, dialect, session.pool, now, kept_by)
+        self._check_declared(queue_cost(name, terms), session.owner)
+        queue = self._make(name, terms, dialect, session.pool, now, session.owner)
         if terms.exclusive:
             queue.owner = session
             self._registry.owned.setdefault(session, {})[queue] = None
@@ -158,18 +157,18 @@ class Queues(Consuming):
         self._metadata.queue(queue, listener, position_number=position_number)
         return queue
 
-    def _check_declared(self, size: int, kept_by: str) -> None:
+    def _check_declared(self, size: int, charged_to: str) -> None:
         """Raises :class:`Refused` if there is no room for a declared object of this size."""
         registry = self._registry
-        registry.kept_queues.check(kept_by, size, registry.declared.pool.client_limit)
+        registry.queue_owners.check(charged_to, size, registry.declared.pool.client_limit)
         registry.declared.check(size)
 
     def _make(
-        self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, now: float, kept_by: str = ""
+        self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, now: float, charged_to: str = ""
     ) -> Queue:
         feed = self.feeds.first(name, terms, dialect, pool)
         queue = Queue(name, feed, terms, self._registry, self._fanout, self._watch)
-        queue.kept_by = kept_by
+        queue.charged_to = charged_to
         self._router.queues[name] = queue
         self._exchanges.add_queue(name)
         self.feeds.add(queue, dialect, pool)
@@ -220,7 +219,7 @@ class Queues(Consuming):
         queue.drops.forget()
         queue.close()
         self._registry.unused.pop(queue, None)
-        members = list(queue.members)
+        members = list(reversed(list(queue.members)))
         for member in members:
             if not member.session.ended:  # an ended session ends its subscriptions itself
                 member.session.drop(member)
@@ -229,7 +228,8 @@ class Queues(Consuming):
 
     def _end_members(self, members: list[Subscription]) -> WorkSteps:
         """Ends the members of a deleted queue. Their tags are free already."""
-        for member in members:
+        while members:  # an ended one is freed at once, not all of them after the last
+            member = members.pop()
             if not member.ended:
                 self._ending.end(member, Reason.SUBSCRIPTION_ENDED, self._registry.deferred.now)
                 if not member.request.polling and not member.gone:
@@ -248,8 +248,9 @@ class Queues(Consuming):
     def session_ended(self, session: Session) -> WorkSteps:
         """Deletes the exclusive queues of a session that has ended."""
         deferred = self._registry.deferred
-        for queue in list(self._registry.owned.pop(session, {})):
-            self.delete(queue_of(queue), deferred.now)
+        owned = list(reversed(self._registry.owned.pop(session, {})))
+        while owned:
+            self.delete(queue_of(owned.pop()), deferred.now)
             yield END_WORK
         self.tidy(deferred.now)
 
@@ -274,7 +275,7 @@ class Queues(Consuming):
         if not binding.source:
             raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
         queue = self.feeds.led_to(binding)
-        self._check_declared(binding.size, "" if queue is None else queue.kept_by)
+        self._check_declared(binding.size, "" if queue is None else queue.charged_to)
         source = self._router.exchanges.by_name[binding.source].bindings
         if binding not in source.all:
             source.check_room(binding)

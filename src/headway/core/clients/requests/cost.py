@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headway.core.base import Reason, Refused
+from headway.core.clients.requests.acceptance import parse_filter
 from headway.core.clients.requests.shaping import shape_bytes
 from headway.core.consumer import Session, SubscribeRequest
 from headway.core.live import live_bytes
@@ -10,6 +11,7 @@ from headway.core.log import (
     CONSUMER_BYTES,
     FOCUS_BYTES,
     LEVEL_BYTES,
+    QUEUE_BYTES,
     SUBSCRIPTION_BYTES,
     WILD_LEVEL_BYTES,
 )
@@ -47,5 +49,6 @@ def cost(request: SubscribeRequest) -> int:
         return picker + CONSUMER_BYTES + 4 * len(filter) + 2 * len(request.label)
     level = WILD_LEVEL_BYTES if has_wildcard(filter) else LEVEL_BYTES
     focus = live_bytes(options) if options.live else FOCUS_BYTES if options.out_of_focus else 0
-    focus += shape_bytes(options)
+    group = QUEUE_BYTES if parse_filter(filter)[0] is not None else 0  # it stays until its last member has left
+    focus += shape_bytes(options) + group
     return focus + SUBSCRIPTION_BYTES + 4 * len(filter) + level * filter.count("/") + selector + 2 * len(request.label)

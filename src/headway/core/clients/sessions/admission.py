@@ -77,8 +77,9 @@ class Admission:
                 self.end(old, Reason.TAKEN_OVER, now)
                 old = None
         if old is None:
-            kept_by = request.owner if request.expiry_s > 0 else ""
-            Tab(registry.pool_of(request.listener), kept_by).check(Session.cost(request))
+            leaves_nothing = request.expiry_s <= 0 and request.will is NO_WILL
+            tab = Tab(registry.pool_of(request.listener), "" if leaves_nothing else request.owner)
+            tab.check(Session.cost(request), login=True)
             session = self._make(request, now)
             session.connect(outlet)
             session.settle_tab()
@@ -243,7 +244,10 @@ class Admission:
     def _clear_up(self, session: Session, reason: Reason) -> WorkSteps:
         """Ends the subscriptions and the channel of a session that has ended."""
         registry, deferred = self._registry, self._registry.deferred
-        for subscription in list(session.subscriptions.values()):
+        # Each is taken out of the list, and so is freed in the turn in which it ends, not all of them after the last.
+        to_end = list(reversed(session.subscriptions.values()))
+        while to_end:
+            subscription = to_end.pop()
             queue = queue_behind(subscription)
             if queue is not None and not queue.ended:
                 yield from queue.unsettled.requeue_in_steps(subscription, Reason.SUBSCRIPTION_ENDED)

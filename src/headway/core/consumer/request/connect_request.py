@@ -59,5 +59,5 @@ class ConnectRequest(msgspec.Struct, frozen=True):
     allowance: Allowance = UNLIMITED
     """The allowance of the client's user."""
     owner: str = ""
-    """The owner of what stays while the client is away, in words: its user, or its address. Empty: it is not counted.
+    """The owner that the client's memory counts to, in words: its user, or its address. Empty: it is not counted.
     """

@@ -48,6 +48,8 @@ STAYS_MAX = 2.0
 STATES_SHARE = 0.5
 CLIENTS_SHARE = 0.5
 CLIENTS_FREE_BYTES = 16_000_000
+LOGINS_SHARE = 1 / 16
+"""The part of the memory of clients that only new sessions may take up. So what others ask for locks nobody out."""
 TABLES_SHARE = 0.25
 TABLES_FREE_BYTES = 4_000_000
 DISK_RETRY_S = 30.0
@@ -65,8 +67,8 @@ def _resident_known(lane: Lane, known: int) -> None:
     lane.report_above_bytes = known + lane.spilling_bytes + more if known else 0
 
 
-class Kept:
-    """The bytes of a budget that each owner's clients keep while they are away. Without an owner nothing counts."""
+class Owners:
+    """The bytes of a budget that each owner's clients take up. Without an owner nothing counts."""
 
     def __init__(self, share: float) -> None:
         self.share = share
@@ -80,12 +82,11 @@ class Kept:
                 del self._bytes[owner]
 
     def check(self, owner: str, size: int, budget: int) -> None:
-        """Raises :class:`Refused` if an owner may not keep ``size`` more bytes."""
-        kept, most = self._bytes.get(owner, 0), int(budget * self.share)
-        if owner and kept + size > most:
-            text = (f"sessions, subscriptions and queues of {owner} that stay while their clients are away take up "
-                    f"{format_size(kept)}, and pool.max_user_share permits {format_size(most)}: end some of them, or "
-                    "have that share raised")  # fmt: skip
+        """Raises :class:`Refused` if an owner may not have ``size`` more bytes."""
+        taken, most = self._bytes.get(owner, 0), int(budget * self.share)
+        if owner and taken + size > most:
+            text = (f"sessions, subscriptions and queues of {owner} take up {format_size(taken)} besides records, and "
+                    f"pool.max_user_share permits {format_size(most)}: end some, or have it raised")  # fmt: skip
             raise Refused(Reason.USER_LIMIT, text)
 
 
@@ -99,7 +100,7 @@ class Pool:
         self.disk_limit = disk_limit
         self.client_share = client_share
         self.clients_free_bytes = clients_free_bytes
-        self.kept = Kept(user_share)
+        self.owners = Owners(user_share)
         self.appended_bytes = 0
         """Bytes that the pool's lanes have got since memory was last relieved."""
         self.memory_bytes = 0

@@ -7,9 +7,10 @@ connection without a session. A pool sums up all of its tabs (``clients_bytes``)
 Rules:
 - A request that needs memory is refused in advance (``check``) if the client has used up its share, or if all clients
   together have used up theirs. The error says which. Objects that exist already stay.
-- What stays while its client is away (a persistent session, a durable subscription) is counted to its *owner* as well:
-  the user, or the address where names are not checked (``Kept``). One owner has a share of the budget; else a few
-  clients that come, leave much and go would use it up for all.
+- All of it is counted to the client's *owner* as well: the user, or the address where names are not checked
+  (``Owners``). One owner has a share of the budget; else a few clients would use it up for all.
+- The last ``LOGINS_SHARE`` of the budget is for new sessions. One that leaves nothing behind is let in even if its
+  owner's share is used up: what its client then asks for is refused, and it is told why.
 - Bytes that have arrived already cannot be refused. They are counted (``put``), and their sender is read more slowly
   (server/connections/reassembly.py).
 - The amounts are the measured sizes of CPython's objects, rounded up. A limit that is hit a little early does no harm.
@@ -18,19 +19,20 @@ Rules:
 from __future__ import annotations
 
 from headway.core.base import Reason, Refused, format_size
-from headway.core.log.lanes.pool import Pool
+from headway.core.log.lanes.pool import LOGINS_SHARE, Pool
 
 SESSION_BYTES = 2500
-SUBSCRIPTION_BYTES = 3500
+SUBSCRIPTION_BYTES = 4500
 """A subscription with a lane of its own, the mark in the trie, and the entries in the tables."""
 CONSUMER_BYTES = 2000
 """A consumer of a queue; the lane is the queue's."""
-LEVEL_BYTES, WILD_LEVEL_BYTES = 80, 350
+LEVEL_BYTES, WILD_LEVEL_BYTES = 80, 500
 """A level of a filter. In a filter with wildcards each level has a node of the trie."""
 SELECT_BYTES = 50
 """A character of the fields that are wanted of records."""
 DELIVERY_BYTES = 400
 QUEUE_BYTES = 6000
+"""A queue, or the group of a shared subscription, which is one."""
 RECEIPT_BYTES = 2000
 RECEIPT_READER_BYTES = 150
 """A reader that the record of a receipt is owed to."""
@@ -49,7 +51,7 @@ class Tab:
     def __init__(self, pool: Pool, owner: str = "") -> None:
         self.pool = pool
         self.owner = owner
-        """The owner of what stays while the client is away; empty: nothing does."""
+        """The owner that it counts to as well; empty: none."""
         self.bytes = 0
         self.amounts: dict[str, int] = {}
         self.closed = False
@@ -67,27 +69,28 @@ class Tab:
                 del self.amounts[what]
             self.bytes += change
             self.pool.add_clients(change)
-            self.pool.kept.add(self.owner, change)
+            self.pool.owners.add(self.owner, change)
 
     def charge(self, owner: str) -> None:
         """Counts to another owner, or to none."""
-        kept = self.pool.kept
-        kept.add(self.owner, -self.bytes)
-        kept.add(owner, self.bytes)
+        owners = self.pool.owners
+        owners.add(self.owner, -self.bytes)
+        owners.add(owner, self.bytes)
         self.owner = owner
 
-    def check(self, size: int) -> None:
-        """Raises :class:`Refused` if there is no room for ``size`` more bytes."""
+    def check(self, size: int, *, login: bool = False) -> None:
+        """Raises :class:`Refused` if there is no room for ``size`` more bytes. ``login``: they are a new session's."""
         pool = self.pool
-        pool.kept.check(self.owner, size, pool.clients_limit)
         if self.bytes + size > pool.client_limit:
             most = max(self.amounts, key=lambda what: self.amounts[what], default=SESSION).replace("_", " ")
             text = (f"this client takes up {format_size(self.bytes)} besides records, most of it {most}; "
                     f"it may take up {format_size(pool.client_limit)}")  # fmt: skip
             raise Refused(Reason.CLIENT_MEMORY, text)
-        if pool.clients_bytes + size > pool.clients_limit:
+        pool.owners.check(self.owner, size, pool.clients_limit)
+        limit = pool.clients_limit if login else int(pool.clients_limit * (1 - LOGINS_SHARE))
+        if pool.clients_bytes + size > limit:
             text = (f"clients take up {format_size(pool.clients_bytes)} besides records, "
-                    f"and all together may take up {format_size(pool.clients_limit)}")  # fmt: skip
+                    f"and all together may take up {format_size(limit)}")  # fmt: skip
             raise Refused(Reason.CLIENT_MEMORY, text)
 
     def close(self) -> None:

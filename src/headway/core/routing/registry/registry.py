@@ -21,7 +21,7 @@ from headway.core.consumer import (
     Session,
     Subscription,
 )
-from headway.core.log import Kept, Lane, Ledger, NoLedger, Pool, Tab
+from headway.core.log import Lane, Ledger, NoLedger, Owners, Pool, Tab
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
 from headway.core.receipts import Receipts
 from headway.core.routing.matching import Router
@@ -88,8 +88,8 @@ class Registry:
         self.sessions_max = sessions_max
         self.declared = Tab(pools[""])
         """Tab of exchanges, queues and bindings. They are on no client's tab, because they can outlive the client."""
-        self.kept_queues = Kept(pools[""].kept.share)
-        """The part of each owner in that: queues that stay while no client is there, and their bindings."""
+        self.queue_owners = Owners(pools[""].owners.share)
+        """The part of each owner in that: its queues and their bindings."""
         self.pools = pools
         """By listener; ``""`` is the global pool, for listeners without a pool of their own."""
         self.policies = policies

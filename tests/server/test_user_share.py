@@ -1,7 +1,9 @@
-"""What one user's clients leave behind when they go: it has a share of what all clients may take up, and no more."""
+"""What one user's clients take up, connected or away: a share of what all clients may take up, and no more."""
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -59,18 +61,43 @@ def test_one_addresss_sessions_leave_room_for_others(house: House) -> None:
         _, sock = came(house, f"c{number}", filters(f"c{number}"))
         house.pass_time(0)
         leave(house, sock)
-    assert pool.clients_bytes <= pool.clients_limit * pool.kept.share + 100_000
+    assert pool.clients_bytes <= pool.clients_limit * pool.owners.share + 100_000
     _, other = came(house, "other 10.0.0.2", filters("other"))
     assert bytes(other.taken).endswith(bytes(FILTERS)), "every filter is granted"
-    _, fleeting = came(house, "fleeting", filters("fleeting", 10), expiry_s=0)
-    assert bytes(fleeting.taken).endswith(bytes(10)), "it leaves nothing behind"
+
+
+def test_one_addresss_connected_clients_leave_room_for_others(house: House) -> None:
+    pool = house.broker.registry.pool_of("mqtt")
+    for number in range(4):
+        groups = encode_subscribe(1, [TopicRequest(f"$share/g{number}-{at}/hot", 0) for at in range(1500)], version=5)
+        _, sock = came(house, f"c{number}", groups, expiry_s=0)
+        house.pass_time(0)
+    held = pool.clients_bytes
+    assert TOLD in sock.taken, "it is told why"
+    assert pool.clients_limit * 0.49 < held <= pool.clients_limit * pool.owners.share + 20_000
+    _, login = came(house, "login", filters("login", 1), expiry_s=0)
+    assert login.taken[3] == 0, "it leaves nothing behind"
+    assert login.taken[-1] == 0x97
+    _, other = came(house, "other 10.0.0.2", filters("other"))
+    assert bytes(other.taken).endswith(bytes(FILTERS)), "every filter is granted"
+
+
+def test_what_two_addresses_ask_for_leaves_room_for_logins(house: House) -> None:
+    pool = house.broker.registry.pool_of("mqtt")
+    for number in range(4):
+        came(house, f"c{number} 10.0.0.{number // 2}", *[filters(f"c{number}-{at}") for at in range(9)], expiry_s=0)
+        house.pass_time(0)
+    _, login = came(house, "login 10.0.0.9", filters("login", 1))
+    assert login.taken[3] == 0
+    assert b"all together may take up" in login.taken
+    assert pool.clients_bytes < pool.clients_limit
 
 
 @pytest.mark.parametrize(("version", "code"), [(5, 0x97), (4, 0x80)])
 def test_a_client_is_told_and_may_end_something(house: House, version: int, code: int) -> None:
-    kept = house.broker.registry.pool_of("mqtt").kept
+    owners = house.broker.registry.pool_of("mqtt").owners
     connection, sock = came(house, "c", filters("a", 2, version), version=version)
-    kept.share = 0.0
+    owners.share = 0.0
     sock.taken.clear()
     sock.incoming.append(filters("b", 1, version))
     house.run()
@@ -79,41 +106,43 @@ def test_a_client_is_told_and_may_end_something(house: House, version: int, code
     assert connection.open
     _, late = came(house, "late", version=version)
     assert (0x97 if version == 5 else 3) in late.taken[3:5], "a further session"
-    kept.share = 0.5
+    owners.share = 0.5
     sock.incoming.append(filters("b", 1, version))
     house.run()
     assert sock.taken[-1] == 0
 
 
 def test_what_ends_counts_no_more(house: House) -> None:
-    kept = house.broker.registry.pool_of("mqtt").kept
+    owners = house.broker.registry.pool_of("mqtt").owners
     first, second = came(house, "c", filters("a")), came(house, "d", filters("a", 9, 4), version=4)
-    assert kept._bytes.keys() == {"clients from 10.0.0.1"}
+    assert owners._bytes.keys() == {"clients from 10.0.0.1"}
     leave(house, first[1], second[1])
-    assert kept._bytes, "they stay"
-    came(house, "c 10.0.0.3", expiry_s=0)
-    came(house, "c", expiry_s=0)
-    came(house, "d", version=4, expiry_s=0)
+    assert owners._bytes, "they stay"
+    others = [came(house, "c 10.0.0.3", expiry_s=0), came(house, "c", expiry_s=0)]
+    others.append(came(house, "d", version=4, expiry_s=0))
     house.pass_time(5)
-    assert not kept._bytes
+    assert owners._bytes.keys() == {"clients from 10.0.0.1", "clients from 10.0.0.3"}
+    leave(house, *(sock for _, sock in others))
+    house.pass_time(5)
+    assert not owners._bytes
 
 
-def test_queues_that_stay_have_a_share(house: House) -> None:
-    kept = house.broker.registry.kept_queues
+def test_queues_have_a_share(house: House) -> None:
+    owners = house.broker.registry.queue_owners
     client = Client(house, "c")
     client.declare("q", durable=True)
     client.say(Queue.Bind(queue="q", exchange="amq.topic", routing_key="a.#"))
-    client.declare("mine", exclusive=True)
-    [kept_bytes] = kept._bytes.values()
-    kept.share = 0.0
-    client.declare("mine too", exclusive=True)
+    [taken_bytes] = owners._bytes.values()
+    owners.share = 0.0
+    assert client.say(Queue.Declare(queue="mine", exclusive=True)) == ["1 Channel.Close 506"]
+    client = Client(house, "e")
     assert client.say(Queue.Bind(queue="q", exchange="amq.topic", routing_key="b.#")) == ["1 Channel.Close 506"]
     assert TOLD in client.bytes
-    assert list(kept._bytes.values()) == [kept_bytes]
-    kept.share = 0.5
+    assert list(owners._bytes.values()) == [taken_bytes]
+    owners.share = 0.5
     other = Client(house, "d")
     other.say(Queue.Delete(queue="q"))
-    assert not kept._bytes
+    assert not owners._bytes
 
 
 def durable_stomp(house: House) -> tuple[Greedy, bytes]:
@@ -138,6 +167,29 @@ def test_durable_subscriptions_have_a_share(
     house: House, client: Callable[[House], tuple[Greedy, bytes]]
 ) -> None:
     greedy, subscribe = client(house)
-    house.broker.registry.kept_queues.share = 0.0
+    house.broker.registry.queue_owners.share = 0.0
     assert TOLD in greedy.say(subscribe)
-    assert not house.broker.registry.kept_queues._bytes
+    assert not house.broker.registry.queue_owners._bytes
+
+
+@pytest.mark.parametrize("filter", ["own/{}/hot", "own/{}/+", "$share/own{}/hot", "$share/own{}/+/hot"])
+def test_a_subscription_takes_up_no_more_than_is_counted(house: House, filter: str) -> None:
+    _, sock = came(house, "c")
+    session = house.broker.registry.sessions["c"]
+
+    def subscribe(first: int) -> None:
+        wanted = [TopicRequest(filter.format(at), 0) for at in range(first, first + FILTERS)]
+        sock.incoming.append(encode_subscribe(1, wanted, version=5))
+        house.run()
+        sock.taken.clear()
+        gc.collect()
+
+    subscribe(0)  # with what is made once
+    counted_bytes = session.tab.bytes
+    tracemalloc.start()
+    try:
+        subscribe(FILTERS)
+        taken_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken_bytes <= session.tab.bytes - counted_bytes

@@ -121,6 +121,12 @@ def filters(broker: Broker, count: int) -> Any:
     return client
 
 
+def groups(broker: Broker, count: int) -> Any:
+    client = Client(broker, "reader")
+    client.subscribe([f"$share/group-{number}/hot" for number in range(count)])
+    return client
+
+
 def topics(broker: Broker, count: int) -> Any:
     reader, writer = Client(broker, "reader"), Client(broker, "writer")
     reader.subscribe(["many/#"])
@@ -161,6 +167,7 @@ class Case(NamedTuple):
 CASES = [
     Case("a durable session that is away, with one subscription", sessions_away, 1_000),
     Case("a subscription with a filter of its own", filters, 10_000),
+    Case("a shared subscription with a group of its own", groups, 5_000),
     Case("a topic that is published to, beside the filter that it matches", topics, 20_000),
     Case("a retained record of 128 bytes, journaled", retained, 20_000),
     Case("a key of a state, with a record of 128 bytes", keys, 20_000),

@@ -8,7 +8,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from headway.server.http.http_listener import LIMIT
 from headway.server.progress.tcp_info import TcpInfo
 from headway.server.transport import Handshakes, StreamError, TlsHandshake, TlsStream
 from headway.server.transport.tls_records import RECORD_BYTES, contents
-from headway.server.transport.tls_stream import BATCH_BYTES
+from headway.server.transport.tls_stream import BATCH_BYTES, MAKES_UP, SILENT_RECORDS_MAX
 from headway.server.transport.wire_marks import MARK_BYTES, WireMarks
 
 SEND_BUFFER_BYTES = 128 * 1024
@@ -39,6 +39,8 @@ def context_of(certificates: Path) -> TlsContext:
 
 class Told:
     """Waits for a stream, as a connection does."""
+
+    address = "127.0.0.1"
 
     def __init__(self) -> None:
         self.ready = False
@@ -358,3 +360,64 @@ def test_the_handshakes_of_the_admin_api_are_not_those_of_a_listener_called_admi
         assert ours.said.endswith("(the limit of the admin API)")
 
     asyncio.run(play())
+
+
+class Empty:
+    """A handshake that is done, of a client whose records have no content, but for ``content`` in each read."""
+
+    unsent, wire_bytes, user = b"", 0, ""
+
+    def __init__(self, content: list[bytes]) -> None:
+        self.sock, self._theirs = socket.socketpair()
+        self.sock.setblocking(False)
+        self.content, self.tls = content, self
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.deciphered = 0
+
+    def begin(self, stream: TlsStream) -> None:
+        stream.secured(self)  # type: ignore[arg-type]
+
+    def read(self, size: int) -> bytes:
+        self.deciphered += len(self.incoming.read())
+        if self.content:
+            return self.content.pop()
+        raise ssl.SSLWantReadError
+
+    def say(self, data: bytes) -> None:
+        self._theirs.sendall(data)
+
+    def close(self) -> None:
+        self.sock.close()
+        self._theirs.close()
+
+
+WISH = b"\x17\x03\x03\x00\x16" + bytes(22)
+
+
+@pytest.mark.parametrize("size", [1, 27 * 100, 27 * 300, 31])
+def test_who_sends_records_without_content_again_and_again_is_disconnected(size: int) -> None:
+    content: list[bytes] = []
+    with closing(Empty(content)) as client:
+        stream = TlsStream(client)  # type: ignore[arg-type]
+        stream.open(Told())
+        for _ in range(SILENT_RECORDS_MAX * 4):  # who sends content has all the keys it wants
+            client.say(WISH)
+            content += [b"x"] * MAKES_UP
+            client.say((b"\x17\x03\x03\x00\x17" + bytes(23)) * MAKES_UP)
+            assert stream.receive(65536) == b"x" * MAKES_UP
+        said, client.deciphered = WISH * 5000, 0
+        ended: list[StreamError] = []
+        for at in range(0, len(said), size):
+            client.say(said[at : at + size])
+            try:
+                stream.receive(65536)
+            except BlockingIOError:
+                pass
+            except StreamError as error:
+                ended.append(error)
+                break
+        assert "records without content again and again" in str(ended[0])
+        assert client.deciphered <= max(size, 1) + len(WISH) * (SILENT_RECORDS_MAX + 1)
+        client.say(WISH)
+        with pytest.raises(StreamError):
+            stream.receive(65536)

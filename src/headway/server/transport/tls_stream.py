@@ -10,7 +10,7 @@ and written, and when:
 - OpenSSL's buffers keep the largest size that they ever had, so they are filled with a record at a time.
 
 The handshake comes first (tls_handshake.py). There is no renegotiation (config/tls/certificates.py), and a client that
-asks for new keys again and again without reading is disconnected. So writing never waits for reading.
+asks for new keys again and again is disconnected. So writing never waits for reading.
 """
 
 from __future__ import annotations
@@ -38,13 +38,22 @@ FILE_BYTES = 256 * 1024
 """The most that one call sends of a file."""
 ANSWER_BYTES_MAX = 16 * 1024
 """A client that has so many unread answers to its wishes for new keys is disconnected."""
+FIRST_BYTES = 1024
+FEW_RECORDS = 8
+"""So much is deciphered at first, and from then on if there were more records in it, before it is looked what was in
+them."""
+SILENT_RECORDS_MAX = 64
+"""A client that has sent so many records without content is disconnected. Who goes by the rules asks for new keys once
+in very many records, so each of these makes up for a part of one: ``MAKES_UP``."""
+MAKES_UP = 16
+_HEADER_BYTES = 5
 _NO_ROOM = struct.pack("i", 0)
 
 
 class TlsStream(ByteStream):
     __slots__ = (
-        "_batch_max", "_handshake", "_incoming", "_marks", "_opening", "_outgoing", "_over", "_rest", "_room", "_tls",
-        "_wire_bytes", "pending", "ready", "sock", "user",
+        "_batch_max", "_handshake", "_header", "_incoming", "_marks", "_next_at", "_opening", "_outgoing", "_over",
+        "_rest", "_room", "_silent", "_tls", "_wire_bytes", "pending", "ready", "sock", "user",
     )  # fmt: skip
 
     def __init__(self, handshake: TlsHandshake) -> None:
@@ -63,6 +72,12 @@ class TlsStream(ByteStream):
         self._over: StreamError | bool = False
         """True, or an error, once the client has ended or broken the stream, maybe behind bytes that are still to be
         read."""
+        self._header = b""
+        """The bytes that have come of a record's header."""
+        self._next_at = 0
+        """Where the next header begins, in bytes that are still to come."""
+        self._silent = 0
+        """The records without content that count against the client, times ``MAKES_UP``."""
         self._wire_bytes = 0
         """Bytes made for the wire so far."""
         self._batch_max = BATCH_BYTES
@@ -92,6 +107,10 @@ class TlsStream(ByteStream):
         self._handshake = None
         self.ready = True
         self.pending = self._incoming.pending > 0
+        if self.pending:
+            came = self._incoming.read()
+            self._incoming.write(came)
+            self._silent = self._headers_in(came) * MAKES_UP
         opening, self._opening = self._opening, None
         assert opening is not None
         opening.opened()
@@ -114,9 +133,16 @@ class TlsStream(ByteStream):
         if not self._over:
             try:
                 self._read_on(found)
-                for at in range(0, len(data), RECORD_BYTES):
-                    self._incoming.write(data[at : at + RECORD_BYTES])
+                self._count_silent(0, len(found))
+                at, step = 0, FIRST_BYTES
+                while at < len(data) and not self._over:
+                    some, before = data[at : at + step], len(found)
+                    records = self._headers_in(some)
+                    self._incoming.write(some)
                     self._read_on(found)
+                    self._count_silent(records, len(found) - before)
+                    at += step
+                    step = RECORD_BYTES if records <= FEW_RECORDS else FIRST_BYTES
             except ssl.SSLError as error:
                 self._over = worded(error, opening=False)
             self._answer()
@@ -141,6 +167,22 @@ class TlsStream(ByteStream):
                     self._over = True
         except ssl.SSLWantReadError:
             return
+
+    def _headers_in(self, data: bytes) -> int:
+        """Returns how many records begin in the bytes that come next."""
+        data, at, records = self._header + data, self._next_at, 0
+        while at + _HEADER_BYTES <= len(data):
+            at += _HEADER_BYTES + (data[at + 3] << 8 | data[at + 4])
+            records += 1
+        self._header, self._next_at = data[at:], max(0, at - len(data))
+        return records
+
+    def _count_silent(self, records: int, found: int) -> None:
+        """Ends the stream of a client that makes us decipher records again and again in which there is nothing."""
+        self._silent = max(0, self._silent + records * MAKES_UP - found * (MAKES_UP + 1))
+        if self._silent > SILENT_RECORDS_MAX * MAKES_UP and not self._over:
+            text = "the client sends records without content again and again, such as wishes for new keys"
+            self._over = StreamError(text, Reason.PROTOCOL_ERROR)
 
     def _answer(self) -> None:
         """Sends what OpenSSL has to say by itself: alerts, and answers to wishes for new keys."""

@@ -12,7 +12,7 @@ from headway.core.consumer import Use, known_names
 from headway.core.consumer.request.options import parse_options
 from headway.core.policy.meters.catalogue import METERS
 from headway.core.policy.rules.action import ACTIONS, Which
-from headway.core.routing.publishing.advisory import PREFIX
+from headway.core.routing.publishing.publishing import PREFIX
 from headway.core.telemetry.tables import TABLES, VERSION, LakeTable
 from headway.server.admin.metric_help import HELP
 from headway.server.config.reading import default_text, parse_settings

@@ -82,6 +82,7 @@ class Turn:
             self._governor.go_on(now, fanout.turn_bytes)
         if registry.receipts.due:
             self._receipt_replies.turn(now)
+        registry.looks_for_room.clear()
         for pool in self._pools:
             if pool.strained or pool.ripe:
                 self._governor.relief.relieve(now)

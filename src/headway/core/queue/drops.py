@@ -16,27 +16,33 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from headway.core.base import Reason, WorkSteps
-from headway.core.consumer import DeadLetter, SharedReader, Subscription
+from headway.core.consumer import DeadLetter, QueueTerms, SharedReader, Subscription
 from headway.core.delivery import record_at
 from headway.core.log import Chunk
-from headway.core.message import Record
+from headway.core.message import Record, topic_of
 from headway.core.queue.backlog import Backlog
 from headway.core.queue.places import Key, RequeuedRecord
-from headway.core.routing import DEAD_LETTER_WORK, DROPPED_WORK, Registry
+from headway.core.routing import COPIES, DEAD_LETTER_WORK, DROPPED_WORK, Registry, Router
 
 PURGED_AT_ONCE = 128
 """The number of requeued records in one step of a purge. A step of fresh records takes a chunk."""
 CHUNK_WORK = 4
 LETTER_BYTES_PER_WORK = 16
-LETTERS_AT_ONCE = 4
-"""The number of dead letters before the turn's work is looked at again: what they cost is known when they are made."""
 LOST_AT_ONCE = 32
 """The number of requeued records of a group in one step of their loss."""
 
 
-def letter_work(record: Record) -> int:
-    """Returns the work of making a record a dead letter: its properties are read and written anew."""
-    return DEAD_LETTER_WORK + record.properties.size // LETTER_BYTES_PER_WORK
+def letter_work(router: Router, terms: QueueTerms, record: Record) -> int:
+    """Returns the work of making a record a dead letter: its properties are read and written anew, and it is published.
+    """
+    work = DEAD_LETTER_WORK + record.properties.size // LETTER_BYTES_PER_WORK
+    exchange, key = terms.dead_letter_exchange, terms.dead_letter_key
+    if not exchange:
+        return work
+    headers = record.properties.headers
+    if key is None:
+        return work + router.reach(exchange, record.topic, headers)
+    return work + router.reach(exchange, topic_of(key), {name: headers[name] for name in headers if name != COPIES})
 
 
 class Discard(NamedTuple):
@@ -179,7 +185,7 @@ class Drops:
             return False
         self._count(chunk, index, index + 1, reason, dead_letter=True)
         self._registry.effects.append(DeadLetter(self._queue.name, self._terms, record, reason))
-        self._registry.overdue.left -= letter_work(record)
+        self._registry.overdue.left -= letter_work(self._registry.router, self._terms, record)
         return True
 
     def reject(self, chunk: Chunk, index: int) -> None:
@@ -259,7 +265,7 @@ class Drops:
         if left <= 0:
             return 0
         if self._terms.dead_letter_exchange is not None:
-            return min(records, LETTERS_AT_ONCE)
+            return min(records, 1)  # what a dead letter costs is known when it is made
         return min(records, max(1, left // DROPPED_WORK)) if self._backlog.has_some_apart else records
 
     # -- policies and pressure --------------------------------------------------------------------------------------

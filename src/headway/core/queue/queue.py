@@ -394,4 +394,5 @@ class Queue:
             for index in range(accepted, len(run)):
                 record = run.record(index, first, now)
                 self._registry.effects.append(DeadLetter(self.name, self.terms, record, Reason.QUEUE_LENGTH))
-                self._registry.router.searched += SEARCHED_A_UNIT * letter_work(record)  # its publisher's work
+                router = self._registry.router
+                router.searched += SEARCHED_A_UNIT * letter_work(router, self.terms, record)  # its publisher's work

@@ -12,6 +12,7 @@ from headway.core.routing.matching import (
     Exchange,
     Exchanges,
     Route,
+    Router,
     frozen,
     part_of,
 )
@@ -50,5 +51,5 @@ __all__ = [
     "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges", "EXPIRED_WORK", "Expiring", "frozen", "is_out_of_room",
     "KINDS", "Limits", "Overdue", "part_of", "pause_reason", "PREDECLARED", "Published", "PublishedRuns",
     "PublishedSlice", "Publishing", "ReceiptReplies", "Recharging", "RecordedTopics", "REFUSED_WORK", "Registry",
-    "Replay", "REQUEUED_WORK", "Route", "SEARCHED_A_UNIT", "seen_before", "SessionRound", "SORTED_WORK",
+    "Replay", "REQUEUED_WORK", "Route", "Router", "SEARCHED_A_UNIT", "seen_before", "SessionRound", "SORTED_WORK",
 ]

@@ -27,7 +27,7 @@ from headway.server.amqp.permissions import check_read
 from headway.server.amqp.publisher import REPLY_TO
 from headway.server.amqp.topics import KEY, consume_topics, filter_of
 from headway.server.connections import SUBSCRIBE_WORK, Steps
-from headway.server.peers import DEAR_PORTION, log_patience, read_terms
+from headway.server.peers import log_patience, read_terms
 from headway.wire.amqp.codes import ReplyCode
 from headway.wire.amqp.envelope import AmqpEnvelope
 from headway.wire.amqp.replies import write_get_ok
@@ -180,7 +180,7 @@ def _get_later(channel: AmqpChannel, command: commands.Basic.Get, queue: Queue) 
 def refuse(channel: AmqpChannel, command: commands.Basic.Nack | commands.Basic.Reject) -> None:
     multiple = isinstance(command, commands.Basic.Nack) and command.multiple
     do = partial(channel.queues.refuse, channel.core, requeue=command.requeue)
-    channel.settle([command.delivery_tag or 0], multiple=multiple, do=do, most=DEAR_PORTION)
+    channel.settle([command.delivery_tag or 0], multiple=multiple, do=do, most=1)
 
 
 def recover(channel: AmqpChannel, command: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:

@@ -21,7 +21,7 @@ from headway.server.amqp1.links import Links
 from headway.server.amqp1.ports import MASK, WINDOW, ClientSide, SessionSide
 from headway.server.amqp1.publishing import PublishingLink, place_for
 from headway.server.connections import SUBSCRIBE_WORK, Steps
-from headway.server.peers import DEAR_PORTION, Settle, settle, settle_in_steps
+from headway.server.peers import Settle, settle, settle_in_steps
 from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Lost, Transfers
 from headway.wire.amqp1.performatives import (
@@ -230,7 +230,7 @@ class Amqp1Session(SessionSide):
             return
         ids = self._ids(said.first, last)
         answer = b"" if said.settled else write_disposition(self.number, False, said.first, last, ACCEPTED)
-        if len(ids) <= DEAR_PORTION:
+        if len(ids) <= 1:
             self.peer.budget.left -= settle(self.peer.engine, ids, do)
             self._answer(answer)
         else:

@@ -30,7 +30,7 @@ from headway.wire.openwire.codes import AckType
 from headway.wire.openwire.commands import MessageAck
 
 DEAD_LETTERS = "ActiveMQ.DLQ"
-PORTION, POISON_PORTION = 256, 16
+PORTION, POISON_PORTION = 256, 1
 """Deliveries that are settled in one step, and those that become dead letters."""
 LOOK_SHARE = 16
 """So many deliveries that are looked through are one unit of work."""
@@ -149,7 +149,7 @@ class Settling(PeerPart[ClientSide]):
             queues.declare(self._peer.granted, DEAD_LETTERS, DURABLE, QUEUES.dialect, engine.now())
         terms = msgspec.structs.replace(queue.terms, dead_letter_exchange="", dead_letter_key=DEAD_LETTERS)
         engine.broker.registry.effects.append(DeadLetter(queue.name, terms, record, Reason.REJECTED))
-        engine.broker.registry.overdue.left -= letter_work(record)
+        engine.broker.registry.overdue.left -= letter_work(engine.broker.registry.router, terms, record)
         queues.acknowledge(channel, [number])
 
 

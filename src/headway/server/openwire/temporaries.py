@@ -78,7 +78,7 @@ class Temporaries(PeerPart[ClientSide]):
             raise JmsFault(text, DESTINATION_ERROR)
         if not destination.name.startswith(f"{peer.connection_id}:"):
             raise JmsFault(f"{destination} is not named after its connection", DESTINATION_ERROR)
-        peer.budget.left -= SUBSCRIBE_WORK + TELL_WORK
+        peer.budget.left -= SUBSCRIBE_WORK
         session = peer.granted
         size = _bytes_of(destination)
         session.tab.check(size)
@@ -87,7 +87,7 @@ class Temporaries(PeerPart[ClientSide]):
         if destination not in self._own:
             session.tab.add(TEMPORARIES, size)
         self._own[destination] = self._all[destination] = None
-        _tell(peer.engine, destination, removed=False)
+        peer.budget.left -= _tell(peer.engine, destination, removed=False)
 
     def _remove(self, destination: Destination) -> None:
         if destination not in self._own:
@@ -96,8 +96,8 @@ class Temporaries(PeerPart[ClientSide]):
         peer.granted.tab.add(TEMPORARIES, -_bytes_of(destination))
         del self._own[destination]
         if self._all.pop(destination, self) is None:
-            _tell(peer.engine, destination, removed=True)
-        peer.budget.left -= SUBSCRIBE_WORK + TELL_WORK
+            peer.budget.left -= _tell(peer.engine, destination, removed=True)
+        peer.budget.left -= SUBSCRIBE_WORK
         queue = peer.queues.found(destination.name)
         if destination.kind is Type.TEMP_QUEUE and queue is not None:
             peer.queues.queues.delete(queue, peer.engine.now(), by=peer.granted)
@@ -123,12 +123,12 @@ def _bytes_of(destination: Destination) -> int:
     return TEMPORARY_BYTES + 4 * len(destination.name)
 
 
-def _tell(engine: Engine, destination: Destination, *, removed: bool) -> None:
+def _tell(engine: Engine, destination: Destination, *, removed: bool) -> int:
+    """Returns the work."""
     run = advisory_of(destination, removed=removed).run()
-    engine.broker.intake.publish_to(None, run, engine.now())
+    return TELL_WORK + engine.broker.intake.publish_to(None, run, engine.now()).work
 
 
 def _tell_all(engine: Engine, gone: list[Destination]) -> Steps:
     for destination in gone:
-        _tell(engine, destination, removed=True)
-        yield TELL_WORK
+        yield _tell(engine, destination, removed=True)

@@ -10,9 +10,10 @@ from headway.server.engine import Engine
 
 PORTION = 256
 """Deliveries that are settled in one step."""
-DEAR_PORTION = 32
-"""Deliveries in the first step, and in each one after a step that was more work than to settle them: they go back to
-their queues, or become dead letters."""
+DEAR_PORTION, DEAR_WORK = 32, 1024
+"""Deliveries, and about the work, of a step after one that was more work than to settle them: they go back to their
+queues, or become dead letters, which very many queues may get. The first step, of one delivery, shows what they cost.
+"""
 Settle = Callable[[Sequence[int]], None]
 
 
@@ -28,10 +29,10 @@ def settle(engine: Engine, ids: Sequence[int], do: Settle) -> int:
 def settle_in_steps(engine: Engine, channel: Channel, ids: Sequence[int], do: Settle, *, sure: bool = True) -> Steps:
     """Settles deliveries, also if the client leaves. ``sure``: they were all there; those gone meanwhile are skipped.
     """
-    at, portion = 0, DEAR_PORTION
+    at, portion = 0, 1
     while at < len(ids):
         some = ids[at : at + portion]
         at += portion
         work = settle(engine, [one for one in some if channel.holds(one)] if sure else some, do)
-        portion = PORTION if work <= portion else DEAR_PORTION
+        portion = PORTION if work <= portion else max(1, min(DEAR_PORTION, DEAR_WORK * portion // work))
         yield work

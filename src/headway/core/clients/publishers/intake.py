@@ -6,7 +6,11 @@ from headway.core.allowance import UNLIMITED
 from headway.core.consumer import Session, SharedReader
 from headway.core.delivery import Fanout
 from headway.core.message import Run
-from headway.core.routing import Advisories, Published, PublishedRuns, PublishedSlice, Publishing, Registry
+from headway.core.routing import Advisories, Published, PublishedRuns, PublishedSlice, Publishing, Registry, Route
+
+UNTOLD_MAX = 1024
+"""Receipts that are closed and not told, from which on nobody may ask for more."""
+ADVISORIES_WAITING_MAX = 1024
 
 
 class Intake:
@@ -32,26 +36,47 @@ class Intake:
             if pool.closed or pool.crowded:
                 break
         else:
-            return bool(self._fanout.unfinished or self._registry.overdue.queues or self._registry.put_off)
+            registry = self._registry
+            return bool(self._fanout.unfinished or registry.overdue.queues or registry.put_off
+                        or len(registry.receipts.done) >= UNTOLD_MAX)  # fmt: skip
         return True
 
     def must_wait(self, session: Session, run: Run, now: float) -> bool:
         """Tells whether a publisher has to wait before the first record of a read is published.
 
         It waits if there is no room for the record. It also waits if records before it are not yet offered to all
-        consumers, or not yet dropped, which may take several turns. Without this check a client that connects again and
+        consumers, or not yet dropped, which may take several turns, and if it asks for a receipt while very many are
+        not told. Without this check a client that connects again and
         again would get in one read each time."""
         if not self.short_of_room:
             return False
-        if self._fanout.unfinished and any(feed.left for feed in self._publishing.route(run).feeds):
+        if run.receipt is not None and len(self._registry.receipts.done) >= UNTOLD_MAX:
             return True
-        for late in (self._registry.overdue.queues, self._registry.put_off):
-            if late and any(_share(late, feed.queues) for feed in self._publishing.route(run).feeds):
-                return True
-        waits = self._publishing.must_wait(session, run, now)
+        route, looks = self._publishing.route(run), self._registry.looks_for_room
+        if route not in looks:
+            looks[route] = self._look(route)
+        if (look := looks[route]) is not None:
+            return look
+        waits = self._publishing.must_wait(session, route, now)
         if waits and session.paused_since_s == now:
-            self.advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
+            self._tell_fast(session, now)
         return waits
+
+    def _look(self, route: Route) -> bool | None:
+        """Tells whether all publishers to this route wait, or whether there is room for all. None: that differs."""
+        late = [some for some in (self._registry.overdue.queues, self._registry.put_off) if some]
+        tight = False
+        for feed in route.feeds:
+            if feed.left or any(_share(some, feed.queues) for some in late):
+                return True
+            pool = feed.key.pool
+            tight = tight or feed.lane.full or pool.hopeless or pool.full_for(feed.lane)
+        return None if tight else False
+
+    def _tell_fast(self, session: Session, now: float) -> None:
+        """Tells operators. The advisories say how many pauses there were, so that those left out are told later."""
+        if self.advisories.waiting < ADVISORIES_WAITING_MAX:
+            self.advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
 
     def publish_some(self, session: Session, runs: list[Run], now: float, work_max: float) -> PublishedRuns:
         """Publishes these runs, from the first on, until ``work_max`` is used up."""
@@ -78,7 +103,7 @@ class Intake:
         if session is None:
             return
         if session.paused_by and session.paused_since_s == now:
-            self.advisories.tell("fast_producer", session.client, now, pauses=session.pauses)
+            self._tell_fast(session, now)
         if session.allowance is not UNLIMITED:
             self._registry.spend(session, now)
 

@@ -18,7 +18,8 @@ from headway.core.clients.durability import DurableMetadata, SessionTerms
 from headway.core.clients.sessions.ending import Ending
 from headway.core.consumer import GIVEN_UP, NO_WILL, ConnectRequest, Disconnect, Outlet, Session, SessionLife, Will
 from headway.core.delivery import Fanout, go_back, last_of_half_sent
-from headway.core.log import Tab
+from headway.core.log import WILL, Tab
+from headway.core.message import Run
 from headway.core.permission import ALL_RIGHTS, Operation, Rights
 from headway.core.policy import FlapControl
 from headway.core.queue import queue_behind
@@ -278,7 +279,15 @@ class Admission:
         """Publishes a will, unless its client may not publish there any more."""
         if will is NO_WILL or not will.permitted(session.rights):
             return
-        self._publishing.announce(msgspec.structs.replace(will.record, expires_s=now + will.lifetime_s), now)
+        record = msgspec.structs.replace(will.record, expires_s=now + will.lifetime_s)
+        waiting = Tab(session.pool)  # the session may be gone before the turn has work left for the will
+        waiting.put(WILL, will.size)
+        self._registry.deferred.begin(self._publish_in_step(record.run(), waiting), now, client=session.client,
+                                      whole=True)  # fmt: skip
+
+    def _publish_in_step(self, run: Run, waiting: Tab) -> WorkSteps:
+        waiting.close()
+        yield self._publishing.announce(run, self._registry.deferred.now)
 
 
 def _is_of_another(session: Session, rights: Rights) -> bool:

@@ -4,7 +4,6 @@ from headway.core.routing.matching.bindings import KINDS, AmqTopic, Binding, Des
 from headway.core.routing.matching.exchange import EXCHANGE_BYTES, PREDECLARED, Exchange, Exchanges
 from headway.core.routing.matching.parts import (
     DECODED_A_UNIT,
-    SEARCHED_A_UNIT,
     Befores,
     marked_parts,
     merges_of,
@@ -14,7 +13,7 @@ from headway.core.routing.matching.parts import (
     work_of,
     worked_out_parts,
 )
-from headway.core.routing.matching.router import COPIES, Route, Router
+from headway.core.routing.matching.router import COPIES, SEARCHED_A_UNIT, Route, Router
 
 __all__ = [
     "AmqTopic", "Befores", "Binding", "COPIES", "DECODED_A_UNIT", "Destination", "Exchange", "EXCHANGE_BYTES",

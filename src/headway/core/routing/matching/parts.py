@@ -39,8 +39,6 @@ SELECTED_A_UNIT = 4
 """So many records that a selector looks at are as much work as one more lane."""
 DECODED_A_UNIT = 4096
 """So many bytes of records that a selector looks at are as much work as one more lane: it may decode all of them."""
-SEARCHED_A_UNIT = 4
-"""So many entries that a search for a route looks at are as much work as one more lane. Routes are cached."""
 SLICE_WORK = 1024
 SLICES_PER_POOL = 32
 Befores = dict[State, list[tuple[str | None, Record | None]]]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 COPIES = "CC"
 """The header with more routing keys for a message (sender-selected distribution)."""
+SEARCHED_A_UNIT = 4
+"""So many entries that a search for a route looks at are as much work as one more lane. Routes are cached."""
 COPY_WORK = 8
 """The work of adding the route of one more key, in entries looked at."""
 ROUTES_BYTES_MAX = 48_000_000
@@ -126,6 +128,28 @@ class Router:
         feeds = dict.fromkeys(feed for one in all_of_them for feed in one.feeds)
         states = dict.fromkeys(state for one in all_of_them for state in one.states)
         return Route(list(feeds), list(states), route.stream)
+
+    def reach(self, exchange: str, topic: str, headers: Headers | None) -> int:
+        """Returns the work of the lanes and states that would take a record published to an exchange. Changes nothing,
+        not even the cached routes: it is asked while a queue drops records."""
+        headers = headers or NO_HEADERS
+        copies = headers.get(COPIES)
+        keys = [topic_of(key) for key in copies if isinstance(key, str)] if isinstance(copies, list | tuple) else []
+        return sum(self._reach_under(exchange, one, headers) for one in (topic, *keys))
+
+    def _reach_under(self, exchange: str, topic: str, headers: Headers) -> int:
+        if not exchange:
+            return 1
+        seen = self._seen(exchange, headers) if headers else ()
+        route = self._routes.get(topic) if exchange == TOPICS and not seen else None
+        route = route or (self._by_headers if seen else self._bound).get((exchange, topic, *seen))
+        if route is not None:
+            return len(route.feeds) + len(route.states) + route.selecting
+        found = self.exchanges.route(exchange, routing_key_of(topic), headers)
+        work = len(found.queues) + self.exchanges.visited // SEARCHED_A_UNIT
+        if found.topics and topic and not any(char in topic for char in "+#\0"):
+            work += len(self._feed_trie.match(topic)) + len(self._state_trie.match(topic))
+        return work
 
     def _route_under(self, exchange: str, topic: str, headers: Headers | None) -> Route:
         headers = headers or NO_HEADERS

@@ -7,9 +7,6 @@ kept any longer either.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from headway.core.base import Refused
 from headway.core.log import State
 from headway.core.message import DELETE, EVENT, TOLD_KEY, Properties, Record, Run
 from headway.core.routing.publishing.publishing import Publishing
@@ -17,6 +14,8 @@ from headway.core.routing.registry import Registry
 
 EXPIRE_MAX = 500
 """The most keys of one state that expire in one tick."""
+EXPIRE_WORK = 4096
+"""The most work of that, in the server's units: very many consumers may be told."""
 
 
 class Expiring:
@@ -26,9 +25,11 @@ class Expiring:
 
     def tick(self, now: float) -> None:
         for state in self._registry.router.expiring:
+            left = EXPIRE_WORK
             for record in state.older(now - state.expire_s, EXPIRE_MAX):
-                with suppress(Refused):  # a queue is full; everybody else has the delete
-                    self._publishing.publish(None, [_delete(state, record)], now)
+                left -= self._publishing.announce(_delete(state, record), now)
+                if left <= 0:
+                    break
 
 
 def _delete(state: State, record: Record) -> Run:

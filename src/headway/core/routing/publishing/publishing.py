@@ -11,15 +11,14 @@ limit. A slice has at least one record.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 
 import msgspec
 
-from headway.core.base import Reason, Refused
+from headway.core.base import Reason, Refused, WorkSteps
 from headway.core.consumer import Feed, Session, SharedReader
 from headway.core.forms import merged_run
 from headway.core.log import MAIN, Retained, State
-from headway.core.message import ReceiptRequest, Record, Run, may_delete, routing_key_of, says_merge
+from headway.core.message import TOPICS, ReceiptRequest, Run, may_delete, routing_key_of, says_merge
 from headway.core.permission import ALL_RIGHTS, QUEUES, Operation, Rights
 from headway.core.routing.matching import (
     DECODED_A_UNIT,
@@ -37,6 +36,8 @@ from headway.core.routing.publishing.published import Published, PublishedRuns, 
 from headway.core.routing.registry import Registry
 from headway.core.selector import Decoded
 
+PREFIX = "$SYS/headway/"
+_ESCAPES = str.maketrans({"/": "%2F", "+": "%2B", "#": "%23", "%": "%25"})
 LOOK_WORK = 4
 """The work of a look at a record that changes a state, for each live order and aggregate: now, and at a turn's end."""
 
@@ -45,6 +46,7 @@ class Publishing:
     def __init__(self, registry: Registry, retained: Retained) -> None:
         self._registry = registry
         self._retained = retained
+        self.deferred = registry.deferred
         self.appending = Appending(registry)
 
     def publish(self, session: Session | None, runs: list[Run], now: float) -> int:
@@ -245,7 +247,10 @@ class Publishing:
             if run.receipt.reply_to:
                 run.receipt = _permitted(run.receipt, session.rights)
             asked = self._registry.receipts.ask(session, run, first, route.feeds, route.states, now)
-            self._registry.router.searched += asked
+            request, router = run.receipt, self._registry.router
+            to = request.reply_to or advisory_topic("receipt", session.client)
+            reached = router.reach(TOPICS if request.exchange is None else request.exchange, to, None)
+            router.searched += asked + SEARCHED_A_UNIT * reached  # its publisher pays for the reply, too
         return taken, accepted
 
     def keep(self, state: State, run: Run, first: int, now: float) -> None:
@@ -259,17 +264,31 @@ class Publishing:
         for index in range(start, count):
             change(run.record(index, first, now))
 
-    def must_wait(self, session: Session, run: Run, now: float) -> bool:
-        """Tells whether the publisher has to wait because there is no room for the run."""
-        for feed in self.route(run).feeds:
+    def must_wait(self, session: Session, route: Route, now: float) -> bool:
+        """Tells whether the publisher has to wait because there is no room for more on this route."""
+        for feed in route.feeds:
             self.appending.hold_up(session, feed, now)
         return bool(session.paused_by)
 
-    def announce(self, record: Record, now: float) -> None:
-        """Publishes a record of the broker's own, or a will. Nobody waits for an answer. So a refusal (a full queue, no
-        room to retain the record) changes nothing: all other consumers have the record."""
-        with suppress(Refused):
-            self.publish(None, [record.run()], now)
+    def announce(self, run: Run, now: float) -> int:
+        """Publishes a run of the broker's own, or a will. Returns the work, which the broker does a limited amount of
+        in a turn, as it does for clients. Nobody waits for an answer. So a refusal (a full queue, no room to retain the
+        record) changes nothing: all other consumers have the record."""
+        route = self._registry.router.route(run.topic)
+        taken, _ = self._publish(None, run, route, now)
+        return work_of(run, route, taken) + self._searched()
+
+    def announce_soon(self, run: Run, now: float, client: object, *, whole: bool = False) -> None:
+        """Announces a run as deferred work (deferred.py), which is now if the turn has work left."""
+        self._registry.deferred.begin(self._announce_in_steps(run), now, client=client, whole=whole)
+
+    def _announce_in_steps(self, run: Run) -> WorkSteps:
+        yield self.announce(run, self._registry.deferred.now)
+
+
+def advisory_topic(kind: str, client: str) -> str:
+    """Returns the topic of advisories about a client (advisory.py). Its name is one level, percent-escaped."""
+    return f"{PREFIX}{kind}/{client.translate(_ESCAPES)}"
 
 
 def _queue_of(feed: Feed) -> SharedReader:

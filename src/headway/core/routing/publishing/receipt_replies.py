@@ -8,35 +8,45 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.core.base import Refused
+from headway.core.base import WorkSteps
 from headway.core.message import TOPICS, Properties, Run
 from headway.core.receipts import Receipt
 from headway.core.routing.publishing.advisory import Advisories
 from headway.core.routing.publishing.publishing import Publishing
 from headway.core.routing.registry import Registry
 
-REPLIES_MAX = 512
-"""Receipts that are told in one turn."""
+REPLY_WORK = 3
+"""The work of telling a receipt, beside that of publishing the reply. Replies are deferred work (deferred.py)."""
 
 
 class ReceiptReplies:
     def __init__(self, registry: Registry, publishing: Publishing, advisories: Advisories) -> None:
+        self._deferred = registry.deferred
         self._receipts = registry.receipts
         self._publishing = publishing
         self._advisories = advisories
+        self._telling = False
 
     def turn(self, now: float) -> None:
         """Looks at the receipts that are due, and tells those that are closed."""
         self._receipts.turn(now)
-        done = self._receipts.done
-        for _ in range(min(REPLIES_MAX, len(done))):
-            self._tell(done.popleft(), now)
+        if self._receipts.done and not self._telling:
+            self._telling = True
+            self._deferred.begin(self._tell_all(), now, client=self)
 
-    def _tell(self, receipt: Receipt, now: float) -> None:
+    def _tell_all(self) -> WorkSteps:
+        done = self._receipts.done
+        try:
+            while done:
+                yield REPLY_WORK + self._tell(done.popleft(), self._deferred.now)
+        finally:
+            self._telling = False
+
+    def _tell(self, receipt: Receipt, now: float) -> int:
+        """Returns the work of publishing the reply. A queue that is full refuses it."""
         request, client, figures = receipt.request, receipt.session.client, receipt.figures(now)
         if not request.reply_to:
-            self._advisories.tell("receipt", client, now, **figures)
-            return
+            return self._publishing.announce(self._advisories.advisory("receipt", client, **figures), now)
         payload = msgspec.json.encode({"client": client, **figures})
         properties = Properties(
             payload_format=1, content_type="application/json", correlation_data=request.correlation
@@ -44,7 +54,4 @@ class ReceiptReplies:
         exchange = TOPICS if request.exchange is None else request.exchange
         run = Run(request.reply_to, payload, [len(payload)], [0], None, min(receipt.qos, 1), properties=properties,
                   exchange=exchange)  # fmt: skip
-        try:
-            self._publishing.publish_to(None, run, now)
-        except Refused:
-            return  # a queue is full
+        return self._publishing.publish_to(None, run, now).work

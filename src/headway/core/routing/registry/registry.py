@@ -24,7 +24,7 @@ from headway.core.consumer import (
 from headway.core.log import Lane, Ledger, NoLedger, Owners, Pool, Tab
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
 from headway.core.receipts import Receipts
-from headway.core.routing.matching import Router
+from headway.core.routing.matching import Route, Router
 from headway.core.routing.registry.ended_publishers import EndedPublishers
 from headway.core.routing.registry.overdue import Overdue
 from headway.core.routing.registry.recorded_topics import NOTHING_RECORDED, RecordedTopics
@@ -118,6 +118,9 @@ class Registry:
         """Queues that may be able to hand out more than at the last flush. They are dispatched in this turn."""
         self.put_off: dict[SharedReader, None] = {}  # ready queues for which the turns so far had no work left
         self.woken: dict[Session, int] = {}  # sessions with so many members of queues that are to be looked at again
+        self.looks_for_room: dict[Route, bool | None] = {}
+        """What looks for room have found in this turn (``Intake.must_wait``). Very many publishers may ask about one
+        route to very many consumers."""
         self.left: dict[Feed, None] = {}  # feeds that a queue no longer reads; their gates may be gone
         self.renamed: dict[SharedReader, None] = {}
         """Queues whose names for policies have changed; other policies may govern their consumers."""

@@ -48,7 +48,7 @@ class ReceiptWorld(World):
             run.receipt = ReceiptRequest(NEVER_S if self.rng.random() < 0.9 else self.rng.choice((0.3, 2.0)))
         super().publish(client, singles)
 
-    def _tell(self, receipt: Receipt, now: float) -> None:
+    def _tell(self, receipt: Receipt, now: float) -> int:
         figures = receipt.figures(now)
         sequence, state = figures["sequence"], figures["state"]
         self.note("receipt", sequence, state, *(figures[fate] for fate in FATES))
@@ -65,6 +65,7 @@ class ReceiptWorld(World):
         self.why.update(figures["why"])
         owed = self._readers(sequence)
         assert figures["owed"] == len(owed), f"{figures}: owed to {[str(one) for one in owed]}"
+        return 0
 
     def _readers(self, sequence: int) -> list[Expectation]:
         alone = [model for model in self.models if model.shared is None]

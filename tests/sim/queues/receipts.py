@@ -64,7 +64,7 @@ class QueueReceiptWorld(World):
         super().add(model)
         self.all_models.append(model)
 
-    def _tell(self, receipt: Receipt, now: float) -> None:
+    def _tell(self, receipt: Receipt, now: float) -> int:
         figures = receipt.figures(now)
         number = self._asked[figures["sequence"]]
         self.note("receipt", number, figures["state"], *(figures[fate] for fate in FATES))
@@ -75,6 +75,7 @@ class QueueReceiptWorld(World):
         assert figures["owed"] == sum(figures[fate] for fate in FATES), figures
         assert figures["state"] in ("complete", "publisher_ended"), figures
         self.told[number] = figures
+        return 0
 
     def end(self) -> None:
         super().end()

@@ -11,6 +11,7 @@ limit. A slice has at least one record.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import msgspec
 
@@ -275,8 +276,9 @@ class Publishing:
         in a turn, as it does for clients. Nobody waits for an answer. So a refusal (a full queue, no room to retain the
         record) changes nothing: all other consumers have the record."""
         route = self._registry.router.route(run.topic)
-        taken, _ = self._publish(None, run, route, now)
-        return work_of(run, route, taken) + self._searched()
+        with suppress(Refused):
+            self.publish(None, [run], now)
+        return work_of(run, route, len(route.feeds) + len(route.states)) + self._searched()
 
     def announce_soon(self, run: Run, now: float, client: object, *, whole: bool = False) -> None:
         """Announces a run as deferred work (deferred.py), which is now if the turn has work left."""

@@ -119,7 +119,7 @@ class Registry:
         self.put_off: dict[SharedReader, None] = {}  # ready queues for which the turns so far had no work left
         self.woken: dict[Session, int] = {}  # sessions with so many members of queues that are to be looked at again
         self.looks_for_room: dict[Route, bool | None] = {}
-        """What looks for room have found in this turn (``Intake.must_wait``). Very many publishers may ask about one
+        """Findings of this turn about room on routes (``Intake.must_wait``). Very many publishers may ask about one
         route to very many consumers."""
         self.left: dict[Feed, None] = {}  # feeds that a queue no longer reads; their gates may be gone
         self.renamed: dict[SharedReader, None] = {}

@@ -70,7 +70,7 @@ def test_wills_that_wait_are_published_when_the_broker_stops() -> None:
 
 @pytest.mark.parametrize("to", ["hot", None])
 def test_receipts_that_very_many_hear_of_are_told_one_by_one(to: str | None) -> None:
-    stage = Stage()
+    stage = Stage(memory="256MB")
     stage.checks = False
     groups(stage, "hot" if to else "$SYS/headway/#")
     publisher = stage.client("p")

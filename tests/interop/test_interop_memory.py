@@ -77,7 +77,7 @@ def test_wills_have_a_limit(small: BrokerProcess, name: str) -> None:
         while not clients or clients[-1].connack.code == 0:
             clients.append(Raw(small.port, f"{name}-{len(clients)}", granted=False, will=will))
         assert clients[-1].connack.code == 0x97
-        assert 200 < len(clients) < 300
+        assert 100 < len(clients) < 150, "half of what all clients may take up: they are of one address"
         old = Raw(small.port, f"{name}-old", 4, granted=False, will=will)
         clients.append(old)
         assert old.connack.code == 3

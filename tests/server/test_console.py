@@ -206,7 +206,7 @@ def walked(stage: Stage) -> Any:
 
 
 def test_no_turn_looks_at_more_than_its_part_of_ten_thousand() -> None:
-    stage = Stage()
+    stage = Stage(memory="256MB")
     for number in range(MANY // 100):
         client = stage.client(f"c{number}")
         for filter in range(100):

@@ -26,7 +26,7 @@ SUBSCRIPTION_BYTES = 4500
 """A subscription with a lane of its own, the mark in the trie, and the entries in the tables."""
 CONSUMER_BYTES = 2000
 """A consumer of a queue; the lane is the queue's."""
-LEVEL_BYTES, WILD_LEVEL_BYTES = 80, 500
+LEVEL_BYTES, WILD_LEVEL_BYTES = 80, 600
 """A level of a filter. In a filter with wildcards each level has a node of the trie."""
 SELECT_BYTES = 50
 """A character of the fields that are wanted of records."""

@@ -29,6 +29,10 @@ class Cut:
         self._last = whom, frames
         return frames
 
+    def count_within(self, count: int, bytes_max: int) -> int:
+        """Returns how many of the first ``count`` deliveries stand before one whose piece is larger than this."""
+        return next((at for at, piece in enumerate(self.pieces[:count]) if len(piece) > bytes_max), count)
+
     def ends(self, start: int, stop: int, own_bytes: int) -> list[int]:
         """Returns the end of each delivery of these records, of which ``own_bytes`` are the consumer's own."""
         if self.size:

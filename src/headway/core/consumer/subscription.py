@@ -127,6 +127,11 @@ class Subscription:
         return self.astray or self.session.max_packet_bytes < self.cursor.lane.largest
 
     @property
+    def record_bytes_max(self) -> int:
+        """The largest record that its client takes, in the form in which it is sent."""
+        return min(self.session.max_packet_bytes, self.window.record_bytes_max)
+
+    @property
     def overrun(self) -> bool:
         """Tells whether there are more records in its lane than it has room for."""
         return self.cursor.lane.count - self.cursor.number > self.room

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from headway.core.base import Reason
-from headway.core.consumer import Delivery, Subscription
+from headway.core.consumer import NO_LIMIT, Delivery, Grant, Revoked, Subscription
 from headway.core.delivery import cut_of, exactly_once_position, record_at, take_ids, write, write_frame
 from headway.core.log import NOT_DURABLE, Chunk, Cursor
 from headway.core.routing import Registry
@@ -83,6 +83,11 @@ def send_batch(
     if opens:
         cut = envelope.opening(cut)
     count = last - first
+    if member.window.record_bytes_max < NO_LIMIT:
+        count = cut.count_within(count, member.window.record_bytes_max)
+        if not count:
+            _end_too_small(registry, member, len(cut.pieces[0]))
+            return SendResult(0)
     frames = envelope.write(cut, 0, count, channel.last_id + 1)
     taken = outlet.send([frames], len(frames))
     if not outlet.took(taken, len(frames), now):
@@ -102,6 +107,21 @@ def send_batch(
     deliveries = deliveries_of(member, cursor, chunk, first, count, now)
     channel.add_all(first_id, deliveries, member.window, chunk, first)
     return SendResult(count, deliveries, work=work + SETTLED_WORK * count)
+
+
+def _end_too_small(registry: Registry, member: Subscription, size: int) -> None:
+    """Ends a consumer that does not take records as large as the next one, which stays in the queue for others. Until
+    its client is told, it gets no more."""
+    window = member.window
+    assert isinstance(window, Grant)
+    window.use_up()
+    text = larger_than(size, window.record_bytes_max)
+    registry.effects.append(Revoked(member, text, Reason.TOO_LARGE_FOR_CLIENT))
+
+
+def larger_than(size: int, most: int) -> str:
+    return (f"the next message has {size:,} bytes, and this receiver takes {most:,} at most; it stays in the queue: "
+            "begin to consume again with a larger limit, or none")  # fmt: skip
 
 
 def deliveries_of(

@@ -6,7 +6,8 @@ credit. It settles nothing: what it says of them is ignored.
 
 from __future__ import annotations
 
-from headway.core.queue import Queue
+from headway.core.consumer import NO_LIMIT
+from headway.core.queue import Queue, larger_than
 from headway.server.amqp1.faults import LinkFault
 from headway.server.amqp1.link import Link
 from headway.server.amqp1.ports import SessionSide
@@ -56,7 +57,8 @@ class BrowsingLink(Link):
         if flow.link_credit is not None:
             credit = ((flow.delivery_count or 0) + flow.link_credit - self._sent) & 0xFFFF_FFFF
             self._credit = credit if credit < 1 << 31 else 0
-            self.let_on()
+            if not self.let_on():
+                return
             if flow.drain:
                 self._sent, self._credit = self._sent + self._credit, 0
                 self._session.say_flow(self.handle, self._sent & 0xFFFF_FFFF, 0, available=0, drain=True)
@@ -64,18 +66,22 @@ class BrowsingLink(Link):
             left = len(self._waiting)
             self._session.say_flow(self.handle, self._sent & 0xFFFF_FFFF, self._credit, available=left)
 
-    def let_on(self) -> None:
-        """Sends as many messages as the client permits."""
-        session, envelope = self._session, self._envelope
+    def let_on(self) -> bool:
+        """Sends as many messages as the client permits. Returns False if the link ends at one that is too large."""
+        session, envelope, largest = self._session, self._envelope, self.attach.max_message_size or NO_LIMIT
         while self._waiting and self._credit > 0 and session.core.frames_left > 0:
             frame, returns = self._waiting.pop()
             self._count(-BROWSED_BYTES - len(frame))
             cut = envelope.cut(frame, [len(frame)], redelivered=returns)
+            if not cut.count_within(1, largest):
+                session.end_link(self.handle, Condition.MESSAGE_SIZE_EXCEEDED, larger_than(len(cut.pieces[0]), largest))
+                return False
             session.peer.write(envelope.write(cut, 0, 1, session.core.take_ids(1)))
             session.frames_sent(envelope.frames_of(cut, 1))
             self._credit -= 1
             self._sent += 1
             session.peer.budget.left -= 1
+        return True
 
     def _count(self, change: int) -> None:
         """Counts the copies of messages that the client has not taken."""

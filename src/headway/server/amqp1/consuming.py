@@ -18,7 +18,15 @@ import msgspec
 
 from headway.core.base import Refused
 from headway.core.clients import check_known, queue_object
-from headway.core.consumer import Grant, SubscribeRequest, Subscription, SubscriptionOptions, Use, parse_options
+from headway.core.consumer import (
+    NO_LIMIT,
+    Grant,
+    SubscribeRequest,
+    Subscription,
+    SubscriptionOptions,
+    Use,
+    parse_options,
+)
 from headway.core.message import TOPICS, routing_key_of
 from headway.core.permission import Operation
 from headway.core.queue import Queue, filter_of, queue_behind
@@ -55,7 +63,7 @@ class ConsumingLink(Link):
         self.draining = False
         self.durable = False
         """Whether it reads a durable subscription."""
-        self._grant = Grant(self._sent)
+        self._grant = Grant(self._sent, attach.max_message_size or NO_LIMIT)
         self._envelope: Amqp1Envelope
         self.own: Queue | None = None
         """The queue that ends with this link, if it is closed."""

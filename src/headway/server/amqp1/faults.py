@@ -45,6 +45,8 @@ def end_condition(reason: Reason) -> Condition:
             return Condition.UNAUTHORIZED_ACCESS
         case Reason.INTERNAL_ERROR:
             return Condition.INTERNAL_ERROR
+        case Reason.TOO_LARGE_FOR_CLIENT:
+            return Condition.MESSAGE_SIZE_EXCEEDED
     return Condition.RESOURCE_LIMIT_EXCEEDED
 
 

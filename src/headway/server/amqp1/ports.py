@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from functools import partial
 
 from headway.core.consumer import GrantedChannel, Session, Subscription
 from headway.server.amqp1.pending_attaches import PendingAttaches
 from headway.server.peers import BasePeer, NamedQueues, Transaction, settle_in_steps
+from headway.wire.amqp1.codes import Condition
 from headway.wire.amqp1.items import Item
 from headway.wire.amqp1.performatives import Begin, Flow
 from headway.wire.amqp1.replies import write, write_disposition
@@ -37,7 +38,7 @@ class ClientSide(BasePeer[Item], ABC):
     pending_attaches: PendingAttaches
 
 
-class SessionSide:
+class SessionSide(ABC):
     """A session, as its links know it."""
 
     __slots__ = ("_next_incoming", "core", "gone", "next_outgoing", "number", "peer", "session")
@@ -56,6 +57,9 @@ class SessionSide:
 
     def now(self) -> float:
         return self.peer.engine.now()
+
+    @abstractmethod
+    def end_link(self, handle: int, condition: Condition, text: str) -> None: ...
 
     # -- windows ------------------------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ class Amqp1Session(SessionSide):
         self.core.frames_left = room if room < 1 << 31 else 0
         if had <= 0 < self.core.frames_left:
             self.core.exhausted_since_s = None
-            for one in self.links.values():
+            for one in list(self.links.values()):
                 if isinstance(one, BrowsingLink | ConsumingLink):
                     one.let_on()
             self.peer.budget.left -= len(self.links) // 8

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headway.core.consumer.credit.window import Window
+from headway.core.consumer.credit.window import NO_LIMIT, Window
 
 
 class Grant(Window):
     """The credit of a consumer whose client says how many deliveries may follow, whether it settles those that it has
     or not (link credit of AMQP 1.0). ``used`` counts its unsettled deliveries, as in any window."""
 
-    __slots__ = ("_on_sent", "credit", "spent")
+    __slots__ = ("_on_sent", "credit", "record_bytes_max", "spent")
     grants = True
 
-    def __init__(self, on_sent: Callable[[Any, int], None]) -> None:
+    def __init__(self, on_sent: Callable[[Any, int], None], record_bytes_max: int = NO_LIMIT) -> None:
         """``on_sent``: is told of the deliveries of a cut that were sent."""
         super().__init__(0)
+        self.record_bytes_max = record_bytes_max
         self._on_sent = on_sent
         self.credit = 0
         self.spent = 0

@@ -21,6 +21,9 @@ class Window:
     counts = False
     """Whether its client says how many records it has done with, and not which (counted_window.py)."""
 
+    record_bytes_max = NO_LIMIT
+    """The largest record that the consumer takes, in the form in which it is sent."""
+
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0

@@ -90,7 +90,7 @@ def _append_record(subscription: Subscription, record: Record, now: float, backf
 def write_frame(subscription: Subscription, record: Record, delivery_id: int, now: float) -> bytes | None:
     """Encodes the record for this consumer; None if it is too large for the client. A gap is announced on this record,
     or on a later one that has room for it."""
-    limit, dialect = subscription.session.max_packet_bytes, subscription.dialect
+    limit, dialect = subscription.record_bytes_max, subscription.dialect
     if subscription.gap is not None:
         frame = dialect.encode_record(record, delivery_id, now=now, retain=record.retain, gap=subscription.gap)
         if len(frame) <= limit:

@@ -11,7 +11,7 @@ from headway.core.log import Chunk
 def why_left_out(subscription: Subscription, chunk: Chunk, index: int, now: float) -> Reason | None:
     """Returns the reason why record ``index`` is left out; None if it is sent."""
     reason = drop_reason(subscription, chunk, index)
-    if reason is None and chunk.size_of(index) > subscription.session.max_packet_bytes:
+    if reason is None and chunk.size_of(index) > subscription.record_bytes_max:
         reason = Reason.TOO_LARGE_FOR_CLIENT
     expired = chunk.soonest_s <= now and chunk.run_expires[chunk.run_of(index)] <= now
     return Reason.EXPIRED if reason is None and expired else reason

@@ -57,7 +57,7 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cut
     if subscription.out_of_room(now):
         return 0
     last = min(last, first + subscription.room)
-    picky = bool(subscription.skips) or chunk.soonest_s <= now or chunk.largest > session.max_packet_bytes
+    picky = bool(subscription.skips) or chunk.soonest_s <= now or chunk.largest > subscription.record_bytes_max
     if picky:
         reason = why_left_out(subscription, chunk, first, now)
         upto = first + 1
@@ -128,7 +128,7 @@ def _copy(subscription: Subscription, chunk: Chunk, first: int, last: int, now: 
         announced = dialect.with_gap(bytes(piece), subscription.gap)
         if announced is None:  # this dialect cannot announce gaps
             subscription.gap = None
-        elif len(announced) <= session.max_packet_bytes:
+        elif len(announced) <= subscription.record_bytes_max:
             frames = announced
             subscription.gap = None
     if cursor.lane.bare:

@@ -177,6 +177,17 @@ def test_what_is_staged_is_seen_by_nobody_and_can_be_taken_back(
     assert recorded(keeping, f"t/{name}") == []
 
 
+def test_of_parts_for_a_batch_those_that_it_is_not_made_of_go_with_it(
+    keeping: BrokerProcess, folder: Path, name: str
+) -> None:
+    parts = [call(keeping, "POST", f"{name}/parts?batch=3", plain(f"t/{name}", [b"1"]))[1]["part"] for _ in range(3)]
+    publish(keeping, name, 3, parts[1])
+    assert not (folder / "staged" / name).exists()
+    status, answer = call(keeping, "POST", f"{name}/parts?batch=-3", b"")
+    assert status == 400
+    assert answer["error"] == "'-3' cannot be the number of a batch: a whole number of at most 18 digits"
+
+
 def test_a_writer_that_is_forgotten_begins_anew(keeping: BrokerProcess, name: str) -> None:
     publish(keeping, name, 4, stage(keeping, name, plain(f"t/{name}", [b"1"])))
     assert keeping.publisher(name)["connected"]

@@ -49,8 +49,8 @@ class Stage:
 
         self.writers.publish = noted  # type: ignore[method-assign]
 
-    def stage(self) -> str:
-        return self.handlers.staged.add("w", part(ROWS))
+    def stage(self, batch: int | None = None) -> str:
+        return self.handlers.staged.add("w", part(ROWS), batch)
 
     async def put(self, number: int, *parts: str) -> Outcome:
         """Returns the rows that were published, or how the request was refused."""
@@ -108,6 +108,18 @@ def test_what_is_staged_for_the_next_batch_stays(tmp_path: Path) -> None:
     play(tmp_path, check)
 
 
+def test_parts_of_attempts_that_failed_go_with_the_batch_that_they_are_for(tmp_path: Path) -> None:
+    async def check(stage: Stage) -> None:
+        mine, others, unnumbered = stage.stage(9), [stage.stage(8), stage.stage(9)], stage.stage()
+        later = stage.stage(10)
+        assert await stage.put(9, mine) == ROWS
+        assert not {mine, *others} & set(stage.left())
+        assert await stage.put(10, later) == ROWS
+        assert stage.left() == [unnumbered]
+
+    play(tmp_path, check)
+
+
 def test_who_asks_for_an_earlier_batch_removes_no_part_of_the_one_that_is_being_published(tmp_path: Path) -> None:
     async def check(stage: Stage) -> None:
         mine = stage.stage()
@@ -121,7 +133,7 @@ def test_parts_that_cannot_be_removed_are_no_reason_to_publish_again(tmp_path: P
         parts = stage.stage(), stage.stage()
         remove = stage.handlers.staged.remove
 
-        def failing(writer: str, parts: Sequence[str]) -> None:
+        def failing(writer: str, parts: Sequence[str], through: int) -> None:
             remove(writer, parts[:1])
             raise OSError(5, "Input/output error")
 

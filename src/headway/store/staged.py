@@ -1,7 +1,9 @@
 """Staged parts: parts that writers uploaded and that are not published yet. Each is a file in its writer's folder.
 
-A part is on disk when ``add`` returns, and never changes. ``tidy`` removes old parts, which a writer may have left
-behind. While parts are *held* none is removed, so that another process can copy them; a later ``tidy`` removes them.
+A part is on disk when ``add`` returns, and never changes. Its name begins with the number of the batch that it is for,
+where the writer has said it: when that is published, the parts of attempts that failed go too. ``tidy`` removes old
+parts, which a writer may have left behind. While parts are *held* none is removed, so that another process can copy
+them; a later ``tidy`` removes them.
 Everything here is for worker threads, and raises OSError.
 """
 
@@ -46,9 +48,9 @@ class Staged:
         with self._lock:
             self._holds -= 1
 
-    def add(self, writer: str, data: bytes) -> str:
+    def add(self, writer: str, data: bytes, batch: int | None = None) -> str:
         """Returns the part's name."""
-        part = uuid.uuid4().hex
+        part = uuid.uuid4().hex if batch is None else f"{batch}-{uuid.uuid4().hex}"
         self._files.make_folder(self.folder / writer)
         write_file(self._files, self.path(writer, part), data)
         return part
@@ -60,11 +62,15 @@ class Staged:
         """Returns the given parts that do not exist."""
         return [part for part in parts if not self.path(writer, part).is_file()]
 
-    def remove(self, writer: str, parts: Iterable[str]) -> None:
-        """Removes the given parts, if they exist."""
+    def remove(self, writer: str, parts: Iterable[str], through: int = -1) -> None:
+        """Removes the given parts, if they exist, and all that are for batches up to ``through``."""
         with self._lock:
-            for part in () if self._holds else parts:
-                self.path(writer, part).unlink(missing_ok=True)
+            if not self._holds:
+                for part in parts:
+                    self.path(writer, part).unlink(missing_ok=True)
+                for path in (self.folder / writer).glob("[0-9]*-*.arrow") if through >= 0 else ():
+                    if int(path.stem.partition("-")[0]) <= through:
+                        path.unlink(missing_ok=True)
             with suppress(OSError):  # the folder is not empty
                 os.rmdir(self.folder / writer)
 

@@ -2,9 +2,9 @@
 
 Theory of operation. A task hands its rows to the broker, which has them on disk as *parts* and publishes nothing yet.
 When all tasks are done the driver says which parts the batch is made of; those of attempts that failed, or came second,
-are in no batch. From then on the broker publishes it, whatever becomes of Spark. A batch that Spark runs again, because
-it did not get to write down that it was done, is known to the broker by the query's id and the batch's number, and is
-not published again.
+are in no batch, and are removed when it is published. From then on the broker publishes it, whatever becomes of Spark.
+A batch that Spark runs again, because it did not get to write down that it was done, is known to the broker by the
+query's id and the batch's number, and is not published again.
 
 A query keeps its id as long as its checkpoint. What is written once (``df.write``) has an id of its own, unless it is
 given one (options ``writer`` and ``batch``).
@@ -45,15 +45,16 @@ class Sink(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._writer = options.writer or f"spark-{uuid.uuid4()}"
+        self._batch = 0 if options.batch is None else options.batch
 
     @in_one_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return hand_over(iterator, self._options, self._writer)
+        return hand_over(iterator, self._options, self._writer, self._batch)
 
     @in_one_line
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         options = self._options
-        publish(options, messages, 0 if options.batch is None else options.batch)
+        publish(options, messages, self._batch)
         if options.writer is None:
             WriterClient(options.admin, options.timeout_s).forget(self._writer)
 
@@ -70,7 +71,9 @@ class StreamSink(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = TaskContext.get()
         assert task is not None
-        return hand_over(iterator, self._options, f"spark-{task.getLocalProperty('sql.streaming.queryId')}")
+        query, batch = map(task.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
+        assert batch is not None
+        return hand_over(iterator, self._options, f"spark-{query}", int(batch))
 
     @in_one_line
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -81,14 +84,14 @@ class StreamSink(DataSourceStreamArrowWriter):
         take_back(self._options, messages)
 
 
-def hand_over(batches: Iterator[pa.RecordBatch], options: SinkOptions, writer: str) -> HandedParts:
+def hand_over(batches: Iterator[pa.RecordBatch], options: SinkOptions, writer: str, batch: int) -> HandedParts:
     """Hands all batches over, as parts. Raises SourceError; then the broker has none of them."""
     broker = WriterClient(options.admin, options.timeout_s)
     parts: list[str] = []
-    pieces = (piece for batch in batches for piece in _pieces(rows_of(batch, options)))
+    pieces = (piece for some in batches for piece in _pieces(rows_of(some, options)))
     try:
         for some in gathered(pieces, PART_BYTES):
-            parts.append(broker.stage(writer, _stream(some)))
+            parts.append(broker.stage(writer, batch, _stream(some)))
     except BaseException:
         for part in parts:
             broker.take_back(writer, part)

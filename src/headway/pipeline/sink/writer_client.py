@@ -22,10 +22,10 @@ class BatchResult(NamedTuple):
 class WriterClient(BrokerClient):
     """A client that writes. Raises SourceError where the broker refuses, or is away for too long."""
 
-    def stage(self, writer: str, data: bytes) -> str:
-        """Puts rows on the broker's disk as a part, and returns its name. One that is asked for twice, because the
-        answer got lost, is removed by the broker in time."""
-        answer = self.with_backoff(lambda: self.ask("POST", f"/v1/writers/{writer}/parts", data))
+    def stage(self, writer: str, batch: int, data: bytes) -> str:
+        """Puts rows on the broker's disk as a part for this batch, and returns its name. One that is asked for twice,
+        because the answer got lost, is removed by the broker when the batch is published."""
+        answer = self.with_backoff(lambda: self.ask("POST", f"/v1/writers/{writer}/parts?batch={batch}", data))
         return str(self.object(answer.body)["part"])
 
     def take_back(self, writer: str, part: str) -> None:

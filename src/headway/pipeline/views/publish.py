@@ -86,7 +86,7 @@ def _quickly(options: SinkOptions, writer: str) -> Callable[[DataFrame, int], No
     def write(rows: DataFrame, number: int) -> None:
         from headway.pipeline.sink.sink import hand_over, publish
 
-        publish(options, [hand_over(iter(rows.toArrow().to_batches()), options, writer)], number)
+        publish(options, [hand_over(iter(rows.toArrow().to_batches()), options, writer, number)], number)
 
     return write
 

@@ -134,10 +134,10 @@ class Publication:
         await journal.flush()
         writers.done(name, engine.now())
         await journal.flush()
-        # Only its own: others may be of the next batch. Those of failed attempts are removed in a day, as are these if
-        # they cannot be removed now. That is no failure: read again without some of them, rows would be doubled.
+        # Others may be of the next batch. That these cannot be removed is no failure: the batch that is read again
+        # without some of them would double rows.
         try:
-            await engine.loop.run_in_executor(self._threads, self._staged.remove, name, self.parts)
+            await engine.loop.run_in_executor(self._threads, self._staged.remove, name, self.parts, self.number)
         except OSError as error:
             log.warning("batch %d of %s is published; its parts stay for a day: %s", self.number, name, error)
 

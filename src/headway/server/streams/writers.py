@@ -3,7 +3,8 @@
 core/clients/publishers/writers.py has the rules.
 
 ``POST /v1/writers/NAME/parts`` stages rows, an Arrow stream, on disk, and answers with the name of the *part*. Any
-number of tasks, and attempts at each, may do so side by side. ``PUT /v1/writers/NAME/batches/N`` with
+number of tasks, and attempts at each, may do so side by side; with ``?batch=N`` those that batch N turns out not to be
+made of are removed with it. ``PUT /v1/writers/NAME/batches/N`` with
 ``{"parts": [...], "wait_ms"}`` publishes these parts once, however often it is asked for; 202 says that it is not done
 yet. ``DELETE .../parts/PART`` deletes a part, ``DELETE /v1/writers/NAME`` ends the writer.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -106,7 +108,9 @@ class WriterHandlers:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     async def _part(self, request: web.Request) -> web.Response:
-        name = self._heard(request)
+        name, batch = self._heard(request), request.query.get("batch")
+        if batch is not None and not re.fullmatch(r"[0-9]{1,18}", batch):
+            raise Refusal(400, f"{batch!r} cannot be the number of a batch: a whole number of at most 18 digits")
         async with self._uploads_of(request[USER] or address_of(request)), self._uploads:
             data = await read_body(request, PART_BYTES_MAX, PART_S)
             run = self._engine.loop.run_in_executor
@@ -114,7 +118,7 @@ class WriterHandlers:
             while some := list(islice(left, TOPICS_AT_ONCE)):
                 check_right(self._engine, request, name, Operation.PUBLISH, *some)
                 await asyncio.sleep(0)
-            part = await run(self._threads, self._stage, name, data)
+            part = await run(self._threads, self._stage, name, data, None if batch is None else int(batch))
         return json_answer({"part": part, "rows": rows}, 201)
 
     @asynccontextmanager
@@ -201,12 +205,12 @@ class WriterHandlers:
             raise Refusal(400, str(error)) from None
         return checked.rows, values_of(checked.topics)
 
-    def _stage(self, name: str, data: bytearray) -> str:
+    def _stage(self, name: str, data: bytearray, batch: int | None) -> str:
         """Stages rows. Returns the name of the part. Runs in a worker thread. Raises Refusal."""
         try:
             if self.staged.free_bytes() - len(data) < FREE_BYTES_MIN:
                 raise Refusal(503, f"the disk of {self.staged.folder} is full but for what the journal needs")
-            return self.staged.add(name, bytes(data))
+            return self.staged.add(name, bytes(data), batch)
         except OSError as error:
             raise Refusal(503, f"cannot write to {self.staged.folder}: {error.strerror or error}") from None
 

@@ -1,4 +1,4 @@
-"""Thousands of connections that end in one moment: each turn ends some of them, and the others are served between."""
+"""Very many connections that end in one moment: each turn ends some of them, and the others are served between."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headway.server.connections.endings import ENDS_MAX
 from headway.wire.amqp1.performatives import Attach, Begin, Open, Source, Target
 from headway.wire.amqp1.replies import write
 
-CLIENTS = 1000
+CLIENTS = 4 * ENDS_MAX
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_they_end_a_share_at_a_time(house: House, client: Callable[..., Greedy],
 
 def test_goodbyes_are_work_too(house: House) -> None:
     """Clients that have more to do than one turn allows have turns, the canary among them."""
-    greedy = [stomp(house) for _ in range(CLIENTS)]
+    greedy = [stomp(house) for _ in range(5 * TURN_WORK // END_WORK)]
     canary = stomp(house)
     for one in greedy:
         one.sock.incoming.append(b"DISCONNECT\n\n\0")

@@ -32,7 +32,7 @@ PEERS = {
 LINES_MAX = 400_000
 """About a thirtieth of a second; some kinds ran millions of them."""
 SHARES = (1, 3, 10)
-"""Of the largest that a kind says, because that may be refused at once. Kinds with a small one say as much each time."""
+"""Of the largest that a kind says, because that may be refused at once. A small kind says as much each time."""
 SMALL, LARGE = 1000, 600_000
 """Bytes. What is larger takes long to make up, and longer than STEPS_MAX to be read."""
 STEPS_MAX = 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from headway.core.log.lanes.lane import Lane
 from headway.core.log.lanes.pool import Pool
@@ -36,7 +37,7 @@ def lane(memory: int = 10**9, disk: int = 10**9) -> Lane:
 
 def append(to: Lane, *sizes: int, publisher: int = 1, now: float = 0.0, holes: bool = False) -> None:
     """Records of these sizes, as one run; as the codec has it, their ends are a range where they are of one size."""
-    ends: Sequence[int] = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    ends: Sequence[int] = list(accumulate(sizes))
     if len(set(sizes)) == 1:
         ends = range(sizes[0], sum(sizes) + 1, sizes[0])
     data = b"".join(bytes([65 + i % 26]) * size for i, size in enumerate(sizes))

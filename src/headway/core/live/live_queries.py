@@ -20,7 +20,7 @@ from headway.core.live.kept_rows import KeptRows
 from headway.core.live.live_query import LiveQuery, Progress
 from headway.core.live.ordered_pages import OrderedPages
 from headway.core.live.page import Page
-from headway.core.log import Lane
+from headway.core.log import Lane, Owners
 from headway.core.message import Record
 from headway.core.query import (
     ALL_RECORDS,
@@ -61,6 +61,9 @@ class LiveQueries:
         self._registry = registry
         self._orders = orders
         self._queries: dict[Query, LiveQuery] = {}
+        share = registry.queue_owners.share
+        self._row_owners, self._page_owners = Owners(share), Owners(share)
+        """The aggregates and the pages of each owner: those that its clients were the first to ask for."""
         self._pages: dict[KeptOrder, OrderedPages] = {}
         self._rows: dict[KeptRows, None] = {}
         self._tidy_s = self._declare_s = 0.0
@@ -76,7 +79,7 @@ class LiveQueries:
     @property
     def has_work(self) -> bool:
         """Tells whether another turn is needed at once."""
-        return self._busy or bool(self.broken)
+        return bool(self.broken) or (self._busy and bool(self))
 
     # -- in and out -------------------------------------------------------------------------------------------------
 
@@ -124,8 +127,7 @@ class LiveQueries:
         query: LiveQuery
         if terms.select is not None:
             selection = Selection(terms.select, terms.group_by)
-            if len(self._rows) >= ROWS_MAX:
-                raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{ROWS_MAX} different aggregates are kept already")
+            _check_share(self._row_owners, session.owner, len(self._rows), ROWS_MAX, "aggregates")
             match = Match(terms.state, request, ordering_of(request))
             topic = "/".join("-" if level in ("+", "#") else level for level in filter.split("/"))
             query = KeptRows(terms.state, topic, selection, match, terms.every_s, self._registry, over,
@@ -133,7 +135,9 @@ class LiveQueries:
             self._rows[query] = None
         else:
             query = self._begin_page(name, request, over, session)
+        query.owner = session.owner
         self._queries[name] = query
+        self._owners_of(query).add(query.owner, 1)
         self._busy = True
         return query
 
@@ -145,11 +149,11 @@ class LiveQueries:
         if terms.skip + terms.top > PAGE_MAX:
             said = "say top" if terms.top == ALL_RECORDS else f"skip and top are {terms.skip + terms.top:,} together"
             raise _refused(f"a live page has {PAGE_MAX:,} records at most: {said}")
-        if len(self._queries) >= PAGES_MAX:
-            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{PAGES_MAX:,} different pages are kept already")
+        _check_share(self._page_owners, session.owner, len(self._queries), PAGES_MAX, "pages")
         match = Match(state, request, ordering_of(request))
         client = f"user {session.username}" if session.username else f"client {session.client}"
-        pages = self._pages_of(self._orders.followed((state, filter, selector, terms.order_by), match.rank_of, client))
+        wanted = state, filter, selector, terms.order_by
+        pages = self._pages_of(self._orders.followed(wanted, match.rank_of, client, session.owner))
         page = Page(state, terms.skip, terms.skip + terms.top, pages.head, match, terms.every_s, self._registry, over)
         pages.add(page)
         return page
@@ -165,10 +169,17 @@ class LiveQueries:
             del self._pages[pages.order]
             self._orders.tidy(self._registry.deferred.now)
 
+    def _owners_of(self, query: LiveQuery) -> Owners:
+        return self._row_owners if isinstance(query, KeptRows) else self._page_owners
+
+    def _forget(self, name: Query) -> None:
+        query = self._queries.pop(name)
+        self._owners_of(query).add(query.owner, -1)
+
     def _over(self, name: Query, query: LiveQuery) -> None:
         """Forgets a query that nobody asks for any more."""
         if self._queries.get(name) is query:
-            del self._queries[name]
+            self._forget(name)
         if isinstance(query, KeptRows):
             self._rows.pop(query, None)
             query.close()
@@ -243,7 +254,8 @@ class LiveQueries:
     def _break(self, queries: Iterable[LiveQuery], why: str) -> None:
         """Gives queries up. Whoever asks for the same again gets a new one."""
         ended = dict.fromkeys(queries)
-        self._queries = {name: one for name, one in self._queries.items() if one not in ended}
+        for name in [name for name, one in self._queries.items() if one in ended]:
+            self._forget(name)
         for query in ended:
             for feed in query.feeds:
                 self._registry.router.remove_feed(feed)
@@ -257,6 +269,16 @@ def live_bytes(options: SubscriptionOptions) -> int:
 
 def every(_: Record) -> bool:
     return True
+
+
+def _check_share(owners: Owners, owner: str, there: int, most: int, what: str) -> None:
+    """Raises :class:`Refused` if there is no room for one more query, or its owner has its share of them."""
+    if there >= most:
+        raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{most:,} different {what} are kept already")
+    if not owners.has_room(owner, 1, most):
+        text = (f"pool.max_user_share permits {owner} {int(most * owners.share):,} of the {most:,} different {what} "
+                "that there may be: end some, or ask for one that others have")  # fmt: skip
+        raise Refused(Reason.USER_LIMIT, text)
 
 
 def _refused(text: str) -> Refused:

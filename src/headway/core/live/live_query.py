@@ -88,6 +88,8 @@ class LiveQuery(ABC):
         self.source = source
         self.shown = State(source.filter, ShownKey(key), Pool("", SHOWN_BYTES_MAX, 0), declared=True)
         self.shown.deletes_max = DELETES_MAX
+        self.owner = ""
+        """The user, or the address, whose client was the first to ask for it."""
         self.feeds: dict[Feed, None] = {}
         self.progress = Progress()
         self.ready = False

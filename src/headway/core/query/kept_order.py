@@ -60,6 +60,8 @@ class KeptOrder:
         self.state = state
         self.client = client
         """The client that it was made for."""
+        self.owner = ""
+        """The user, or the address, whose client was the first to follow it."""
         self.bytes = 0
         self.bytes_max = bytes_max
         self.gone = ""

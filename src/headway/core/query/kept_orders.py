@@ -62,7 +62,7 @@ class KeptOrders:
         self._orders[name] = order
         return order
 
-    def followed(self, name: OrderName, rank_of: RankOf, client: str = DECLARED) -> KeptOrder:
+    def followed(self, name: OrderName, rank_of: RankOf, client: str = DECLARED, owner: str = "") -> KeptOrder:
         """Returns the order of this name, as ``wanted``, for a live page that this ``client`` is the first to ask for.
         It is kept as long as it is followed, and not for a while. Raises :class:`Refused` if there is no room for it.
         """
@@ -70,15 +70,20 @@ class KeptOrders:
         refusal = Refused(Reason.CLIENT_MEMORY, f"{text}: ask again later, or for pages of the same order")
         known = self._orders.get(name)
         if client != DECLARED and (known is None or not known.followers):
-            others = (order.client for order in self._orders.values() if order.followers)
-            counts = Counter(other for other in others if other != DECLARED)
-            if counts.total() >= FOLLOWED_MAX or counts[client] >= FOLLOWED_PER_CLIENT:
+            others = [order for order in self._orders.values() if order.followers and order.client != DECLARED]
+            counts = Counter(order.client for order in others)
+            if len(others) >= FOLLOWED_MAX or counts[client] >= FOLLOWED_PER_CLIENT:
                 raise refusal
+            share = self._registry.queue_owners.share
+            if owner and sum(order.owner == owner for order in others) >= int(FOLLOWED_MAX * share):
+                text = (f"pool.max_user_share permits {owner} {int(FOLLOWED_MAX * share)} of the {FOLLOWED_MAX} orders "
+                        "of live pages: end some, or ask for pages of an order that others have")  # fmt: skip
+                raise Refused(Reason.USER_LIMIT, text)
         order = self.wanted(name, rank_of, -inf, client)
         if order is None:
             raise refusal
         if not order.followers:
-            order.client = client
+            order.client, order.owner = client, owner
         return order
 
     def _room_bytes(self, pool: Pool) -> int:

@@ -68,7 +68,7 @@ def _resident_known(lane: Lane, known: int) -> None:
 
 
 class Owners:
-    """The bytes of a budget that each owner's clients take up. Without an owner nothing counts."""
+    """Budgets of owners: what the clients of each take up, in bytes or in places. Without an owner nothing counts."""
 
     def __init__(self, share: float) -> None:
         self.share = share
@@ -81,10 +81,14 @@ class Owners:
             if not now:
                 del self._bytes[owner]
 
+    def has_room(self, owner: str, size: int, budget: int) -> bool:
+        """Tells whether an owner may have ``size`` more."""
+        return not owner or self._bytes.get(owner, 0) + size <= int(budget * self.share)
+
     def check(self, owner: str, size: int, budget: int) -> None:
         """Raises :class:`Refused` if an owner may not have ``size`` more bytes."""
-        taken, most = self._bytes.get(owner, 0), int(budget * self.share)
-        if owner and taken + size > most:
+        if not self.has_room(owner, size, budget):
+            taken, most = self._bytes.get(owner, 0), int(budget * self.share)
             text = (f"sessions, subscriptions and queues of {owner} take up {format_size(taken)} besides records, and "
                     f"pool.max_user_share permits {format_size(most)}: end some, or have it raised")  # fmt: skip
             raise Refused(Reason.USER_LIMIT, text)

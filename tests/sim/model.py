@@ -251,10 +251,11 @@ class SubModel(Expectation):
 
     @property
     def early_gaps(self) -> int:
-        """Of retained records, the snapshot, and what the one it replaced still owed, what was not sent is counted,
-        too: at most so many."""
+        """Of retained records, the snapshot, the archive, and what the one it replaced still owed, what was not sent is
+        counted, too: at most so many."""
         request, gaps = self.subscription.request, self.subscription.counters.gap_records
-        plain = request.send_retained == "never" and not request.options.snapshot
+        options = request.options
+        plain = request.send_retained == "never" and not options.snapshot and options.start == "end"
         if plain and self.replaced is None and not self.renewed:
             return 0
         return gaps[Reason.EXPIRED] + gaps[Reason.TOO_LARGE_FOR_CLIENT] + self.owed_by_older

@@ -320,10 +320,15 @@ class Queue:
     def write_off(self, member: Subscription, reason: Reason, late_s: float) -> None:
         """Requeues the member's records. If no member takes records, drops the waiting ones that were not promised."""
         self.unsettled.requeue_all(member, reason, all_of_it=not member.promised)
-        if self.promises or self.members.anybody_moves(late_s, self.used_s, self.members.eligible):
-            return
-        if self.backlog.wants(self.backlog.oldest_wanted(self.feed.lane.first)):
+        if self.gives_up(late_s):
             self._give_up(member, reason)
+
+    def gives_up(self, late_s: float) -> bool:
+        """Returns whether a write-off of a member drops records that wait: none was promised, and no member could take
+        records since ``late_s``."""
+        if self.promises or self.members.anybody_moves(late_s, self.used_s, self.members.eligible):
+            return False
+        return self.backlog.wants(self.backlog.oldest_wanted(self.feed.lane.first))
 
     def give_up_chunk(self, chunk: Chunk, reason: Reason) -> bool:
         """Drops the records of a chunk to make room. Returns whether this turn had work left for all of them."""

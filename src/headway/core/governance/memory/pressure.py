@@ -226,12 +226,10 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
     """Returns the holders to evict, of the subscription or queue with this cursor, to free a chunk."""
     owner = cursor.owner
     if isinstance(owner, Subscription):
-        return [owner] if is_late(owner, now) and gives_way(owner) else []
+        return [owner] if is_late(owner, now) and gives_way(owner, now) else []
     if not isinstance(owner, Queue):
         return []
-    holders = owner.holders(chunk, now - GRACE_S)
-    if owner.promises:
-        holders = [member for member in holders if gives_way(member)]
+    holders = [member for member in owner.holders(chunk, now - GRACE_S) if gives_way(member, now)]
     there = any(member.session.connected for member in owner.members)
     if holders or (there and not owner.nobody_selects(chunk)):
         return [*holders]
@@ -239,7 +237,7 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
     return [owner] if late and not (owner.promises and owner.backlog.head_is_held) else []
 
 
-def gives_way(subscription: Subscription) -> bool:
+def gives_way(subscription: Subscription, now: float) -> bool:
     """Tells whether an eviction of the consumer frees memory: it ends when it is disconnected, or it holds records that
     were not promised."""
     session = subscription.session
@@ -247,7 +245,7 @@ def gives_way(subscription: Subscription) -> bool:
         return True
     cursor, queue = subscription.cursor, queue_behind(subscription)
     if queue is not None:
-        return queue.unsettled.gets_back_from(subscription) or (not queue.promises and queue.backlog.has_more)
+        return queue.unsettled.gets_back_from(subscription) or queue.gives_up(now - GRACE_S)
     if subscription.promised:
         return cursor.attached and cursor.lag_bytes > 0 and not cursor.head_is_held
     return subscription.has_more or cursor.leaves > 0

@@ -92,7 +92,7 @@ class Relief:
         over = pressure.over_share(pool, subscription, now)
         if over is None:
             over, allowance = pressure.over_share_of_user(pool, subscription, now), subscription.session.allowance
-        if over is None or not pressure.gives_way(subscription):
+        if over is None or not pressure.gives_way(subscription, now):
             return False
         used, limit = over
         why = f"it holds more than one client's share of the pool ({format_size(used)} of {format_size(limit)})"

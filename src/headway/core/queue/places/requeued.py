@@ -125,5 +125,6 @@ class Requeued:
         for record in self:
             cursor, number = record.cursor, record.number
             row = cursor.taken.get(number)
-            held = row.chunk if row is not None else (cursor.aside | cursor.unacknowledged)[number]
+            kept = cursor.aside if number in cursor.aside else cursor.unacknowledged
+            held = row.chunk if row is not None else kept[number]
             assert held is record.chunk, "a requeued record holds its chunk"

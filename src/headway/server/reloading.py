@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 from headway.core.base import ConfigError
 from headway.server.admin import Admin
@@ -61,7 +60,7 @@ class Reloading:
             while self._asked:
                 self._asked, remark = False, ""
                 try:
-                    read = await engine.loop.run_in_executor(None, _load, engine.settings.source, engine.logins)
+                    read = await engine.loop.run_in_executor(None, _load, engine.settings, engine.logins)
                     self._take(*read)
                 except (ConfigError, OSError) as error:
                     log.error("reload: nothing was changed: %s", error)
@@ -103,12 +102,34 @@ class Reloading:
         engine.turn_soon()
 
 
-def _load(source: Path | None, logins: Logins) -> tuple[Settings, dict[str, TlsContext], PreparedLogins, list[str]]:
+def _load(running: Settings, logins: Logins) -> tuple[Settings, dict[str, TlsContext], PreparedLogins, list[str]]:
     """Reads the file, the certificates and keys that it names, and what is doubtful about these. Runs in a worker
     thread. Raises ConfigError, OSError."""
-    fresh = load_settings(source)
+    fresh = load_settings(running.source)
+    _refuse_cut(running, fresh)
     doubts = [f"{where}.{key}: {text}" for where, key, text in doubtful_certificates(fresh)]
     return fresh, load_all_tls(fresh), logins.prepared(fresh.auth), doubts
+
+
+def _refuse_cut(running: Settings, fresh: Settings) -> None:
+    """Raises ConfigError if the file no longer has what protects the broker, or nothing of what runs: it may be read
+    while an editor writes it, and an empty file is a valid config."""
+    gone = [
+        what
+        for what, was, still in (
+            ("users", running.auth.checks_names, fresh.auth.checks_names),
+            ("tokens", running.auth.asks and not running.auth.checks_names, fresh.auth.asks),
+            ("[[permission]] tables", running.permissions, fresh.permissions),
+            ("listeners that run", running.listeners, running.listeners.keys() & fresh.listeners.keys()),
+            ("[journal]", running.journal.enabled, fresh.journal.enabled),
+        )
+        if was and not still
+    ]
+    if gone:
+        raise ConfigError(
+            f"{running.source}: has no {' and no '.join(gone)} any more, and the running broker has; if the file was "
+            "being written, reload again; if that is what you want, restart the broker"
+        )
 
 
 def _kept(settings: Settings) -> dict[str, object]:

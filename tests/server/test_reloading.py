@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from headway.core.base.errors import ConfigError
 from headway.server.config.reading import load_settings
+from headway.server.config.tls.certificates import _readable
 from headway.server.logins import Logins
 from headway.server.reloading import _load
 
@@ -68,3 +70,21 @@ def test_a_reload_that_takes_only_some_away_is_not(
     again: Callable[[str, str], None], first: str, second: str
 ) -> None:
     again(first, second)
+
+
+def _named(path: Path) -> None:
+    source = path.with_name("headway.toml")
+    source.write_text(f'{LISTENERS}[auth]\npassword_file = "{path}"\n')
+    load_settings(source)
+
+
+def _certificate(path: Path) -> None:
+    _readable(path, "listeners.a.tls", "-----BEGIN CERTIFICATE-----", "a certificate")
+
+
+@pytest.mark.parametrize("read", [load_settings, _named, _certificate])
+def test_a_fifo_is_refused_and_nobody_waits_for_its_writer(read: Callable[[Path], object], tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="cannot be read: it is not a regular file"):
+        read(path)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from headway.core.base import ConfigError, format_size
 
@@ -28,10 +31,19 @@ class BadConfig(ConfigError):
         self.lines = list(lines)
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a regular file. Raises OSError for anything else: a read of a FIFO may wait for ever."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return file
+
+
 def read_text(path: Path, bytes_max: int = FILE_BYTES_MAX) -> str:
     """Returns the text of a file, without the byte order mark that some editors put first. Raises BadConfig."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             raw = file.read(bytes_max + 1)
         text = raw.decode("utf-8-sig")
     except OSError as error:

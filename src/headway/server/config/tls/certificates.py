@@ -22,6 +22,7 @@ from pydantic import Field
 
 from headway.core.base import ConfigError
 from headway.server.config.fields import Path_, Table, one_of
+from headway.store.toml import open_regular
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -142,7 +143,8 @@ def _no_password() -> str:
 def _readable(path: Path, where: str, mark: str, what: str) -> None:
     """Raises ConfigError unless the file is there and has PEM of this kind."""
     try:
-        text = path.read_text(encoding="ascii", errors="replace")
+        with open_regular(path) as file:
+            text = file.read().decode("ascii", errors="replace")
     except OSError as error:
         advice = "let this user read it" if isinstance(error, PermissionError) else "give the path of one"
         problem = (error.strerror or str(error)).lower()
@@ -218,6 +220,7 @@ def _parsed(path: Path) -> x509.Certificate:
     from cryptography import x509
 
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        with open_regular(path) as file:
+            return x509.load_pem_x509_certificate(file.read())
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None

@@ -311,6 +311,18 @@ def test_topics_that_a_reload_declares_have_a_state_for_whom_waits() -> None:
     assert lines(stage, lambda: stage.broker.declare_states([StateTerms("t/#")], stage.now))[0] < 100
 
 
+def test_each_topic_that_a_reload_declares_costs_the_same_however_many_there_are() -> None:
+    def each(topics: int) -> float:
+        stage = Stage()
+        states = [StateTerms(f"t/{number}", "/k", expire_s=9.0) for number in range(topics)]
+        found = lines(stage, lambda: stage.broker.declare_states(states, stage.now))
+        assert max(found) < LINES_A_TURN
+        assert set(stage.broker.registry.router.expiring) == set(stage.broker.registry.router.states)
+        return sum(found) / topics
+
+    assert each(1200) < 1.2 * each(300)
+
+
 def test_limits_that_are_as_before_are_no_change() -> None:
     allowances = Allowances()
     limits, groups = (UserLimits("limit[1]", connections=1),), {"g": ["ann"]}

@@ -51,7 +51,7 @@ class NewPolicies:
         elif self._stands(terms):
             return
         state.agree(terms)
-        registry.router.terms_changed()
+        registry.router.terms_changed(state)
 
     def declare_more(self, states: Iterable[StateTerms], now: float) -> None:
         """Begins the states that are not there yet, and changes the terms of the others. ``states`` are all that the

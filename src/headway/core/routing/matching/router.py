@@ -78,12 +78,12 @@ class Router:
         self.states: dict[State, None] = {}
         self._declared: dict[State, int] = {}
         """The states of the configuration, and the place of each in its order."""
-        self.expiring: list[State] = []
+        self.expiring: dict[State, None] = {}
         """The states whose keys expire."""
-        self.ordered: list[State] = []
+        self.ordered: dict[State, None] = {}
         """The states with orders that are always kept."""
         self._conflates = False
-        """Set if a declared state conflates those who ask for nothing else."""
+        """Set if a declared state may conflate those who ask for nothing else."""
         self._declared_trie: FilterTrie[State] = FilterTrie()
         self._by_filter: dict[str, dict[State, None]] = {}
         """The states by their filters."""
@@ -219,11 +219,14 @@ class Router:
         self._forget_routes()
         self._looks_at.clear()
 
-    def terms_changed(self) -> None:
-        """Notes that the terms of declared states have changed."""
-        self.expiring = [state for state in self._declared if state.expire_s < inf]
-        self.ordered = [state for state in self._declared if state.orders]
-        self._conflates = any(state.conflate_s < inf for state in self._declared)
+    def terms_changed(self, state: State) -> None:
+        """Notes that the terms of a declared state have changed. Looks at no other: a reload may bring thousands."""
+        for among, is_one in ((self.expiring, state.expire_s < inf), (self.ordered, bool(state.orders))):
+            if is_one:
+                among[state] = None
+            else:
+                among.pop(state, None)
+        self._conflates |= state.conflate_s < inf
         self.forget()
 
     def put_in_order(self, declared: list[StateTerms]) -> bool:

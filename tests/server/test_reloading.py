@@ -88,3 +88,11 @@ def test_a_fifo_is_refused_and_nobody_waits_for_its_writer(read: Callable[[Path]
     os.mkfifo(path)
     with pytest.raises(ConfigError, match="cannot be read: it is not a regular file"):
         read(path)
+
+
+def test_a_config_may_come_from_a_pipe_that_a_shell_hands_over() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b'[listeners.here]\nurl = "mqtt://127.0.0.1:0"\n')
+    os.close(writer)
+    assert list(load_settings(Path(f"/dev/fd/{reader}")).listeners) == ["here"]
+    os.close(reader)

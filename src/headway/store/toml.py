@@ -32,7 +32,10 @@ class BadConfig(ConfigError):
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Opens a regular file. Raises OSError for anything else: a read of a FIFO may wait for ever."""
+    """Opens a regular file, or what a shell hands over (``--config <(envsubst < my.toml)``). Raises OSError for
+    anything else: a read of a FIFO may wait for ever."""
+    if str(path) == "/dev/stdin" or path.parent == Path("/dev/fd"):
+        return path.open("rb")
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()

@@ -302,3 +302,19 @@ def test_accounts_of_members_go_on_while_the_group_picks_by_size() -> None:
 
 def offered(client: Client) -> int:
     return account(client.session.subscriptions[GROUP]).offered_records
+
+
+def test_what_only_an_absent_member_may_have_gives_way_while_others_read() -> None:
+    """It is promised to nobody. To evict that member frees nothing, because others move: it was judged for ever."""
+    stage = Stage(memory="40KB", disk="0B")
+    member(stage, "away", qos=0, expiry_s=1000).leave()
+    small = member(stage, "small", 1000, qos=2)
+    publisher = stage.client("publisher")
+    for number in range(100):
+        publisher.publish("t", number, size=9000 if number % 4 == 0 else 300)
+        stage.run(0.5)
+    assert small.numbers == [number for number in range(100) if number % 4]
+    dropped, waiting = queue(stage).drops.by_reason[Reason.MEMORY_LIMIT], queue(stage).backlog.lag_records
+    assert waiting < 5
+    assert dropped + waiting == 25
+    assert not publisher.paused

@@ -35,7 +35,7 @@ def test_who_stops_reading_is_disconnected_and_finds_the_reason(governed: Broker
         sent = flood(writer, topic, 1000)
 
         def most_lag() -> dict[str, Any] | None:
-            """It is the first of the list. Looked at before others have read: it is disconnected soon."""
+            """The consumer that stopped, once the list has it first. It is disconnected soon."""
             first: dict[str, Any] = governed.get("/v1/consumers")["consumers"][0]
             return first if first["client"] == name and first["lag_records"] > 500 else None
 

@@ -251,8 +251,8 @@ class SubModel(Expectation):
 
     @property
     def early_gaps(self) -> int:
-        """Of retained records, the snapshot, the archive, and what the one it replaced still owed, what was not sent is
-        counted, too: at most so many."""
+        """How many more may be counted than were expected: retained records, those of the snapshot or the archive, and
+        what the subscription that it replaced still owed, where these were not sent."""
         request, gaps = self.subscription.request, self.subscription.counters.gap_records
         options = request.options
         plain = request.send_retained == "never" and not options.snapshot and options.start == "end"

@@ -134,8 +134,8 @@ class Publication:
         await journal.flush()
         writers.done(name, engine.now())
         await journal.flush()
-        # Others may be of the next batch. That these cannot be removed is no failure: the batch that is read again
-        # without some of them would double rows.
+        # Parts of the next batch stay. A part that cannot be removed is no failure: published again from those that
+        # are left, rows would be doubled.
         try:
             await engine.loop.run_in_executor(self._threads, self._staged.remove, name, self.parts, self.number)
         except OSError as error:

@@ -229,9 +229,12 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
         return [owner] if is_late(owner, now) and gives_way(owner, now) else []
     if not isinstance(owner, Queue):
         return []
-    holders = [member for member in owner.holders(chunk, now - GRACE_S) if gives_way(member, now)]
+    takers = holders = owner.holders(chunk, now - GRACE_S)
+    # Where others move, an eviction frees only what the member has. What waits for absent takers alone is given up.
+    if takers and not owner.gives_up(now - GRACE_S):  # asked once: it looks at all members
+        holders = [member for member in takers if _ends(member) or owner.unsettled.gets_back_from(member)]
     there = any(member.session.connected for member in owner.members)
-    if holders or (there and not owner.nobody_selects(chunk)):
+    if holders or (there and not owner.nobody_selects(chunk) and (owner.promises or not takers)):
         return [*holders]
     late = owner.backlog.oldest_time() <= now - GRACE_S and owner.backlog.wants(chunk)
     return [owner] if late and not (owner.promises and owner.backlog.head_is_held) else []
@@ -240,8 +243,7 @@ def _late(cursor: Cursor, chunk: Chunk, now: float) -> list[Holder]:
 def gives_way(subscription: Subscription, now: float) -> bool:
     """Tells whether an eviction of the consumer frees memory: it ends when it is disconnected, or it holds records that
     were not promised."""
-    session = subscription.session
-    if session.connected and session.expiry_s == 0:
+    if _ends(subscription):
         return True
     cursor, queue = subscription.cursor, queue_behind(subscription)
     if queue is not None:
@@ -249,6 +251,11 @@ def gives_way(subscription: Subscription, now: float) -> bool:
     if subscription.promised:
         return cursor.attached and cursor.lag_bytes > 0 and not cursor.head_is_held
     return subscription.has_more or cursor.leaves > 0
+
+
+def _ends(subscription: Subscription) -> bool:
+    """Tells whether the consumer ends when it is disconnected."""
+    return subscription.session.connected and subscription.session.expiry_s == 0
 
 
 def is_late(subscription: Subscription, now: float) -> bool:

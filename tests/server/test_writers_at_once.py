@@ -16,6 +16,9 @@ from headway.core.permission import NOBODY
 from headway.server.admin.api import Admin
 from headway.server.http import Refusal
 from headway.server.streams.writers import WriterHandlers
+from headway.store.journal import REAL
+from headway.store.journal.disk.files import RealFiles
+from headway.store.staged import Staged
 
 ROWS = 3
 Outcome = int | str
@@ -118,6 +121,25 @@ def test_parts_of_attempts_that_failed_go_with_the_batch_that_they_are_for(tmp_p
         assert stage.left() == [unnumbered]
 
     play(tmp_path, check)
+
+
+def test_folder_stays_while_a_part_is_written_into_it(tmp_path: Path) -> None:
+    staged: Staged
+
+    class Slow(RealFiles):
+        """The writer's last part is removed, and old ones are tidied away, before the new one is begun."""
+
+        def make_folder(self, path: Path) -> None:
+            super().make_folder(path)
+            staged.remove("w", [first], 9)
+            staged.tidy(0.0, ())
+
+    first = Staged(REAL, tmp_path).add("w", b"1")
+    staged = Staged(Slow(), tmp_path)
+    second = staged.add("w", b"2")
+    assert [path.stem for path in tmp_path.glob("w/*")] == [second]
+    staged.remove("w", [second])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_who_asks_for_an_earlier_batch_removes_no_part_of_the_one_that_is_being_published(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import shutil
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,8 @@ class Staged:
         self._files = files
         self._lock = threading.Lock()
         self._holds = 0
+        self._adding: Counter[str] = Counter()
+        """Parts that are being written, by writer: their folder stays."""
 
     def hold(self) -> list[tuple[Path, int]]:
         """Removes no part until ``release``. Returns all parts, with their sizes."""
@@ -51,8 +54,14 @@ class Staged:
     def add(self, writer: str, data: bytes, batch: int | None = None) -> str:
         """Returns the part's name."""
         part = uuid.uuid4().hex if batch is None else f"{batch}-{uuid.uuid4().hex}"
-        self._files.make_folder(self.folder / writer)
-        write_file(self._files, self.path(writer, part), data)
+        with self._lock:
+            self._adding[writer] += 1
+        try:
+            self._files.make_folder(self.folder / writer)
+            write_file(self._files, self.path(writer, part), data)
+        finally:
+            with self._lock:
+                self._adding -= Counter((writer,))
         return part
 
     def path(self, writer: str, part: str) -> Path:
@@ -71,7 +80,11 @@ class Staged:
                 for path in (self.folder / writer).glob("[0-9]*-*.arrow") if through >= 0 else ():
                     if int(path.stem.partition("-")[0]) <= through:
                         path.unlink(missing_ok=True)
-            with suppress(OSError):  # the folder is not empty
+            self._remove_folder(writer)
+
+    def _remove_folder(self, writer: str) -> None:
+        if not self._adding[writer]:
+            with suppress(OSError):  # it is not empty
                 os.rmdir(self.folder / writer)
 
     def set_aside(self, writer: str, part: str) -> Path | None:
@@ -94,8 +107,7 @@ class Staged:
             for file in old:
                 file.unlink(missing_ok=True)
             removed += len(old)
-            with suppress(OSError):
-                folder.rmdir()
+            self._remove_folder(folder.name)
         return removed
 
     def free_bytes(self) -> int:

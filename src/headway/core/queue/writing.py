@@ -87,7 +87,7 @@ def send_batch(
         count = cut.count_within(count, member.window.record_bytes_max)
         if not count:
             _end_too_small(registry, member, len(cut.pieces[0]))
-            return SendResult(0)
+            return SendResult(0, work=last - first + (envelope.rewritten - rewritten) * REWRITTEN_WORK)
     frames = envelope.write(cut, 0, count, channel.last_id + 1)
     taken = outlet.send([frames], len(frames))
     if not outlet.took(taken, len(frames), now):

@@ -227,3 +227,42 @@ def test_a_queue_that_is_full_is_no_reason_to_return_it(sure: Client) -> None:
 
 def test_confirms_that_nobody_asked_an_answer_for(client: Client) -> None:
     assert client.say(Confirm.Select(nowait=True), message(1, "q", b"x")) == ["1 Basic.Ack 1"]
+
+
+def without_room(tx: Client, other: Client) -> int:
+    """A commit to two queues waits, for one is full. Returns how many records that one has, all of them confirmed: no
+    others would be evicted for them."""
+    tx.house.broker.registry.pools[""].memory_limit = 1_000_000
+    other.say(Confirm.Select())
+    tx.declare("mine")
+    tx.put("mine", b"1")
+    tx.put("q", b"2")
+    for _ in range(80):
+        other.put("q", bytes(14_000))
+    assert "1 Tx.CommitOk" not in tx.say(Tx.Commit())
+    assert waiting(tx, "mine") == 0
+    return waiting(tx)
+
+
+@pytest.mark.parametrize("end", [None, BYE, CLOSE], ids=["gone", "close", "connection"])
+def test_commit_that_waits_for_room_is_dropped_if_its_client_leaves(
+    tx: Client, other: Client, caplog: pytest.LogCaptureFixture, end: base.Frame | None
+) -> None:
+    house, filled = tx.house, without_room(tx, other)
+    if end is None:
+        tx.leave()
+    else:
+        tx.say(method(0, end) if end is CLOSE else end)
+        tx.leave()
+    house.pass_time(30.0)
+    assert "2 records are lost" in caplog.text
+    assert (waiting(other), waiting(other, "mine")) == (filled, 0)
+
+
+def test_commit_that_waits_for_room_goes_on_when_there_is_some(tx: Client, other: Client) -> None:
+    without_room(tx, other)
+    tx.house.broker.queues.delete(tx.house.queues["q"], tx.house.now())
+    tx.house.pass_time(1.0)
+    assert waiting(tx, "mine") == 1
+    tx.run()
+    assert tx.new()[-1] == "1 Tx.CommitOk"

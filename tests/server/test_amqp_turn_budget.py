@@ -147,6 +147,19 @@ def transaction(house: House, count: int = 3000) -> tuple[Client, bytes]:
     return client, method(1, Tx.Commit())
 
 
+def begun(house: House, *, some: bool = True) -> Client:
+    """A commit that has published ``some``; or else is being checked."""
+    client, commit = transaction(house)
+    send(client, commit)
+    house.pretended.once()
+    assert client.peer.budget.running is not None
+    assert not published(house)
+    while some and not published(house):
+        assert house.pretended.once()
+    assert published(house) < 3000
+    return client
+
+
 def test_a_large_commit_has_its_share_of_each_turn(house: House) -> None:
     client, commit = transaction(house)
     send(client, commit)
@@ -160,13 +173,10 @@ def test_a_large_commit_has_its_share_of_each_turn(house: House) -> None:
     assert client.new() == ["1 Tx.CommitOk"]
 
 
+@pytest.mark.parametrize("some", [False, True], ids=["nothing published", "some published"])
 @pytest.mark.parametrize("how", ["gone", "channel"])
-def test_a_commit_that_is_begun_is_done_whoever_leaves(house: House, how: str) -> None:
-    client, commit = transaction(house)
-    send(client, commit)
-    house.pretended.once()
-    house.pretended.once()
-    assert 0 < published(house) < 3000
+def test_a_commit_that_is_begun_is_done_whoever_leaves(house: House, how: str, some: bool) -> None:
+    client = begun(house, some=some)
     session = client.peer.session
     assert session is not None
     if how == "gone":
@@ -180,28 +190,22 @@ def test_a_commit_that_is_begun_is_done_whoever_leaves(house: House, how: str) -
     assert not house.broker.registry.deferred.begun
 
 
-def test_a_commit_that_is_begun_is_done_before_the_broker_stops(house: House) -> None:
-    client, commit = transaction(house)
-    send(client, commit)
-    house.pretended.once()
-    house.pretended.once()
-    assert 0 < published(house) < 3000
+@pytest.mark.parametrize("some", [False, True], ids=["nothing published", "some published"])
+def test_a_commit_that_is_begun_is_done_before_the_broker_stops(house: House, some: bool) -> None:
+    begun(house, some=some)
     house.stop()
     assert (published(house), unsettled(house)) == (3000, 0)
 
 
 def test_a_commit_waits_while_its_publisher_is_to(house: House) -> None:
-    client, commit = transaction(house)
-    send(client, commit)
-    house.pretended.once()
+    client = begun(house)
     registry = house.broker.registry
     session, pool = client.peer.session, registry.pools[""]
     assert session is not None
     registry.pause(session, pool, house.now())
-    house.run()
     some = published(house)
-    assert 0 < some < 3000
-    assert unsettled(house) == 3000
+    house.run()
+    assert (published(house), unsettled(house)) == (some, 3000)
     registry.resume(pool, house.now())
     house.turn_soon()
     house.run()

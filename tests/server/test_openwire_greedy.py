@@ -186,7 +186,8 @@ def test_a_commit_begins_when_there_is_room_and_one_whose_client_has_left_by_the
 ) -> None:
     greedy, filler = client(house), client(house, "fills")
     greedy.say(step(TransactionStep.BEGIN) + told_to(frames.queue("work.1,mine"), 1000, TRANSACTION) * 2)
-    filler.say(told_to(frames.queue("work.1")) * 100)
+    house.broker.registry.pools[""].memory_limit = 1_000_000
+    filler.say(told_to(frames.queue("work.1"), 14_000) * 100)
     filled = put(house, "work")
     greedy.say(step(TransactionStep.COMMIT))
     assert put(house, "mine") == 0

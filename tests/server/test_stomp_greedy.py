@@ -8,6 +8,9 @@ import pytest
 from tests.server.amqp_stage import House
 from tests.server.greedy_stage import Greedy
 
+from headway.core.base import Reason
+from headway.core.message import Run
+from headway.core.routing import Publishing, Route
 from headway.core.routing.matching import bindings
 from headway.server.connections import BUDGET_WORK, SUBSCRIBE_WORK
 from headway.server.stomp.peer import StompPeer
@@ -84,3 +87,53 @@ def test_wildcards_of_acknowledged_subscriptions_have_a_limit(house: House, monk
     said = greedy.say(one % (3, b"*.*", 3))
     assert b"ERROR" in said
     assert b"the bindings of an exchange have wildcards in too many different places: 2 are allowed" in said
+
+
+@pytest.mark.parametrize("leaves", ["", "closes", "is gone"])
+def test_commit_begins_when_there_is_room_and_is_dropped_if_its_client_leaves_before(
+    house: House, caplog: pytest.LogCaptureFixture, leaves: str
+) -> None:
+    greedy, filler = client(house), client(house)
+    send = b"SEND\ntransaction:t\ndestination:/queue/%s\n\nx\0"
+    greedy.say(b"BEGIN\ntransaction:t\n\n\0" + send % b"mine" + send % b"work")
+    house.broker.registry.pools[""].memory_limit = 1_000_000
+    filler.say(b"SEND\nreceipt:r\ndestination:/queue/work\n\n%s\0" % bytes(b"x" * 14_000) * 100)
+    filled = house.stats("work").records
+    greedy.say(b"COMMIT\ntransaction:t\nreceipt:r\n\n\0")
+    assert house.stats("mine").records == 0
+    if leaves:
+        if leaves == "is gone":
+            greedy.connection.close(Reason.CLIENT_GONE)
+        else:
+            greedy.send(b"")
+            greedy.send(b"")  # a kernel says it again
+        house.pass_time(30.0)
+        assert not greedy.connection.open
+        assert "leaves: 2 records are lost" in caplog.text
+        assert house.stats("work").records == filled
+        assert house.stats("mine").records == 0
+    else:
+        house.broker.queues.delete(house.queues["work"], house.now())
+        house.pass_time(1.0)
+        assert house.stats("mine").records == 1
+        assert b"RECEIPT" in greedy.sock.taken
+
+
+def test_commit_is_checked_a_share_at_a_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first record is published."""
+    asked, most, ask = 0, 0, Publishing.route
+
+    def route(self: Publishing, run: Run) -> Route:
+        nonlocal asked
+        asked += 1
+        return ask(self, run)
+
+    greedy = client(house)
+    send = b"SEND\ntransaction:t\ndestination:/queue/%s\n\nx\0"  # in turn, so that each is a run of its own
+    greedy.say(b"BEGIN\ntransaction:t\n\n\0" + (send % b"a" + send % b"b") * BUDGET_WORK)
+    monkeypatch.setattr(Publishing, "route", route)
+    greedy.send(b"COMMIT\ntransaction:t\n\n\0")
+    while house.pretended.once():
+        most, asked = max(most, asked), 0
+    assert 0 < most <= BUDGET_WORK
+    assert house.stats("a").records == house.stats("b").records == BUDGET_WORK

@@ -11,6 +11,7 @@ from tests.server.greedy_stage import Greedy
 from tests.server.pretended import Socket
 from tests.wire import openwire_frames as frames
 
+from headway.core.base import Reason
 from headway.server.amqp1.peer import Amqp1Peer
 from headway.server.connections.reassembly import GRANT_S, STRANGER_BYTES, PartialPacket
 from headway.server.mqtt.peer import MqttPeer
@@ -238,6 +239,35 @@ def test_transactions_of_amqp1_without_a_discharge_hold_a_share_of_the_memory_an
     assert b"hello" in stomp(house).say(
         b"SUBSCRIBE\nid:0\ndestination:/queue/good\n\n\0SEND\ndestination:/queue/good\n\nhello\0"
     )
+
+
+@pytest.mark.parametrize("how", ["", "closes", "is gone"])
+def test_a_discharge_waits_for_room_and_is_dropped_if_its_client_leaves_before(house: House, how: str) -> None:
+    one, filler = amqp1(house), stomp(house)
+    one.say(write(0, Attach("tx", 40, False, source=Source(), target=Coordinator(), initial_delivery_count=0)))
+    one.say(plain(40, 0, writing.described(0x77, writing.described(0x31, writing.list_of([])))))
+    peer = one.connection.peer_side
+    assert isinstance(peer, Amqp1Peer)
+    [txn_id] = peer.transactions
+    one.say(plain(0, 1, writing.described(0x75, writing.binary(b"x")), peer))
+    house.broker.registry.pools[""].memory_limit = 1_000_000
+    filler.say(b"SEND\nreceipt:r\ndestination:/queue/w\n\n%s\0" % (b"x" * 14_000) * 100)
+    filled = house.stats("w").records
+    discharge = writing.list_of([writing.binary(txn_id), writing.boolean(False)])
+    one.say(plain(40, 2, writing.described(0x77, writing.described(0x32, discharge))))
+    assert peer.budget.running is not None
+    if how == "is gone":
+        one.connection.close(Reason.CLIENT_GONE)
+    elif how:
+        one.send(b"")
+        one.send(b"")  # a kernel says it again
+    else:
+        house.broker.queues.delete(house.queues["w"], house.now())
+    house.pass_time(1.0)
+    assert peer.budget.running is None
+    assert one.connection.open is not bool(how)
+    if how:
+        assert house.stats("w").records == filled
 
 
 def plain(handle: int, number: int, body: bytes, peer: object = None) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pamqp import base, commands
 
-from headway.core.base import moved
+from headway.core.base import Refused, moved
 from headway.core.clients import Queues
 from headway.core.consumer import NO_LIMIT, Channel, Session, Subscription
 from headway.core.message import Run
@@ -258,14 +258,19 @@ class AmqpChannel:
         if lost is not None:
             transaction.forget()
             raise unknown_tag(lost)
-        transaction.check(self.peer.engine.broker.intake, self.now())
+        transaction.check_named()
         self._committing = transaction
         transaction.commit = self._commit(transaction)
         self.peer.budget.begin(transaction.commit)
 
     def _commit(self, transaction: Transaction) -> Steps:
-        yield from transaction.done()
-        self._committing = None
+        try:
+            yield from transaction.done(self.peer, lambda: self.gone)
+        except Refused:
+            if not self.gone:  # nobody is left to be told
+                raise
+        finally:
+            self._committing = None
         if self.gone:
             self._become(CLOSED)
             self._publisher.over()

@@ -99,7 +99,7 @@ class CoordinatorLink(Link):
             self._session.settle(delivery_id, delivery_id, ACCEPTED)
             return
         try:
-            transaction.check(self._session.peer.engine.broker.intake, self._session.now())
+            transaction.check_named()
         except Refused as error:
             raise LinkFault(Condition.TRANSACTION_ROLLBACK, str(error)) from error
         transaction.commit = self._commit(transaction, delivery_id)
@@ -108,9 +108,8 @@ class CoordinatorLink(Link):
     def _commit(self, transaction: Transaction, delivery_id: int) -> Steps:
         session, outcome = self._session, ACCEPTED
         try:
-            yield from transaction.done()
-        except Refused as error:  # a queue is full: what came before it stays
-            transaction.forget()
+            yield from transaction.done(session.peer, lambda: session.peer.session is None)
+        except Refused as error:  # what came before it stays
             outcome = rejected(Condition.TRANSACTION_ROLLBACK, str(error))
         if not session.gone:
             session.settle(delivery_id, delivery_id, outcome, kept=True)

@@ -11,12 +11,10 @@ Rules:
 
 from __future__ import annotations
 
-import logging
-
 from headway.core.base import Reason, Refused
 from headway.core.consumer import Session
 from headway.core.message import TOPICS, Run
-from headway.core.routing import is_out_of_room, part_of
+from headway.core.routing import part_of
 from headway.server.connections import Steps
 from headway.server.openwire.destinations import each_of
 from headway.server.openwire.ports import ClientSide
@@ -28,8 +26,6 @@ from headway.wire.openwire.decoder import Sent
 from headway.wire.openwire.marshalling import Destination, ProducerId
 from headway.wire.openwire.messages import RECENT, Message
 from headway.wire.openwire.replies import write_producer_ack, write_response
-
-log = logging.getLogger("headway")
 
 RETAIN = "ActiveMQ.Retain"
 """The property by which a publisher asks for its message to be retained."""
@@ -122,28 +118,11 @@ class Publishing(PeerPart[ClientSide]):
             while self._peer.must_wait and not self._peer.gone:
                 waited = True
                 yield 0
-            if self.left_without_room(runs[number:], waited=waited):
+            if self._peer.left_without_room(self.session, runs[number:], gone=self._peer.gone, waited=waited):
                 raise Refused(Reason.MEMORY_LIMIT, "the client leaves, and there is no room for what it published")
             kept = self.publish_run(run) or kept
             yield 1 + len(run.data) // COPIED_BYTES
         self.answer(sent, kept=kept)
-
-    def left_without_room(self, runs: list[Run], *, waited: bool) -> bool:
-        """Tells whether the client has left and there is no room for these records, which count as lost then. Otherwise
-        clients that come and leave again and again would fill the broker. ``waited``: it has waited for that."""
-        peer, session = self._peer, self.session
-        intake = peer.engine.broker.intake
-        if peer.gone:
-            lost = waited or session.pool.crowded
-        else:
-            if peer.connection.leaving and intake.short_of_room:
-                intake.must_wait(session, runs[0], peer.engine.now())
-            lost = peer.connection.leaving and is_out_of_room(session.paused_by)
-        if not lost:
-            return False
-        peer.engine.broker.registry.lost({session.number: len(runs)}, Reason.MEMORY_LIMIT)
-        log.warning("%s leaves: %d records are lost, because there is no room for them", session.client, len(runs))
-        return True
 
     def publish_run(self, run: Run) -> bool:
         """Publishes a run of one record. Returns whether the journal keeps it. Raises :class:`Refused`."""

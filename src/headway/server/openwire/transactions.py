@@ -124,38 +124,21 @@ class Transactions(PeerPart[ClientSide]):
         transaction = self._of(known)
         del self._open[known]
         try:
-            transaction.check(self._peer.engine.broker.intake, self._peer.engine.now())
+            transaction.check_named()
         except Refused as error:
             raise JmsFault(f"the transaction is rolled back: {error}", ROLLED_BACK) from error
         self._committing = transaction
         self._peer.budget.begin(self._done(number, transaction, wants_response=wants_response))
 
     def _done(self, number: int, transaction: Transaction, *, wants_response: bool) -> Steps:
-        peer = self._peer
-        refused: Refused | None = None
+        peer, answer = self._peer, write_response(number) if wants_response else b""
         try:
-            yield from self._room(transaction)
-            yield from transaction.done()
-        except Refused as error:  # a queue is full: what came before it stays
-            transaction.forget()
-            refused = error
-        if peer.gone:
-            return
-        self._committing = None
-        if refused is not None:
-            answer = write_refusal(number, ROLLED_BACK, str(refused))
+            yield from transaction.done(peer, lambda: peer.gone)
+        except Refused as error:
+            if not transaction.begun:
+                raise JmsFault(f"the transaction is rolled back: {error}", ROLLED_BACK) from error
+            answer = write_refusal(number, ROLLED_BACK, str(error))  # what came before it stays
+        finally:
+            self._committing = None
+        if answer and not peer.gone:
             peer.pending_replies.send(answer, kept=True)
-        elif wants_response:
-            peer.pending_replies.send(write_response(number), kept=True)
-
-    def _room(self, transaction: Transaction) -> Steps:
-        """Waits for room before anything is published, because a commit that has begun is done whatever there is. If
-        the client does not wait for that it is dropped as a whole. Raises :class:`Refused`."""
-        peer, runs, waited = self._peer, transaction.runs, False
-        while runs and not peer.gone and not peer.connection.leaving:
-            if not peer.must_wait and not transaction.must_wait(peer.engine.broker.intake, peer.engine.now()):
-                return
-            waited = True
-            yield 0
-        if runs and self._publishing.left_without_room(runs, waited=waited):
-            raise Refused(Reason.MEMORY_LIMIT, "the client leaves, and there is no room for what it published")

@@ -265,6 +265,23 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         self.engine.broker.registry.lost({session.number: len(run)}, Reason.MEMORY_LIMIT)
         return len(run)
 
+    def left_without_room(self, session: Session, runs: Sequence[Run], *, gone: bool, waited: bool) -> bool:
+        """Tells whether the client has left and there is no room for these records, which count as lost then. Otherwise
+        clients that come and leave again and again would fill the broker. ``waited``: it has waited for that."""
+        intake, connection = self.engine.broker.intake, self.connection
+        if gone:
+            lost = waited or session.pool.crowded
+        else:
+            if connection.leaving and intake.short_of_room:
+                intake.must_wait(session, runs[0], self.engine.now())
+            lost = connection.leaving and is_out_of_room(session.paused_by)
+        if not lost:
+            return False
+        count = sum(map(len, runs))
+        self.engine.broker.registry.lost({session.number: count}, Reason.MEMORY_LIMIT)
+        log.warning("%s leaves: %d records are lost, because there is no room for them", session.client, count)
+        return True
+
     def _publish_runs(self, session: Session, items: list[Any], at: int) -> int:
         """Publishes the neighbouring runs from ``at`` on, as far as the budget goes. Returns how many are done. The
         next one may have been published in part; its rest takes its place."""

@@ -159,14 +159,19 @@ class StompPeer(ClientSide):
 
     def _commit(self, headers: Headers) -> None:
         transaction = self._take(headers, "COMMIT")
-        transaction.check(self.engine.broker.intake, self.engine.now())
+        transaction.check_named()
         self._committing = transaction
         transaction.commit = self._committed(transaction, headers)
         self.budget.begin(transaction.commit)
 
     def _committed(self, transaction: Transaction, headers: Headers) -> Steps:
-        yield from transaction.done()
-        self._committing = None
+        try:
+            yield from transaction.done(self, lambda: self.gone)
+        except Refused:
+            if not self.gone:  # nobody is left to be told
+                raise
+        finally:
+            self._committing = None
         self.done(headers, kept=True)
 
     # -- requests of the broker ---------------------------------------------------------------------------------------

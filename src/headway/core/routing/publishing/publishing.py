@@ -10,7 +10,7 @@ limit. A slice has at least one record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import msgspec
@@ -170,16 +170,18 @@ class Publishing:
         keyed = self.route(run).keyed
         return [(run, 0)] if keyed is None or not may_delete(run) else marked_parts(run, keyed.key)
 
-    def check_room(self, runs: Iterable[Run], now: float) -> None:
-        """Raises :class:`Refused` if a queue would refuse some of these runs, published together."""
-        limited: dict[Feed, list[Run]] = {}
+    def check_room(self, runs: Iterable[Run], now: Callable[[], float]) -> WorkSteps:
+        """Raises :class:`Refused` if a queue would refuse some of these runs, published together. There may be very
+        many, so this is done in steps, of a run each."""
+        limited: dict[Feed, tuple[int, int]] = {}
         for run in runs:
             for feed in self.route(run).feeds:
                 if feed.refuses:
-                    limited.setdefault(feed, []).append(run)
-        for feed, some in limited.items():
-            count, size = sum(map(len, some)), sum(len(run.data) for run in some)
-            if _queue_of(feed).room_for(-(-size // max(1, count)), count, now) < count:
+                    count, size = limited.get(feed, (0, 0))
+                    limited[feed] = count + len(run), size + len(run.data)
+            yield 1
+        for feed, (count, size) in limited.items():
+            if feed.queues and _queue_of(feed).room_for(-(-size // max(1, count)), count, now()) < count:
                 raise Refused(Reason.QUEUE_LENGTH, f"a queue has no room for {count} more records")
 
     def takes_at_once(self, run: Run, now: float) -> bool:

@@ -8,21 +8,23 @@ import resource
 import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
 from typing import Any
 
 from bench.errors import BenchError, PeerFailed
 
 PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
 READY_S = 180.0
+PROCESSES: BaseContext = mp.get_context("spawn")
+"""The maker of workers: each begins with nothing that the bench has imported or opened."""
 
 
 class Worker:
     """A process that runs ``work(pipe, *arguments)``. It sends ``"ready"`` once, and its result is a dict."""
 
     def __init__(self, work: Callable[..., dict[str, Any]], *arguments: Any) -> None:
-        context = mp.get_context("spawn")
-        self.pipe, far = context.Pipe()
-        self._process = context.Process(target=_run, args=(far, work, arguments), daemon=True)
+        self.pipe, far = PROCESSES.Pipe()
+        self._process = PROCESSES.Process(target=_run, args=(far, work, arguments), daemon=True)  # type: ignore[attr-defined]
         self._process.start()
         far.close()
 

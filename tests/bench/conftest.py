@@ -1,4 +1,4 @@
-"""Two ends of a connection, for those who measure one without a broker."""
+"""Two ends of a connection, for those who measure one without a broker; and processes that are copies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from tests.bench.copied import Copied
+from tests.interop.forked import COPIES
 
 
 @pytest.fixture
@@ -15,3 +17,10 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     theirs.settimeout(5)
     with ours, theirs:
         yield ours, theirs
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers and the bench's processes begin as copies."""
+    monkeypatch.setattr("bench.peers.peer.RunningProcess", Copied)
+    monkeypatch.setattr("bench.driver.worker.PROCESSES", COPIES)

@@ -1,5 +1,5 @@
-"""Headway under the bench as a copy of a process that has imported all (tests/interop/forked.py). Half of what a tiny
-workload took was its broker's start."""
+"""Headway under the bench, and the bench's own processes, as copies of one that has imported all
+(tests/interop/forked.py). Most of what a tiny workload took was their start."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from pathlib import Path
 from bench.running_process import RunningProcess
 from tests.interop.forked import Forked
 
+from bench import slow_disk
 from headway.cli import main
 
-HEADWAY = [sys.executable, "-m", "headway"]
+MAINS = {"headway": main, "bench.slow_disk": slow_disk.main}
+"""By the module that a command runs."""
 
 
 class Copied(RunningProcess):
     """Like any running process; of Headway it is a copy whose keeper is one, too."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
-        if list(command[:3]) == HEADWAY:
-            self._keeper = Keeper([str(log.parent), *command[3:]], log, env or {})  # type: ignore[assignment]
+        if list(command[:2]) == [sys.executable, "-m"] and command[2] in MAINS:
+            self._keeper = Keeper([str(log.parent), *command[2:]], log, env or {})  # type: ignore[assignment]
         else:
             super().__init__(command, log, env)
 
@@ -52,6 +54,6 @@ def _keep() -> None:
     if not broker:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.chdir(sys.argv.pop(1))
-        main()
+        MAINS[sys.argv.pop(1)]()
     while True:
         signal.pause()

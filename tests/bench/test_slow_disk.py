@@ -16,6 +16,7 @@ from bench.wires.packets import encode_pingreq
 from bench.wires.wire import joined, take
 from bench.workloads.stall import SlowHeadway
 
+pytestmark = pytest.mark.usefixtures("copied")
 QUEUE = ("bench", "kept")
 FOR_EVER_S = 10_000.0
 PINGS = 20

@@ -27,6 +27,7 @@ OURS = ("headway", "headway-amqp", "headway-stomp", "headway-openwire", "headway
 REAL = [peer for peer in INSTALLED if peer.name in (*OURS, *ASKED) or ASKED == ["all"]]
 
 
+@pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize("peer", REAL, ids=lambda peer: peer.name)
 def test_the_size_of_a_delivery_is_measured(peer: Peer) -> None:
     with start(peer) as running:
@@ -37,6 +38,7 @@ def test_the_size_of_a_delivery_is_measured(peer: Peer) -> None:
     assert wild.size_bytes > 64
 
 
+@pytest.mark.usefixtures("copied")
 def test_headways_delivery_is_as_long_as_mqtt_says() -> None:
     with start(PEERS["headway"]) as running:
         found = measure(Mqtt(), running.port, ("bench", "size"), 100)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-_COPIES = multiprocessing.get_context("forkserver")
-_COPIES.set_forkserver_preload(["tests.interop.preloaded"])
+COPIES = multiprocessing.get_context("forkserver")
+COPIES.set_forkserver_preload(["tests.interop.preloaded"])
 
 
 class Forked:
@@ -24,7 +24,7 @@ class Forked:
     ) -> None:  # fmt: skip
         # The first process was started some time ago, with what the environment was then.
         told = (main, list(arguments), log, errors, os.environ | dict(environment))
-        self._process = _COPIES.Process(target=_run, args=told, daemon=True)
+        self._process = COPIES.Process(target=_run, args=told, daemon=True)
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid

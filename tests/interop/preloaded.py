@@ -1,9 +1,11 @@
-"""What a broker does before it reads its config, done once for all the copies that tests start (forked.py): its modules
+"""What a broker and the bench's processes do first, done once for all the copies that tests start (forked.py): modules
 are imported. Each copy collects garbage when it starts, and passes over these."""
 
 from __future__ import annotations
 
 import gc
+
+import bench.workloads.every  # noqa: F401
 
 import headway.cli.app
 import headway.cli.serve

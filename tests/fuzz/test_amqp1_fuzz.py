@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fuzz import seeded
+from tests.fuzz.seeded import mutated
 from tests.wire.test_amqp1_codec import encoded, frame, transfer
 
 from headway.core.base.errors import ProtocolError
@@ -105,27 +108,16 @@ GOOD = [
 ]  # fmt: skip
 
 
-@st.composite
-def mutations(draw: st.DrawFn) -> bytes:
-    """What clients send, with bytes changed, cut out, or put in."""
-    out = bytearray(b"".join(draw(st.lists(st.sampled_from(GOOD), min_size=1, max_size=4))))
-    for _ in range(draw(st.integers(0, 4))):
-        at = draw(st.integers(0, len(out)))
-        kind = draw(st.sampled_from(["change", "cut", "insert"]))
-        if kind == "insert":
-            out[at:at] = draw(st.binary(min_size=1, max_size=3))
-        elif kind == "cut":
-            del out[at : at + draw(st.integers(1, 3))]
-        elif at < len(out):
-            out[at] = draw(st.sampled_from([0, 0x40, 0x45, 0x53, 0x70, 0x80, 0xA3, 0xC0, 0xD0, 0xF0, 0xFF])
-                           | st.integers(0, 255))  # fmt: skip
-    return bytes(out)
+def mutation(rng: Random) -> tuple[bytes, list[int]]:
+    special = (0, 0x40, 0x45, 0x53, 0x70, 0x80, 0xA3, 0xC0, 0xD0, 0xF0, 0xFF)
+    data = b"".join(rng.choices(GOOD, k=rng.randint(1, 4)))
+    return bytes(mutated(rng, data, 0, special)), seeded.cuts(rng)
 
 
-@given(mutations(), cuts)
+@given(seeded.seeded(mutation))
 @fuzz(600)
-def test_mutated_frames(data: bytes, cuts: list[int]) -> None:
-    same_whatever_the_cuts(data, cuts)
+def test_mutated_frames(mutation: tuple[bytes, list[int]]) -> None:
+    same_whatever_the_cuts(*mutation)
 
 
 @given(st.binary(max_size=80))

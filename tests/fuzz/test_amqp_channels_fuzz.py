@@ -28,7 +28,7 @@ from tests.sim.seeds import seeds_of_the_day
 
 pytestmark = pytest.mark.filterwarnings("ignore:This command is deprecated")
 
-SEEDS = 75
+SEEDS = 40
 BLOCKS = sorted({seed // SEEDS for seed in seeds_of_the_day(range(3 * SEEDS))})
 """Each has so many seeds."""
 

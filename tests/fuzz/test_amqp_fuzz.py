@@ -4,14 +4,15 @@ read."""
 from __future__ import annotations
 
 import struct
-from datetime import UTC, datetime
-from decimal import Decimal
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.fuzz import seeded
+from tests.fuzz.seeded import mutated
 from tests.wire.test_amqp_decoder import BAD, MESSAGE_MAX, TABLE, ack, message, opened, raw, told
 
 from headway.core.base.errors import ProtocolError
@@ -97,27 +98,19 @@ def test_random_arguments(index: int, arguments: bytes, opening: bytes) -> None:
     check(decoder)
 
 
-@st.composite
-def mutations(draw: st.DrawFn) -> bytes:
-    """What clients send, with bytes changed, cut out, or put in."""
-    rows = draw(st.lists(st.sampled_from([row[1] for row in [*TABLE, *BAD]]), min_size=1, max_size=3))
-    out = bytearray(b"".join(row[:400] if draw(st.booleans()) else row[-400:] for row in rows))
-    for _ in range(draw(st.integers(0, 4))):
-        at = draw(st.integers(0, len(out)))
-        kind = draw(st.sampled_from(["change", "cut", "insert"]))
-        if kind == "insert":
-            out[at:at] = draw(st.binary(min_size=1, max_size=3))
-        elif kind == "cut":
-            del out[at : at + draw(st.integers(1, 3))]
-        elif at < len(out):
-            out[at] = draw(st.sampled_from([0, 1, 2, 3, 8, 0x7F, 0xCE, 0xFF]) | st.integers(0, 255))
-    return bytes(out)
+ROWS = [row[1] for row in (*TABLE, *BAD)]
 
 
-@given(mutations(), cuts)
+def mutation(rng: Random) -> tuple[bytes, list[int]]:
+    rows = rng.choices(ROWS, k=rng.randint(1, 3))
+    data = b"".join(row[:400] if rng.random() < 0.5 else row[-400:] for row in rows)
+    return bytes(mutated(rng, data, 0, (0, 1, 2, 3, 8, 0x7F, 0xCE, 0xFF))), seeded.cuts(rng)
+
+
+@given(seeded.seeded(mutation))
 @fuzz(1500)
-def test_mutated_frames(data: bytes, cuts: list[int]) -> None:
-    same_whatever_the_cuts(opened, data, cuts)
+def test_mutated_frames(mutation: tuple[bytes, list[int]]) -> None:
+    same_whatever_the_cuts(opened, *mutation)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.booleans(), st.integers(1, 2)), max_size=60), cuts)
@@ -145,17 +138,7 @@ def test_messages_survive(messages: list[Any], cuts: list[int]) -> None:
 # -- methods, tables and properties ------------------------------------------------------------------------------------
 
 shorts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
-scalars = (
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | shorts
-    | st.binary(max_size=8).map(bytearray)
-    | st.builds(lambda digits, places: Decimal(digits).scaleb(-places), st.integers(-(2**31), 2**31 - 1),
-                st.integers(0, 255))
-    | st.integers(0, 4_000_000_000).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))
-)  # fmt: skip
-values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(shorts, inner, max_size=3), max_leaves=8
-)
-tables = st.dictionaries(shorts, values, max_size=4)
+tables = seeded.seeded(seeded.table)
 ARGUMENTS: Any = {
     "bit": st.booleans(), "octet": st.integers(0, 255), "short": st.integers(0, 65_535),
     "long": st.integers(0, 2**32 - 1), "longlong": st.integers(0, 2**64 - 1), "shortstr": shorts,
@@ -202,25 +185,24 @@ def test_random_tables(data: bytes) -> None:
         write_table(found)
 
 
-@st.composite
-def property_bytes(draw: st.DrawFn) -> bytes:
-    """Flags, and values that mostly are what they promise."""
-    chosen = draw(st.sets(st.sampled_from(range(14))))
+def property_bytes(rng: Random) -> bytes:
+    """Flags, and values that mostly are what they promise; now and then with more behind them."""
+    chosen = rng.sample(range(14), rng.randint(0, 14))
     out = sum(0x8000 >> place for place in chosen).to_bytes(2, "big")
     for place in sorted(chosen):
         if NAMES[place] == "headers":
-            out += write_table(draw(tables))
+            out += write_table(seeded.table(rng))
         elif NAMES[place] == "timestamp":
-            out += draw(st.binary(min_size=8, max_size=8))
+            out += rng.randbytes(8)
         elif NAMES[place] in ("delivery-mode", "priority"):
-            out += draw(st.binary(min_size=1, max_size=1))
+            out += rng.randbytes(1)
         else:
-            text = draw(st.binary(max_size=5) | st.integers(0, 2**33).map(lambda number: str(number).encode()))
+            text = rng.choice((rng.randbytes(rng.randint(0, 5)), str(rng.getrandbits(rng.randint(0, 33))).encode()))
             out += bytes([len(text)]) + text
-    return out
+    return out + rng.choice((b"", rng.randbytes(rng.randint(0, 3))))
 
 
-@given(property_bytes() | st.binary(max_size=40) | st.tuples(property_bytes(), st.binary(max_size=3)).map(b"".join))
+@given(seeded.seeded(property_bytes) | st.binary(max_size=40))
 @fuzz(1000)
 def test_any_properties(data: bytes) -> None:
     try:

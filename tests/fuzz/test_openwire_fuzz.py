@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.fuzz.seeded import cuts, seeded
 from tests.wire.openwire_frames import CACHED, ack, consumer_id, message, message_id, queue, topic, wire_format
 from tests.wire.test_openwire_decoder import PROPERTIES, TABLE, TEXT
 
@@ -60,27 +62,28 @@ def test_any_bytes(first: bytes, data: bytes, cuts: list[int]) -> None:
     assert fed(data, cuts) == fed(data, [])
 
 
+def with_changes(rng: Random, frames: list[bytes], start: int, fewest: int = 0) -> bytes:
+    raw = bytearray(b"".join(frames))
+    for _ in range(rng.randint(fewest, 3 + (not fewest))):
+        raw[rng.randrange(start, len(raw))] = rng.randrange(256)
+    return bytes(raw)
+
+
 @settings(max_examples=300, deadline=None)
-@given(st.data())
-def test_frames_with_some_bytes_changed(data: st.DataObject) -> None:
-    first = data.draw(st.sampled_from(FIRST))
-    raw = bytearray(b"".join(data.draw(st.lists(st.sampled_from(SEEDS), min_size=1, max_size=6))))
-    for _ in range(data.draw(st.integers(0, 4))):
-        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    whole = first + bytes(raw)
-    assert fed(whole, data.draw(st.lists(st.integers(0, len(whole)), max_size=4))) == fed(whole, [])
+@given(seeded(lambda rng: (with_changes(rng, rng.choices(SEEDS, k=rng.randint(1, 6)), 0), rng.choice(FIRST), rng)))
+def test_frames_with_some_bytes_changed(drawn: tuple[bytes, bytes, Random]) -> None:
+    raw, first, rng = drawn
+    whole = first + raw
+    assert fed(whole, cuts(rng, 4, len(whole))) == fed(whole, [])
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.data())
-def test_messages_that_are_alike_but_for_some_bytes(data: st.DataObject) -> None:
+@given(seeded(lambda rng: (base := rng.choice(SENT + ACKS), with_changes(rng, [base], 4, 1))))
+def test_messages_that_are_alike_but_for_some_bytes(drawn: tuple[bytes, bytes]) -> None:
     """However one is changed, it becomes what it becomes alone; and what is in front of it is as it was."""
-    base = data.draw(st.sampled_from(SENT + ACKS))
-    changed = bytearray(base)
-    for _ in range(data.draw(st.integers(1, 3))):
-        changed[data.draw(st.integers(4, len(base) - 1))] = data.draw(st.integers(0, 255))
-    items, error = fed(FIRST[0] + base * 2 + bytes(changed), [])
-    alone, its_error = fed(FIRST[0] + bytes(changed), [])
+    base, changed = drawn
+    items, error = fed(FIRST[0] + base * 2 + changed, [])
+    alone, its_error = fed(FIRST[0] + changed, [])
     assert error == its_error
     if error == "None" and len(alone) == 2:
         assert said(items[-1]) == said(alone[-1])

@@ -9,7 +9,9 @@ import bench.workloads.every  # noqa: F401
 
 import headway.cli.app
 import headway.cli.serve
-import headway.server.main  # noqa: F401
+import headway.cli.shell
+import headway.server.main
+import headway.store.records  # noqa: F401  and with it pyarrow, which takes longer than all else in a start
 
 gc.collect()
 gc.freeze()

@@ -18,9 +18,8 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.tls_house import House, ask
 from tests.interop.waiting import until
+from tests.passwords import cheap_hash
 from tests.scram_client import ScramClient
-
-from headway.server.config.auth import hash_password
 
 pytest_plugins = ("tests.interop.tls_fixtures",)
 
@@ -33,8 +32,8 @@ CONFIG = f"""
 url = "amqp://127.0.0.1:0"
 allow_anonymous = false
 [auth.users]
-ann = "{hash_password("secret", scram_able=True)}"
-old = "{hash_password("secret")}"
+ann = "{cheap_hash("secret", scram_able=True)}"
+old = "{cheap_hash("secret")}"
 [[permission]]
 publish = ["queue:of-%u", "of/%u"]
 subscribe = ["queue:of-%u", "of/%u"]

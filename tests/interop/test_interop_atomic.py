@@ -1,4 +1,4 @@
-"""Snapshot and live under load, over each protocol: a handful of rounds of what ``make soak`` does 200 times."""
+"""Snapshot and live under load, over each protocol: two rounds of what ``make soak`` does 200 times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.interop.atomic_clients import OVER, rounds
 from tests.interop.atomic_stories import CONFIG, LIVE, Seen, Truth, checked
 from tests.interop.conftest import BrokerFactory
 
-ROUNDS = 5
+ROUNDS = 2
 
 
 @pytest.mark.parametrize("over", OVER)

@@ -14,9 +14,9 @@ from tests.interop.chromium import CHROMIUM, Page
 from tests.interop.conftest import BrokerFactory
 from tests.interop.console_stage import USERS, look, sign_in
 from tests.interop.process import BrokerProcess
+from tests.passwords import cheap_hash
 
 from headway.server.config import digest_of
-from headway.server.config.auth import hash_password
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install -y chromium-headless-shell")
 PASSWORD = "of bob: ü€"
@@ -28,7 +28,7 @@ FORM = "document.querySelector('#login')"
 
 @pytest.fixture
 def guarded(start: BrokerFactory, tmp_path: Path) -> Iterator[BrokerProcess]:
-    users = USERS.format(ann=hash_password("of ann"), bob=hash_password(PASSWORD))
+    users = USERS.format(ann=cheap_hash("of ann"), bob=cheap_hash(PASSWORD))
     users = users.replace("read = [", 'read = ["bot", ')
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / "lab.html").write_text(
@@ -111,7 +111,7 @@ def test_who_guesses_is_told_to_wait(guarded: BrokerProcess, tmp_path: Path) -> 
 def test_the_stream_begins_again_when_the_broker_does(start: BrokerFactory, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         admin = f"http://127.0.0.1:{free.getsockname()[1]}"
-    users = USERS.format(ann=hash_password("of ann"), bob=hash_password(PASSWORD))
+    users = USERS.format(ann=cheap_hash("of ann"), bob=cheap_hash(PASSWORD))
     first = start(users, server={"admin": admin})
 
     async def story(page: Page) -> None:

@@ -12,7 +12,7 @@ from tests.interop.waiting import until
 
 from headway.wire.mqtt.packets import ConnAck, Connect, TopicRequest
 
-MANY = 5000
+MANY = 2000
 SHARES = ["$share/p/", "$share//x", "$share/p", "$share/", "$share/a+/x", "$share/#/x"]
 
 

@@ -22,7 +22,7 @@ from tests.interop.wire_between import WireBetween
 from tests.passwords import cheap_hash
 
 WEB = LISTENER + '[listeners.web]\nurl = "ws://127.0.0.1:0"\n'
-VIEWS, LOAD = 50, 10
+VIEWS, LOAD = 20, 10
 """So many views are opened one after the other while each time so many records come."""
 QUICK = {"key": "/tailnum", "staleAfter": "400ms"}
 

@@ -30,7 +30,7 @@ let [failed, reports] = [null, 0];
 try {
   openAll().catch((error) => (failed = error));
   for (;;) {
-    await new Promise((resolve) => setTimeout(resolve, 10));
+    await new Promise((resolve) => setTimeout(resolve, 20));
     if (failed) throw failed;
     const all = views.length === count;
     const images = new Set(all ? views.map((view) => JSON.stringify(Object.entries(imageOf(view)).sort())) : []);

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import proton._reactor
 import pytest
 from tests.interop.jms_client import Jms, java
 from tests.interop.process import BrokerProcess
@@ -14,6 +16,9 @@ from tests.interop.process import BrokerProcess
 from headway.cli.certs import make_certificates
 
 BrokerFactory = Callable[..., BrokerProcess]
+
+# Proton makes what it needs for TLS at each connection, with TLS or without, which takes 90 ms. One will do for all.
+proton._reactor.SSLConfig = cache(proton._reactor.SSLConfig)
 
 
 @pytest.fixture(scope="module")

@@ -49,8 +49,8 @@ def test_it_has_all_of_its_files(wheel: Path) -> None:
 
 
 def test_every_extra_can_be_installed(wheel: Path, installed: Environment) -> None:
-    """All are resolved at once, with the versions of the locks; ``make soak`` installs them, and Spark, which takes long
-    to look into."""
+    """All are resolved at once, with the versions of the locks; ``make soak`` installs them, and Spark, which takes
+    long to look into."""
     found = set(extras(wheel))
     assert {"demo", "bench", "telemetry", "otel", "proton", "spark", "notebook", "dev"} <= found
     said = installed.install(f"{wheel}[{','.join(sorted(found - {'spark'}))}]", only_resolve=True)

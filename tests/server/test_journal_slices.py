@@ -25,7 +25,7 @@ from headway.server.journal.compaction.snapshot import Snapshot
 from headway.server.journal.compaction.unneeded import SequenceRange, UnneededRanges
 from headway.wire.mqtt.dialect import MqttDialect
 
-FEW, MANY = 2000, 10_000
+FEW, MANY = 1000, 5000
 FILTERS_EACH = 100
 
 

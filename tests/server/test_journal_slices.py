@@ -178,7 +178,7 @@ def test_a_client_that_ends_after_a_snapshot_saw_it_does_not_come_back() -> None
 
 
 def test_the_writer_tells_of_a_position_that_goes_back() -> None:
-    crowd = Crowded(FEW)
+    crowd = Crowded(2 * FEW)
     stage, journal = crowd.stage, crowd.stage.journal
     stage.loop.pass_time(6.0)
     for step in (stage.turn_now, crowd.writer.work, stage.loop.work, stage.turn_now):

@@ -139,6 +139,10 @@ class Expectation:
         value = fields(record.payload).get("v")
         return isinstance(value, int) and value > 50
 
+    def expects(self, sequence: int) -> bool:
+        place = bisect_left(self.expected, sequence)
+        return self.expected[place : place + 1] == [sequence]
+
 
 class SubModel(Expectation):
     """One subscription of one client, from SUBSCRIBE to its end."""
@@ -279,8 +283,7 @@ class SubModel(Expectation):
         older = self.replaced
         while older is not None:
             for sequence in sequences:
-                at = bisect_left(older.expected, sequence)
-                if sequence not in older.seen and older.expected[at : at + 1] == [sequence]:
+                if sequence not in older.seen and older.expects(sequence):
                     return older, sequence
             older = older.replaced
         return None

@@ -70,7 +70,7 @@ class ReceiptWorld(World):
     def _readers(self, sequence: int) -> list[Expectation]:
         alone = [model for model in self.models if model.shared is None]
         everybody: list[Expectation] = [*alone, *self.groups.values()]
-        return [one for one in everybody if sequence in one.expected]
+        return [one for one in everybody if one.expects(sequence)]
 
     def end(self) -> None:
         super().end()

@@ -45,8 +45,16 @@ class Records:
         """The last row of each thing that has rows."""
         self.verdicts = 0
 
-    def audit(self) -> None:
-        """After every turn."""
+    def audit(self, *, full: bool) -> None:
+        """After every turn; ``full``: every consumer, too."""
+        if full:
+            self._consumers()
+        assert self.recorder.rows <= ROWS_PER_TURN_MAX
+        for batch in self.recorder.take():
+            for row in rows_of(batch):
+                getattr(self, f"_{batch.table}")(row)
+
+    def _consumers(self) -> None:
         seen: dict[Subscription, Account] = {}
         for model in self.world.active:
             if model.live and model.replaced_by is None:
@@ -54,10 +62,6 @@ class Records:
                 self._grown(model.subscription.filter, self._before.get(model.subscription), books)
                 self._as_published(model, books)
         self._before = seen
-        assert self.recorder.rows <= ROWS_PER_TURN_MAX
-        for batch in self.recorder.take():
-            for row in rows_of(batch):
-                getattr(self, f"_{batch.table}")(row)
 
     def _grown(self, who: str, before: Account | None, now: Account) -> None:
         assert min(now) >= 0, f"{who}: {now}"

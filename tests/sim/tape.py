@@ -7,13 +7,15 @@ in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
 
 from headway.core.broker import Broker
 from headway.core.clients.durability.durable_objects import DurableQueueTerms, SubscriptionTerms
 from headway.core.log.durable.ledger import MAIN, DurablePosition, Ledger
 from headway.core.log.durable.out_of_order import OutOfOrderProgress
+from headway.core.log.lanes.chunk import Chunk
 from headway.core.log.lanes.cursor import Cursor
 from headway.core.log.lanes.pool import Pool
 from headway.core.message.record import Dialect
@@ -213,13 +215,19 @@ class UnsettledRecord:
 
     __slots__ = ("expires_s", "sent", "sequence")
 
-    def __init__(self, cursor: Cursor, number: int, *, sent: bool) -> None:
-        chunk = next(one for one in cursor.lane.all_chunks() if 0 <= number - one.first_number < len(one))
+    def __init__(self, chunk: Chunk, number: int, *, sent: bool) -> None:
         index = number - chunk.first_number
+        assert 0 <= index < len(chunk), "the record is there"
         self.sequence = chunk.sequence_of(index)
         self.expires_s = chunk.run_expires[chunk.run_of(index)]
         self.sent = sent
         """Set if it was sent and not settled."""
+
+
+def _records(cursor: Cursor, numbers: Iterable[int], *, sent: bool) -> list[UnsettledRecord]:
+    chunks = sorted((one for one in cursor.lane.all_chunks() if len(one)), key=lambda one: one.first_number)
+    firsts = [one.first_number for one in chunks]
+    return [UnsettledRecord(chunks[bisect_right(firsts, number) - 1], number, sent=sent) for number in numbers]
 
 
 def unsettled(position: DurablePosition) -> list[UnsettledRecord]:
@@ -230,9 +238,9 @@ def unsettled(position: DurablePosition) -> list[UnsettledRecord]:
         standing = [row.chunk.first_number + at for row in getattr(cursor, "rows", ()) for at, flag in
                     enumerate(row.flags) if flag]  # fmt: skip
         sent = sorted([*cursor.aside, *cursor.unacknowledged, *standing])
-        found += [UnsettledRecord(cursor, number, sent=True) for number in sent]
+        found += _records(cursor, sent, sent=True)
         if cursor.attached and cursor.position < cursor.end_position:
-            unsent = [UnsettledRecord(cursor, number, sent=False) for number in range(cursor.number, cursor.end_number)]
+            unsent = _records(cursor, range(cursor.number, cursor.end_number), sent=False)
             found += [one for one in unsent if not cursor.ended or one.sequence <= cursor.ended]
     return found
 

@@ -34,7 +34,7 @@ def test_seed(seed: int) -> None:
 def test_records_that_are_shared_but_for_their_ids(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As only those are that are larger than any here."""
     monkeypatch.setattr(delivery, "LARGE_BYTES", 300)
-    run_seed(World, seed, steps_of_the_day(300))
+    run_seed(World, seed, steps_of_the_day(200))
 
 
 @pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 4)))
@@ -44,7 +44,7 @@ def test_little_room_and_durable_subscribers_who_are_away(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 7)))
 def test_few_bytes_in_flight_for_all_clients_of_one_user(seed: int) -> None:
-    run_seed(LimitedWorld, seed, steps_of_the_day(200))
+    run_seed(LimitedWorld, seed, steps_of_the_day(150))
 
 
 def test_clients_wait_for_their_users_limit() -> None:
@@ -53,13 +53,13 @@ def test_clients_wait_for_their_users_limit() -> None:
 
 def test_what_was_promised_and_is_given_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Run, "durability", Durability.TRANSIENT)
-    for seeds in (range(1, 4), range(4, 7)):
+    for seeds in ((5, 1, 2), (6, 3, 4)):
         with pytest.raises(AssertionError):  # most often "promised and not given"
             counts_of(AwayWorld, seeds, 200)
 
 
 def test_same_seed_same_run() -> None:
-    assert_same_everywhere("tests.sim")
+    assert_same_everywhere(World, "tests.sim")
 
 
 def test_much_happens() -> None:

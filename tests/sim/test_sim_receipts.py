@@ -14,7 +14,7 @@ def every_record_asks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", seeds_of_the_day((1, 2, 3, 5, 8, 16, 57)))
 def test_seed(seed: int) -> None:
-    run_seed(ReceiptWorld, seed, steps_of_the_day(250))
+    run_seed(ReceiptWorld, seed, steps_of_the_day(200))
 
 
 def test_much_happens() -> None:

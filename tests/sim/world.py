@@ -12,6 +12,7 @@ from tests.sim.client import Client
 from tests.sim.disk import Disk
 from tests.sim.model import GroupModel, History, Published, SubModel
 from tests.sim.record import Records
+from tests.sim.seeds import in_full
 from tests.sim.stream import Stream
 
 from headway.core.allowance import UNLIMITED, Allowance
@@ -69,7 +70,7 @@ class World:
         """Those of them that have not ended."""
         self.groups: dict[Feed, GroupModel] = {}
         self.by_outlet: dict[Outlet, tuple[Client, Stream]] = {}
-        self.streams = 0
+        self.streams = self._audits = 0
         self._numbers = 0
         self._retained: dict[str, int] = {}
         self.emptied: set[str] = set()
@@ -320,9 +321,14 @@ class World:
         if self.declared and self.config.random() < 0.01:
             self.reload_topic()
         self.turn()
-        audit.after_turn(self)
-        self.records.audit()
+        self._audit()
         self.note("state", self.broker.registry.sequence, self.pool.memory_bytes, self.pool.disk_bytes)
+
+    def _audit(self) -> None:
+        self._audits += 1
+        full = in_full(self._audits)
+        audit.after_turn(self, full=full)
+        self.records.audit(full=full)
 
     def _act(self, client: Client) -> None:
         rng = self.rng
@@ -397,8 +403,8 @@ class World:
                 break
             self.pass_time(0.25)
             self.turn()
-            audit.after_turn(self)
-            self.records.audit()
+            self._audit()
+        audit.after_turn(self, full=True)
         audit.settled(self)
 
     def end(self) -> None:
@@ -410,5 +416,5 @@ class World:
             self.pass_time(1.0)
             self.turn()
         audit.ended(self)
-        self.records.audit()
+        self.records.audit(full=True)
         self.records.ended()

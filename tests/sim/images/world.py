@@ -32,7 +32,7 @@ from headway.core.log.states.state_reading import StateReading
 from headway.core.message.record import Properties, Run
 from headway.wire.mqtt.packets import Publish
 
-STEPS = 150
+STEPS = 110
 TOPICS = tuple(f"k/{name}" for name in "abcdef")
 FILTERS = ("k/#", "k/#", "k/a", "k/+")
 READS = (float("inf"), float("inf"), 0.0, 300.0, 3000.0)

@@ -26,21 +26,27 @@ BEYOND_S = 0.5
 """A look comes every 0.2 s, unless the broker is late, and a turn every 0.1 s."""
 
 
-def after_turn(world: World) -> None:
-    registry = world.broker.registry
+def after_turn(world: World, *, full: bool) -> None:
     for model in world.models.values():
-        model.check(world.now, allowed=world.allowed, readable=world.readable)
         _ended_in_time(world, model)
     for party in world.parties:
         if party.outlet is not None:
             party.outlet.check()
+    _patience(world)
+    _nobody_forgotten(world)
+    _limit(world)
+    if full:
+        _books(world)
+
+
+def _books(world: World) -> None:
+    registry = world.broker.registry
+    for model in world.models.values():
+        model.check(world.now, allowed=world.allowed, readable=world.readable)
     for feed in registry.router.feeds.values():
         _lane(feed)
     _pool(world)
     _in_flight(world)
-    _patience(world)
-    _nobody_forgotten(world)
-    _limit(world)
     assert set(registry.router.queues) == set(world.models)
     read = {feed for model in world.models.values() for feed in _feeds(model)}
     extra = [feed.key.filter for feed in registry.router.feeds.values() if feed not in read]

@@ -27,7 +27,7 @@ def test_seed(seed: int) -> None:
 
 
 def test_same_seed_same_run() -> None:
-    assert_same_everywhere("tests.sim.queues")
+    assert_same_everywhere(World, "tests.sim.queues")
 
 
 def test_much_happens() -> None:

@@ -13,6 +13,7 @@ from tests.sim.queues import audit, chance, changes, effects, takebacks
 from tests.sim.queues.model import PRESSURE, Flight, QueueModel, patience_of
 from tests.sim.queues.party import Party
 from tests.sim.queues.wiring import Tie, Wiring
+from tests.sim.seeds import in_full
 
 from headway.core.base.errors import Reason
 from headway.core.broker import SWEEP_S, Broker
@@ -50,7 +51,7 @@ class World:
         self.models: dict[str, QueueModel] = {}
         self.payloads: dict[int, bytes] = {}
         self.counts: dict[str, int] = {}
-        self._numbers = 0
+        self._numbers = self._turns = 0
         self._next_tick = self.now
         self.unexplained: list[QueueModel] = []
         """Queues that ended as if their owner was gone."""
@@ -196,7 +197,8 @@ class World:
                 break
         else:
             raise AssertionError("the turn does not end")
-        audit.after_turn(self)
+        self._turns += 1
+        audit.after_turn(self, full=in_full(self._turns))
 
     def pass_time(self, seconds: float) -> None:
         self.now = round(self.now + seconds, 6)
@@ -326,6 +328,7 @@ class World:
         for _ in range(30):
             self.pass_time(0.25)
             self.turn()
+        audit.after_turn(self, full=True)
         audit.settled(self)
 
     def end(self) -> None:

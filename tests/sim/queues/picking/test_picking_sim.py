@@ -31,4 +31,4 @@ def test_fault_is_found(fault: Fault, seed: int, monkeypatch: pytest.MonkeyPatch
 
 
 def test_same_seed_same_run() -> None:
-    assert_same_everywhere("tests.sim.queues.picking", 40)
+    assert_same_everywhere(World, "tests.sim.queues.picking", 40)

@@ -16,6 +16,7 @@ from tests.sim.audit import standing
 from tests.sim.disk import Disk
 from tests.sim.queues.picking.client import HEALTHY, MANNERS, Client
 from tests.sim.queues.picking.truth import PRESSURE, Facts, Truth
+from tests.sim.seeds import in_full
 
 from headway.core.base.errors import Reason
 from headway.core.broker import SWEEP_S, Broker
@@ -62,7 +63,7 @@ class World:
         self.grouped = rng.choice((0.0, 0.3, 0.8, 1.0))
         self.plain = rng.choice((0.1, 0.5, 1.0))
         """How many consumers have no selector."""
-        self.next_number = self.names = 0
+        self.next_number = self.names = self._rests = 0
         self.next_tick = self.now
         self.clients: list[Client] = []
         self.publishers = [Client(self, f"publisher {number}", HEALTHY._replace(name="")) for number in range(2)]
@@ -148,6 +149,17 @@ class World:
         for truth in self.truths:
             truth.at_rest(self.now)
             self._nobody_forgotten(truth)
+        self._rests += 1
+        if in_full(self._rests):
+            self._books()
+        before = self.counts["given"]
+        self.broker.registry.ready_queues |= {truth.queue: None for truth in self.truths}
+        self.flush()
+        assert before == self.counts["given"], "a queue at rest had more to hand out"
+        while self.broker.has_work:
+            self.flush()
+
+    def _books(self) -> None:
         for feed in self.broker.registry.router.feeds.values():
             cursors = [one for queue in feed.queues for one in (*queue.backlog.cursors, *queue.backlog.draining)]
             standing(feed, [one for one in cursors if one.feed is feed])
@@ -158,12 +170,6 @@ class World:
         for truth in self.truths:
             truth.queue.backlog.check()
             truth.queue.members.check()
-        before = self.counts["given"]
-        self.broker.registry.ready_queues |= {truth.queue: None for truth in self.truths}
-        self.flush()
-        assert before == self.counts["given"], "a queue at rest had more to hand out"
-        while self.broker.has_work:
-            self.flush()
 
     def _nobody_forgotten(self, truth: Truth) -> None:
         """What waits has nobody who may have it and has room; but for as many as the queue has left out."""

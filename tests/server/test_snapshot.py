@@ -28,7 +28,7 @@ from headway.server.journal.entries.entry_codec import (
 )
 from headway.store.journal.segments.batch import Entry, StoredEntry
 
-SEEDS = range(1, 13)
+SEEDS = range(1, 9)
 
 
 class Watched(Churn):

@@ -15,7 +15,7 @@ import gc
 import importlib
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from tests.core.stage import UNCHECKED
 
 from headway.core.broker import Broker
 from headway.core.consumer.session import Session
@@ -50,6 +51,14 @@ def _no_bug_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
         raise error
 
     monkeypatch.setattr(Broker, "_delivery_failed", fail)
+
+
+@pytest.fixture(autouse=True)
+def _the_end_of_each_story_is_checked() -> Iterator[None]:
+    UNCHECKED.clear()
+    yield
+    for stage in list(UNCHECKED):
+        stage.check()
 
 
 @pytest.hookimpl(wrapper=True)

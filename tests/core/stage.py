@@ -46,6 +46,8 @@ from headway.wire.mqtt.replies import Replies
 STEP_S = SWEEP_S / 2
 STUCK = 0.0
 LANES_CHECKED = 10
+TURNS_CHECKED, CHECKED_EACH = 40, 8
+"""So many turns of a stage are checked, and then one in so many."""
 POLICIES = Path(__file__).parents[2] / "docs" / "POLICIES.md"
 SHARED = MqttDialect(5, 2, None, True, False)
 _BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -250,6 +252,10 @@ class Client:
         return self.outlet.drained != before
 
 
+UNCHECKED: set[Stage] = set()
+"""Stages whose last turn was not checked; each is when its test is over (tests/conftest.py)."""
+
+
 class Stage:
     """A broker set up as a config would have it: ``[pool]``, ``[listeners.NAME.pool]``, ``[flap]``, ``[[topic]]`` and
     ``[[policy]]``. ``pool`` replaces ``[pool]``, for limits that a test can reach."""
@@ -276,6 +282,7 @@ class Stage:
         self.failed: list[PluginFailed] = []
         self.checked = 0
         """How many lanes have been checked."""
+        self._turns = 0
         self.checks = True
         self.monitor = self.client("the monitor")
         self.monitor.subscribe("$SYS/headway/#")
@@ -349,21 +356,29 @@ class Stage:
 
     def turn(self, moved: bool = True) -> bool:
         """``moved``: something may have changed since the last check. A step in which nothing does has none, as no
-        invariant depends on the time: stories of many minutes are mostly such steps. Returns whether it checked."""
+        invariant depends on the time: stories of many minutes are mostly such steps. Returns whether it checked: of a
+        long story it does now and then, and always when its test is over."""
         for _ in range(10_000):
             moved |= self.broker.has_work
             self.broker.flush(self.now)
             moved |= self._carry_out()
             busy = [client.read(inf) for client in list(self.clients.values()) if client.reads == inf]
             if not any(busy) and not self.broker.has_work:
-                if self.checks and moved:
-                    self.check()
-                return self.checks and moved
+                return self.checks and moved and self._checked()
             moved = True
         raise AssertionError("the turn does not end")
 
+    def _checked(self) -> bool:
+        self._turns += 1
+        if self._turns > TURNS_CHECKED and self._turns % CHECKED_EACH:
+            UNCHECKED.add(self)
+            return False
+        self.check()
+        return True
+
     def check(self) -> None:
         """The broker's own invariants: of all pools, live pages, and LANES_CHECKED lanes, each time the next ones."""
+        UNCHECKED.discard(self)
         feeds = list(self.broker.registry.router.feeds.values())
         for number in range(self.checked, self.checked + min(len(feeds), LANES_CHECKED)):
             feed = feeds[number % len(feeds)]

@@ -7,7 +7,7 @@ from tests.core.test_idle import steps
 
 from headway.core.queue.queue import queue_of
 
-WINDOW = 200
+WINDOW = 100
 MANY = 1000
 
 
@@ -42,7 +42,7 @@ def lines_of_the_last_that_leaves(members: int) -> int:
 
 def test_the_last_that_leaves_does_not_count_what_all_have_given_back() -> None:
     lines_of_the_last_that_leaves(2)
-    assert lines_of_the_last_that_leaves(60) <= lines_of_the_last_that_leaves(30) + 3000
+    assert lines_of_the_last_that_leaves(40) <= lines_of_the_last_that_leaves(20) + 1500
 
 
 def test_who_joins_does_not_look_at_all_whose_sessions_have_ended() -> None:

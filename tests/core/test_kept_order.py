@@ -88,7 +88,7 @@ def test_each_page_is_the_truth_whatever_changed(seed: int, memory: int, block: 
         patch.setattr(order_module, "BLOCK_MAX", block)
         patch.setattr(order_module, "TIDY_RECORDS", 3)
         world, chance = World(memory), random.Random(seed)
-        for _ in range(60):
+        for _ in range(24):
             for _ in range(chance.randrange(30)):
                 world.put(chance.randrange(80), chance.choice([None, True, "x", chance.random(), chance.randrange(9)]))
                 if chance.random() < 0.3:
@@ -134,11 +134,11 @@ def test_orders_keep_up_by_themselves(world: World) -> None:
 
 
 def test_records_that_left_the_state_are_a_small_part_of_it(world: World) -> None:
-    """Without the tidying the order would have 20,000 records here."""
+    """Without the tidying the order would have 8000 records here."""
     for number in range(2000):
         world.put(number, number)
     world.ask(top=1)
-    for number in range(18000):
+    for number in range(6000):
         world.put(number % 2000, number)
         world.orders.keep_up(world.now)
     (kept,) = world.orders._orders.values()

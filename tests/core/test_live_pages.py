@@ -271,8 +271,8 @@ def lines_of_an_end(pages: int) -> int:
 
 
 def test_the_end_of_an_order_visits_each_of_its_pages_only_a_few_times() -> None:
-    few, many = (lines_of_an_end(pages) for pages in (100, 1000))
-    assert many < 15 * few
+    few, many = (lines_of_an_end(pages) for pages in (50, 400))
+    assert many < 12 * few
 
 
 def test_one_client_has_only_some_of_the_orders_that_live_pages_follow() -> None:

@@ -6,15 +6,22 @@ import pytest
 from tests.core.queues_stage import QueueStage
 from tests.core.stage import Client, Stage, run_to
 
-from headway.core.base import Reason
+from headway.core.base import DeferredWork, Reason
 from headway.core.clients.publishers import intake
 from headway.core.consumer import QueueTerms
 from headway.core.consumer.request.connect_request import Will
+from headway.core.governance import turn
 from headway.core.message import Properties, Record
 from headway.core.queue.drops import letter_work
+from headway.core.routing.registry import registry
 
-GROUPS, MANY = 2100, 6
+SHARE, GROUPS, MANY = 128, 132, 6
 """To publish one record to so many groups uses up the share of a turn."""
+
+
+@pytest.fixture(autouse=True)
+def _the_share_of_a_turn_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "DeferredWork", lambda *_: DeferredWork(SHARE))
 
 
 def groups(stage: Stage, filter: str) -> Client:
@@ -105,6 +112,7 @@ def test_nobody_asks_for_more_receipts_while_very_many_are_not_told(monkeypatch:
 
 
 def test_the_route_of_very_many_is_looked_through_once_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn, "HAND_OUT_WORK", GROUPS // 4)
     stage = Stage()
     stage.checks = False
     groups(stage, "hot")

@@ -55,19 +55,19 @@ def test_many_who_hold_little_each_make_room_on_the_disk(size: int) -> None:
 
 
 def test_lanes_of_very_small_records_do_not_hide_those_that_are_worth_writing() -> None:
-    """Many lanes have 6 kB each, of records whose index is larger than they are; more have 1.5 kB at a time."""
-    stage = Stage(memory="640KB", disk="100MB")
-    names = [*(f"tiny/{number}" for number in range(MANY)), *(f"small/{number}" for number in range(2 * MANY))]
+    """Two hundred lanes have 6 kB each, of records whose index is larger than they are; many more have 1.5 kB."""
+    stage = Stage(memory="1600KB", disk="100MB")
+    names = [*(f"tiny/{number}" for number in range(200)), *(f"small/{number}" for number in range(400))]
     away = {name: stage.consumer(name, name, 1, expiry_s=3600.0) for name in names}
     for one in away.values():
         one.leave()
     publisher = stage.client("publisher")
     for number in range(150):
-        for name in names[:MANY]:
+        for name in names[:200]:
             assert publisher.publish(name, number, size=30, qos=1)
         stage.run(0.125)
     for number in range(3):
-        for name in names[MANY:]:
+        for name in names[200:]:
             for _ in range(10):
                 if publisher.publish(name, number, size=1500, qos=1):
                     break

@@ -13,6 +13,7 @@ from tests.core.stage import SHARED, STUCK, Client, Stage
 from tests.core.test_idle import steps
 
 from headway.core.allowance import UNLIMITED, Allowances, UserLimits
+from headway.core.base.deferred import DeferredWork
 from headway.core.base.errors import Reason, Refused
 from headway.core.consumer.effects import Disconnect
 from headway.core.consumer.request.connect_request import NO_WILL, ConnectRequest, Will
@@ -24,12 +25,14 @@ from headway.core.permission.rights import ALL_RIGHTS
 from headway.core.permission.rule import Operation, Permission
 from headway.core.policy.rules.policy import Policy, parse_policies
 from headway.core.policy.trial import parse_trials
+from headway.core.routing.registry import registry
 from headway.wire.mqtt.dialect import MqttDialect
 
-FEW, MANY = 1500, 6000
+FEW, MANY = 240, 960
 """Subscriptions; the few are more than a turn's share, too."""
-EACH = 50
-LINES_A_TURN = 100_000
+EACH = 8
+SHARE = 320
+LINES_A_TURN = 16_000
 """Of Python; all of the few, in one turn, are more."""
 LAG = """
 [[policy]]
@@ -38,6 +41,11 @@ name = "lag"
 when = { lag_records = %d }
 then = "disconnect"
 """
+
+
+@pytest.fixture(autouse=True)
+def _the_share_of_a_turn_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "DeferredWork", lambda *_: DeferredWork(SHARE))
 
 
 def policies(records: int) -> tuple[Policy, ...]:
@@ -218,12 +226,12 @@ def test_reloads_in_a_row_leave_nobody_out() -> None:
 
 def test_a_session_is_not_resumed_while_what_was_revoked_ends() -> None:
     guarded = Guarded(EVERYTHING)
-    keeper = guarded.client("keeper", 1000, expiry_s=3600.0)
+    keeper = guarded.client("keeper", 200, expiry_s=3600.0)
     keeper.subscribe("kept")
     guarded.reload(Permission(publish=("#",), subscribe=("kept",)))
     while keeper.connected:
         guarded.turn()
-    assert 1 < len(keeper.session.subscriptions) <= 1001
+    assert 1 < len(keeper.session.subscriptions) <= 201
     with pytest.raises(Refused) as refused:
         keeper.connect()
     assert refused.value.retry_after_s
@@ -320,7 +328,7 @@ def test_each_topic_that_a_reload_declares_costs_the_same_however_many_there_are
         assert set(stage.broker.registry.router.expiring) == set(stage.broker.registry.router.states)
         return sum(found) / topics
 
-    assert each(1200) < 1.2 * each(300)
+    assert each(320) < 1.2 * each(80)
 
 
 def test_limits_that_are_as_before_are_no_change() -> None:
@@ -374,4 +382,4 @@ def given_states(states: int) -> int:
 
 
 def test_a_state_is_found_among_many_without_a_look_at_each() -> None:
-    assert given_states(2000) < given_states(200) + 100
+    assert given_states(600) < given_states(60) + 100

@@ -95,13 +95,13 @@ def test_very_many_that_wait_one_by_one_are_dropped_little_by_little(came_back: 
 def test_as_many_selectors_as_there_may_be_all_get_to_the_last() -> None:
     stage = QueueStage()
     publisher = owner(stage)
-    grey(publisher, "q", 2000)
-    publisher.publish("q", 2000, 64, user=(("colour", "red"),))
+    grey(publisher, "q", 400)
+    publisher.publish("q", 400, 64, user=(("colour", "red"),))
     peers = [stage.peer(f"peer {number}") for number in range(64)]
     for number, peer in enumerate(peers):
         peer.consume("q", 1, acks=False, selector=f"colour = 'red' AND number IS NULL AND other{number} IS NULL")
     stage.turn()
-    assert sorted(number for peer in peers for number in peer.numbers) == [*range(2000, 2064)]
+    assert sorted(number for peer in peers for number in peer.numbers) == [*range(400, 464)]
 
 
 def test_what_is_requeued_in_another_queue_comes_at_once() -> None:

@@ -15,7 +15,7 @@ from headway.core.base.errors import Reason
 @pytest.mark.parametrize(
     ("count", "size", "seconds", "reason"),
     [(80, 100, 1, Reason.LAG_RECORDS), (50, 100_000, 1, Reason.LAG_BYTES), (30, 1000, 602, Reason.LAG_AGE),
-     (40, 1000, 500, None)],
+     (40, 1000, 100, None)],
 )  # fmt: skip
 @pytest.mark.parametrize("how", ["no-ack", "acks", "get"])
 def test_q1_depth_age_or_count_any_of_them_fires(count: int, size: int, seconds: int, reason: Reason | None, how: str

@@ -219,6 +219,7 @@ def test_j4_the_client_is_asked_to_close_or_its_connection_is_cut(abort_connecti
     stage = Stage(toml.replace('"close_consumer"', '"disconnect"') if abort_connection else toml)
     publisher = stage.client("publisher")
     slow = stage.consumer("slow", "t", 1, window=5, acks=False)
+    deaf = stage.consumer("deaf", "t", 1, window=5, acks=False)
     slow.subscribe("$SYS/headway/close_consumer/slow")
     publisher.publish("t", 0, 100, qos=1)
     stage.run(31)
@@ -227,11 +228,14 @@ def test_j4_the_client_is_asked_to_close_or_its_connection_is_cut(abort_connecti
         assert_told_why(slow, "limit 30 s")
         return
     assert slow.connected
-    assert stage.asked_to_close == ["slow"]
+    assert deaf.connected
+    assert stage.asked_to_close == ["slow", "deaf"]
     assert len(asked) == 1, "it hears it itself: its window does not hold back what needs no acknowledgement"
     assert b'"filter":"t"' in asked[0].payload
     assert stage.broker.unsubscribe(slow.session, "t", stage.now)
-    stage.run(1)
+    stage.run(10)
+    assert slow.connected, "it has done as it was asked"
+    assert_told_why(deaf, "limit 30 s")
     assert stage.pool.memory_bytes == 0
 
 

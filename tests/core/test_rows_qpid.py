@@ -52,7 +52,7 @@ def test_q3_deleting_spares_durable_subscriptions_unless_told(told: bool) -> Non
     for number, _ in enumerate(stage.steps(1)):
         publisher.publish("t", number * 10, 10, qos=1)
     assert stage.stats_of("transient") == []
-    assert transient.connected
+    assert_told_why(transient)
     assert bool(stage.stats_of("durable")) is not told
     assert {one["client"] for one in stage.told("slow")} == {"transient", "durable"}, "it is called slow all the same"
     durable.reads = 1 * MB

@@ -50,7 +50,7 @@ def test_x2_three_tests_within_the_latency_and_one_passed_test_clears() -> None:
 def test_x3_a_client_whose_bounded_queue_is_full_stops_reading_and_is_found() -> None:
     stage = Stage(documented("X3"))
     publisher = stage.client("publisher")
-    full = stage.consumer("queue full", "t", queue=20)
+    full = stage.consumer("queue full", "t", queue=20, options={"lease": "1h"})
     works = stage.consumer("queue worked off", "t", queue=20)
     works.handles = 100
     window = stage.consumer("window full", "t", 1, window=20, acks=False)
@@ -62,6 +62,7 @@ def test_x3_a_client_whose_bounded_queue_is_full_stops_reading_and_is_found() ->
     assert set(ended) == {"queue full", "window full"}
     assert "20 records unacknowledged" in ended["window full"]
     assert full.connected, "only its registration is cancelled"
+    assert_told_why(window)  # without a lease (X4) it would not learn that
     assert works.numbers == list(range(50)), "and whoever works off what it gets misses nothing"
 
 

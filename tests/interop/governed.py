@@ -28,6 +28,7 @@ POLICIES = {
     "lowest": ("lag_records = 100", '{ action = "discard", which = "lowest_priority" }', ""),
     "block": ('lag_bytes = "200KB"', '"block_publishers"', 'until = { lag_bytes = "<20KB" }'),
     "close": ("lag_records = 100", '"close_consumer"', ""),
+    "ask": ("lag_records = 100", '{ action = "close_consumer", within = "100ms" }', ""),
     "delete": ("lag_records = 100", '"delete_subscription"', ""),
 }
 CONFIG = """

@@ -16,6 +16,7 @@ from tests.interop.raw import Message, PubAck, Raw
 from tests.interop.waiting import until
 
 from headway.wire.mqtt.packets import NEVER, TopicRequest
+from headway.wire.mqtt.properties import UserProperties
 
 # -- disconnected, and told why -------------------------------------------------------------------------------------
 
@@ -282,19 +283,36 @@ def test_a_blocked_publisher_goes_free_when_the_stuck_consumer_vanishes(governed
         assert number
 
 
-def test_a_consumer_is_asked_to_close_and_a_subscription_deleted(governed: BrokerProcess, name: str) -> None:
-    for action, kind, gone in (("close", "close_consumer", False), ("delete", "deleted", True)):
-        client, topic = f"{name}-{action}", f"{action}/{name}"
-        with (
-            Raw(governed.port, client, receive_max=1) as slow,
-            Raw(governed.port) as writer,
-            Raw(governed.port) as watcher,
-        ):
-            watcher.subscribed(f"$SYS/headway/{kind}/{client}")
-            slow.subscribed(TopicRequest(topic, 1), TopicRequest(f"{topic}/other", 0))
-            for i in range(300):
-                writer.publish(topic, b"%d" % i, 1)
-            assert json.loads(watcher.message().payload)["filter"] == topic
-            assert bool(governed.consumer(client, topic)) != gone
-            writer.published(f"{topic}/other", b"x")
-            assert b"x" in [m.payload for m in slow.so_far()]  # the connection goes on
+@pytest.mark.parametrize(
+    ("action", "kind", "user"), [("close", "close_consumer", ()), ("delete", "deleted", (("lease", "10s"),))]
+)
+def test_a_consumer_is_asked_to_close_and_a_subscription_deleted(
+    governed: BrokerProcess, name: str, action: str, kind: str, user: UserProperties
+) -> None:
+    topic = f"{action}/{name}"
+    with Raw(governed.port, name, receive_max=1) as slow, Raw(governed.port) as writer, Raw(governed.port) as watcher:
+        watcher.subscribed(f"$SYS/headway/{kind}/{name}")
+        slow.subscribed(TopicRequest(topic, 1), TopicRequest(f"{topic}/other", 0), user=user)
+        for i in range(300):
+            writer.publish(topic, b"%d" % i, 1)
+        assert json.loads(watcher.message().payload)["filter"] == topic
+        assert bool(governed.consumer(name, topic)) == (action == "close")
+        writer.published(f"{topic}/other", b"x")
+        assert b"x" in [m.payload for m in slow.so_far()]  # the connection goes on
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("action", ["ask", "delete"])
+def test_nobody_waits_for_ever_for_what_comes_no_more(
+    governed: BrokerProcess, name: str, version: int, action: str
+) -> None:
+    """No packet asks a client to unsubscribe, or tells it that a subscription has ended, and it has no lease."""
+    with Raw(governed.port, name, version, **SMALL) as slow, Raw(governed.port) as writer:
+        slow.subscribed(f"{action}/{name}", f"other/{name}")
+        flood(writer, f"{action}/{name}", 1000)
+        until(lambda: governed.verdicts(name))
+        if version == 5:
+            told = slow.wait_disconnect()
+            assert (told.code, told.reason) == (0x97, governed.verdicts(name)[0]["text"])
+        else:
+            slow.wait_end()

@@ -62,6 +62,12 @@ topics = ["delete/#"]
 when = {{ lag_records = 50 }}
 then = {{ action = "delete_subscription" }}
 [[policy]]
+name = "ask"
+topics = ["ask/#"]
+[[policy.rule]]
+when = {{ lag_records = 50 }}
+then = {{ action = "close_consumer", within = "100ms" }}
+[[policy]]
 name = "drop"
 topics = ["drop/#"]
 [[policy.rule]]
@@ -232,7 +238,7 @@ def test_a_permission_that_ends_is_told(house: BrokerProcess, certificates: Path
 # -- slow consumers ----------------------------------------------------------------------------------------------------
 
 
-def stuck(house: BrokerProcess, topic: str, more: str = "") -> Raw:
+def stuck(house: BrokerProcess, topic: str, more: str = "", client: str = "slow") -> Raw:
     """A subscriber with little room, which reads nothing from now on."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -240,7 +246,7 @@ def stuck(house: BrokerProcess, topic: str, more: str = "") -> Raw:
     raw = Raw.__new__(Raw)
     raw.sock, raw.data = sock, b""
     sock.settimeout(PATIENCE_S)
-    sock.sendall(CONNECT.replace(b"\n\n", b"\nclient-id:slow\n\n") + (
+    sock.sendall(CONNECT.replace(b"\n\n", f"\nclient-id:{client}\n\n".encode()) + (
         f"SUBSCRIBE\nid:1\ndestination:{topic}\nreceipt:1\n{more}\n\0".encode()
     ))
     assert raw.frame().startswith(b"CONNECTED")
@@ -248,10 +254,12 @@ def stuck(house: BrokerProcess, topic: str, more: str = "") -> Raw:
     return raw
 
 
-def test_a_slow_consumer_is_cut_with_the_sentence_why(house: BrokerProcess, name: str) -> None:
-    raw, other = stuck(house, f"/topic/cut.{name}"), joined(house)
-    until(lambda: bool(publish(other, f"/topic/cut.{name}") or house.verdicts("slow")), what="a verdict")
-    sentence = house.verdicts("slow")[0]["text"]
+@pytest.mark.parametrize("action", ["cut", "delete", "ask"])
+def test_a_slow_consumer_is_cut_with_the_sentence_why(house: BrokerProcess, name: str, action: str) -> None:
+    """Deleting its subscription would be silence without a lease, and it cannot hear that it is asked to close it."""
+    raw, other = stuck(house, f"/topic/{action}.{name}", client=action), joined(house)
+    until(lambda: bool(publish(other, f"/topic/{action}.{name}") or house.verdicts(action)), what="a verdict")
+    sentence = house.verdicts(action)[0]["text"]
     frames = []
     while frame := raw.frame():
         frames.append(frame)

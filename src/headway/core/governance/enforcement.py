@@ -6,14 +6,19 @@ closing, deleting.
 
 from __future__ import annotations
 
+from functools import partial
+
 from headway.core.clients import DurableMetadata, Ending, Queues
-from headway.core.consumer import CloseConsumer, Subscription
+from headway.core.consumer import CloseConsumer, Outlet, Subscription
 from headway.core.delivery import start_conflating
 from headway.core.governance.memory import spill_of
 from headway.core.governance.moves import Cutter, discard, stop_discarding
 from headway.core.policy import Action, ActionKind, Verdict
 from headway.core.queue import queue_behind, queue_of
 from headway.core.routing import Advisories, Registry
+
+NEXT_TURN_S = 0.01
+"""When those are cut for whom the cuts of a turn did not suffice."""
 
 
 class Enforcer:
@@ -37,19 +42,27 @@ class Enforcer:
                 start_conflating(subscription, now)
             case ActionKind.CLOSE_CONSUMER:
                 self._close(subscription, verdict, "close_consumer", now)
+                outlet = subscription.session.outlet
+                if not outlet.closes_consumers:
+                    self._end_later(subscription, outlet, verdict, now + action.within_s)
             case ActionKind.DISCONNECT:
-                self._cutter.cut(subscription, verdict.reason, verdict.text, now)
+                self._cutter.cut(subscription, verdict.reason, verdict.text, now, connection=action.connection)
             case ActionKind.DELETE_SUBSCRIPTION if subscription.channel is not subscription.session.channel:
-                if subscription.reader.queue is None:  # it reads topics: all that there is of it is the consumer
-                    self._close(subscription, verdict, "deleted", now, deletes=True)
-                else:
+                if subscription.reader.queue is not None:
                     self._delete_queue(subscription, verdict, now)
+                elif _would_never_know(subscription):
+                    self._cutter.cut(subscription, verdict.reason, verdict.text, now, connection=True)
+                    self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
+                else:  # it reads topics: all that there is of it is the consumer
+                    self._close(subscription, verdict, "deleted", now, deletes=True)
             case ActionKind.DELETE_SUBSCRIPTION:
                 self._ending.end(subscription, verdict.reason, now)
                 if subscription.session.outlet.is_one_stream:
                     self._cutter.end_stream(subscription.session, verdict.reason, verdict.text, now)
                 elif not subscription.session.connected:
                     self._metadata.deleted("client", verdict.client, verdict.reason, verdict.text)
+                elif _would_never_know(subscription):
+                    self._cutter.disconnect(subscription.session, verdict.reason, verdict.text, now)
                 self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
             case _:
                 self.go_on(subscription, action, now)
@@ -83,6 +96,19 @@ class Enforcer:
     ) -> None:
         self._registry.effects.append(CloseConsumer(subscription, verdict, deletes))
         self._advisories.tell(kind, verdict.client, now, filter=verdict.filter, text=verdict.text)
+
+    def _end_later(self, subscription: Subscription, outlet: Outlet, verdict: Verdict, when_s: float) -> None:
+        """Disconnects a client that an advisory alone has asked to close its consumer, unless it has done so by then.
+        """
+        self._registry.timers.at(when_s, partial(self._end_asked, subscription, outlet, verdict))
+
+    def _end_asked(self, subscription: Subscription, outlet: Outlet, verdict: Verdict, now: float) -> None:
+        if subscription.ended or subscription.session.outlet is not outlet:
+            return
+        if self._cutter.cuts_left > 0:
+            self._cutter.cut(subscription, verdict.reason, verdict.text, now, connection=True)
+        else:
+            self._end_later(subscription, outlet, verdict, now + NEXT_TURN_S)
 
     def _gate(self, subscription: Subscription, now: float) -> None:
         """Makes publishers wait for this consumer while it is connected."""
@@ -120,3 +146,10 @@ class Enforcer:
         if not queue.members.any_consumer:
             self._queues.delete(queue, now)
         self._advisories.tell("deleted", verdict.client, now, filter=verdict.filter, text=verdict.text)
+
+
+def _would_never_know(subscription: Subscription) -> bool:
+    """Tells whether a client that stays connected would wait for ever for what comes no more, once this subscription
+    has been deleted: neither its protocol nor the end of a lease would tell it."""
+    outlet = subscription.session.outlet
+    return not (outlet.closes_consumers or outlet.told_of_ends) and subscription.request.options.lease_s is None

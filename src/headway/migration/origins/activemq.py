@@ -207,7 +207,8 @@ def _abort(strategy: Node, draft: Draft) -> list[_Rule]:
     ]
     rules: list[_Rule] = []
     with draft.reading(*given):
-        then = "disconnect" if cut is not None and units.true(cut) else "close_consumer"
+        aborts = cut is not None and units.true(cut)
+        then: str | dict[str, Any] = {"action": "disconnect", "connection": True} if aborts else "close_consumer"
         if by_ack:
             time = units.milliseconds(ack, default_ms=SLOW_MS)
             when: dict[str, Any] = {"ack_age": units.toml_duration(time)}

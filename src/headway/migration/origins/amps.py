@@ -28,6 +28,7 @@ DEFAULT_MODULES = ("amps-default-authentication-module", "amps-default-entitleme
 """They let in everybody, and allow everything."""
 CONFLATED = ("ConflatedTopic", "TopicReplica")
 INTERVAL_MS = 5000
+_DISCONNECT = {"action": "disconnect", "connection": True}
 
 
 def read(roots: Sequence[Node], draft: Draft) -> None:
@@ -70,7 +71,7 @@ def _limits(around: Node, pool: dict[str, Keyed], listeners: Sequence[str], draf
     draft.put_read(pool, "max_client_share", _share, *around.all("ClientMaxCapacity"))
     for node in around.all("ClientMessageAgeLimit"):
         with draft.reading(node):
-            made = rule("disconnect", {"lag_age": units.same_time(node, "s")}, name="age limit")
+            made = rule(_DISCONNECT, {"lag_age": units.same_time(node, "s")}, name="age limit")
             _rule(draft, listeners, node, made)
     _older(around, listeners, draft)
 
@@ -98,7 +99,7 @@ def _offline(node: Node) -> dict[str, object]:
 
 
 def _cut(node: Node) -> dict[str, object]:
-    return rule("disconnect", {"lag_bytes": _size(node)}, name="buffer")
+    return rule(_DISCONNECT, {"lag_bytes": _size(node)}, name="buffer")
 
 
 def _rule(draft: Draft, listeners: Sequence[str], node: Node, made: Mapping[str, object]) -> None:

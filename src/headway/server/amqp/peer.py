@@ -41,6 +41,7 @@ class AmqpPeer(ClientSide):
 
     pending_declares: PendingDeclares
     heartbeat_word = replies.HEARTBEAT
+    closes_consumers = True
     publishes = frozenset({PublishedRun})
     faults = (ChannelFault, ProtocolError, Refused)
 

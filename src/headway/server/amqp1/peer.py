@@ -54,6 +54,7 @@ class Amqp1Peer(ClientSide):
     __slots__ = ("_doing", "_draining", "_greeting", "_leaving", "channel_max", "sessions")
 
     decoder: Amqp1Decoder
+    closes_consumers = True
     publishes = frozenset({Transfers})
     faults = (LinkFault, ProtocolError, Refused)
     heartbeat_word = EMPTY

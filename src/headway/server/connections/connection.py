@@ -70,6 +70,8 @@ class Peer(Protocol):
     session: Session | None
     identity: Identity
     keep_alive_s: float
+    closes_consumers: bool
+    """Whether its protocol can close one consumer of a client."""
 
     def received(self, data: bytes) -> bool:
         """Handles new bytes, and earlier ones that were too much for one turn. Returns whether there is more to do."""
@@ -139,6 +141,10 @@ class Connection(SocketOutlet):
 
     def __str__(self) -> str:
         return f"{self.client} ({self.address})" if self.admitted else self.address
+
+    @property
+    def closes_consumers(self) -> bool:
+        return self.peer_side.closes_consumers
 
     def start(self, peer: Peer, announcement: Announcement | None = None) -> None:
         """Begins to read. ``announcement``: a proxy says first whose connection it is."""

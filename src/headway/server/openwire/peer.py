@@ -55,6 +55,7 @@ class OpenWirePeer(ClientSide):
     )  # fmt: skip
 
     temporaries: Temporaries
+    closes_consumers = True
     publishes = frozenset({Sent, Series})
     faults = (ProtocolError, Refused, JmsFault)
     heartbeat_word = replies.KEEP_ALIVE

@@ -10,6 +10,7 @@ from headway.core.consumer import CloseChannel, Subscription
 
 class QuietPeer:
     __slots__ = ()
+    closes_consumers = False
 
     def heartbeat(self, now: float) -> float:
         return inf

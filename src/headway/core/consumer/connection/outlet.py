@@ -61,6 +61,11 @@ class Outlet(ABC):
     def send_file(self, handle: SpillHandle, start: int, count: int) -> int:
         """Offers part of a spilled chunk, without copying it through this process. Raises OSError if the disk fails."""
 
+    @property
+    def closes_consumers(self) -> bool:
+        """Tells whether its protocol can close one of the client's subscriptions, and tell the client so."""
+        return False
+
     @abstractmethod
     def wait_writable(self) -> None:
         """Asks to be called once when there is room again."""

@@ -60,6 +60,10 @@ _STATEFUL = frozenset(
 )
 
 
+CLOSE_S = 10.0
+"""How long a client that can only be asked to close a consumer has for that, unless the rule says it."""
+
+
 class Which(StrEnum):
     """Which waiting records a discard drops."""
 
@@ -86,6 +90,10 @@ class Action(msgspec.Struct, frozen=True):
     topics: tuple[str, ...] = ()
     durable: bool = False
     """``delete_subscription`` deletes durable subscriptions too."""
+    connection: bool = False
+    """``disconnect`` ends the client's connection, whatever else the client does on it."""
+    within_s: float = 0.0
+    """A client that ``close_consumer`` cannot end has so many seconds to do it itself."""
     older_s: float = 0.0
     """``return`` takes back records that were sent at least so many seconds ago."""
     name: str = ""
@@ -254,6 +262,14 @@ def _parse_delete(options: Mapping[str, object]) -> Action:
     return Action(ActionKind.DELETE_SUBSCRIPTION, durable=read_flag(options, "durable", False, "then."))
 
 
+def _parse_close(options: Mapping[str, object]) -> Action:
+    return Action(ActionKind.CLOSE_CONSUMER, within_s=read(options, "within", parse_duration, CLOSE_S, "then."))
+
+
+def _parse_disconnect(options: Mapping[str, object]) -> Action:
+    return Action(ActionKind.DISCONNECT, connection=read_flag(options, "connection", False, "then."))
+
+
 def _parse_return(options: Mapping[str, object]) -> Action:
     return Action(ActionKind.RETURN, older_s=read(options, "older", parse_duration, 0.0, "then."))
 
@@ -265,7 +281,7 @@ ACTIONS: Names[ActionInfo] = Names("action", {str(info.kind): info for info in (
     ActionInfo(ActionKind.OFFLINE, deed="offlined to disk", state="offlined"),
     ActionInfo(ActionKind.BLOCK_PUBLISHERS),
     ActionInfo(ActionKind.RETURN, ("older",), _parse_return, deed="relieved of what it has not acknowledged"),
-    ActionInfo(ActionKind.CLOSE_CONSUMER, deed="asked to close"),
-    ActionInfo(ActionKind.DISCONNECT, deed="disconnected"),
+    ActionInfo(ActionKind.CLOSE_CONSUMER, ("within",), _parse_close, deed="asked to close"),
+    ActionInfo(ActionKind.DISCONNECT, ("connection",), _parse_disconnect, deed="disconnected"),
     ActionInfo(ActionKind.DELETE_SUBSCRIPTION, ("durable",), _parse_delete, deed="unsubscribed"),
 )})  # fmt: skip

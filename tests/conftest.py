@@ -53,6 +53,13 @@ def _no_bug_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Broker, "_delivery_failed", fail)
 
 
+@pytest.fixture(scope="module")
+def few_objects() -> None:
+    """Sets aside what other tests have left, for a module that asks for full collections again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _the_end_of_each_story_is_checked() -> Iterator[None]:
     UNCHECKED.clear()

@@ -27,6 +27,7 @@ from headway.server.connections.connection import Connection
 from headway.server.mqtt.peer import MqttPeer
 from headway.wire.mqtt.packets import TopicRequest
 
+pytestmark = pytest.mark.usefixtures("few_objects")
 SHORT_LIVED = (Subscription, Feed, Cursor, CoreQueue, Connection, MqttPeer, AmqpPeer, AmqpChannel)
 
 Scene = Callable[[House], None]

@@ -119,6 +119,20 @@ def test_commit_begins_when_there_is_room_and_is_dropped_if_its_client_leaves_be
         assert b"RECEIPT" in greedy.sock.taken
 
 
+def test_what_is_lost_of_a_client_that_leaves_is_told_behind_its_goodbye(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    greedy, filler = client(house), client(house)
+    house.broker.registry.pools[""].memory_limit = 1_000_000
+    filler.say(b"SEND\nreceipt:r\ndestination:/queue/work\n\n%s\0" % bytes(b"x" * 14_000) * 100)
+    greedy.send(b"SEND\ndestination:/queue/work\n\nx\0" * 3 + b"DISCONNECT\nreceipt:r\n\n\0")
+    greedy.send(b"")
+    house.pass_time(30.0)
+    assert not greedy.connection.open
+    assert "3 records that it published before are lost (" in caplog.text
+    assert "could not be handled" not in caplog.text
+
+
 def test_commit_is_checked_a_share_at_a_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the first record is published."""
     asked, most, ask = 0, 0, Publishing.route

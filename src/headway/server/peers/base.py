@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from math import inf
 from typing import Any, ClassVar, Generic, TypeVar
@@ -175,6 +175,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
             budget.left -= self.decoder.silent_frames
         asked = budget.running is not None  # any item but a bare run
         at, count, room, lost, publishes = 0, len(items), False, 0, self.publishes
+        why: Iterable[object] = ()
         while (at < count or budget.running is not None) and budget.left > 0 and self.handles:
             try:
                 if budget.running is not None:
@@ -193,6 +194,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
                             break
                         if intake.short_of_room and self._no_room(session, item) and is_out_of_room(session.paused_by):
                             lost += self._give_up(session, item)
+                            why = list(session.paused_by)  # until it says goodbye, which may come next
                             at += 1
                             budget.left -= 1
                             continue
@@ -214,8 +216,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
             engine.greeting_left -= granted - budget.left
         engine.work_left -= granted - budget.left
         if lost:
-            why, address = "; ".join(map(pause_reason, self.granted.paused_by)), self.connection.address
-            log.warning("%s leaves: %d records that it published before are lost (%s)", address, lost, why)
+            log.warning("%s leaves: %d records that it published before are lost (%s)", self.connection.address, lost,
+                        "; ".join(map(pause_reason, why)))  # fmt: skip
         if self.connection.leaving and budget.running is None and not self.says_goodbye():
             self.connection.hold_back_again(held=self.session is not None and bool(self.session.paused_by))
         return self.after(asked)

@@ -98,6 +98,33 @@ def test_circles_are_logged_once_a_second_with_their_queues(client: Client, capl
     assert client.house.lost("client") == {"dead_letter_cycle": 3}
 
 
+def test_a_record_is_multiplied_so_often_and_no_more(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these queues gives up to all of them. No copy passes one twice, and n queues make n! of them."""
+    monkeypatch.setattr(dead_letters, "SPREAD_MAX", 3)
+    client.say(Exchange.Declare(exchange="all", exchange_type="fanout"))
+    for number in range(5):
+        client.declare(f"q{number}", {DLX: "all", TTL: 100})
+        client.say(Queue.Bind(queue=f"q{number}", exchange="all"))
+    client.put("q0", b"x")
+    client.house.pass_time(2)
+    assert client.house.lost("client") == {"dead_letter_cycle": 5}, "of those of the first move"
+    assert all(not client.house.stats(f"q{number}").records for number in range(5))
+
+
+def test_a_record_for_many_queues_may_be_parked(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many they are: it is multiplied once."""
+    monkeypatch.setattr(dead_letters, "SPREAD_MAX", 1)
+    client.say(Exchange.Declare(exchange="all", exchange_type="fanout"))
+    client.declare("q", {DLX: "all", TTL: 100})
+    for number in range(5):
+        client.declare(f"q{number}", to("dead") | {TTL: 100})
+        client.say(Queue.Bind(queue=f"q{number}", exchange="all"))
+    client.put("q", b"x")
+    client.house.pass_time(2)
+    assert client.house.lost("client") == {}
+    assert client.house.stats("dead").records == 5
+
+
 def test_a_circle_of_more_queues_than_a_letter_names_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its letters name the last queues only, so the number of moves tells."""
     monkeypatch.setattr(dead_letters, "MOVES_MAX", 200)

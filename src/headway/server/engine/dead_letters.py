@@ -9,6 +9,10 @@ client can write it (``Properties.moves``). That many of the first entries of ``
 queue is among them, the record is dropped, counted, and logged. To judge by the whole header would drop a record that a
 consumer published again with the headers that it got.
 
+Where the exchange leads to several queues that all give the record up in their turn, no copy passes a queue twice, and
+still n queues make n! of them. So ``moves`` has, above the number of moves, as how many bits the broker alone has
+multiplied the record; one of more than ``SPREAD_MAX`` is dropped where it would be multiplied again.
+
 Each death writes ``x-death`` anew, so its entries end at ``DEATHS_MAX`` and ``DEATHS_BYTES_MAX``: otherwise a chain of
 n queues would cost n² entries. A circle of more queues than that is found by the number of moves. Entries that stay are
 not encoded again, and what was written is not read again.
@@ -26,7 +30,7 @@ from headway.core.broker import Broker
 from headway.core.consumer import DeadLetter
 from headway.core.message import Run, routing_key_of, topic_of
 from headway.core.queue import queue_of
-from headway.core.routing import COPIES
+from headway.core.routing import COPIES, Registry
 from headway.wire.amqp.primitives import TableField, write_entries, write_long, write_value
 from headway.wire.amqp.properties import header_fields, joined, property_values, read, user_texts
 from headway.wire.amqp.properties import write as write_properties
@@ -34,6 +38,9 @@ from headway.wire.amqp.properties import write as write_properties
 DEATHS_MAX = 32
 DEATHS_BYTES_MAX = 16 * 1024
 MOVES_MAX = 1000
+MOVES_BITS = 10
+SPREAD_MAX = 16
+"""A record is multiplied to so many bits of copies, 65,536, while no client takes part."""
 _WORDS = {Reason.REJECTED: "rejected", Reason.EXPIRED: "expired", Reason.QUEUE_LENGTH: "maxlen"}
 _BY_CLIENTS = (Reason.REJECTED, Reason.DELIVERY_LIMIT)
 """Reasons that say that a client had the record and gave it back."""
@@ -56,13 +63,10 @@ def publish_dead_letter(broker: Broker, letter: DeadLetter, now: float, wall_s: 
         raw = write_properties(properties, record.qos)
         properties = read(raw).properties
     values, fields = property_values(raw), header_fields(raw)
-    past, moves = _past(fields.get(_DEATHS), raw), record.properties.moves
-    if letter.reason not in _BY_CLIENTS and (circle := _circle(past[:moves], letter.queue, moves)):
-        registry.lost({record.publisher: 1}, Reason.DEAD_LETTER_CYCLE)
-        queue = registry.router.queues.get(letter.queue)
-        if queue is not None:
-            queue_of(queue).drops.by_reason[Reason.DEAD_LETTER_CYCLE] += 1
-        return circle
+    past, alone = _past(fields.get(_DEATHS), raw), letter.reason not in _BY_CLIENTS
+    moves, spread = record.properties.moves % (1 << MOVES_BITS), record.properties.moves >> MOVES_BITS
+    if alone and (circle := _circle(past[:moves], letter.queue, moves)):
+        return _dropped(registry, letter, circle)
     if exchange is None or known is None:
         registry.lost({record.publisher: 1}, letter.reason)
         return []
@@ -75,12 +79,17 @@ def publish_dead_letter(broker: Broker, letter: DeadLetter, now: float, wall_s: 
     encoded = {name: raw for name, (_, raw) in told.items()}
     encoded |= {name: raw[field.start : field.end] for name, field in kept.items()}
     values["headers"] = write_entries(encoded)
+    topic = record.topic if terms.dead_letter_key is None else topic_of(terms.dead_letter_key)
+    copies = sum(len(feed.queues) for feed in registry.router.route_from(exchange, topic, headers).feeds)
+    if copies > 1:
+        if alone and spread and spread + (copies - 1).bit_length() > SPREAD_MAX:
+            return _dropped(registry, letter, [letter.queue, *(str(death.said["queue"]) for death in past[:moves])])
+        spread += (copies - 1).bit_length()
     priority = values.get("priority")
     properties = msgspec.structs.replace(
         properties, native=joined(values), user=user_texts(headers, None if priority is None else priority[0]),
-        moves=0 if letter.reason in _BY_CLIENTS else moves + 1,
+        moves=moves + 1 + (spread << MOVES_BITS) if alone else 0,
     )  # fmt: skip
-    topic = record.topic if terms.dead_letter_key is None else topic_of(terms.dead_letter_key)
     run = Run(
         topic, record.payload, [len(record.payload)], [0], None, record.qos, properties=properties,
         exchange=exchange, headers=headers,
@@ -90,6 +99,14 @@ def publish_dead_letter(broker: Broker, letter: DeadLetter, now: float, wall_s: 
     if not published.taken or not published.accepted:
         registry.lost({record.publisher: 1}, letter.reason)
     return []
+
+
+def _dropped(registry: Registry, letter: DeadLetter, passed: list[str]) -> list[str]:
+    registry.lost({letter.record.publisher: 1}, Reason.DEAD_LETTER_CYCLE)
+    queue = registry.router.queues.get(letter.queue)
+    if queue is not None:
+        queue_of(queue).drops.by_reason[Reason.DEAD_LETTER_CYCLE] += 1
+    return passed
 
 
 class _Death(NamedTuple):

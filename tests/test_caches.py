@@ -79,7 +79,7 @@ TABLES: dict[str, str] = {
     "TopicBindings._shapes": "an entry for each binding, which is on a tab",
     "Bindings.exchanges": COUNTED, "HeadersBindings.names": COUNTED,
     "HeadersBindings._by_header": COUNTED, "HeadersBindings._always": COUNTED,
-    "Exchanges.queues": COUNTED, "Exchanges.leading_to": COUNTED,
+    "Exchanges.queues": COUNTED, "Exchanges.leading_to": COUNTED, "Exchanges._before": COUNTED,
     "Router.feeds": COUNTED, "Router.states": COUNTED, "Router.queues": COUNTED, "Router._by_filter": COUNTED,
     "Router._declared": FIXED, "Router.expiring": FIXED, "Router.ordered": FIXED,
     "Router._looks_at": "an entry for each exchange, which is on a tab",

@@ -20,7 +20,7 @@ from headway.core.message.record import TOPICS, routing_key_of, topic_of
 from headway.core.routing.matching import bindings as bindings_module
 from headway.core.routing.matching import router as router_module
 from headway.core.routing.matching.bindings import (
-    PLACES_MAX,
+    STEPS_MAX,
     WORDS_MAX,
     Binding,
     Destination,
@@ -109,31 +109,150 @@ def widest(number: int) -> str:
     return f"#.{words}z"
 
 
-@pytest.mark.parametrize(("pattern", "all_fit"), [
-    (widest, False),
-    (lambda number: f"#.{'a.' * 100}{number}", True),
-    (lambda number: f"{number:010b}.z".replace("0", "a.").replace("1", "*."), True),
-    (lambda number: f"{number:010b}.z".replace("0", "a.").replace("1", "#."), False),
-    (lambda number: f"#.x{number}.#", True),
-], ids=["many hashes", "one hash", "stars", "hashes anywhere", "any word"])  # fmt: skip
-def test_search_is_bounded_by_the_patterns_that_an_exchange_takes(
-    pattern: Callable[[int], str], all_fit: bool
-) -> None:
+SHAPES: dict[str, Callable[[int], str]] = {
+    "many hashes": widest,
+    "one hash": lambda number: f"#.{'a.' * 61}{number}",
+    "stars": lambda number: f"{number:010b}.z".replace("0", "a.").replace("1", "*."),
+    "hashes anywhere": lambda number: f"{number:010b}.z".replace("0", "a.").replace("1", "#."),
+    "any word": lambda number: f"#.x{number}.#",
+    "two words": lambda number: f"#.x{number}.#.y{number}.#",
+    "hash at the end": lambda number: f"{number:010b}".replace("0", "a.").replace("1", "*.") + "#",
+    "long": lambda number: ".".join(f"{number:0127b}").replace("0", "a").replace("1", "*"),
+}  # fmt: skip
+HARD_KEYS = (*(("a." * words)[:-1] for words in (126, 128)), "a." * 126 + "z",
+             ".".join(f"x{number}" for number in range(128)))  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "least"), [
+    ("many hashes", 2), ("one hash", 1000), ("stars", 600), ("hashes anywhere", 5), ("any word", 1000),
+    ("two words", 30), ("hash at the end", 600), ("long", 60),
+])  # fmt: skip
+def test_search_is_bounded_by_the_patterns_that_an_exchange_takes(shape: str, least: int) -> None:
     bindings, taken = TopicBindings(), 0
     with suppress(Refused):
         for number in range(1000):
-            binding = Binding("t", queue("q"), pattern(number))
+            binding = Binding("t", queue("q"), SHAPES[shape](number))
             bindings.check_room(binding)
             bindings.add(binding)
             taken += 1
-    assert (taken == 1000) == all_fit
-    for key in ("a." * 126 + "b", ".".join(f"x{number}" for number in range(128))):
+    assert least <= taken
+    for key in HARD_KEYS:
         list(bindings.match(key, {}))
-        assert bindings.visited <= (PLACES_MAX + 2) * (WORDS_MAX + 1)
+        assert bindings.visited <= bindings.steps <= STEPS_MAX
     bindings.check_room(Binding("t", queue("q"), "plain.words"))
     for binding in list(bindings.all):
         bindings.remove(binding)
-    assert bindings.places == 0
+    assert bindings.steps == TopicBindings().steps
+
+
+def bind_all(made: Exchanges, *bindings: Binding) -> int:
+    """Binds what there is room for, and returns how much that is."""
+    taken = 0
+    for binding in bindings:
+        with suppress(Refused):
+            made.check_room(binding)
+            taken += made.bind(binding)
+    return taken
+
+
+def to_exchange(source: str, name: str, key: str = "#") -> Binding:
+    return Binding(source, Destination("exchange", name), key)
+
+
+def full(source: str, shape: str = "many hashes") -> list[Binding]:
+    return [Binding(source, queue("q"), SHAPES[shape](number)) for number in range(60)]
+
+
+def searched_at_most(made: Exchanges, *first: str) -> int:
+    lines, most = Lines(), 0
+    for name, key in product(first, HARD_KEYS):
+        with lines.counted():
+            made.route(name, key, {})
+        most = max(most, made.visited)
+    assert lines.count < 10 * 16_384 * len(first) * len(HARD_KEYS)
+    return most
+
+
+def many(kind: str = "topic", count: int = 60) -> tuple[Exchanges, list[str]]:
+    names = [f"e{number}" for number in range(count)]
+    made = exchanges(front="fanout", **dict.fromkeys(names, kind))
+    made.add_queue("q")
+    return made, names
+
+
+@pytest.mark.parametrize("shape", ["many hashes", "long"])
+@pytest.mark.parametrize("first", ["the patterns", "the exchanges"])
+@pytest.mark.parametrize("way", ["fan", "chain"])
+def test_one_message_comes_to_so_many_patterns_whatever_the_exchanges_lead_to(
+    way: str, first: str, shape: str
+) -> None:
+    """Attack: one message to a fanout exchange, bound to many topic exchanges that are full of wildcards."""
+    made, names = many()
+    before = ["front"] * 60 if way == "fan" else ["front", *names]
+    patterns = [binding for name in names for binding in full(name, shape)]
+    links = list(map(to_exchange, before, names))
+    for some in (patterns, links) if first == "the patterns" else (links, patterns):
+        bind_all(made, *some)
+    assert searched_at_most(made, "front", "e0", "e30") <= 16_384 + 60
+
+
+def test_nor_by_alternate_exchanges_in_whatever_order_they_are_declared() -> None:
+    made = exchanges()
+    made.add_queue("q")
+    taken = 0
+    for number in reversed(range(0, 60, 2)):  # each leads to one that is not there yet
+        made.add(Exchange(f"e{number}", "topic", alternate=f"e{number + 1}"))
+        bind_all(made, *full(f"e{number}"))
+    for number in range(1, 60, 2):
+        made.add(Exchange(f"e{number}", "topic", alternate=f"e{number + 1}"))
+        try:
+            made.check_walks(f"e{number}")
+            taken += 1
+        except Refused:
+            made.remove(f"e{number}")
+    assert taken < 60
+    assert searched_at_most(made, *(f"e{number}" for number in range(0, 60, 2))) <= 16_384 + 60
+
+
+def test_exchanges_without_wildcards_may_lead_to_hundreds_of_others_and_in_circles() -> None:
+    made, names = many("fanout", 500)
+    assert bind_all(made, *(to_exchange("front", name) for name in names)) == 500
+    chain, links = many("direct", 500)
+    assert bind_all(chain, *map(to_exchange, links, [*links[1:], "e0"])) == 500
+    topics, some = many("topic", 5)
+    assert bind_all(topics, *(to_exchange(one, other) for one in some for other in some)) == 25
+    made, fronts = many("fanout", 1500)
+    assert bind_all(made, *(to_exchange(name, "front") for name in fronts), to_exchange("front", "amq.fanout")) == 1501
+
+
+def test_an_exchange_has_room_for_some_patterns_whoever_leads_to_it_and_amq_topic_for_all() -> None:
+    made = exchanges(greedy="topic", mine="topic")
+    made.add_queue("q")
+    ordinary = [Binding("mine", queue("q"), f"{'*.' * number}a.#") for number in range(20)]
+    bind_all(made, *full("greedy"), to_exchange("greedy", "mine"), to_exchange("greedy", TOPICS))
+    bind_all(made, *full("greedy", "long"))
+    assert bind_all(made, *ordinary) == 20
+    alone = exchanges()
+    alone.add_queue("q")
+    patterns = [*full(TOPICS), *full(TOPICS, "long")]
+    assert bind_all(made, *patterns) == bind_all(alone, *patterns) > 5
+
+
+def test_what_a_journal_has_beyond_the_limit_stays_and_nothing_is_added() -> None:
+    made, names = many()
+    for binding in (*full("e0"), *(to_exchange("front", name) for name in names)):
+        made.bind(binding)
+    assert made.route("front", "a.a.a.a.a.a.a.a.a.a.a.z", {}).queues == ("q",)
+    made.check_room(full("e0")[0])
+    made.check_room(Binding("e0", queue("q"), "plain.words"))
+    pattern = Binding("e0", queue("q"), "*.#.b.#")
+    for more in (pattern, to_exchange("front", "amq.match"), to_exchange("e1", "amq.match")):
+        with pytest.raises(Refused, match=r"[Uu]nbind some"):
+            made.check_room(more)
+    for name in names:
+        made.remove(name)
+    made.check_room(to_exchange("front", "amq.match"))
+    assert not made._before
 
 
 def test_of_a_topic_of_more_words_than_a_key_has_the_rest_is_one_word() -> None:
@@ -317,10 +436,11 @@ def test_an_index_finds_what_asking_everybody_finds(how: str) -> None:
     for chosen in product((*values, ...), repeat=3):
         headers = {name: value for name, value in zip(names, chosen, strict=True) if value is not ...}
         wanted = {b.destination.name for b in left if fits(dict(b.arguments), headers)}
-        assert {to.name for to in bindings.match("", headers)} == wanted
+        hashed = {name: hashable(value) for name, value in headers.items()}
+        assert {to.name for to in bindings.match("", hashed)} == wanted
     for binding in left:
         bindings.remove(binding)
-    assert not any((bindings._by_header, bindings._always, bindings.names, bindings.further))
+    assert not any((bindings._by_header, bindings._always, bindings.names, bindings.steps))
 
 
 def wide(number: int, how: str, names: int = 100) -> Binding:
@@ -347,18 +467,18 @@ def test_a_message_is_held_against_bindings_and_not_against_each_of_their_header
 
 
 @pytest.mark.parametrize(("wanted", "taken"), [
-    (dict.fromkeys("abc"), 4), ({"x-match": "any", **dict.fromkeys("abc", 1)}, 4), ({"a": [1, {"b": 2}]}, 1),
+    (dict.fromkeys("abc"), 4), ({"x-match": "any", **dict.fromkeys("abc", 1)}, 4), ({"a": [1, {"b": 2}]}, 2),
 ])  # fmt: skip
 def test_headers_that_bindings_look_at_have_a_limit(
     monkeypatch: pytest.MonkeyPatch, wanted: dict[str, object], taken: int
 ) -> None:
-    monkeypatch.setattr(bindings_module, "FURTHER_HEADERS_MAX", 8)
+    monkeypatch.setattr(bindings_module, "STEPS_MAX", 4)
     bindings, same = HeadersBindings(), frozen(wanted)
     for number in range(taken):
         binding = Binding("h", queue(str(number)), "", same)
         bindings.check_room(binding)
         bindings.add(binding)
-    with pytest.raises(Refused, match="look at 8 headers at most"):
+    with pytest.raises(Refused, match="look at too many headers"):
         bindings.check_room(Binding("h", queue("one more"), "", same))
     bindings.check_room(Binding("h", queue("one more"), "", frozen({"one": 1})))
     with pytest.raises(Refused, match="128 headers"):

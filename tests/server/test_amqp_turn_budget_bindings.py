@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from pamqp import base
@@ -17,8 +18,9 @@ from headway.core.base.errors import Reason
 from headway.core.clients.queues.queue_feeds import NAMES_PER_WORK, REBIND_WORK
 from headway.core.clients.queues.queues import UNBIND_WORK
 from headway.core.queue.binding_set import BindingSet
-from headway.core.routing.matching import bindings
-from headway.core.routing.matching.exchange import Binding, Destination
+from headway.core.routing.matching import bindings, exchange
+from headway.core.routing.matching.exchange import Binding, Destination, Exchanges
+from headway.core.routing.matching.router import SEARCHED_A_UNIT
 from headway.server.amqp.channel import QUEUES_PER_WORK, TAGS_PER_WORK, AmqpChannel
 from headway.server.amqp.peer import AmqpPeer
 from headway.server.connections.turn_budget import BUDGET_WORK, SUBSCRIBE_WORK
@@ -146,7 +148,7 @@ def test_to_begin_and_to_end_is_the_work_that_it_is(
 
 
 def test_patterns_have_a_limit(house: House, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bindings, "PLACES_MAX", 2)
+    monkeypatch.setattr(bindings, "STEPS_MAX", bindings.WORDS_MAX + 4)
     client.declare("q")
     for key in ("*.a", "a.*", "b.*", "b.c", "*.a"):
         send(client, method(1, Queue.Bind(queue="q", exchange="amq.topic", routing_key=key)))
@@ -157,3 +159,31 @@ def test_patterns_have_a_limit(house: House, client: Client, monkeypatch: pytest
     (closed,) = client.new()
     assert "506" in closed
     assert len(house.broker.registry.router.exchanges.by_name["amq.topic"].bindings.all) == 4
+
+
+def test_exchanges_that_lead_to_too_much_are_refused_and_looking_at_them_is_work(
+    house: House, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "WALK_MAX", 49 * 16 + 1)
+    exchanges = house.broker.registry.router.exchanges
+    for number in range(49):
+        exchanges.add(exchange.Exchange(f"e{number}", "fanout", alternate=f"e{number + 1}"))
+    per_turn: dict[int, int] = {}
+    check = Exchanges.check_walks
+
+    def counted(self: Exchanges, *how: Any) -> None:
+        per_turn[house.turns] = per_turn.get(house.turns, 0) + 1
+        check(self, *how)
+
+    monkeypatch.setattr(Exchanges, "check_walks", counted)
+    for second in (Exchange.Unbind, Exchange.Bind):
+        client.say(*(how(destination="e0", source="e48") for _ in range(100) for how in (Exchange.Bind, second)))
+    assert "e0" in exchanges.by_name["e48"].bindings.exchanges
+    assert sum(per_turn.values()) == 101, "a second binding leads nowhere else"
+    assert max(per_turn.values()) <= BUDGET_WORK * SEARCHED_A_UNIT // (2 * 49) + 1
+    before = exchanges.bytes
+    send(client, method(1, Exchange.Declare(exchange="e49", exchange_type="topic")))
+    client.run()
+    assert "506" in "".join(client.new())
+    assert "e49" not in exchanges.by_name
+    assert exchanges.bytes == before

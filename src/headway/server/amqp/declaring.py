@@ -60,7 +60,10 @@ def declare_exchange(channel: AmqpChannel, command: commands.Exchange.Declare) -
             alternate=read_alternate(command.arguments or {}),
         )  # fmt: skip
         check_alternate(channel, exchange)
-        channel.queues.declare_exchange(exchange)
+        try:
+            channel.queues.declare_exchange(exchange)
+        finally:  # a refusal may be the most work
+            channel.peer.budget.left -= channel.queues.take_looked()
     _answer(channel, command, commands.Exchange.DeclareOk(), kept=command.durable and not command.passive)
 
 
@@ -102,7 +105,10 @@ def _bind(channel: AmqpChannel, binding: Binding, options: SubscriptionOptions =
     match = dict(binding.arguments).get("x-match", "all")
     if channel.queues.exchange(binding.source).kind == "headers" and match not in MATCHES:
         raise ChannelFault(f"invalid x-match {match!r}: one of {', '.join(sorted(MATCHES))}")
-    channel.peer.budget.left -= channel.queues.bind(channel.session, binding, channel.now(), options=options)
+    try:
+        channel.peer.budget.left -= channel.queues.bind(channel.session, binding, channel.now(), options=options)
+    finally:  # a refusal may be the most work
+        channel.peer.budget.left -= channel.queues.take_looked()
     return channel.queues.outlives(binding)
 
 

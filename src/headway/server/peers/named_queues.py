@@ -175,7 +175,7 @@ class NamedQueues:
         check_known_exchange(self._session.rights, exchange)
         check_binding(self._session.rights, binding, self.queues.exchange(exchange), own=self._owns(queue))
         work = self.queues.bind(self._session, binding, self._engine.now())
-        self._budget.left -= SUBSCRIBE_WORK + work
+        self._budget.left -= SUBSCRIBE_WORK + work + self.queues.take_looked()
         return self.queues.outlives(binding)
 
     def delete(self, name: str) -> None:

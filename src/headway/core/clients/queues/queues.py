@@ -36,7 +36,7 @@ from headway.core.log import Pool
 from headway.core.message import Dialect
 from headway.core.policy import Case, Meter
 from headway.core.queue import Queue, queue_of, quote_name
-from headway.core.routing import EXCHANGE_BYTES, PREDECLARED, Binding, Exchange, Registry
+from headway.core.routing import EXCHANGE_BYTES, PREDECLARED, SEARCHED_A_UNIT, Binding, Exchange, Registry
 
 QUEUES_MAX = 100_000
 UNBIND_WORK = 4
@@ -74,6 +74,11 @@ class Queues(Consuming):
         found = self._exchanges.by_name.get(name)
         return found is None or found.durable
 
+    def take_looked(self) -> int:
+        """Returns the work of checking what exchanges lead to, since it was asked for last."""
+        looked, self._exchanges.looked = self._exchanges.looked, 0
+        return looked // SEARCHED_A_UNIT
+
     def declare_exchange(self, exchange: Exchange) -> None:
         known = self._exchanges.by_name.get(exchange.name)
         if known is None:
@@ -81,6 +86,11 @@ class Queues(Consuming):
                 raise Refused(Reason.NOT_AUTHORIZED, f"names that begin with '{RESERVED}' are the broker's own")
             self._registry.declared.check(EXCHANGE_BYTES)
             self._exchanges.add(exchange)
+            try:
+                self._exchanges.check_walks(exchange.name)
+            except Refused:
+                self._exchanges.remove(exchange.name)
+                raise
             self.feeds.count_declared()
             self._metadata.exchange(exchange, there=True)
             self._router.forget()
@@ -276,9 +286,7 @@ class Queues(Consuming):
             raise Refused(Reason.NOT_AUTHORIZED, "every queue is bound to the default exchange, by its name alone")
         queue = self.feeds.led_to(binding)
         self._check_declared(binding.size, "" if queue is None else queue.charged_to)
-        source = self._router.exchanges.by_name[binding.source].bindings
-        if binding not in source.all:
-            source.check_room(binding)
+        self._exchanges.check_room(binding)
         replay = None if options.start == "end" else self.feeds.replay_of(binding, options, now)
         work = self.feeds.change(binding, there=True)
         if work:

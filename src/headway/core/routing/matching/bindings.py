@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from headway.core.base import Reason, Refused
 
@@ -15,15 +15,14 @@ WORDS_MAX = 128
 """The number of words of a routing key that are matched one by one. A key of AMQP has 255 bytes and so no more words.
 In a topic with more words the rest counts as one word."""
 
-PLACES_MAX = 1024
-"""The places in the patterns of one exchange where a search for the bindings of a new key may be at once (``places``).
-So it looks at this many entries for each word, and that is not divided among turns."""
+STEPS_MAX = 8192
+"""The steps of a search for the bindings of one exchange that a message with a new key matches, at most: it is not
+divided among turns. A step is an entry looked at, about 0.1 µs."""
 
 HEADERS_MAX = 128
 """The headers that one binding may look at."""
-FURTHER_HEADERS_MAX = 32_768
-"""The headers that all bindings of one exchange may look at, without the first one of each. A message may be held
-against all of them, and that is not divided among turns."""
+HEADERS_A_STEP = 4
+"""So many headers, of a set, are one step."""
 
 
 class Destination(NamedTuple):
@@ -47,12 +46,18 @@ class Binding(NamedTuple):
 class Bindings(ABC):
     """The bindings of one exchange."""
 
+    RESERVED: ClassVar = 16
+    full: ClassVar = ""
+    """The error for a binding beyond ``STEPS_MAX``."""
+
     def __init__(self) -> None:
         self.all: dict[Binding, None] = {}
         self.exchanges: dict[str, int] = {}
         """The exchanges that bindings lead to, each with the number of these."""
         self.visited = 0
         """The number of entries that the last match looked at, besides those that it found."""
+        self.steps = 0
+        """The most steps of a search, besides those that are the same for any bindings of this kind."""
 
     def add(self, binding: Binding) -> bool:
         """Adds a binding. Returns False if it was there already."""
@@ -60,7 +65,7 @@ class Bindings(ABC):
             return False
         self.all[binding] = None
         if binding.destination.kind == "exchange":
-            _count(self.exchanges, binding.destination.name, 1)
+            counted(self.exchanges, binding.destination.name, 1)
         self._enter(binding)
         return True
 
@@ -69,12 +74,24 @@ class Bindings(ABC):
         if self.all.pop(binding, self) is self:
             return False
         if binding.destination.kind == "exchange":
-            _count(self.exchanges, binding.destination.name, -1)
+            counted(self.exchanges, binding.destination.name, -1)
         self._leave(binding)
         return True
 
-    def check_room(self, binding: Binding) -> None:  # noqa: B027  some kinds have room for all
+    def check_room(self, binding: Binding) -> None:
         """Raises :class:`Refused` if there is no room for one more binding like this."""
+        more = self.steps_more(binding)
+        if more and self.steps + more > STEPS_MAX:
+            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, self.full)
+
+    def steps_more(self, binding: Binding) -> int:
+        """Returns by how much one more binding like this may make a search longer."""
+        return 0
+
+    def weight(self, more: int = 0) -> int:
+        """Returns the steps by which this exchange counts for those that lead to it. It may always have bindings for
+        ``RESERVED`` steps, whoever leads to it."""
+        return max(self.RESERVED, self.steps + more) + len(self.exchanges)
 
     @abstractmethod
     def seen(self, binding: Binding) -> Binding:
@@ -83,7 +100,7 @@ class Bindings(ABC):
 
     @abstractmethod
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
-        """Yields the destinations of a message, some more than once."""
+        """Yields the destinations of a message, some more than once. The headers' values are ``hashable``."""
 
     def _enter(self, binding: Binding) -> None:  # noqa: B027  some kinds need no index
         """Adds the binding to the index."""
@@ -139,27 +156,30 @@ class TopicBindings(Bindings):
     """Lets messages through whose key matches a pattern: words with dots between, where ``*`` is any one word and ``#``
     any number of words, also none.
 
-    The *places* of a search are the entries where it may be after one word. Patterns with their wildcards in the same
-    words (one *shape*) share them: the words of the key decide which of these patterns it follows. Behind a ``#`` it
-    may be at each word of the pattern. Behind a second one it follows a pattern for each word that the key may have had
-    between the two.
+    Patterns with their wildcards in the same words (one *shape*) share the steps of a search: the words of the key
+    decide which of these patterns it follows. It comes to each word of a pattern once, and to those behind a ``#``
+    after each word of the key. Behind a second one it follows a pattern for each word that the key may have had between
+    the two. At a ``#`` at the end it knows enough.
     """
+
+    RESERVED = 512
+    full = (
+        f"the bindings of an exchange have too many patterns with wildcards in different places: a search takes "
+        f"{STEPS_MAX:,} steps at most, one for each word of a pattern, and {WORDS_MAX} for each from the first # on, "
+        "except for the last. Unbind some, or bind to another exchange"
+    )
 
     def __init__(self) -> None:
         super().__init__()
         self._root = _Word()
         self._shapes: dict[tuple[str, ...], int] = {}
         """The number of patterns of each shape with wildcards."""
-        self.places = 0
-        """The most places of a search."""
+        self.steps = WORDS_MAX  # the plain patterns, whatever their number
 
-    def check_room(self, binding: Binding) -> None:
-        """Raises :class:`Refused` if there would be too many places with one more pattern."""
+    def steps_more(self, binding: Binding) -> int:
         shape = _shape(binding.key)
         count = self._shapes.get(shape, 0)
-        if shape and self.places + _places(shape, count + 1) - _places(shape, count) > PLACES_MAX:
-            text = f"the bindings of an exchange have wildcards in too many different places: {PLACES_MAX} are allowed"
-            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{text}, and each word behind a # counts")
+        return _steps(shape, count + 1) - _steps(shape, count) if shape else 0
 
     def _count(self, key: str, by: int) -> None:
         shape = _shape(key)
@@ -167,32 +187,33 @@ class TopicBindings(Bindings):
             count = self._shapes.pop(shape, 0)
             if count + by:
                 self._shapes[shape] = count + by
-            self.places += _places(shape, count + by) - _places(shape, count)
+            self.steps += _steps(shape, count + by) - _steps(shape, count)
 
     def seen(self, binding: Binding) -> Binding:
         return binding._replace(arguments=())
 
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
-        nodes, wild, visited = {self._root: None}, not self.spares(key), 0
-        for word in key.split(".", WORDS_MAX - 1) if key else ():
+        nodes, found, wild, visited = {self._root: None}, dict[_Word, None](), not self.spares(key), 0
+        words = key.split(".", WORDS_MAX - 1) if key else []
+        for left, word in zip(range(len(words) - 1, -1, -1), words, strict=True):
             if wild:
-                _or_none(nodes)
+                _or_none(nodes, found)
             visited += len(nodes)
             following: dict[_Word, None] = {}  # a dict: more than one "#" may lead to the same node
             for node in nodes:
                 if node.many:
                     following[node] = None
                 child = node.next.get(word)
-                if child is not None:
+                if child is not None and (child.next or not left):
                     following[child] = None
                 child = node.next.get("*")
-                if child is not None and wild:
+                if child is not None and wild and (child.next or not left):
                     following[child] = None
             nodes, wild = following, True
         if wild:
-            _or_none(nodes)
-        self.visited = visited + len(nodes)
-        return (binding.destination for node in nodes for binding in node.bindings)
+            _or_none(nodes, found)
+        self.visited = visited + len(nodes) + len(found)
+        return (binding.destination for node in (*nodes, *found) for binding in node.bindings)
 
     def spares(self, key: str) -> bool:
         """Tells whether patterns that begin with a wildcard do not match this key."""
@@ -222,7 +243,10 @@ class TopicBindings(Bindings):
 
 
 class AmqTopic(TopicBindings):
-    """The bindings of ``TOPICS``: the broker's own messages ("$SYS...") match no wildcard at the front, as in MQTT."""
+    """The bindings of ``TOPICS``: the broker's own messages ("$SYS...") match no wildcard at the front, as in MQTT.
+    Subscriptions of all protocols are among them, so no exchange that leads here may take their room."""
+
+    RESERVED = STEPS_MAX
 
     def spares(self, key: str) -> bool:
         return key.startswith("$")
@@ -242,19 +266,27 @@ def _shape(pattern: str) -> tuple[str, ...]:
     return shape if any(shape) else ()
 
 
-def _places(shape: tuple[str, ...], count: int) -> int:
-    """Returns how many places ``count`` patterns of a shape have."""
-    if not count or "#" not in shape:
-        return min(count, 1)
-    followed = min(count, int(WORDS_MAX ** (shape.count("#") - 1)))
-    return followed * max(1, len(shape) - 1 - shape.index("#"))
+def _steps(shape: tuple[str, ...], count: int) -> int:
+    """Returns the most steps of a search among ``count`` patterns of a shape."""
+    steps, followed, times = 0, min(count, 1), 1
+    for at, word in enumerate(shape):
+        if word == "#":
+            if times > 1:
+                followed = min(count, followed * WORDS_MAX)
+            if at == len(shape) - 1:
+                return steps + followed
+            times = WORDS_MAX
+        steps += followed * (times if at < len(shape) - 1 else 1)
+    return steps
 
 
-def _or_none(nodes: dict[_Word, None]) -> None:
-    """Adds the "#" nodes behind these nodes, because a "#" also matches no word at all."""
+def _or_none(nodes: dict[_Word, None], found: dict[_Word, None]) -> None:
+    """Adds the "#" nodes behind these nodes, because a "#" also matches no word at all. Those at the end of patterns
+    are found, whatever follows."""
     for node in list(nodes):
-        if "#" in node.next:
-            nodes[node.next["#"]] = None
+        many = node.next.get("#")
+        if many is not None:
+            (nodes if many.next else found)[many] = None
 
 
 class _Wanted(NamedTuple):
@@ -274,7 +306,16 @@ class HeadersBindings(Bindings):
     in the binding need only be there.
 
     A binding that wants any of its headers is found by each of them, and then lets the message through. One that wants
-    all is found by the first, and its others are looked at as sets. All this is prepared with the binding."""
+    all is found by the first, and its others are looked at as sets. All this is prepared with the binding.
+
+    A message may be held against all bindings, which are sets of headers, with what is nested in values. That takes no
+    steps for those by which they are found, so bindings by one header have no limit."""
+
+    RESERVED = 512
+    full = (
+        f"the bindings of an exchange look at too many headers: a search takes {STEPS_MAX:,} steps at most, one for "
+        f"each binding by several headers, one for {HEADERS_A_STEP} of these. Unbind some, or bind to another exchange"
+    )
 
     def seen(self, binding: Binding) -> Binding:
         return binding._replace(key="")
@@ -286,22 +327,20 @@ class HeadersBindings(Bindings):
         self._always: dict[Binding, _Wanted] = {}
         self.names: dict[str, int] = {}
         """The names of the headers that bindings look at, each with the number of these."""
-        self.further = 0
-        """The headers that bindings look at, without the first one of each, and with what is nested in values."""
 
     def check_room(self, binding: Binding) -> None:
         """Raises :class:`Refused` if one binding, or all together, would look at too many headers."""
         wanted = _looked_at(binding)
         if len(wanted) > HEADERS_MAX:
             raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"a binding looks at {HEADERS_MAX} headers at most")
-        if (more := _further(wanted)) and self.further + more > FURTHER_HEADERS_MAX:
-            text = f"the bindings of an exchange look at {FURTHER_HEADERS_MAX} headers at most"
-            raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{text}, not counting the first of each binding")
+        super().check_room(binding)
+
+    def steps_more(self, binding: Binding) -> int:
+        return _held_against(_looked_at(binding))
 
     def match(self, key: str, headers: Headers) -> Iterator[Destination]:
-        values = {name: hashable(value) for name, value in headers.items()}
-        found, entries = dict(self._always), len(values)
-        for name, value in values.items():
+        found, entries = dict(self._always), len(headers)
+        for name, value in headers.items():
             by_value = self._by_header.get(name)
             if by_value is not None:
                 for some in (by_value.get(value), None if value is None else by_value.get(None)):
@@ -312,12 +351,12 @@ class HeadersBindings(Bindings):
         return (
             binding.destination
             for binding, (equal, there) in found.items()
-            if equal.items() <= values.items() and there.keys() <= values.keys()
+            if equal.items() <= headers.items() and there.keys() <= headers.keys()
         )
 
     def _enter(self, binding: Binding) -> None:
         wanted, any_fits = _looked_at(binding), _any(binding)
-        self.further += _further(wanted)
+        self.steps += _held_against(wanted)
         rest = FOUND_IS_ENOUGH
         if not any_fits and len(wanted) > 1:
             _, *others = wanted.items()
@@ -326,16 +365,16 @@ class HeadersBindings(Bindings):
         if not wanted and not any_fits:
             self._always[binding] = rest
         for place, (name, value) in enumerate(wanted.items()):
-            _count(self.names, name, 1)
+            counted(self.names, name, 1)
             if any_fits or not place:
                 self._by_header.setdefault(name, {}).setdefault(value, {})[binding] = rest
 
     def _leave(self, binding: Binding) -> None:
         self._always.pop(binding, None)
         wanted, any_fits = _looked_at(binding), _any(binding)
-        self.further -= _further(wanted)
+        self.steps -= _held_against(wanted)
         for place, (name, value) in enumerate(wanted.items()):
-            _count(self.names, name, -1)
+            counted(self.names, name, -1)
             if any_fits or not place:
                 by_value = self._by_header[name]
                 del by_value[value][binding]
@@ -377,16 +416,17 @@ def _any(binding: Binding) -> bool:
     return _x_match(binding).startswith("any")
 
 
-def _further(wanted: Headers) -> int:
-    """Returns how much a binding looks at that wants these headers, besides the first."""
-    return max(0, len(wanted) - 1) + sum(_nested(value) for value in wanted.values())
+def _held_against(wanted: Headers) -> int:
+    """Returns the steps of holding a message against a binding that wants more than the header by which it is found."""
+    further = max(0, len(wanted) - 1) + sum(_nested(value) for value in wanted.values())
+    return further and 1 + further // HEADERS_A_STEP
 
 
 def _nested(value: object) -> int:
     return len(value) + sum(map(_nested, value)) if isinstance(value, tuple) else 0
 
 
-def _count(counts: dict[str, int], name: str, by: int) -> None:
+def counted(counts: dict[str, int], name: str, by: int) -> None:
     """Counts a name, and forgets it with the last."""
     count = counts.get(name, 0) + by
     if count:

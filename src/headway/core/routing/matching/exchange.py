@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from headway.core.base import Reason, Refused
 from headway.core.message import TOPICS
 from headway.core.routing.matching.bindings import (
     KINDS,
@@ -24,9 +25,16 @@ from headway.core.routing.matching.bindings import (
     Destination,
     Headers,
     HeadersBindings,
+    counted,
+    hashable,
 )
 
 EXCHANGE_BYTES = 2500
+WALK_MAX = 16_384
+"""The steps of all exchanges that one message may come to, bound one to another or as alternates: what
+``Bindings.weight`` says. They are gone through at once, when a message has a new key."""
+LOOKED_MAX = 4096
+"""The exchanges that are looked at to tell whether a change keeps to that."""
 
 
 class Exchange:
@@ -80,10 +88,14 @@ class Exchanges:
         self.by_name = {name: Exchange(name, kind, durable=True) for name, kind in PREDECLARED}
         self.queues: dict[str, None] = {}
         self.leading_to: dict[Destination, dict[Binding, None]] = {}
+        self._before: dict[str, dict[str, int]] = {}
+        """The exchanges that lead to each, by bindings or as their alternate, with the number of these."""
         self.bytes = 0
         """The bytes that all exchanges and bindings take up."""
         self.visited = 0
         """The number of entries that the last search for a route looked at."""
+        self.looked = 0
+        """The number of exchanges that were looked at to check changes, and are not counted as work yet."""
         self.ends_unused = True
         """Set if auto-delete exchanges end with their last binding. It is not set while a journal is restored, because
         the journal tells when they ended."""
@@ -93,6 +105,8 @@ class Exchanges:
     def add(self, exchange: Exchange) -> None:
         self.by_name[exchange.name] = exchange
         self.bytes += EXCHANGE_BYTES
+        if exchange.alternate is not None:
+            self._leads(exchange.name, exchange.alternate, 1)
 
     def add_queue(self, name: str) -> None:
         self.queues[name] = None
@@ -103,6 +117,8 @@ class Exchanges:
             return False
         self.leading_to.setdefault(binding.destination, {})[binding] = None
         self.bytes += binding.size
+        if binding.destination.kind == "exchange":
+            self._leads(binding.source, binding.destination.name, 1)
         return True
 
     def unbind(self, binding: Binding) -> bool:
@@ -116,6 +132,8 @@ class Exchanges:
         if not leading:
             del self.leading_to[binding.destination]
         self.bytes -= binding.size
+        if binding.destination.kind == "exchange":
+            self._leads(binding.source, binding.destination.name, -1)
         if source.auto_delete and self.ends_unused and not source.bindings.all:
             self.remove(source.name)
         return True
@@ -129,6 +147,10 @@ class Exchanges:
         for binding in list(exchange.bindings.all):
             exchange.bindings.remove(binding)
             self.leading_to[binding.destination].pop(binding, None)
+            if binding.destination.kind == "exchange":
+                self._leads(name, binding.destination.name, -1)
+        if exchange.alternate is not None:
+            self._leads(name, exchange.alternate, -1)
         self._forget(Destination("exchange", name))
 
     def remove_queue(self, name: str) -> None:
@@ -138,6 +160,69 @@ class Exchanges:
     def _forget(self, destination: Destination) -> None:
         for binding in list(self.leading_to.get(destination, ())):
             self.unbind(binding)
+
+    def _leads(self, name: str, to: str, by: int) -> None:
+        before = self._before.setdefault(to, {})
+        counted(before, name, by)
+        if not before:
+            del self._before[to]
+
+    # -- limits -----------------------------------------------------------------------------------------------------
+
+    def check_room(self, binding: Binding) -> None:
+        """Raises :class:`Refused` if a search would take too long with one more binding: that of its exchange, or of
+        all exchanges that some message comes to."""
+        source, (kind, to) = self.by_name[binding.source].bindings, binding.destination
+        if binding in source.all:
+            return
+        source.check_room(binding)
+        more = source.weight(source.steps_more(binding)) - source.weight()
+        if kind == "exchange" and to not in source.exchanges:
+            self.check_walks(binding.source, more + 1, (to,))
+        elif more:
+            self.check_walks(binding.source, more)
+
+    def check_walks(self, name: str, more: int = 0, to: tuple[str, ...] = ()) -> None:
+        """Raises :class:`Refused` if some message would come to too much when the exchange ``name`` takes ``more``
+        steps and also leads to ``to``. Such a message is published to this exchange, or to one that leads to it."""
+        common, least = self._walk((name, *to), {})
+        most, looked, before = least + more, len(common), {name: None}
+        waiting = [name]
+        for one in waiting:  # it grows
+            further = [source for source in self._before.get(one, ()) if source not in before]
+            before |= dict.fromkeys(further)
+            waiting += further
+            if len(waiting) > LOOKED_MAX:
+                break
+        self.looked += looked + len(waiting)
+        covered = dict(common)
+        for one in reversed(waiting):  # the farthest first: they lead to most of the others
+            if most > WALK_MAX or looked + len(waiting) > LOOKED_MAX:
+                text = f"a message to exchange '{name}', or to one that leads to it, would come to too many exchanges"
+                advice = "unbind some of them from each other, or patterns with wildcards from them"
+                raise Refused(Reason.TOO_MANY_SUBSCRIPTIONS, f"{text} and patterns: {advice}")
+            if one not in covered:
+                beside, weight = self._walk((one,), common)
+                most, looked = max(most, least + more + weight), looked + len(beside)
+                self.looked += len(beside)
+                covered |= beside
+
+    def _walk(self, first: tuple[str, ...], apart: Mapping[str, None]) -> tuple[dict[str, None], int]:
+        """Returns the exchanges to which a message comes that is published to the first ones, as far as that is not too
+        much, and their weight, without those in ``apart``."""
+        found = {name: None for name in first if name in self.by_name and name not in apart}
+        waiting, weight = list(found), 0
+        for name in waiting:  # it grows
+            exchange = self.by_name[name]
+            weight += exchange.bindings.weight()
+            if weight > WALK_MAX:
+                break
+            alternate = () if exchange.alternate is None else (exchange.alternate,)
+            for to in (*exchange.bindings.exchanges, *alternate):
+                if to in self.by_name and to not in found and to not in apart:
+                    found[to] = None
+                    waiting.append(to)
+        return found, weight
 
     def looks_at(self, first: str) -> tuple[Mapping[str, int], ...]:
         """Returns the names of the headers that decide where a message goes that is published to an exchange: those of
@@ -166,9 +251,8 @@ class Exchanges:
         queues: dict[str, None] = {}
         visited: dict[str, None] = {}
         waiting = [first]
-        entries = 0
-        while waiting:
-            name = waiting.pop(0)
+        entries, hashed = 0, not headers
+        for name in waiting:  # it grows
             exchange = self.by_name.get(name)
             if exchange is None or name in visited:
                 continue
@@ -176,6 +260,8 @@ class Exchanges:
             if not name:
                 found = [Destination("queue", key)] if key in self.queues else []
             else:
+                if not hashed and isinstance(exchange.bindings, HeadersBindings):  # once for all of them
+                    headers, hashed = {name: hashable(value) for name, value in headers.items()}, True
                 found = list(exchange.bindings.match(key, headers))
                 entries += exchange.bindings.visited
             entries += 1 + len(found)

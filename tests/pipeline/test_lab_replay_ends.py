@@ -63,11 +63,16 @@ def test_a_durable_consumer_stays_and_goes_on_lagging() -> None:
     assert told.records_lost == pytest.approx(2010, abs=30)
 
 
-def test_mqtt_consumers_are_asked_to_close_and_trace() -> None:
+def test_mqtt_consumers_are_asked_to_close_and_disconnected_later() -> None:
     rule = {"when": {"blocked_time": "5s"}, "then": "close_consumer"}
     asked = replay(trace(STUCK), rule)
     assert asked.hit is not None
-    assert not asked.cut
+    assert asked.cut_s == pytest.approx(asked.hit.time + 10)
+    assert asked.cut_client
+    assert asked.over_at == asked.cut_s
+    patient = replay(trace(STUCK), rule | {"then": {"action": "close_consumer", "within": "1h"}})
+    assert patient.hit is not None
+    assert not patient.cut
     other = samples(rate(100), rate(100, until=10), 60, blocked_from=10, protocol="amqp")
     assert replay(trace(other), rule).cut
 

@@ -9,7 +9,8 @@ core/governance/governor.py:
 1. Rules are judged at each look, in order. ``discard``, ``offline`` and ``block_publishers`` are applied at the look
    that fires them and at each look while their rule is active; ``conflate`` until it steps back.
 2. Who is not connected cannot be disconnected. ``delete_subscription`` spares durable ones unless told.
-3. MQTT cannot be made to close a consumer, only asked: it is hit and stays. Other protocols close it.
+3. AMQP and OpenWire close a consumer. Other clients are only asked, which no library hears: they are disconnected when
+   the time for that is over.
 
 Judged as recorded, because they depend on everybody: ``slow_fraction``, and what other subscriptions of the same
 client hold of ``pool_share``. Not replayed: flap control (how soon a client may come back), and that with over 256
@@ -58,6 +59,8 @@ HITS = frozenset(
     }
 )  # fmt: skip
 """Actions that change what the consumer gets; enforced, they make it one that was hit."""
+CLOSES = ("amqp", "openwire")
+"""How the protocols begin that can close one consumer of a client."""
 SWEPT_MAX_S = 8.0
 """The longest time that is replayed in sweeps before another long step is tried."""
 
@@ -243,8 +246,11 @@ class CandidateReplay:
     def _changes_course(self, decision: Decision) -> bool:
         if decision.kind is not DecisionKind.FIRE or not self._enforced(decision):
             return False
-        asked = decision.action.kind is ActionKind.CLOSE_CONSUMER and self._trace.protocol.startswith("mqtt")
-        return decision.action.kind not in (ActionKind.NOTIFY, ActionKind.RETURN) and not asked
+        return decision.action.kind not in (ActionKind.NOTIFY, ActionKind.RETURN) and not self._asks(decision.action)
+
+    def _asks(self, action: Action) -> bool:
+        """Tells whether the action changes nothing yet, because it only asks."""
+        return action.kind is ActionKind.CLOSE_CONSUMER and not self._trace.protocol.startswith(CLOSES)
 
     def _decide(self, decision: Decision, sample: Sample, time: float) -> None:
         action = decision.action
@@ -258,6 +264,10 @@ class CandidateReplay:
             self._marks.mark_slow(time)
             if enforced:
                 self._act(action, sample, time)
+                if self._asks(action) and time + action.within_s < self._until:
+                    self._until = self.passage.over_at = time + action.within_s
+                    self._cut = event._replace(time=self._until, action=ActionKind.DISCONNECT)
+                    self.passage.cut_client = True
         else:
             self._recover(time)
             if enforced:
@@ -281,7 +291,7 @@ class CandidateReplay:
             case ActionKind.BLOCK_PUBLISHERS:
                 self._gate(replay)
             case ActionKind.CLOSE_CONSUMER:
-                if not self._trace.protocol.startswith("mqtt"):
+                if not self._asks(action):
                     self._end(sample, time)
             case ActionKind.DELETE_SUBSCRIPTION:
                 self._end(sample, time)

@@ -15,15 +15,22 @@ from bench.wires.packets import (
     encode_subscribe,
     encode_unsubscribe,
 )
-from pamqp.commands import Basic, Confirm, Queue
+from pamqp import base
+from pamqp.commands import Basic, Channel, Confirm, Queue
+from pamqp.commands import Connection as Connection091
 from tests.server.amqp_stage import Client, House, message, method
+from tests.server.greedy_stage import Greedy
 from tests.server.pretended import Loop, Socket
+from tests.server.test_amqp1_greedy import client as amqp1_client
+from tests.server.test_amqp1_greedy import sender, transfer
 
 from headway.core.message.record import Properties
+from headway.server.amqp.peer import AmqpPeer
 from headway.server.connections.connection import Connection
 from headway.server.connections.turn_budget import BUDGET_WORK, GREETING_WORK, LOGIN_WORK, SUBSCRIBE_WORK, TURN_WORK
 from headway.server.mqtt.peer import MqttPeer
 from headway.server.transport import PlainStream
+from headway.wire.amqp1 import writing
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.packets import Connect, Item, PingResp, Publish, SubAck, TopicRequest, UnsubAck
 
@@ -208,6 +215,47 @@ def assert_served_in_turns(house: House, publishes: int, work: int) -> None:
         most, before = max(most, registry.totals.published_records - before), registry.totals.published_records
     assert before - first == publishes
     assert most <= (TURN_WORK + BUDGET_WORK) // work + 1
+
+
+def amqp1_transfers(house: House) -> tuple[Greedy, bytes]:
+    """No two of them are neighbours that belong together."""
+    greedy = amqp1_client(house)
+    greedy.say(sender(0, "queue://q"))
+    headers = [writing.described(0x70, writing.list_of([writing.boolean(one)])) for one in (True, False)]
+    return greedy, b"".join(transfer(0, at, b"x", headers[at % 2]) for at in range(1000))
+
+
+def amqp_methods(house: House, *said: base.Frame) -> tuple[Greedy, bytes]:
+    login = (Connection091.StartOk({}, "PLAIN", "\0guest\0guest"), Connection091.TuneOk(0, 131_072, 0),
+             Connection091.Open())  # fmt: skip
+    opening = b"AMQP\0\0\x09\1" + b"".join(method(0, one) for one in login)
+    greedy = Greedy(house, AmqpPeer, opening, method(1, Channel.Open()) + method(1, Queue.Declare(queue="q")))
+    return greedy, b"".join(method(1, one) for one in said)
+
+
+def mqtt_packets(house: House, packets: bytes) -> tuple[Greedy, bytes]:
+    return Greedy(house, MqttPeer, connect("greedy")), packets
+
+
+@pytest.mark.parametrize(
+    ("asked", "work"), [
+        (amqp1_transfers, 10_000),
+        (lambda house: amqp_methods(house, *[Queue.Declare(queue="q", passive=True)] * 1000), 6000),
+        (lambda house: amqp_methods(house, *[Basic.Get(queue="q")] * 1000), 6000),
+        (lambda house: mqtt_packets(house, b"\x62\2\0\1" * 4000), 8000),
+        (lambda house: mqtt_packets(house, encode_publish("t", b"x", qos=1, packet_id=1) * 1000), 3000),
+        (lambda house: mqtt_packets(house, b"".join(
+            encode_publish("t", b"x" * (at % 2)) for at in range(10_000))), 5000),
+        (lambda house: mqtt_packets(house, encode_publish("keyed/t", b'{"id":1}') * 5000), 5000),
+    ], ids=["transfers", "passive declares", "gets", "PUBREL", "QoS 1", "sizes", "keys"],
+)  # fmt: skip
+def test_what_takes_longer_counts_as_more(asked: Callable[[House], tuple[Greedy, bytes]], work: int) -> None:
+    """Small commands that a client may say by the thousand: to read them and to carry them out both count."""
+    house = House('[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n[[topic]]\nfilter = "keyed/#"\nkey = "/id"\n')
+    greedy, said = asked(house)
+    assert greedy.turns(said) >= work // BUDGET_WORK
+    assert greedy.connection.open
+    assert not greedy.connection.reading_paused_by
 
 
 def test_a_turn_has_an_end_whoever_asks(house: House) -> None:

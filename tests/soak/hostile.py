@@ -201,6 +201,16 @@ def m_small(rng: Random, size: int) -> bytes:
     return one * (size // len(one))
 
 
+def m_release(rng: Random, size: int) -> bytes:
+    """Of packet ids that the broker does not know."""
+    return b"".join(b"\x62\2" + pack(">H", rng.randrange(1, 65_536)) for _ in range(size // 4))
+
+
+def m_sizes(rng: Random, size: int) -> bytes:
+    """Messages of which no two neighbours have one size."""
+    return b"".join(encode_publish("t", b"x" * (at % 2)) for at in range(size // 6))
+
+
 def m_goodbye(rng: Random, size: int) -> bytes:
     return write_frame(0xE0, b"\0" + write_properties(Fields(user=tuple(unknown(rng, size)))))
 
@@ -229,6 +239,13 @@ def a_table(rng: Random, size: int) -> bytes:
 
 def a_declare(rng: Random, size: int) -> bytes:
     return a_method(50, 10, b"\0\0", write_short(f"q{rng.randrange(50)}"), b"\x10", a_table(rng, size))
+
+
+def a_ask(rng: Random, size: int) -> bytes:
+    """What has an answer and changes nothing: is the queue there, has it a message?"""
+    declare = a_method(50, 10, b"\0\0", b"\1e", b"\x11", b"\0\0\0\0")
+    one = rng.choice((declare, a_method(60, 70, b"\0\0", b"\1e", b"\1")))
+    return one * (size // len(one))
 
 
 def a_consume(rng: Random, size: int) -> bytes:
@@ -342,6 +359,18 @@ def b_transfer(rng: Random, size: int) -> bytes:
     section = rng.choice((0x71, 0x72, 0x74))
     content = head + writing.described(section, writing.map_of(pairs)) + writing.described(0x75, writing.binary(b"x"))
     return pack(">I", 8 + len(content)) + b"\2\0\0\0" + content
+
+
+def b_small(rng: Random, size: int) -> bytes:
+    """Small messages of which no two neighbours belong together."""
+
+    def one(number: int) -> bytes:
+        fields = [writing.uint(0), writing.uint(next(numbers)), writing.binary(b"t"), writing.uint(0), writing.TRUE]
+        header = writing.described(0x70, writing.list_of([writing.boolean(number % 2 == 0)]))
+        content = amqp1_frame(0, 0x14, fields)[8:] + header + writing.described(0x75, writing.binary(b"x"))
+        return pack(">I", 8 + len(content)) + b"\2\0\0\0" + content
+
+    return b"".join(map(one, range(size // 50)))
 
 
 def b_held(rng: Random, size: int) -> bytes:
@@ -605,6 +634,8 @@ KINDS = (
     Kind("mqtt", "wildcards over retained topics", 1000, lambda rng, size: b"".join(
         encode_subscribe(1, [TopicRequest(f"r/+/+/x{next(numbers)}", 0)]) for _ in range(20)), M_RETAINED),
     Kind("mqtt", "acknowledgements with properties", M_LIMIT, m_small),
+    Kind("mqtt", "releases of unknown ids", 60 * KB, m_release),
+    Kind("mqtt", "sizes", M_LIMIT, m_sizes, encode_subscribe(1, [TopicRequest("t", 0)])),
     Kind("mqtt", "goodbyes", M_LIMIT, m_goodbye),
     Kind("mqtt", "bodies", M_LIMIT, lambda rng, size: encode_publish("keyed/t", nested(rng, size).encode()), M_KEYED),
     Kind("mqtt", "live queries", 1000, lambda rng, size: b"".join(m_live(rng, size) for _ in range(20)), M_STATE),
@@ -613,6 +644,7 @@ KINDS = (
         properties=Properties(content_type="application/merge-patch+json")), M_KEYED),
     Kind("amqp", "START-OK", 4000, a_start, login=False),
     Kind("amqp", "declarations", A_LIMIT, a_declare),
+    Kind("amqp", "questions", A_LIMIT, a_ask, a_method(50, 10, b"\0\0", b"\1e", b"\x10", b"\0\0\0\0")),
     Kind("amqp", "consumers", A_LIMIT, a_consume, A_QUEUE),
     Kind("amqp", "selectors", 64 * KB, a_selector, A_QUEUE),
     Kind("amqp", "bindings", A_LIMIT, a_bind, A_QUEUE),
@@ -633,6 +665,7 @@ KINDS = (
     Kind("amqp1", "OPEN", 500, b_open, login=False),
     Kind("amqp1", "links", B_LIMIT, b_attach),
     Kind("amqp1", "messages", B_LIMIT, b_transfer, B_SENDER),
+    Kind("amqp1", "small messages", 40 * KB, b_small, B_SENDER),
     Kind("amqp1", "links that end", 20 * KB, b_held, B_HELD),
     Kind("stomp", "CONNECT", 60 * KB, s_connect, login=False),
     Kind("stomp", "options", S_LIMIT, s_subscribe),

@@ -12,7 +12,7 @@ from proton import Data, Described, Message, int32, symbol, timestamp, ubyte, ul
 from headway.core.base import ProtocolError
 from headway.core.message.record import TOPICS, Gap, Properties, Record, Run
 from headway.wire.amqp1 import scan, values, writing
-from headway.wire.amqp1.decoder import Amqp1Decoder
+from headway.wire.amqp1.decoder import TRANSFER_WORK, Amqp1Decoder
 from headway.wire.amqp1.dialect import Amqp1Dialect, parts_of
 from headway.wire.amqp1.envelope import FEW, IDS, Amqp1Envelope
 from headway.wire.amqp1.items import Item, Layer, Lost, Opening, Transfers
@@ -20,6 +20,7 @@ from headway.wire.amqp1.performatives import Source, build
 from headway.wire.amqp1.properties import read_content
 from headway.wire.amqp1.replies import HEADERS
 from headway.wire.amqp1.replies import encoded as written
+from headway.wire.amqp1.scan import ALIKE_MAX
 from headway.wire.codecs import queue_form
 
 VALUES = [
@@ -101,6 +102,31 @@ def test_neighbouring_messages_are_one_run(sizes: list[int]) -> None:
     assert [item.run.payload(number) for number in range(len(item.run))] == bodies
     assert (item.first_id, item.frames) == (1000, len(sizes))
     assert read_content(item.content).subject == "s"
+
+
+def test_messages_of_a_client_that_writes_large_lists_are_one_run() -> None:
+    def large(number: int) -> bytes:
+        fields = [writing.uint(0), writing.uint(number), writing.binary(b"t"), writing.uint(0), writing.TRUE]
+        listed = (4 + len(b"".join(fields))).to_bytes(4, "big") + len(fields).to_bytes(4, "big") + b"".join(fields)
+        return frame(b"\0\x53\x14\xd0" + listed, encoded(b"%03d" % number))
+
+    sent = [large(number) for number in range(256, 356)]  # ids of one size
+    (item,), decoder = decoded(*sent)
+    assert isinstance(item, Transfers)
+    assert [item.run.payload(number) for number in range(100)] == [b"%03d" % number for number in range(256, 356)]
+    assert decoder.error is None
+
+
+@pytest.mark.parametrize("change", [1, 2])
+def test_messages_that_are_read_one_by_one_are_work(change: int) -> None:
+    """Of other sizes each, which may be of one run, or with other properties each."""
+    sent = [transfer(at, encoded(b"x" * (at % change), subject="s" * (1 + at % (3 - change)))) for at in range(1000)]
+    decoder = Amqp1Decoder(1 << 20, 1 << 20)
+    decoder.feed(HEADERS[Layer.AMQP])
+    items = decoder.feed(b"".join(sent), 512)
+    frames = sum(item.frames for item in items if isinstance(item, Transfers))
+    assert frames <= 512 // TRANSFER_WORK + ALIKE_MAX
+    assert decoder.waits
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pamqp import commands, header
 from tests.wire.test_amqp_decoder import message, method, raw
 
 from headway.wire.amqp.scan import ACK_FRAME_BYTES, extend_run, find_whole
-from headway.wire.columns import COLUMNS_MAX, FEW, equal_pairs, equal_pieces, same_frames
+from headway.wire.columns import COLUMNS_MAX, FEW, PIECES_MAX, equal_pairs, equal_pieces, same_frames
 
 LIMIT = 4096
 PUBLISH_BYTES = len(method(commands.Basic.Publish(exchange="amq.topic", routing_key="a.b")))
@@ -155,3 +155,9 @@ def test_pairs(one: int, other: int, count: int) -> None:
     firsts, seconds = equal_pairs(data, (one, other), count)
     assert b"".join(first + second for first, second in zip(firsts, seconds, strict=True)) == data
     assert {len(first) for first in firsts} <= {one}
+
+
+def test_a_run_of_bodies_of_many_sizes_has_an_end() -> None:
+    found = scanned(b"".join(message(b"x" * (1 + at % 2)) for at in range(3 * PIECES_MAX)))
+    assert found is not None
+    assert len(found[1]) == PIECES_MAX

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.wire.columns import COLUMNS_MAX, FEW
+from headway.wire.columns import COLUMNS_MAX, FEW, PIECES_MAX, pieces_work
 from headway.wire.mqtt.primitives import write_frame, write_text
 from headway.wire.mqtt.scan import extend_run, read_length
 
@@ -84,3 +84,11 @@ def test_stretches_of_records(stretches: list[tuple[int, bytes, int, int, bytes]
     ]
     lead = stretches[0][1]
     assert scanned(b"".join(frames), lead) == expected(frames, lead)
+
+
+def test_payloads_of_many_sizes_are_work_and_a_run_of_them_has_an_end() -> None:
+    frames = b"".join(frame(b"x" * (at % 2)) for at in range(3 * PIECES_MAX))
+    _, ends, _ = scanned(frames)
+    assert len(ends) == PIECES_MAX
+    assert pieces_work(ends) >= PIECES_MAX // 4
+    assert pieces_work(range(3 * PIECES_MAX)) == 0

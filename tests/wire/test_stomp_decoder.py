@@ -8,7 +8,14 @@ import tracemalloc
 import pytest
 
 from headway.core.base import Reason
-from headway.wire.stomp.decoder import CONNECT_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, StompDecoder
+from headway.wire.stomp.decoder import (
+    CONNECT_BYTES_MAX,
+    FRAME_WORK,
+    HEAD_BYTES_MAX,
+    HEADERS_MAX,
+    UNEVEN_MAX,
+    StompDecoder,
+)
 from headway.wire.stomp.faults import StompFault
 from headway.wire.stomp.items import Acks, Connect, Frame, Item, Sent
 from headway.wire.stomp.versions import V1_0, V1_1, V1_2, Version
@@ -92,8 +99,27 @@ def test_neighbours_with_one_head_are_one_run() -> None:
         (item,) = connected().feed(frame * count)
         assert isinstance(item, Sent)
         assert len(item.run) == count
+    (item,) = connected().feed(OPEN * 50)
+    assert type(item) is Sent
+    assert type(item.run.ends) is range, "those of one size are not read one by one"
     receipts = connected().feed(b"SEND\ndestination:/queue/q\nreceipt:1\n\nx\0" * 3)
     assert len(receipts) == 3, "each has a receipt of its own"
+
+
+def test_a_nul_ends_a_body_also_in_a_frame_of_the_same_size() -> None:
+    short = OPEN[:-2] + b"\0\0"
+    (item,) = connected().feed(OPEN * 3 + short + OPEN)
+    assert isinstance(item, Sent)
+    assert [item.run.payload(at) for at in range(5)] == [b"body", b"body", b"body", b"bod", b"body"]
+
+
+def test_bodies_of_many_sizes_are_work() -> None:
+    decoder = connected()
+    frames = b"".join(OPEN[:-1] + b"x" * (at % 2) + b"\0" for at in range(3 * UNEVEN_MAX))
+    (item,) = decoder.feed(frames, UNEVEN_MAX // 2)
+    assert isinstance(item, Sent)
+    assert len(item.run) == UNEVEN_MAX
+    assert decoder.silent_frames >= UNEVEN_MAX // 2
 
 
 @pytest.mark.parametrize(("version", "header"), [(V1_0, "message-id"), (V1_1, "message-id"), (V1_2, "id")])
@@ -112,7 +138,7 @@ def test_neighbouring_acks_are_one_item(version: Version, header: str) -> None:
 def test_items_that_were_not_asked_for_wait() -> None:
     decoder = connected()
     frames = b"".join(b"BEGIN\ntransaction:%d\n\n\0" % number for number in range(5))
-    assert len(decoder.feed(frames, 2)) == 2
+    assert len(decoder.feed(frames, 2 + 2 * FRAME_WORK)) == 2
     assert decoder.waits
     assert len(decoder.feed(b"", 10)) == 3
     assert not decoder.waits

@@ -10,7 +10,7 @@ Where parts that are equal stand between others that are not, whole frames are c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Any
@@ -24,6 +24,14 @@ FEW = 16
 """Frames compared one by one before a method is tried that takes time to set up."""
 COLUMNS_MAX = 32
 """Longer headers are cut out."""
+PIECES_MAX, PIECES_A_UNIT = 1024, 2
+"""Pieces of a run, each of frames of one size: as many as it may have, and that take the time of one small item."""
+
+
+def pieces_work(ends: Sequence[int]) -> int:
+    """Returns the work of finding a run of frames with these ends, besides the first. They are a range if all frames
+    have one size; else it may be as many pieces as frames."""
+    return 0 if type(ends) is range else min(len(ends), PIECES_MAX) // PIECES_A_UNIT
 
 
 def same_frames(data: bytes, header: bytes, pos: int, size: int, trailer: bytes = b"") -> int:

@@ -29,7 +29,9 @@ class Decoder(ABC, Generic[Item]):
         self.packets = 0
         """Packets that have come whole; each message of a run counts."""
         self.silent_frames = 0
-        """Frames of the last call of ``feed`` that brought no item; each takes the place of one."""
+        """Units of work of the last call of ``feed``, and of carrying out its items, besides one for each item: for
+        frames that brought none, and for items that are more work than the smallest. Each takes the place of an item.
+        """
         self.tail = Tail()
         self._rest: tuple[bytes, int] | None = None
         """Received bytes that are not decoded yet, from this position on."""

@@ -13,7 +13,6 @@ from headway.server.connections.socket_outlet import ended
 from headway.server.connections.turn_budget import (
     BUDGET_WORK,
     GREETING_WORK,
-    ITEMS_MAX,
     LOGIN_WORK,
     SUBSCRIBE_WORK,
     TURN_WORK,
@@ -23,7 +22,7 @@ from headway.server.connections.turn_budget import (
 
 __all__ = [
     "Announcement", "BUDGET_WORK", "client_of", "Connection", "Connections", "End", "END_WORK", "ended", "Endings",
-    "Ends", "FLOOD_BYTES", "Floods", "GREETING_WORK", "Hangups", "is_trusted", "ITEMS_MAX", "Lingering", "LOGIN_WORK",
+    "Ends", "FLOOD_BYTES", "Floods", "GREETING_WORK", "Hangups", "is_trusted", "Lingering", "LOGIN_WORK",
     "Networks", "OUT_BYTES_MAX", "PartialPacket", "Peer", "PendingReplies", "Reassembly", "shown", "Steps",
     "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
 ]

@@ -6,8 +6,10 @@ in order, and the connection is not read meanwhile. Connections with more to do 
 connections together have a budget as well. So the others are read soon, even if one client asks for a lot. Clients that
 have not logged in have a small budget of their own, so that nobody without a login keeps clients waiting.
 
-A unit of work is one record on its way to one lane, some microseconds. The budget is checked once per command, never
-per message.
+A unit of work is one record on its way to one lane, or the smallest of packets, some three microseconds. What takes
+longer counts as more. A decoder counts, for each kind of item, what it takes to be read and carried out
+(``Decoder.silent_frames``), and stops where the budget ends. Who carries it out adds what only it knows: lanes,
+matches, deliveries. The budget is checked once per command, never per message.
 """
 
 from __future__ import annotations
@@ -22,8 +24,6 @@ GREETING_WORK = 256
 """Budget of all connections together whose clients have not logged in, per turn: anybody can open one."""
 LOGIN_WORK = 16
 """Work of each packet of a client that has not logged in."""
-ITEMS_MAX = 1024
-"""Packets, or runs of packets, that are decoded at once."""
 SUBSCRIBE_WORK = 24
 """Work of beginning or ending one subscription."""
 

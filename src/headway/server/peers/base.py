@@ -32,7 +32,6 @@ from headway.server.config import ListenerTable
 from headway.server.connections import (
     END_WORK,
     FLOOD_BYTES,
-    ITEMS_MAX,
     LOGIN_WORK,
     Connection,
     PartialPacket,
@@ -171,7 +170,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         greeting = self.session is None
         budget.left = granted = engine.connection_budget(greeting=greeting)
         if data or not items:
-            items += self.decoder.feed(data, ITEMS_MAX if granted else 0)
+            items += self.decoder.feed(data, granted)
             budget.left -= self.decoder.silent_frames
         asked = budget.running is not None  # any item but a bare run
         at, count, room, lost, publishes = 0, len(items), False, 0, self.publishes

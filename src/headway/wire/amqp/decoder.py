@@ -38,6 +38,7 @@ from headway.wire.amqp.scan import (
     read_acks,
 )
 from headway.wire.amqp.versions import AMQP_0_9_1, HEADER_BYTES, Version, version_asked
+from headway.wire.columns import pieces_work
 from headway.wire.decoder import FrameDecoder
 
 FRAME_BYTES_MIN = 4096
@@ -47,8 +48,9 @@ CONNECTION = 10
 ACCESS_REQUEST = 30 << 16 | 10
 CHANNEL_CLOSE_OK = 20 << 16 | 41
 PUBLISH = 60 << 16 | 40
-SHARE_BYTES = 64
-"""A method takes the time of one item more for so many bytes."""
+METHOD_WORK, PUBLISH_WORK, SHARE_BYTES = 5, 3, 64
+"""A method, and a message that begins a run, takes so many units of a turn's work besides itself until it is carried
+out (server/connections/turn_budget.py); a method one more for so many bytes."""
 PUBLISHES_MAX = 1000
 """Different publish frames whose arguments are cached."""
 _FRAME = struct.Struct(">BHI")
@@ -192,7 +194,7 @@ class AmqpDecoder(FrameDecoder[Item]):
         except ProtocolError as error:
             raise _fault(ReplyCode.SYNTAX_ERROR, f"({kind.name}) {error}") from None
         items.append(Method(channel, command))
-        self.silent_frames += (end - pos) // SHARE_BYTES
+        self.silent_frames += METHOD_WORK + (end - pos) // SHARE_BYTES
         return end
 
     def _publish(self, data: bytes, pos: int, end: int, channel: int, items: list[Item]) -> int:
@@ -209,6 +211,7 @@ class AmqpDecoder(FrameDecoder[Item]):
         run = Run(address.topic, data[pos : pos + ends[-1]], ends, bodies, exchange=address.exchange)
         items.append(PublishedRun(channel, address, properties, run))
         self.packets += len(ends)
+        self.silent_frames += PUBLISH_WORK + pieces_work(ends)
         return stop
 
     def _address(self, arguments: bytes) -> Address:
@@ -258,6 +261,7 @@ class AmqpDecoder(FrameDecoder[Item]):
         if body is None:
             self.silent_frames += 1
         else:
+            self.silent_frames += PUBLISH_WORK
             run = Run(address.topic, bytes(body), [len(body)], [0], exchange=address.exchange)
             items.append(PublishedRun(channel, address, content.properties or b"", run))
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headway.wire.amqp.items import AckBatch
-from headway.wire.columns import same_frames
+from headway.wire.columns import PIECES_MAX, same_frames
 
 FRAME_END = b"\xce"
 FRAME_OVERHEAD = 8
@@ -94,6 +94,7 @@ def extend_run(
     overhead = first.header_end - start
     ends: list[int] = []
     bodies: list[int] = []
+    pieces = 1
     at, payload, payload_end, end = start, first.payload, first.payload_end, first.end
     while True:
         # The message data[at:end] is known to fit, and so do the next ones of the same size and header.
@@ -102,7 +103,7 @@ def extend_run(
         pos = end
         if end + size <= n and startswith(header, end):
             pos = same_frames(data, header, end, size, FRAME_END)
-        if pos + overhead > n or not startswith(lead, pos):
+        if pieces == PIECES_MAX or pos + overhead > n or not startswith(lead, pos):
             break
         size_at = pos + len(lead)
         length = int.from_bytes(data[size_at : size_at + 8], "big")
@@ -122,6 +123,7 @@ def extend_run(
         else:
             ends += range(payload_end - start, payload_end - start + pos - end + 1, size)
             bodies += range(payload - start, payload - start + pos - end + 1, size)
+        pieces += 1
         at, payload, payload_end, end = pos, next_payload, next_payload + length, next_end
     last_ends = range(payload_end - start, payload_end - start + pos - end + 1, size)
     last_bodies = range(payload - start, payload - start + pos - end + 1, size)

@@ -36,6 +36,9 @@ PARTIAL_BYTES, HEAD_BYTE_BYTES = 500, 10
 """The memory of an incomplete message besides its body; that of a byte of its first transfer, which is kept as read."""
 FRAME_WORK, SHARE_BYTES = 3, 8
 """A performative takes the time of so many small items besides itself, and of one for so many bytes."""
+TRANSFER_WORK, JOINED_A_UNIT = 9, 2
+"""A transfer that is read takes the time of so many small items besides itself, until its message is published; so
+many that belong to its run and were only compared with it take that of one."""
 _LAYERS = {0: Layer.AMQP, 2: Layer.TLS, 3: Layer.SASL}
 
 
@@ -178,6 +181,7 @@ class Amqp1Decoder(FrameDecoder[Item]):
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def _transfer(self, data: bytes, pos: int, at: int, end: int, channel: int, items: list[Item]) -> int:
+        self.silent_frames += TRANSFER_WORK
         fields = read_transfer(data, at, end)
         transfer = fields.transfer
         key = (channel, transfer.handle)
@@ -206,12 +210,13 @@ class Amqp1Decoder(FrameDecoder[Item]):
             items.append(_lost(channel, transfer, 1, self._too_large(end - fields.payload_at)))
             return end
         try:
-            item, done = extend(data, pos, end, channel, fields, RUN_MAX)
+            item, done, alike = extend(data, pos, end, channel, fields, RUN_MAX)
         except ProtocolError as error:
             items.append(_lost(channel, transfer, 1, f"the message {error}"))
             return end
         items.append(item)
         self.packets += item.frames
+        self.silent_frames += TRANSFER_WORK * alike + item.frames // JOINED_A_UNIT
         return done
 
     def _continue(self, data: bytes, end: int, channel: int, fields: Fields, partial: _Partial,

@@ -25,7 +25,11 @@ LEAD_BYTES_MAX = 128 * 1024
 """A million properties would take a second to read."""
 FEW = 16
 """Messages of one size from which on their positions are ranges."""
-_TRANSFER = b"\0\x53\x14\xc0"
+ALIKE_MAX = 64
+"""Messages of a run that were read one by one because they are of other sizes than the first, or looked so."""
+_TRANSFER = b"\0\x53\x14"
+_FIELDS = {0xC0: 6, 0xD0: 12}
+"""Where the fields of a transfer begin, by the kind of its list: some clients always write the large one."""
 _IDS = {0x43: 0, 0x52: 1, 0x70: 4}
 
 
@@ -39,7 +43,7 @@ class Fields(NamedTuple):
 
 
 def is_transfer(data: bytes, at: int, end: int) -> bool:
-    if data.startswith(_TRANSFER[:3], at):
+    if data.startswith(_TRANSFER, at):
         return True
     if data[at : at + 2] in (b"\0\x80", b"\0\xa3", b"\0\xb3"):
         said, _ = read(data, at + 1, end)
@@ -53,9 +57,10 @@ def read_transfer(data: bytes, at: int, end: int) -> Fields:
     transfer = build(value)
     if not isinstance(value, Described) or not isinstance(transfer, Transfer):
         raise malformed("is no transfer")
-    if not data.startswith(_TRANSFER, at) or not transfer.delivery_tag:
+    fields = _FIELDS.get(data[at + 3], 0) if data.startswith(_TRANSFER, at) else 0
+    if not fields or not transfer.delivery_tag:
         return Fields(transfer, 0, 0, payload_at)
-    id_at = skip(data, at + 6, end)
+    id_at = skip(data, at + fields, end)
     tag_at = skip(data, id_at, end)
     return Fields(transfer, id_at, skip(data, tag_at, end), payload_at)
 
@@ -80,10 +85,11 @@ def whole_message(channel: int, first: Transfer, data: bytes, frames: int) -> Tr
                      first.state, first.delivery_tag or b"")  # fmt: skip
 
 
-def extend(data: bytes, pos: int, end: int, channel: int, fields: Fields, most: int) -> tuple[Transfers, int]:
-    """Returns the run that begins with the whole message in the frame at ``data[pos:end]``, and the end of its last
-    frame. ``most``: the messages that it may have. Raises ProtocolError if the first has no form."""
-    first = fields.transfer
+def extend(data: bytes, pos: int, end: int, channel: int, fields: Fields, most: int) -> tuple[Transfers, int, int]:
+    """Returns the run that begins with the whole message in the frame at ``data[pos:end]``, the end of its last frame,
+    and how many frames behind the first were read one by one. ``most``: the messages that it may have. Raises
+    ProtocolError if the first has no form."""
+    first, alike = fields.transfer, 0
     content, (start, stop), joined = content_of(data, fields.payload_at, end)
     if joined is not None:
         run = Run("", joined, [len(joined)], [0])
@@ -94,7 +100,7 @@ def extend(data: bytes, pos: int, end: int, channel: int, fields: Fields, most: 
         done = end
         if fields.id_at:
             ends, bodies = [stop - pos], [start - pos]
-            done = _more(data, pos, end, fields, content, (start, stop), ends, bodies, most)
+            done, alike = _more(data, pos, end, fields, content, (start, stop), ends, bodies, most)
             size, count = end - pos, len(ends)
             if count > FEW and done - pos == size * count and ends[-1] - ends[0] == size * (count - 1):
                 ends = range(stop - pos, stop - pos + size * count, size)
@@ -102,12 +108,13 @@ def extend(data: bytes, pos: int, end: int, channel: int, fields: Fields, most: 
         run = Run("", data[pos : pos + ends[-1]], ends, bodies)
     item = Transfers(channel, first.handle, first.delivery_id or 0, bool(first.settled), content, run, len(run.ends),
                      first.state, first.delivery_tag or b"")  # fmt: skip
-    return item, done
+    return item, done, alike
 
 
 def _more(data: bytes, pos: int, end: int, fields: Fields, content: Content, payload: tuple[int, int],
-          ends: list[int], bodies: list[int], most: int) -> int:  # fmt: skip
-    """Adds the messages behind the first one, by their positions from ``pos`` on. Returns the end of the last."""
+          ends: list[int], bodies: list[int], most: int) -> tuple[int, int]:  # fmt: skip
+    """Adds the messages behind the first one, by their positions from ``pos`` on. Returns the end of the last, and how
+    many frames were read one by one."""
     first, n = fields.transfer, len(data)
     size, expected = end - pos, (first.delivery_id or 0) + 1
     id_off, tag_off, payload_off = fields.id_at - pos, fields.tag_end - pos, payload[0] - pos
@@ -117,7 +124,7 @@ def _more(data: bytes, pos: int, end: int, fields: Fields, content: Content, pay
     tag_code = data[fields.id_at + 1 + id_bytes : fields.id_at + 3 + id_bytes]
     tag_at = id_off + 1 + id_bytes
     trailer = data[payload[1] : end]
-    at = end
+    at, alike = end, 0
     while len(ends) < most and at + HEADER_BYTES < n:
         if (
             at + size <= n and data.startswith(head, at) and data[at + id_off] == code
@@ -129,6 +136,9 @@ def _more(data: bytes, pos: int, end: int, fields: Fields, content: Content, pay
             bodies.append(at + payload_off - pos)
             at += size
         else:
+            if alike == ALIKE_MAX:
+                break
+            alike += 1
             other = _alike(data, at, fields, content, expected, head)
             if other is None:
                 break
@@ -136,7 +146,7 @@ def _more(data: bytes, pos: int, end: int, fields: Fields, content: Content, pay
             ends.append(stop - pos)
             bodies.append(start - pos)
         expected += 1
-    return at
+    return at, alike
 
 
 def _alike(data: bytes, at: int, fields: Fields, content: Content, expected: int, head: bytes) -> Any:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from headway.core.base import ProtocolError, Reason
 from headway.core.message import NO_PROPERTIES, Properties, ReceiptRequest, Run, receipt_request
+from headway.wire.columns import pieces_work
 from headway.wire.decoder import Decoder
 from headway.wire.mqtt.bodies import BRIDGE, FROM_CLIENT, FROM_SERVER, check_level, read_connect, read_level, version_of
 from headway.wire.mqtt.codes import ReasonCode
@@ -28,8 +29,12 @@ FORMS = {4: "mqtt-3.1.1", 5: "mqtt-5"}
 """``Run.form`` of frames that can be sent unchanged to any plain QoS 0 subscription of that version."""
 
 _NO_FIELDS = Fields()
-SHARE_BYTES = 32
-"""A packet that is not small, or its properties, takes the time of one item more for so many bytes."""
+ANSWERED_WORK, PACKET_WORK = 2, 1
+"""A publish with an answer, and a packet that is neither a publish nor a PUBACK, takes the time of so many units of a
+turn's work (server/connections/turn_budget.py) besides itself, until it is carried out."""
+SHARE_BYTES, USERS_A_UNIT = 32, 6
+"""A packet that is not small, or its properties, takes the time of one item more for so many bytes, or for so many user
+properties."""
 RECEIPT = "receipt"
 """The user property that asks for a receipt."""
 
@@ -120,6 +125,7 @@ class MqttDecoder(Decoder[Item]):
                     items.append(self._connect(MqttReader(data, body, end)))
                 else:
                     items.append(bodies[first >> 4](MqttReader(data, body, end), self.version))
+                    self.silent_frames += PACKET_WORK
                     if first == 0x20:
                         self._opened()
                 if length >= SHARE_BYTES:
@@ -205,12 +211,14 @@ class MqttDecoder(Decoder[Item]):
             run.receipt = receipt
             items.append(Publish(run, qos, packet_id, bool(first & 8), fields.message_expiry, fields.identifiers))
             self.packets += 1
+            self.silent_frames += ANSWERED_WORK
             return end
         if receipt is None:
             stop, ends, bodies = extend_run(data, start, body, pos, end, self.packet_bytes_max)
         else:
             stop, ends, bodies = end, [end - start], [pos - start]
         self.packets += len(ends)
+        self.silent_frames += pieces_work(ends)
         if fields is _NO_FIELDS and receipt is None:
             form = None if retain else self._form
             items.append(Run(topic, data[start:stop], ends, bodies, form, 0, retain, properties))
@@ -232,6 +240,7 @@ class MqttDecoder(Decoder[Item]):
         if block <= end and data[pos] < 128 and (stop := block + data[pos]) <= end:
             user = read_user(data, block, stop)
             if user:
+                self.silent_frames += len(user) // USERS_A_UNIT
                 return _NO_FIELDS, Properties(user=user), stop
         reader = MqttReader(data, pos, end)
         fields = read_properties(reader, "PUBLISH")

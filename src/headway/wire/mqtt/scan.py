@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headway.wire.columns import same_frames
+from headway.wire.columns import PIECES_MAX, same_frames
 
 
 def extend_run(
@@ -39,6 +39,7 @@ def extend_run(
     lead_bytes = payload - body
     ends: list[int] = []
     bodies: list[int] = []
+    pieces = 1
     at = start
     while True:
         # The frame data[at:end] is known to fit, and so do the next ones with the same header.
@@ -46,7 +47,7 @@ def extend_run(
         header = data[at:payload]
         pos = same_frames(data, header, end, size) if end + size <= n and startswith(header, end) else end
         # Next: a frame of another size, another message, or the end of the data.
-        if pos >= header_max or data[pos] != first:
+        if pieces == PIECES_MAX or pos >= header_max or data[pos] != first:
             break
         length = data[pos + 1]
         next_body = pos + 2
@@ -61,6 +62,7 @@ def extend_run(
         else:
             ends += range(end - start, pos - start + 1, size)
             bodies += range(payload - start, pos - start + 1, size)
+        pieces += 1
         at, payload, end = pos, next_body + lead_bytes, next_end
     # The + 1 is also needed for payload starts: an empty payload starts where its frame ends.
     last_ends, last_bodies = range(end - start, pos - start + 1, size), range(payload - start, pos - start + 1, size)

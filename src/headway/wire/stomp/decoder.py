@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from headway.core.base import ProtocolError, Reason
-from headway.wire.columns import same_frames
+from headway.wire.columns import pieces_work, same_frames
 from headway.wire.decoder import ALL, Decoder
 from headway.wire.remembered import Remembered
 from headway.wire.stomp.destinations import destinations_of, plain_run
@@ -32,12 +32,14 @@ HEAD_BYTES_MAX = 64 * 1024
 HEADERS_MAX = 500
 HEADER_BYTES = 200
 """The memory of a header that is remembered, besides its text."""
-RUN_MAX = 4096
+RUN_MAX, UNEVEN_MAX = 4096, 1024
+"""Frames of one run; of one whose frames were read one by one."""
 COMMANDS = frozenset({
     "CONNECT", "STOMP", "SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT",
 })  # fmt: skip
-HEAD_SHARE_BYTES = 32
-"""So many bytes of a head that is not known yet take the time of one item."""
+FRAME_WORK, HEAD_SHARE_BYTES = 2, 32
+"""A frame takes the time of so many items besides itself until it is carried out (that of a SEND is counted there). So
+many bytes of a head that is not known yet take that of one."""
 _COMMAND_BYTES_MAX = 32
 _ACKS = {
     header: re.compile(
@@ -131,6 +133,7 @@ class StompDecoder(Decoder[Item]):
                 at = end + 1 if end >= 0 else -1
                 if at > 0:
                     items.append(self._item(head))
+                    self.silent_frames += FRAME_WORK
                     self.packets += 1
             if at < 0:
                 return pos
@@ -229,15 +232,16 @@ class StompDecoder(Decoder[Item]):
         if end < 0:
             return -1
         alone, found = "receipt" in head.headers, destinations_of(destination)
-        if head.body_bytes >= 0:
-            ends = _even(data, pos, end, raw, 1 if alone else RUN_MAX)
-            bodies: Sequence[int] = range(ends[0] - head.body_bytes, ends[-1] - head.body_bytes + 1, ends.step)
+        ends = _even(data, pos, end, raw, 1 if alone else RUN_MAX)
+        if head.body_bytes >= 0 or (len(ends) > 1 and _each_ends_once(data, pos, ends)):
+            size = end - body_at
+            bodies: Sequence[int] = range(ends[0] - size, ends[-1] - size + 1, ends.step)
             stop = pos + ends[-1]
             run = plain_run(found, data[pos:stop], ends, bodies)
         else:
             ups, starts = [end - pos], [body_at - pos]
             at = _behind(data, end)
-            while not alone and len(ups) < RUN_MAX and data.startswith(raw, at):
+            while not alone and len(ups) < UNEVEN_MAX and data.startswith(raw, at):
                 end = self._body_end(data, at, at + len(raw), -1)
                 if end < 0:
                     self._in_body = False  # it is looked at again, behind this run
@@ -247,6 +251,7 @@ class StompDecoder(Decoder[Item]):
                 at = _behind(data, end)
             stop = pos + ups[-1]
             run = plain_run(found, data[pos:stop], ups, starts)
+            self.silent_frames += pieces_work(ups)
         items.append(Sent(head.headers, run))
         self.packets += len(run)
         return stop + 1
@@ -273,6 +278,12 @@ def _even(data: bytes, pos: int, end: int, raw: bytes, most: int) -> range:
     count = (same_frames(data, raw, pos, size, data[end : pos + size]) - pos) // size if most > 1 else 1
     first = end - pos
     return range(first, first + (max(1, min(count, most)) - 1) * size + 1, size)
+
+
+def _each_ends_once(data: bytes, pos: int, ends: range) -> bool:
+    """Tells whether the frames with these ends, the first of which has no NUL in its body, have none either."""
+    gap = ends.step - ends[0]  # the NUL, and line ends or more NULs behind it
+    return data.count(0, pos, pos + ends[-1]) == (len(ends) - 1) * data.count(0, pos + ends[0], pos + ends[0] + gap)
 
 
 def _head_end(data: bytes, pos: int) -> int:

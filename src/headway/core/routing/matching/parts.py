@@ -163,7 +163,7 @@ def slice_of(run: Run, route: Route, session: Session) -> int:
     """Returns how many records of the run are a slice."""
     count = len(run.ends)
     merges = merges_of(run, route)
-    if count == 1 or (len(route.feeds) < 2 and not route.selecting and merges is None):
+    if count == 1 or (len(route.feeds) < 2 and not route.selecting and not route.states and merges is None):
         return count
     most = count if merges is None else merge_slice(merges, run)
     taken_bytes = len(run.data) * len(route.feeds)
@@ -174,6 +174,7 @@ def slice_of(run: Run, route: Route, session: Session) -> int:
     if route.keyed is not None and may_delete(run):  # each record may be a part of its own
         work += count * len(route.feeds)
     work += count * len(route.worked_out)
+    work += count * sum(not state.by_topic for state in route.states)
     if work > SLICE_WORK:
         most = min(most, count * SLICE_WORK // work)
     return max(1, most)

@@ -39,6 +39,8 @@ from headway.core.selector import Decoded
 
 PREFIX = "$SYS/headway/"
 _ESCAPES = str.maketrans({"/": "%2F", "+": "%2B", "#": "%23", "%": "%25"})
+PAIRS_A_UNIT = 4
+"""So many user properties of a record that is put into a state are as much work as one more lane."""
 LOOK_WORK = 4
 """The work of a look at a record that changes a state, for each live order and aggregate: now, and at a turn's end."""
 
@@ -85,8 +87,8 @@ class Publishing:
                 continue
             route = router.route(run.topic)
             count = len(run.ends)
-            sliced = count > 1 and (len(route.feeds) > 1 or route.selecting or merges_of(run, route) is not None)
-            if sliced and (part := slice_of(run, route, session)) < count:
+            sliced = len(route.feeds) > 1 or route.selecting or route.states or merges_of(run, route) is not None
+            if count > 1 and sliced and (part := slice_of(run, route, session)) < count:
                 run, rest, count = part_of(run, 0, part), part_of(run, part, count), part
             lanes, refusal = self._publish(session, run, route, now)
             if refusal is not None:
@@ -264,6 +266,9 @@ class Publishing:
         if state.readings:
             looks = (count - start) * sum(reading.look_work for reading in state.readings)
             self._registry.router.searched += SEARCHED_A_UNIT * LOOK_WORK * looks
+        # The first is counted as that of a lane is. The size of what others say of themselves is found out each time.
+        puts = (count - start) * (1 + len(run.properties.user) // PAIRS_A_UNIT) - 1
+        self._registry.router.searched += SEARCHED_A_UNIT * puts
         for index in range(start, count):
             change(run.record(index, first, now))
 

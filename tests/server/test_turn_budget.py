@@ -240,13 +240,13 @@ def mqtt_packets(house: House, packets: bytes) -> tuple[Greedy, bytes]:
 @pytest.mark.parametrize(
     ("asked", "work"), [
         (amqp1_transfers, 10_000),
-        (lambda house: amqp_methods(house, *[Queue.Declare(queue="q", passive=True)] * 1000), 6000),
-        (lambda house: amqp_methods(house, *[Basic.Get(queue="q")] * 1000), 6000),
+        (lambda house: amqp_methods(house, *[Queue.Declare(queue="q", passive=True)] * 1000), 8000),
+        (lambda house: amqp_methods(house, *[Basic.Get(queue="q")] * 1000), 8000),
         (lambda house: mqtt_packets(house, b"\x62\2\0\1" * 4000), 8000),
         (lambda house: mqtt_packets(house, encode_publish("t", b"x", qos=1, packet_id=1) * 1000), 3000),
         (lambda house: mqtt_packets(house, b"".join(
             encode_publish("t", b"x" * (at % 2)) for at in range(10_000))), 5000),
-        (lambda house: mqtt_packets(house, encode_publish("keyed/t", b'{"id":1}') * 5000), 5000),
+        (lambda house: mqtt_packets(house, encode_publish("keyed/t", b'{"id":1}') * 5000), 8192),
     ], ids=["transfers", "passive declares", "gets", "PUBREL", "QoS 1", "sizes", "keys"],
 )  # fmt: skip
 def test_what_takes_longer_counts_as_more(asked: Callable[[House], tuple[Greedy, bytes]], work: int) -> None:

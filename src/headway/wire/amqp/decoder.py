@@ -48,7 +48,7 @@ CONNECTION = 10
 ACCESS_REQUEST = 30 << 16 | 10
 CHANNEL_CLOSE_OK = 20 << 16 | 41
 PUBLISH = 60 << 16 | 40
-METHOD_WORK, PUBLISH_WORK, SHARE_BYTES = 5, 3, 64
+METHOD_WORK, PUBLISH_WORK, SHARE_BYTES = 7, 5, 64
 """A method, and a message that begins a run, takes so many units of a turn's work besides itself until it is carried
 out (server/connections/turn_budget.py); a method one more for so many bytes."""
 PUBLISHES_MAX = 1000

@@ -8,6 +8,7 @@ from headway.core.routing.matching.parts import (
     marked_parts,
     merges_of,
     part_of,
+    put_work,
     records_before,
     slice_of,
     work_of,
@@ -17,6 +18,6 @@ from headway.core.routing.matching.router import COPIES, SEARCHED_A_UNIT, Route,
 
 __all__ = [
     "AmqTopic", "Befores", "Binding", "COPIES", "DECODED_A_UNIT", "Destination", "Exchange", "EXCHANGE_BYTES",
-    "Exchanges", "frozen", "KINDS", "marked_parts", "merges_of", "part_of", "PREDECLARED", "records_before", "Route",
-    "Router", "SEARCHED_A_UNIT", "slice_of", "work_of", "worked_out_parts",
+    "Exchanges", "frozen", "KINDS", "marked_parts", "merges_of", "part_of", "PREDECLARED", "put_work",
+    "records_before", "Route", "Router", "SEARCHED_A_UNIT", "slice_of", "work_of", "worked_out_parts",
 ]

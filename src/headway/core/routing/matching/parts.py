@@ -39,6 +39,9 @@ SELECTED_A_UNIT = 4
 """So many records that a selector looks at are as much work as one more lane."""
 DECODED_A_UNIT = 4096
 """So many bytes of records that a selector looks at are as much work as one more lane: it may decode all of them."""
+PAIRS_A_UNIT = 4
+"""So many user properties of a record that is put into a state are as much work as one more lane: their size is found
+out each time."""
 SLICE_WORK = 1024
 SLICES_PER_POOL = 32
 Befores = dict[State, list[tuple[str | None, Record | None]]]
@@ -174,7 +177,7 @@ def slice_of(run: Run, route: Route, session: Session) -> int:
     if route.keyed is not None and may_delete(run):  # each record may be a part of its own
         work += count * len(route.feeds)
     work += count * len(route.worked_out)
-    work += count * sum(not state.by_topic for state in route.states)
+    work += count * put_work(run) * sum(not state.by_topic for state in route.states)
     if work > SLICE_WORK:
         most = min(most, count * SLICE_WORK // work)
     return max(1, most)
@@ -186,6 +189,11 @@ def work_of(run: Run, route: Route, taken: int) -> int:
     if route.selecting:
         work += _selecting_work(run, route)
     return work + taken * (count // RECORDS_A_UNIT)
+
+
+def put_work(run: Run) -> int:
+    """Returns the work of putting one record of a run into a state."""
+    return 1 + len(run.properties.user) // PAIRS_A_UNIT
 
 
 def _selecting_work(run: Run, route: Route) -> int:

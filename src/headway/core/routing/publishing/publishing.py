@@ -28,6 +28,7 @@ from headway.core.routing.matching import (
     marked_parts,
     merges_of,
     part_of,
+    put_work,
     records_before,
     slice_of,
     work_of,
@@ -39,8 +40,6 @@ from headway.core.selector import Decoded
 
 PREFIX = "$SYS/headway/"
 _ESCAPES = str.maketrans({"/": "%2F", "+": "%2B", "#": "%23", "%": "%25"})
-PAIRS_A_UNIT = 4
-"""So many user properties of a record that is put into a state are as much work as one more lane."""
 LOOK_WORK = 4
 """The work of a look at a record that changes a state, for each live order and aggregate: now, and at a turn's end."""
 
@@ -266,9 +265,7 @@ class Publishing:
         if state.readings:
             looks = (count - start) * sum(reading.look_work for reading in state.readings)
             self._registry.router.searched += SEARCHED_A_UNIT * LOOK_WORK * looks
-        # The first is counted as that of a lane is. The size of what others say of themselves is found out each time.
-        puts = (count - start) * (1 + len(run.properties.user) // PAIRS_A_UNIT) - 1
-        self._registry.router.searched += SEARCHED_A_UNIT * puts
+        self._registry.router.searched += SEARCHED_A_UNIT * ((count - start) * put_work(run) - 1)  # one is the state's
         for index in range(start, count):
             change(run.record(index, first, now))
 

@@ -17,6 +17,7 @@ from headway.core.base.deferred import DEFERRED_WORK_MAX
 from headway.core.base.errors import Reason
 from headway.core.clients.queues.queue_feeds import NAMES_PER_WORK, REBIND_WORK
 from headway.core.clients.queues.queues import UNBIND_WORK
+from headway.core.message import Run
 from headway.core.queue.binding_set import BindingSet
 from headway.core.routing.matching import bindings, exchange
 from headway.core.routing.matching.exchange import Binding, Destination, Exchanges
@@ -187,3 +188,14 @@ def test_exchanges_that_lead_to_too_much_are_refused_and_looking_at_them_is_work
     assert "506" in "".join(client.new())
     assert "e49" not in exchanges.by_name
     assert exchanges.bytes == before
+
+
+def test_finding_where_the_messages_of_a_commit_go_is_its_work(house: House) -> None:
+    router = house.broker.registry.router
+    for number in range(2):
+        words = f"{number:010b}".replace("0", "a.#.").replace("1", "*.#.")
+        router.exchanges.bind(Binding("amq.topic", Destination("exchange", "amq.fanout"), f"#.{words}z"))
+    runs = [Run(f"{'a/' * 120}{number}", b"x", [1], [0], None) for number in range(20)]
+    work = sum(house.broker.intake.check_room(runs, lambda: 0.0))
+    assert work > 20 * 2000 // SEARCHED_A_UNIT
+    assert not router.searched

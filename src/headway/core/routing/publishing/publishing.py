@@ -180,7 +180,7 @@ class Publishing:
                 if feed.refuses:
                     count, size = limited.get(feed, (0, 0))
                     limited[feed] = count + len(run), size + len(run.data)
-            yield 1
+            yield 1 + self._searched()
         for feed, (count, size) in limited.items():
             if feed.queues and _queue_of(feed).room_for(-(-size // max(1, count)), count, now()) < count:
                 raise Refused(Reason.QUEUE_LENGTH, f"a queue has no room for {count} more records")

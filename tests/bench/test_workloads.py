@@ -18,12 +18,11 @@ from bench.peers.every import EVERY as PEERS
 from bench.peers.peer import Instance, Peer, start
 from bench.rounds import Step, perform, steps
 from bench.workloads.every import EVERY as WORKLOADS
-from bench.workloads.stopped import one_stops
 from tests.interop.waiting import until
 
 from bench import isolation
 
-TINY_S = 0.1
+TINY_S = 0.2
 ASKED = os.environ.get("HEADWAY_BENCH_PEERS", "")
 OURS = ["headway", "headway-amqp", "limit"]
 NAMES = [*OURS, *([name for name in PEERS if ASKED == "all" or name in ASKED.split(",")] if ASKED else [])]
@@ -42,9 +41,7 @@ def measured(step: Step) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize("step", PLAN, ids=lambda step: f"{step.workload.name}-{step.case.name}-{step.peer.name}")
-def test_a_tiny_run_measures_something(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_stops, "SETTLE_S", TINY_S)
-    monkeypatch.setattr(one_stops, "PARTS", 2 * one_stops.STILL_PARTS)
+def test_a_tiny_run_measures_something(step: Step) -> None:
     figures = measured(step)
     headline = next(column for column in step.workload.columns if figures.get(column.key) is not None)
     assert figures[headline.key] >= 0
@@ -61,8 +58,8 @@ def test_a_tiny_run_measures_something(step: Step, monkeypatch: pytest.MonkeyPat
         assert figures["published"] > 0
         assert figures["deliveries"] + figures["lost"] == figures["published"]
     if step.workload.name == "one-stops":
-        # On a machine that is busy with other things nobody may have run for as long as one of them is measured.
-        assert figures["before_per_s"] + sum(figures["rates_per_s"]) > 0
+        assert figures["before_per_s"] > 0
+        assert figures["share"] > 0
     if step.workload.name == "restart":
         assert figures["counted"] == figures["published"] == step.case.values["each"] * step.case.values["topics"]
     if step.case.values.get("rate_per_s") and step.workload.name in ("beside", "stall"):

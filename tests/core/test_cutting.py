@@ -45,8 +45,11 @@ def test_those_who_have_half_of_the_same_record_share_the_rest_of_it() -> None:
     assert len(memory) == 1, "a copy for each of them would be what a broker with a buffer per client has"
 
 
-def test_cutting_a_thousand_takes_several_turns() -> None:
-    stage = Stage(STUCK_30_S)
+@pytest.mark.parametrize(
+    "then", ['"disconnect"', '"delete_subscription"', '{ action = "close_consumer", within = "5s" }']
+)
+def test_cutting_a_thousand_takes_several_turns(then: str) -> None:
+    stage = Stage(STUCK_30_S.replace('"disconnect"', then))
     count = 5 * CUTS_MAX // 2
     clients = crowd(stage, count)
     in_a_turn = []

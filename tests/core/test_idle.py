@@ -1,4 +1,4 @@
-"""What is idle costs nothing: as many steps of the interpreter, whether hundreds of lanes stand by or many more."""
+"""Idle lanes cost nothing: the interpreter takes as many steps beside hundreds of them as beside many more."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_lanes_that_close_one_after_the_other_make_no_room_for_more() -> None:
     for number in range(26):
         publisher.publish(f"t/{number}", 0, 40, size=250, qos=1)
         stage.run(1.5)
-    assert stage.pool.memory_peak_bytes <= 100_000 * (STAYS_MAX + RESERVE) + 40 * 300, "but for what was brought last"
+    assert stage.pool.memory_peak_bytes <= 100_000 * (STAYS_MAX + RESERVE) + 40 * 300, "but for the last that came"
 
 
 @pytest.mark.parametrize("size", [1000, 250])

@@ -1,7 +1,7 @@
-"""What is drawn with ``random`` from a seed that Hypothesis gives.
+"""Random input for the fuzzers, drawn from a seed that Hypothesis gives.
 
-Why not with Hypothesis alone: twenty choices for one example cost ten times what the decoders cost that are tested with
-it. The price: what fails is printed as it is, and not made smaller.
+Hypothesis alone was rejected: its twenty choices for one example cost ten times as much as the decoder that is tested.
+The price is that an input that fails is printed as it is, and not shrunk.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def text(rng: Random, longest: int = 60) -> str:
 
 
 def value(rng: Random, depth: int = 2) -> Any:
-    """Of a header, as AMQP 0-9-1 has it."""
+    """The value of a header of AMQP 0-9-1."""
     kind = rng.randrange(10 if depth else 8)
     if kind == 0:
         return rng.choice((None, True, False))

@@ -25,6 +25,8 @@ WEB = LISTENER + '[listeners.web]\nurl = "ws://127.0.0.1:0"\n'
 VIEWS, LOAD = 20, 10
 """So many views are opened one after the other while each time so many records come."""
 QUICK = {"key": "/tailnum", "staleAfter": "400ms"}
+PATIENT = QUICK | {"staleAfter": "10s"}
+
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
@@ -52,13 +54,13 @@ async def test_it_opens_with_all_there_is_and_follows(
     truth = Truth(f"flights/{name}")
     with paho(keyed.port, name) as publisher:
         await asyncio.to_thread(truth.publish, publisher, *range(20), 7)
-        with stage.view(where, keyed.ports["web"], truth.topic, truth, **QUICK) as view:
+        with stage.view(where, keyed.ports["web"], truth.topic, truth, **PATIENT) as view:
             await holds(lambda: view.true)
             await asyncio.to_thread(truth.publish, publisher, 8, 30)
             await holds(lambda: view.true)
             await asyncio.to_thread(truth.delete, publisher, 8)
             await holds(lambda: view.true)
-            assert {*view.kinds} <= {"stale", "current"}, "a busy machine may be late"
+            assert view.kinds == []
             assert view.stale < 0.4
             await holds(lambda: keyed.consumer(view.clientId)["filter"] == truth.topic)
 

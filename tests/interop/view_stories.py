@@ -17,6 +17,8 @@ from headway.client import Change, Current, Delete, Gap, Key, Put, Stale, View
 
 TOPIC = '[[topic]]\nfilter = "flights/#"\nkey = "/tailnum"\n'
 QUICK = {"key": "/tailnum", "stale_after": "400ms"}
+PATIENT = QUICK | {"stale_after": "10s"}
+"""For who must not be stale, on a busy machine either."""
 SLOW = """
 [flap]
 base = "1s"

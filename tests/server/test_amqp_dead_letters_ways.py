@@ -99,7 +99,7 @@ def test_circles_are_logged_once_a_second_with_their_queues(client: Client, capl
 
 
 def test_a_record_is_multiplied_so_often_and_no_more(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of these queues gives up to all of them. No copy passes one twice, and n queues make n! of them."""
+    """Each of these queues gives up to all of them. No copy passes a queue twice, and still n queues make n! copies."""
     monkeypatch.setattr(dead_letters, "SPREAD_MAX", 3)
     client.say(Exchange.Declare(exchange="all", exchange_type="fanout"))
     for number in range(5):
@@ -107,7 +107,7 @@ def test_a_record_is_multiplied_so_often_and_no_more(client: Client, monkeypatch
         client.say(Queue.Bind(queue=f"q{number}", exchange="all"))
     client.put("q0", b"x")
     client.house.pass_time(2)
-    assert client.house.lost("client") == {"dead_letter_cycle": 5}, "of those of the first move"
+    assert client.house.lost("client") == {"dead_letter_cycle": 5}, "one came back, four would multiply again"
     assert all(not client.house.stats(f"q{number}").records for number in range(5))
 
 

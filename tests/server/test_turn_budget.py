@@ -182,7 +182,7 @@ def under_many_keys(house: House) -> Asked:
 
 
 def to_a_pattern_of_many_wildcards(house: House) -> Asked:
-    """It does not match, which neither the last word of the key tells nor the number of its words."""
+    """It does not match, and neither the last word of the key nor the number of its words shows that."""
     bind = Queue.Bind(queue="q", exchange="amq.topic", routing_key=".".join([*["#", "a"] * 30, "b", "#", "a"]))
     Client(house, "other").say(Queue.Declare(queue="q"), bind)
     frames = [message(1, ".".join([str(n)] + ["a"] * 50), b"x", "amq.topic") for n in range(200)]

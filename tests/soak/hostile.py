@@ -202,7 +202,7 @@ def m_small(rng: Random, size: int) -> bytes:
 
 
 def m_release(rng: Random, size: int) -> bytes:
-    """Of packet ids that the broker does not know."""
+    """PUBRELs with packet ids that the broker does not know."""
     return b"".join(b"\x62\2" + pack(">H", rng.randrange(1, 65_536)) for _ in range(size // 4))
 
 
@@ -242,7 +242,7 @@ def a_declare(rng: Random, size: int) -> bytes:
 
 
 def a_ask(rng: Random, size: int) -> bytes:
-    """What has an answer and changes nothing: is the queue there, has it a message?"""
+    """Questions that change nothing: does the queue exist, does it have a message?"""
     declare = a_method(50, 10, b"\0\0", b"\1e", b"\x11", b"\0\0\0\0")
     one = rng.choice((declare, a_method(60, 70, b"\0\0", b"\1e", b"\1")))
     return one * (size // len(one))

@@ -119,7 +119,7 @@ def test_messages_of_a_client_that_writes_large_lists_are_one_run() -> None:
 
 @pytest.mark.parametrize("change", [1, 2])
 def test_messages_that_are_read_one_by_one_are_work(change: int) -> None:
-    """Of other sizes each, which may be of one run, or with other properties each."""
+    """Each is of another size, which may be of one run, or has other properties."""
     sent = [transfer(at, encoded(b"x" * (at % change), subject="s" * (1 + at % (3 - change)))) for at in range(1000)]
     decoder = Amqp1Decoder(1 << 20, 1 << 20)
     decoder.feed(HEADERS[Layer.AMQP])

@@ -299,6 +299,6 @@ def test_a_long_packet_takes_the_place_of_several_items():
     decoder = open_decoder(5, "server")
     long = write_frame(0x82, b"\0\1", block(1000), FILTER + b"\0")
     assert len(decoder.feed(long * 3 + PINGREQ, 100)) == 1
-    assert decoder.silent_frames == PACKET_WORK + len(long) // SHARE_BYTES
+    assert decoder.extra_work == PACKET_WORK + len(long) // SHARE_BYTES
     assert decoder.waits
     assert [len(decoder.feed(b"", 100)) for _ in range(3)] == [1, 1, 1]

@@ -22,16 +22,15 @@ class Decoder(ABC, Generic[Item]):
     error only when its item is due.
     """
 
-    __slots__ = ("_rest", "error", "packets", "silent_frames", "tail")
+    __slots__ = ("_rest", "error", "extra_work", "packets", "tail")
 
     def __init__(self) -> None:
         self.error: ProtocolError | None = None
         self.packets = 0
         """Packets that have come whole; each message of a run counts."""
-        self.silent_frames = 0
-        """Units of work of the last call of ``feed``, and of carrying out its items, besides one for each item: for
-        frames that brought none, and for items that are more work than the smallest. Each takes the place of an item.
-        """
+        self.extra_work = 0
+        """Units of a turn's work in the last call of ``feed``, besides one for each item: for frames that brought no
+        item, and for items that take longer to read and carry out than the smallest."""
         self.tail = Tail()
         self._rest: tuple[bytes, int] | None = None
         """Received bytes that are not decoded yet, from this position on."""
@@ -70,7 +69,7 @@ class Decoder(ABC, Generic[Item]):
         """Returns the items that ``data`` completes, in order, at most ``items_max``; calls without data return the
         rest."""
         items: list[Item] = []
-        self.silent_frames = 0
+        self.extra_work = 0
         if self.error is not None:
             return items
         rest = self._rest
@@ -84,7 +83,7 @@ class Decoder(ABC, Generic[Item]):
         used = self._scan(whole, start, items, items_max)
         if used == len(whole):
             self.tail.data.clear()
-        elif len(items) + self.silent_frames >= items_max:
+        elif len(items) + self.extra_work >= items_max:
             self._rest = whole, used
         else:
             self.tail.keep(whole, used)

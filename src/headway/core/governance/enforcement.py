@@ -56,6 +56,7 @@ class Enforcer:
                 else:  # it reads topics: all that there is of it is the consumer
                     self._close(subscription, verdict, "deleted", now, deletes=True)
             case ActionKind.DELETE_SUBSCRIPTION:
+                self._cutter.count(subscription)
                 self._ending.end(subscription, verdict.reason, now)
                 if subscription.session.outlet.is_one_stream:
                     self._cutter.end_stream(subscription.session, verdict.reason, verdict.text, now)

@@ -8,7 +8,7 @@ have not logged in have a small budget of their own, so that nobody without a lo
 
 A unit of work is one record on its way to one lane, or the smallest of packets, some three microseconds. What takes
 longer counts as more. A decoder counts, for each kind of item, what it takes to be read and carried out
-(``Decoder.silent_frames``), and stops where the budget ends. Who carries it out adds what only it knows: lanes,
+(``Decoder.extra_work``), and stops where the budget ends. Who carries it out adds what only it knows: lanes,
 matches, deliveries. The budget is checked once per command, never per message.
 """
 

@@ -40,7 +40,7 @@ DEATHS_BYTES_MAX = 16 * 1024
 MOVES_MAX = 1000
 MOVES_BITS = 10
 SPREAD_MAX = 16
-"""A record is multiplied to so many bits of copies, 65,536, while no client takes part."""
+"""In bits: the copies that one record may become while no client takes part, 65,536."""
 _WORDS = {Reason.REJECTED: "rejected", Reason.EXPIRED: "expired", Reason.QUEUE_LENGTH: "maxlen"}
 _BY_CLIENTS = (Reason.REJECTED, Reason.DELIVERY_LIMIT)
 """Reasons that say that a client had the record and gave it back."""
@@ -80,11 +80,12 @@ def publish_dead_letter(broker: Broker, letter: DeadLetter, now: float, wall_s: 
     encoded |= {name: raw[field.start : field.end] for name, field in kept.items()}
     values["headers"] = write_entries(encoded)
     topic = record.topic if terms.dead_letter_key is None else topic_of(terms.dead_letter_key)
-    copies = sum(len(feed.queues) for feed in registry.router.route_from(exchange, topic, headers).feeds)
-    if copies > 1:
-        if alone and spread and spread + (copies - 1).bit_length() > SPREAD_MAX:
+    if alone:
+        copies = sum(len(feed.queues) for feed in registry.router.route_from(exchange, topic, headers).feeds)
+        more = max(0, copies - 1).bit_length()
+        if spread and more and spread + more > SPREAD_MAX:
             return _dropped(registry, letter, [letter.queue, *(str(death.said["queue"]) for death in past[:moves])])
-        spread += (copies - 1).bit_length()
+        spread += more
     priority = values.get("priority")
     properties = msgspec.structs.replace(
         properties, native=joined(values), user=user_texts(headers, None if priority is None else priority[0]),

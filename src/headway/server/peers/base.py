@@ -171,7 +171,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         budget.left = granted = engine.connection_budget(greeting=greeting)
         if data or not items:
             items += self.decoder.feed(data, granted)
-            budget.left -= self.decoder.silent_frames
+            budget.left -= self.decoder.extra_work
         asked = budget.running is not None  # any item but a bare run
         at, count, room, lost, publishes = 0, len(items), False, 0, self.publishes
         why: Iterable[object] = ()

@@ -49,8 +49,8 @@ ACCESS_REQUEST = 30 << 16 | 10
 CHANNEL_CLOSE_OK = 20 << 16 | 41
 PUBLISH = 60 << 16 | 40
 METHOD_WORK, PUBLISH_WORK, SHARE_BYTES = 7, 5, 64
-"""A method, and a message that begins a run, takes so many units of a turn's work besides itself until it is carried
-out (server/connections/turn_budget.py); a method one more for so many bytes."""
+"""Extra units of a turn's work (server/connections/turn_budget.py): for a method, for the first message of a run, and
+one for each so many bytes of a method."""
 PUBLISHES_MAX = 1000
 """Different publish frames whose arguments are cached."""
 _FRAME = struct.Struct(">BHI")
@@ -125,7 +125,7 @@ class AmqpDecoder(FrameDecoder[Item]):
                 return n
             pos = HEADER_BYTES
         try:
-            while n - pos >= _FRAME_HEADER_BYTES and len(items) + self.silent_frames < items_max:
+            while n - pos >= _FRAME_HEADER_BYTES and len(items) + self.extra_work < items_max:
                 kind, channel, size = _FRAME.unpack_from(data, pos)
                 if kind not in (METHOD, HEADER, BODY, HEARTBEAT):
                     raise _fault(ReplyCode.FRAME_ERROR, f"is of the unknown type {kind}")
@@ -194,7 +194,7 @@ class AmqpDecoder(FrameDecoder[Item]):
         except ProtocolError as error:
             raise _fault(ReplyCode.SYNTAX_ERROR, f"({kind.name}) {error}") from None
         items.append(Method(channel, command))
-        self.silent_frames += METHOD_WORK + (end - pos) // SHARE_BYTES
+        self.extra_work += METHOD_WORK + (end - pos) // SHARE_BYTES
         return end
 
     def _publish(self, data: bytes, pos: int, end: int, channel: int, items: list[Item]) -> int:
@@ -204,14 +204,14 @@ class AmqpDecoder(FrameDecoder[Item]):
         if whole is None:
             self._begun -= 1
             self._contents[channel] = _Content(address, self._begun)
-            self.silent_frames += 1
+            self.extra_work += 1
             return end
         properties = data[end + PROPERTIES_AT : whole.header_end - 1]
         stop, ends, bodies = extend_run(data, pos, whole, payload_bytes_max)
         run = Run(address.topic, data[pos : pos + ends[-1]], ends, bodies, exchange=address.exchange)
         items.append(PublishedRun(channel, address, properties, run))
         self.packets += len(ends)
-        self.silent_frames += PUBLISH_WORK + pieces_work(ends)
+        self.extra_work += PUBLISH_WORK + pieces_work(ends)
         return stop
 
     def _address(self, arguments: bytes) -> Address:
@@ -253,15 +253,15 @@ class AmqpDecoder(FrameDecoder[Item]):
             if content.body is not None:
                 content.body += payload
         if content.waiting:
-            self.silent_frames += 1
+            self.extra_work += 1
             return
         del self._contents[channel]
         self.packets += 1
         address, body = content.address, content.body
         if body is None:
-            self.silent_frames += 1
+            self.extra_work += 1
         else:
-            self.silent_frames += PUBLISH_WORK
+            self.extra_work += PUBLISH_WORK
             run = Run(address.topic, bytes(body), [len(body)], [0], exchange=address.exchange)
             items.append(PublishedRun(channel, address, content.properties or b"", run))
 

@@ -37,8 +37,8 @@ PARTIAL_BYTES, HEAD_BYTE_BYTES = 500, 10
 FRAME_WORK, SHARE_BYTES = 3, 8
 """A performative takes the time of so many small items besides itself, and of one for so many bytes."""
 TRANSFER_WORK, JOINED_A_UNIT = 9, 2
-"""A transfer that is read takes the time of so many small items besides itself, until its message is published; so
-many that belong to its run and were only compared with it take that of one."""
+"""Extra units of a turn's work: for a transfer that is read by itself; and one for so many of its run that were only
+compared with it."""
 _LAYERS = {0: Layer.AMQP, 2: Layer.TLS, 3: Layer.SASL}
 
 
@@ -104,7 +104,7 @@ class Amqp1Decoder(FrameDecoder[Item]):
     def _frames(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
         n = len(data)
         try:
-            while n - pos >= HEADER_BYTES and len(items) + self.silent_frames < items_max:
+            while n - pos >= HEADER_BYTES and len(items) + self.extra_work < items_max:
                 if self.layer is None or (self.layer is Layer.SASL and data.startswith(PROTOCOL, pos)):
                     pos = self._opening(data, pos, items)
                     if self._done:
@@ -159,7 +159,7 @@ class Amqp1Decoder(FrameDecoder[Item]):
             return end
         if not kind and is_transfer(data, at, end):
             return self._transfer(data, pos, at, end, channel, items)
-        self.silent_frames += FRAME_WORK + (end - at) // SHARE_BYTES
+        self.extra_work += FRAME_WORK + (end - at) // SHARE_BYTES
         value, stop = read(data, at, end)
         number = descriptor_of(value.descriptor) if isinstance(value, Described) else 0
         if number not in (SASL_FRAMES if kind else FRAMES):
@@ -181,7 +181,7 @@ class Amqp1Decoder(FrameDecoder[Item]):
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def _transfer(self, data: bytes, pos: int, at: int, end: int, channel: int, items: list[Item]) -> int:
-        self.silent_frames += TRANSFER_WORK
+        self.extra_work += TRANSFER_WORK
         fields = read_transfer(data, at, end)
         transfer = fields.transfer
         key = (channel, transfer.handle)
@@ -216,7 +216,7 @@ class Amqp1Decoder(FrameDecoder[Item]):
             return end
         items.append(item)
         self.packets += item.frames
-        self.silent_frames += TRANSFER_WORK * alike + item.frames // JOINED_A_UNIT
+        self.extra_work += TRANSFER_WORK * alike + item.frames // JOINED_A_UNIT
         return done
 
     def _continue(self, data: bytes, end: int, channel: int, fields: Fields, partial: _Partial,
@@ -232,7 +232,7 @@ class Amqp1Decoder(FrameDecoder[Item]):
             if len(partial.body) > self.message_bytes_max:
                 partial.text, partial.body = self._too_large(len(partial.body)), None
         if transfer.more and not transfer.aborted:
-            self.silent_frames += 1
+            self.extra_work += 1
             return
         del self._partial[(channel, transfer.handle)]
         self.packets += 1

@@ -30,11 +30,10 @@ FORMS = {4: "mqtt-3.1.1", 5: "mqtt-5"}
 
 _NO_FIELDS = Fields()
 ANSWERED_WORK, PACKET_WORK = 2, 1
-"""A publish with an answer, and a packet that is neither a publish nor a PUBACK, takes the time of so many units of a
-turn's work (server/connections/turn_budget.py) besides itself, until it is carried out."""
+"""Extra units of a turn's work (server/connections/turn_budget.py): for a publish at QoS 1 or 2, and for each packet
+that is neither a publish nor a PUBACK."""
 SHARE_BYTES, USERS_A_UNIT = 32, 6
-"""A packet that is not small, or its properties, takes the time of one item more for so many bytes, or for so many user
-properties."""
+"""One more unit for so many bytes of a packet that is not small, or for so many user properties."""
 RECEIPT = "receipt"
 """The user property that asks for a receipt."""
 
@@ -91,7 +90,7 @@ class MqttDecoder(Decoder[Item]):
         n = len(data)
         bodies = self._bodies
         try:
-            while pos < n and len(items) + self.silent_frames < items_max:
+            while pos < n and len(items) + self.extra_work < items_max:
                 first = data[pos]
                 if first not in self._first_bytes:
                     raise self._unexpected(first)
@@ -125,11 +124,11 @@ class MqttDecoder(Decoder[Item]):
                     items.append(self._connect(MqttReader(data, body, end)))
                 else:
                     items.append(bodies[first >> 4](MqttReader(data, body, end), self.version))
-                    self.silent_frames += PACKET_WORK
+                    self.extra_work += PACKET_WORK
                     if first == 0x20:
                         self._opened()
                 if length >= SHARE_BYTES:
-                    self.silent_frames += length // SHARE_BYTES
+                    self.extra_work += length // SHARE_BYTES
                 self.packets += 1
                 pos = end
         except ProtocolError as error:
@@ -211,14 +210,14 @@ class MqttDecoder(Decoder[Item]):
             run.receipt = receipt
             items.append(Publish(run, qos, packet_id, bool(first & 8), fields.message_expiry, fields.identifiers))
             self.packets += 1
-            self.silent_frames += ANSWERED_WORK
+            self.extra_work += ANSWERED_WORK
             return end
         if receipt is None:
             stop, ends, bodies = extend_run(data, start, body, pos, end, self.packet_bytes_max)
         else:
             stop, ends, bodies = end, [end - start], [pos - start]
         self.packets += len(ends)
-        self.silent_frames += pieces_work(ends)
+        self.extra_work += pieces_work(ends)
         if fields is _NO_FIELDS and receipt is None:
             form = None if retain else self._form
             items.append(Run(topic, data[start:stop], ends, bodies, form, 0, retain, properties))
@@ -240,13 +239,13 @@ class MqttDecoder(Decoder[Item]):
         if block <= end and data[pos] < 128 and (stop := block + data[pos]) <= end:
             user = read_user(data, block, stop)
             if user:
-                self.silent_frames += len(user) // USERS_A_UNIT
+                self.extra_work += len(user) // USERS_A_UNIT
                 return _NO_FIELDS, Properties(user=user), stop
         reader = MqttReader(data, pos, end)
         fields = read_properties(reader, "PUBLISH")
         if fields.identifiers and self._role == "server":
             raise violation("carries a subscription identifier, which only a server may send")
-        self.silent_frames += (reader.pos - pos) // SHARE_BYTES
+        self.extra_work += (reader.pos - pos) // SHARE_BYTES
         return fields, fields.message(), reader.pos
 
     def _resolve(self, raw: bytes, alias: int) -> str:

@@ -133,7 +133,7 @@ class OpenWireDecoder(Decoder[Item]):
     def _scan(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
         n = len(data)
         try:
-            while n - pos >= LENGTH_AND_TYPE and len(items) + self.silent_frames < items_max:
+            while n - pos >= LENGTH_AND_TYPE and len(items) + self.extra_work < items_max:
                 if self._pending is not None:
                     size, sent, inflation = self._pending
                     if not self._inflate(inflation, items_max - len(items)):
@@ -178,7 +178,7 @@ class OpenWireDecoder(Decoder[Item]):
             known.clear()
             self._alike_since = cache.changes
         alike = known.get((kind, data[pos + NUMBERS_AT : pos + NUMBERS_AT + KEY_BYTES]))
-        left = SHARE * (items_max - len(items) - self.silent_frames)
+        left = SHARE * (items_max - len(items) - self.extra_work)
         if type(alike) is AlikeAcks:
             acks = alike.read(data, pos, min(left, ACKS_MAX))
             if acks is None:
@@ -198,7 +198,7 @@ class OpenWireDecoder(Decoder[Item]):
 
     def _count(self, frames: int) -> None:
         self.packets += frames
-        self.silent_frames += (frames - 1) // SHARE
+        self.extra_work += (frames - 1) // SHARE
 
     def _note_alike(self, data: bytes, pos: int, end: int, places: list[int], found: Message | Command) -> None:
         """Remembers what frames like this one are."""
@@ -218,14 +218,14 @@ class OpenWireDecoder(Decoder[Item]):
     def _inflate(self, inflation: Inflation, items_max: int) -> bool:
         """Inflates a body as far as the time of so many items goes. Returns whether it is done."""
         if not inflation.begun:
-            self.silent_frames += 1 + inflation.step() // INFLATED_SHARE_BYTES  # most end here
+            self.extra_work += 1 + inflation.step() // INFLATED_SHARE_BYTES  # most end here
         while not inflation.done:
             if not self.may_inflate:
                 inflation.start_over()
-                self.silent_frames = max(self.silent_frames, items_max)  # the rest waits
-            if self.silent_frames >= items_max:
+                self.extra_work = max(self.extra_work, items_max)  # the rest waits
+            if self.extra_work >= items_max:
                 return False
-            self.silent_frames += inflation.step() // INFLATED_SHARE_BYTES
+            self.extra_work += inflation.step() // INFLATED_SHARE_BYTES
         return True
 
     def _check_first(self, data: bytes, pos: int, size: int, kind: int) -> None:
@@ -248,7 +248,7 @@ class OpenWireDecoder(Decoder[Item]):
         if version < VERSION_MIN:
             raise malformed(f"wants version {version}, and the oldest that is spoken here is {VERSION_MIN}")
         known = read_properties(r.binary("properties"))
-        self.silent_frames += (end - pos) // WIRE_FORMAT_SHARE_BYTES
+        self.extra_work += (end - pos) // WIRE_FORMAT_SHARE_BYTES
 
         def number(name: str) -> int:
             value = known.get(name)
@@ -267,7 +267,7 @@ class OpenWireDecoder(Decoder[Item]):
         r = FrameReader(data, pos + HEAD_BYTES, end, self.form.version, self._cache, self._tails)
         if Type.MESSAGE <= kind <= Type.TEXT_MESSAGE:
             message = read_message(r, kind, self.packet_bytes_max if self._named else LOGIN_BYTES_MAX)
-            self.silent_frames += message.work
+            self.extra_work += message.work
             self._note_alike(data, pos, end, r.places, message)
             return Sent(number, wants_response, message)
         read = READERS.get(kind)  # type: ignore[call-overload]

@@ -38,8 +38,8 @@ COMMANDS = frozenset({
     "CONNECT", "STOMP", "SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT",
 })  # fmt: skip
 FRAME_WORK, HEAD_SHARE_BYTES = 2, 32
-"""A frame takes the time of so many items besides itself until it is carried out (that of a SEND is counted there). So
-many bytes of a head that is not known yet take that of one."""
+"""Extra units of a turn's work: for a frame other than SEND, and one for so many bytes of a head that is not known
+yet."""
 _COMMAND_BYTES_MAX = 32
 _ACKS = {
     header: re.compile(
@@ -94,7 +94,7 @@ class StompDecoder(Decoder[Item]):
                 tail.clear()
             else:
                 tail += data  # a body of unknown size is not looked through again with each read
-            self.silent_frames = 0
+            self.extra_work = 0
             return []
         return super().feed(data, items_max)
 
@@ -111,7 +111,7 @@ class StompDecoder(Decoder[Item]):
 
     def _frames(self, data: bytes, pos: int, items: list[Item], items_max: int) -> int:
         n = len(data)
-        while len(items) + self.silent_frames < items_max:
+        while len(items) + self.extra_work < items_max:
             pos = _between(data, pos)
             if pos >= n:
                 return pos
@@ -133,7 +133,7 @@ class StompDecoder(Decoder[Item]):
                 at = end + 1 if end >= 0 else -1
                 if at > 0:
                     items.append(self._item(head))
-                    self.silent_frames += FRAME_WORK
+                    self.extra_work += FRAME_WORK
                     self.packets += 1
             if at < 0:
                 return pos
@@ -168,7 +168,7 @@ class StompDecoder(Decoder[Item]):
         escapes = command not in ("CONNECT", "STOMP")
         headers = _headers(lines, self.version if escapes else V1_0)
         head = _Head(command, headers, _length(headers))
-        self.silent_frames += len(raw) // HEAD_SHARE_BYTES
+        self.extra_work += len(raw) // HEAD_SHARE_BYTES
         if escapes and "receipt" not in headers:
             self._heads.keep(raw, head, HEADER_BYTES * (2 + len(headers)) + 2 * len(raw))
         return head
@@ -251,7 +251,7 @@ class StompDecoder(Decoder[Item]):
                 at = _behind(data, end)
             stop = pos + ups[-1]
             run = plain_run(found, data[pos:stop], ups, starts)
-            self.silent_frames += pieces_work(ups)
+            self.extra_work += pieces_work(ups)
         items.append(Sent(head.headers, run))
         self.packets += len(run)
         return stop + 1

@@ -34,20 +34,23 @@ class Cutter:
     def begin_turn(self) -> None:
         self.cuts_left = CUTS_MAX
 
+    def count(self, subscription: Subscription) -> None:
+        """Takes the end of a consumer off the cuts that are left in this turn."""
+        of_lane = queue_behind(subscription) is None
+        self.cuts_left -= 1 + (subscription.lag_bytes // CUT_BYTES if of_lane else 0)
+
     def cut(
         self, subscription: Subscription, reason: Reason, text: str, now: float, *, connection: bool = False
     ) -> None:
         """Closes the consumer's channel if its client has consumers on other channels, else the connection.
         ``connection``: in any case."""
         session, channel = subscription.session, subscription.channel
-        of_lane = queue_behind(subscription) is None
-        self.cuts_left -= subscription.lag_bytes // CUT_BYTES if of_lane else 0
+        self.count(subscription)
         own = (channel, session.channel)  # outside of its channels a client has only what its library follows
-        elsewhere = not all(other.channel in own for other in session.subscriptions.values())
-        if connection or channel is session.channel or not elsewhere:
+        alone = connection or channel is session.channel
+        if alone or all(other.channel in own for other in session.subscriptions.values()):
             self.disconnect(session, reason, text, now)
             return
-        self.cuts_left -= 1
         self._flap.strike(session.client, now)
         self._queues.close_channel(session, channel, now)
         self._registry.effects.append(CloseChannel(session, channel, reason, text))
@@ -75,7 +78,6 @@ class Cutter:
         """Disconnects a client that costs others too much. A durable session keeps its subscriptions."""
         if not session.connected:
             return
-        self.cuts_left -= 1
         shut_out_s = self._flap.strike(session.client, now)
         if shut_out_s:
             text += f"; readmitted in {shut_out_s:g} s"

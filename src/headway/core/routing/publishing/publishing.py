@@ -86,8 +86,10 @@ class Publishing:
                 continue
             route = router.route(run.topic)
             count = len(run.ends)
-            sliced = len(route.feeds) > 1 or route.selecting or route.states or merges_of(run, route) is not None
-            if count > 1 and sliced and (part := slice_of(run, route, session)) < count:
+            sliced = count > 1 and (
+                len(route.feeds) > 1 or route.selecting or route.states or merges_of(run, route) is not None
+            )
+            if sliced and (part := slice_of(run, route, session)) < count:
                 run, rest, count = part_of(run, 0, part), part_of(run, part, count), part
             lanes, refusal = self._publish(session, run, route, now)
             if refusal is not None:

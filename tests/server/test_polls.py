@@ -8,6 +8,7 @@ from math import inf
 import pytest
 from tests.core.queue_wire import run_of
 from tests.server.journal_stage import JournalStage
+from tests.server.test_journal_faults import RETRY_S, fail
 
 from headway.core.base.errors import Reason
 from headway.core.consumer.poll import Poll
@@ -103,6 +104,29 @@ def test_one_that_moves_on_is_not_blocked_however_far_behind_it_is() -> None:
     (verdict,) = stage.broker.verdicts.of("query")
     assert (verdict.reason, verdict.cause) == (Reason.BLOCKED, Cause.APPLICATION)
     assert not poll.session.connected
+
+
+def test_what_is_not_on_disk_yet_counts_from_its_offset_on_and_is_kept_as_the_policy_says() -> None:
+    action = '{ action = "discard", which = "oldest", keep_records = 10 }'
+    stage = JournalStage(config=policy('lag_records = "> 50"', action))
+    poll = reader(stage)
+    publish(stage, 20)
+    written, first = stage.journal.committed_sequence, stage.broker.registry.sequence + 1
+    fail(stage.files, "write")
+    for count in (1, 30, 9, 20):
+        stage.broker.publish(stage.session, [run_of("t.x", [b"."] * count, exchange="amq.topic")], stage.now)
+        stage.turn()
+    lag = poll.archive_cursor.archive.lag
+    assert stage.journal.committed_sequence == written
+    left = [lag("t/#", first + over).records for over in (0, 1, 2, 31, 59, 60)]
+    assert [poll.lag_records, *left] == [80, 60, 59, 58, 29, 1, 0]
+    stage.broker.tick(stage.now)
+    assert (poll.lag_records, poll.offset) == (10, first + 50)
+    stage.files.hook = None
+    stage.loop.pass_time(RETRY_S)
+    stage.turn()
+    assert poll.lag_records == 10
+    assert stage.journal.committed_sequence > first + 58
 
 
 def test_a_discard_leaves_as_much_as_it_says() -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 import zlib
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from heapq import merge
 from math import inf
+from typing import NamedTuple
 
 from headway.core.consumer import ArchiveLag
 from headway.core.log import JournaledRun
@@ -40,20 +42,36 @@ def first_offset_at(streams: Sequence[ReadableStream], time_us: int) -> int:
     return min((first for first, its_last in found if first <= its_last), default=last + 1)
 
 
+class PendingRun(NamedTuple):
+    run: Run
+    sequence: int
+    """The sequence of the run's first record."""
+    before: int
+    """The number of records of the topic before it, as ``RecordedTopic.count`` counts them."""
+
+
 class RecordedTopic:
     __slots__ = ("count", "filter", "pending", "stream")
 
     def __init__(self, filter: str, stream: Stream) -> None:
         self.filter = filter
         self.stream = stream
-        self.pending: deque[JournaledRun] = deque()
+        self.pending: deque[PendingRun] = deque()
         """Runs that are published and not in the stream yet."""
         self.count = stream.count
         """The number of records in the stream (``ReadableStream.count``), and of those that are pending."""
 
     def published(self, run: JournaledRun) -> None:
-        self.pending.append(run)
+        self.pending.append(PendingRun(run.run, run.sequence, self.count))
         self.count += len(run.run)
+
+    def passed(self, offset: int, in_stream: int) -> int:
+        """Returns the number of records before an offset. ``in_stream``: how many of those are in the stream."""
+        at = bisect_left(self.pending, offset, key=lambda one: one.sequence) - 1
+        if at < 0:
+            return in_stream
+        last = self.pending[at]
+        return last.before + min(len(last.run), offset - last.sequence)
 
 
 class Archive:
@@ -100,7 +118,7 @@ class Archive:
             pending_last = pending.sequence + len(pending.run) - 1 if pending is not None else 0
             last = max(last, recorded.stream.last_sequence, pending_last)
             behind = recorded.stream.behind(offset)
-            records += recorded.count - behind.passed
+            records += recorded.count - recorded.passed(offset, behind.passed)
             size += behind.bytes
             if behind.time_us is not None:
                 oldest_us = behind.time_us if oldest_us is None else min(oldest_us, behind.time_us)

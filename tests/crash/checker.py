@@ -119,10 +119,15 @@ def split(record: str) -> tuple[str, int]:
 
 
 class Checker:
-    """``unordered``: boxes into which a record may come more than once, in any order."""
+    """``unordered``: boxes into which a record may come more than once, in any order. ``groups``: those of MQTT's
+    shared subscriptions. What another client of the group was sent, and perhaps never read, comes from there unmarked:
+    DUP is for the same client (MQTT 5, 3.3.1.1)."""
 
-    def __init__(self, unordered: frozenset[str] = frozenset()) -> None:
+    def __init__(self, unordered: frozenset[str] = frozenset(), groups: frozenset[str] = frozenset()) -> None:
         self._unordered = unordered
+        self._groups = groups
+        self._ended_at = 0
+        """When a connection ended last."""
         self.wrong: list[str] = []
         self.delivered = self.confirmed = self.again = 0
         self.life = 1
@@ -191,6 +196,7 @@ class Checker:
                     if fate.conn == number:
                         fate.conn = 0
                 self._conns[number].holds = []
+                self._ended_at = self._seen
             case Cut(number):
                 self._conns[number].cut = True
             case Killed(life):
@@ -238,7 +244,8 @@ class Checker:
             self._say(f"{box} delivered {name} again ({_shown(event)}), which was certainly settled")
         if fate.conn:
             self._doubt(fate, f"{box} delivered {name} to connection {number}, and connection {fate.conn} has it")
-        elif fate.delivered and fate.life == self.life and not event.again and box not in self._unordered:
+        elif (fate.delivered and fate.life == self.life and not event.again and box not in self._unordered
+              and not self._unmarked(event)):  # fmt: skip
             self._doubt(fate, f"{box} delivered {name} as new, for the second time in this life")
         self._order(event, fate)
         fate.delivered += 1
@@ -273,7 +280,7 @@ class Checker:
             return  # dead letters come in the order in which they died
         if not event.again:
             last = self._fresh.get(key, -1)
-            if self._behind(event.record, publisher, last):
+            if self._behind(event.record, publisher, last) and not self._unmarked(event):
                 self._doubt(fate, f"{event.box} delivered {event.record} as new behind {publisher}:{last}")
             self._fresh[key] = max(number, last)
         if event.alone:
@@ -284,6 +291,10 @@ class Checker:
                 else:
                     self._say(text)
             self._any[key] = number
+
+    def _unmarked(self, event: Delivered) -> bool:
+        """Another client of the group may have been sent it."""
+        return event.box in self._groups and self._records[event.record].sent_at < self._ended_at
 
     def _behind(self, record: str, publisher: str, last: int) -> bool:
         """It comes behind one that it had to come before."""

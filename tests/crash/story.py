@@ -53,7 +53,7 @@ class Story:
         self._fsync = fsync
         self._orderly = orderly
         self._say = say
-        self._checker = Checker(cast.UNORDERED)
+        self._checker = Checker(cast.UNORDERED, frozenset({cast.SHARED}))
         self._checked = 0
         self._lives = 0
         self._start_s = 1.0

@@ -109,6 +109,17 @@ def test_right(name: str) -> None:
     assert not checker.wrong
 
 
+def test_what_another_client_of_a_group_may_have_had_comes_back_unmarked() -> None:
+    had = [sent(A), sent(B), given(B, alone=False), given(A, alone=False)]
+    for events, wrong in ((had, True), ([*had[:3], Closed(4), had[3]], False), ([Closed(4), *had], True)):
+        checker = Checker(groups=frozenset("q"))
+        checker.check(events)
+        assert any("behind p:2" in text for text in checker.wrong) is wrong
+    checker = Checker(groups=frozenset("q"))
+    checker.check([sent(A), Confirmed(A), given(A), Closed(2), given(A, 3), done(A, 3)])
+    assert not checker.wrong
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong(name: str) -> None:
     events, text = WRONG[name]

@@ -28,7 +28,7 @@ from headway.core.base.units import parse_duration, parse_share, parse_size
 from headway.core.broker import SWEEP_S, Broker
 from headway.core.consumer import ConnectRequest, PeerState, Session, SubscribeRequest, Subscription, parse_options
 from headway.core.consumer.effects import CloseConsumer, Disconnect, Pause, PluginFailed, Resume, Spill
-from headway.core.log.lanes.pool import Pool
+from headway.core.log.lanes.pool import Pool, Shares
 from headway.core.log.states.state import StateTerms
 from headway.core.message.record import Properties, Run
 from headway.core.policy.flap import FlapControl
@@ -266,11 +266,14 @@ class Stage:
         self.now = 1000.0
         self._steps = 0
         pools = {"": _pool("global", pool or {k: v for k, v in tables.get("pool", {}).items() if "%" not in str(v)})}
+        limits = {"": Limits()}
         for name, table in tables.get("listeners", {}).items():
-            if "pool" in table:
+            if table.get("pool", {}).keys() == {"max_client_share"}:
+                limits[name] = Limits(shares=Shares(parse_share(table["pool"]["max_client_share"]), 0.5))
+            elif "pool" in table:
                 pools[name] = _pool(name, table["pool"])
         flap = {f"{name}_s": parse_duration(value) for name, value in tables.get("flap", {}).items()}
-        self.broker = Broker({"": Limits()}, pools, parse_policies(tables.get("policy", [])), flap=FlapControl(**flap),
+        self.broker = Broker(limits, pools, parse_policies(tables.get("policy", [])), flap=FlapControl(**flap),
                              traces=traces)  # fmt: skip
         self.pool = pools[""]
         for topic in tables.get("topic", []):

@@ -107,6 +107,29 @@ def test_who_keeps_up_does_not_wait_for_the_memory_that_others_fill() -> None:
     assert stage.pool.memory_peak_bytes <= stage.pool.memory_limit
 
 
+@pytest.mark.parametrize(
+    ("disk", "common", "desk", "goes"),
+    [("0B", "50%", "10%", "desk"), ("1MB", "50%", "10%", "desk"), ("0B", "10%", "50%", "other"),
+     ("1MB", "10%", "50%", "other")],
+)  # fmt: skip
+def test_a_listeners_clients_have_another_share_of_the_common_pool(
+    disk: str, common: str, desk: str, goes: str
+) -> None:
+    toml = f'[listeners.desk.pool]\nmax_client_share = "{desk}"'
+    stage = Stage(toml, memory="1MB", disk=disk, max_client_share=common)
+    publisher = stage.client("publisher")
+    both = [stage.consumer(name, "t", reads=STUCK, listener=name) for name in ("desk", "other")]
+    for number, _ in enumerate(stage.steps(20)):
+        publisher.publish("t", number * 2, 2, size=1000)
+        if not all(one.connected for one in both):
+            break
+    assert [one.name for one in both if not one.connected] == [goes]
+    (told,) = stage.told("disconnected")
+    assert "more than one client's share" in told["text"]
+    assert {one.session.pool for one in both} == {stage.pool}
+    assert stage.pool.lane_share == 0.5, "a lane of both has room for the larger share"
+
+
 def test_nobody_is_given_up_for_what_has_just_come() -> None:
     """A burst larger than the memory, in one read: the healthy have not had the time to take it."""
     stage = Stage(memory="100KB", disk="0B")

@@ -120,7 +120,7 @@ def test_what_the_queries_of_one_client_hold_is_on_its_tab(make_registry: Regist
     assert tab.bytes == pool.clients_bytes == 2 * sum(SAVED_RECORD_BYTES + record.size for record in saved)
     for number in range(20, 100):
         world.put(f"k{number}")
-    assert pool.client_limit == 100_000 > tab.bytes
+    assert tab.limit == 100_000 > tab.bytes
     gone = [query for query in (first, second) if query.given_up]
     assert "changes faster than this answer is read: this client takes up" in gone[0].given_up
     assert "most of it queries; it may take up" in gone[0].given_up
@@ -145,7 +145,7 @@ def test_the_page_of_a_query_is_on_the_tab_of_its_client(make_registry: Registry
     query = scan(StateRequest("t/#", order_by="/rank DESC", top=100), world.registry, tab)
     assert [record for some in query.steps() for record in some] == []
     assert "there is no room for its page: this client takes up" in query.given_up
-    assert tab.bytes <= world.state.pool.client_limit + one
+    assert tab.bytes <= tab.limit + one
     query.close()
     assert tab.bytes == 0
 

@@ -74,7 +74,7 @@ def test_a_client_has_its_share_and_all_together_have_theirs() -> None:
     stage = Stage(**SMALL)
     first, second, third = (stage.client(name) for name in ("first", "second", "third"))
     granted = fill(first)
-    assert first.session.tab.bytes <= stage.pool.client_limit
+    assert first.session.tab.bytes <= first.session.tab.limit
     assert fill(first, "more/{}") == 0
     assert len(first.session.subscriptions) == granted, "it keeps what it has"
     assert 0 < fill(second) < granted, "by then it is the pool that is full"

@@ -74,6 +74,6 @@ def test_there_is_an_end_to_what_can_be_declared(kind: str) -> None:
     assert 20 < len(router.queues if kind == "queue" else router.exchanges.by_name) < 250
     with pytest.raises(Refused):
         peer.bind("q0", "amq.direct", "k" * 255, note="x" * 100_000)
-    assert stage.broker.registry.declared.bytes <= stage.pool.client_limit
+    assert stage.broker.registry.declared.bytes <= stage.broker.registry.declared.limit
     peer.delete("q0")
     peer.declare("another")

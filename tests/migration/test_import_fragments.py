@@ -227,8 +227,9 @@ def test_x1_switched_off_it_is_a_dry_run(tmp_path: Path) -> None:
 
 
 def test_m1_m2_m5_the_limits_of_amps_are_those_of_the_pool(tmp_path: Path) -> None:
-    pool = settings_of(imported(tmp_path, ("amps.xml", AMPS_DEFAULTS))).pools[""]
-    assert (pool.disk_bytes, str(pool.disk_path), pool.client_share) == (10**9, "/var/tmp", 0.5)
+    settings = settings_of(imported(tmp_path, ("amps.xml", AMPS_DEFAULTS)))
+    pool = settings.pools[""]
+    assert (pool.disk_bytes, str(pool.disk_path), settings.shares[""].client) == (10**9, "/var/tmp", 0.5)
 
 
 def test_x3_the_client_s_own_queue_is_said_to_have_no_counterpart(tmp_path: Path) -> None:

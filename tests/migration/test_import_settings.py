@@ -88,6 +88,19 @@ def test_limits_of_all_clients_leave_the_default_listeners(tmp_path: Path) -> No
     assert {one.connections_max for one in listeners.values()} == {77}
 
 
+def test_a_share_of_a_transport_is_one_of_the_pool_of_the_instance(tmp_path: Path) -> None:
+    most = host_limits.memory_bytes()
+    transport = "<Transport><Name>{}</Name><Type>tcp</Type><InetAddr>{}</InetAddr>{}</Transport>"
+    text = f"<AMPSConfig><MessageMemoryLimit>{most * 6 // 10}</MessageMemoryLimit>"
+    text += transport.format("desk", 9007, "<ClientMaxCapacity>10%</ClientMaxCapacity>")
+    text += transport.format("web", 9008, f"<MessageMemoryLimit>{most * 4 // 10}</MessageMemoryLimit>")
+    settings = settings_of(imported(tmp_path, ("amps.xml", text + "</AMPSConfig>")))
+    assert {name: pool.memory_bytes for name, pool in settings.pools.items()} == {
+        "": most * 6 // 10, "web": most * 4 // 10,
+    }  # fmt: skip
+    assert settings.shares == {"": (0.5, 0.5), "desk": (0.1, 0.5), "web": (0.5, 0.5)}
+
+
 def test_memory_that_this_machine_has_not_is_a_comment(tmp_path: Path) -> None:
     most = host_limits.memory_bytes()
     text = "<AMPSConfig><MessageMemoryLimit>{}</MessageMemoryLimit></AMPSConfig>"

@@ -13,6 +13,7 @@ from tests.server.configs import HASH, MQTT, mistakes
 
 from headway.core.policy.rules.action import ActionKind
 from headway.server.config import host_limits
+from headway.server.config.assembly import make_broker
 from headway.server.config.description import describe, remarks
 from headway.server.config.fields import Url
 from headway.server.config.reading import default_text, load_settings, parse_settings
@@ -125,7 +126,7 @@ def test_the_default_says_who_is_slow_and_cuts_who_is_beyond_doubt() -> None:
     pool = settings.pools[""]
     assert pool.memory_bytes == int(host_limits.memory_bytes() * 0.1)
     assert pool.disk_bytes == max(1_000_000_000, pool.memory_bytes)
-    assert pool.client_share == 0.5
+    assert settings.shares[""] == settings.shares["mqtt"] == (0.5, 0.5)
     assert remarks(settings) == []
 
 
@@ -195,8 +196,8 @@ def test_everything_written_arrives_in_base_units() -> None:
     assert settings.auth.users == {"alice": HASH}
     shared, own = settings.pools[""], settings.pools["door"]
     assert (shared.memory_bytes, shared.disk_bytes, shared.disk_path) == (30_000_000, 5_000_000_000, Path("/spill"))
-    assert (own.memory_bytes, own.disk_bytes, own.disk_path) == (20_000_000, 1_000_000_000, Path("/spill"))
-    assert (shared.client_share, own.client_share) == (0.5, 0.25)
+    assert (own.memory_bytes, own.disk_bytes, own.disk_path) == (20_000_000, 5_000_000_000, Path("/spill"))
+    assert settings.shares == {"": (0.5, 0.5), "door": (0.25, 0.5)}
     assert (settings.flap.base_s, settings.flap.max_s, settings.flap.forgive_s) == (2.0, 60.0, 120.0)
     assert (settings.retained.topics_max, settings.retained.bytes_max) == (5, 1_000_000)
     assert [(topic.filter, topic.key.text) for topic in settings.topics] == [
@@ -237,6 +238,45 @@ def test_a_memory_pool_that_is_larger_than_a_gigabyte_has_as_much_disk() -> None
     half = parse_settings('[pool]\nmemory = "50%"').pools[""]
     assert half.memory_bytes == int(host_limits.memory_bytes() * 0.5)
     assert half.disk_bytes == max(1_000_000_000, half.memory_bytes)
+
+
+def listener_pool(text: str) -> Settings:
+    return parse_settings(f'''
+        [pool]
+        memory = "30MB"
+        disk = "2GB"
+        disk_path = "/spill"
+        max_client_share = "40%"
+        max_user_share = "20%"
+        [listeners.desk]
+        url = "mqtt://127.0.0.1:1884"
+        [listeners.desk.pool]
+        {text}''')
+
+
+@pytest.mark.parametrize(
+    ("text", "own", "shares", "row"),
+    [
+        ('max_client_share = "10%"', None, (0.1, 0.2), "shares [pool], 10 % of it per client, 20 % per user"),
+        ('max_user_share = "10%"', None, (0.4, 0.1), "shares [pool], 40 % of it per client, 10 % per user"),
+        ("", None, (0.4, 0.2), "shares [pool], 40 % of it per client, 20 % per user"),
+        ('memory = "10MB"', (10_000_000, 2_000_000_000, "/spill"), (0.4, 0.2), "10 MB of memory, 2 GB of disk in /sp"),
+        ("disk = 0", (30_000_000, 0, "/spill"), (0.4, 0.2), "30 MB of memory, no disk"),
+        ('disk_path = "/x"', (30_000_000, 2_000_000_000, "/x"), (0.4, 0.2), "30 MB of memory, 2 GB of disk in /x"),
+    ],
+)
+def test_a_listeners_pool_takes_from_the_common_one_what_it_does_not_say(
+    text: str, own: object, shares: object, row: str
+) -> None:
+    settings = listener_pool(text)
+    pools = {name: (one.memory_bytes, one.disk_bytes, str(one.disk_path)) for name, one in settings.pools.items()}
+    common = (30_000_000, 2_000_000_000, "/spill")
+    assert pools == {"": common} | ({} if own is None else {"desk": own})
+    assert settings.shares == {"": (0.4, 0.2), "desk": shares}
+    (told,) = [line for line in describe(settings).splitlines() if line.startswith("pool desk")]
+    assert row in told
+    registry = make_broker(settings).registry
+    assert (registry.pool_of("desk") is registry.pool_of("")) == (own is None)
 
 
 def test_no_disk_is_worth_a_remark() -> None:

@@ -93,6 +93,18 @@ def test_what_two_addresses_ask_for_leaves_room_for_logins(house: House) -> None
     assert pool.clients_bytes < pool.clients_limit
 
 
+def test_a_listener_has_another_share_of_the_common_pool() -> None:
+    text = '[listeners.mqtt]\nurl = "mqtt://127.0.0.1:0"\n[listeners.mqtt.pool]\nmax_user_share = "10%"\n'
+    house = House(text)
+    pool = house.broker.registry.pool_of("")
+    assert house.broker.registry.pool_of("mqtt") is pool
+    for number in range(4):
+        _, sock = came(house, f"c{number}", *[filters(f"c{number}-{at}") for at in range(4)])
+        house.pass_time(0)
+    assert TOLD in sock.taken
+    assert pool.clients_limit * 0.09 < pool.clients_bytes <= pool.clients_limit * 0.1 + 100_000
+
+
 @pytest.mark.parametrize(("version", "code"), [(5, 0x97), (4, 0x80)])
 def test_a_client_is_told_and_may_end_something(house: House, version: int, code: int) -> None:
     owners = house.broker.registry.pool_of("mqtt").owners

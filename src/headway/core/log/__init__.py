@@ -47,6 +47,7 @@ from headway.core.log.lanes import (
     OpenReceipts,
     Owners,
     Pool,
+    Shares,
     SpillHandle,
     Tab,
     read_stretch,
@@ -72,7 +73,7 @@ __all__ = [
     "JournaledRun", "Owners", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NO_PROGRESS", "NO_RECEIPTS",
     "NO_RECORD", "NoLedger", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress", "Pool", "QUERIES", "QUEUE_BYTES",
     "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "Retained", "RIGHTS",
-    "SAVED_RECORD_BYTES", "SELECT_BYTES", "SESSION", "SESSION_BYTES", "SPILL_BYTES_MIN", "SpillHandle", "State",
-    "StateEntry", "StatePass", "StateReading", "StateTerms", "stretch_bytes", "SUBSCRIPTION_BYTES", "SUBSCRIPTIONS",
-    "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
+    "SAVED_RECORD_BYTES", "SELECT_BYTES", "SESSION", "SESSION_BYTES", "Shares", "SPILL_BYTES_MIN", "SpillHandle",
+    "State", "StateEntry", "StatePass", "StateReading", "StateTerms", "stretch_bytes", "SUBSCRIPTION_BYTES",
+    "SUBSCRIPTIONS", "Tab", "TRANSACTIONS", "UNSETTLED", "WILD_LEVEL_BYTES", "WILL",
 ]

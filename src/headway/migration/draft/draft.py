@@ -314,7 +314,8 @@ class Draft:
         for one in self.listeners:
             if one.fault:
                 self._replace(one.source, f"it cannot be had here; the listener is a comment: {one.fault}")
-        pool, pools = self.tables["pool"], [one.pool for one in self.listeners if one.pool]
+        pool = self.tables["pool"]
+        pools = [one.pool for one in self.listeners if one.pool.keys() - {"max_client_share"}]  # others share the first
         there = host_limits.memory_bytes()
         for source in fit_memory(pool, pools, there):
             self._replace(source, f"this machine has {format_size(there)} for all pools; the line is a comment")

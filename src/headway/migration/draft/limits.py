@@ -16,7 +16,7 @@ DEFAULT_SHARE = "50%"
 
 def fit_memory(pool: dict[str, Keyed], others: Sequence[dict[str, Keyed]], there: int) -> Iterator[str]:
     """Turns the memory of all pools into comments if they have more together than there is. Yields their sources."""
-    if sum(_memory(one, there) for one in (pool, *others)) <= there:
+    if sum(_memory(pool | one, there) for one in ({}, *others)) <= there:
         return
     for keys in (pool, *others):
         item = keys.get("memory")
@@ -29,7 +29,7 @@ def fit_packets(pool: dict[str, Keyed], listeners: Sequence[ListenerDraft], ther
     """Turns the largest packet of a listener into a comment if no client may take up as much. Yields its source."""
     for one in listeners:
         item = one.keys.get("packet_max")
-        keys = one.pool or pool
+        keys = pool | one.pool
         given = keys.get("max_client_share", Keyed(DEFAULT_SHARE, ""))
         room = _memory(keys, there) * parse_share(given.value)
         if item is not None and one.scheme in SCHEMES and parse_size(item.value) > room:

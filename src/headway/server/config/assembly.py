@@ -16,13 +16,14 @@ def make_broker(settings: Settings) -> Broker:
             subscriptions_per_session_max=table.subscriptions_max,
             session_expiry_max_s=table.session_expiry_max_s,
             in_flight_max=table.in_flight_max,
+            shares=settings.shares[name] if settings.shares_pool(name) else None,
         )
         for name, table in settings.listeners.items()
     }
     made: dict[str, Pool] = {}
     for name, sizes in settings.pools.items():
-        made[name] = Pool(name or "global", sizes.memory_bytes, sizes.disk_bytes, sizes.client_share,
-                          user_share=sizes.user_share)  # fmt: skip
+        shares = settings.shares[name]
+        made[name] = Pool(name or "global", sizes.memory_bytes, sizes.disk_bytes, shares.client, user_share=shares.user)
     flap, retained = settings.flap, settings.retained
     broker = Broker(
         {"": Limits(), **limits}, made, settings.policies,

@@ -51,8 +51,10 @@ def describe(settings: Settings) -> str:
     rows.append(("admin", str(settings.server.admin or "none")))
     for name, pool in settings.pools.items():
         disk = f"{format_size(pool.disk_bytes)} of disk in {pool.disk_path}" if pool.disk_bytes else "no disk"
-        share = f"{format_share(pool.client_share)} of it per client"
-        rows.append((f"pool {name}".strip(), f"{format_size(pool.memory_bytes)} of memory, {disk}, {share}"))
+        memory, shares = format_size(pool.memory_bytes), _shares(settings, name)
+        rows.append((f"pool {name}".strip(), f"{memory} of memory, {disk}, {shares}"))
+    for name in filter(settings.shares_pool, settings.listeners):
+        rows.append((f"pool {name}", f"shares [pool], {_shares(settings, name)}"))
     telemetry = settings.telemetry
     if telemetry.enabled:
         how = f"up to {format_size(telemetry.disk_bytes)}, written every {format_duration(telemetry.every_s)}"
@@ -93,6 +95,11 @@ def describe(settings: Settings) -> str:
     rows += [(f"plug-in {name}", whose) for name, whose in plugins_of((*settings.policies, *settings.trials))]
     width = max(len(left) for left, _ in rows)
     return "\n".join(f"{left:<{width}}  {right}" for left, right in rows)
+
+
+def _shares(settings: Settings, listener: str) -> str:
+    shares = settings.shares[listener]
+    return f"{format_share(shares.client)} of it per client, {format_share(shares.user)} per user"
 
 
 def _whose(policy: Policy) -> str:

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from headway.core.allowance import UserLimits
 from headway.core.base import ConfigError, format_duration, format_share, format_size, unknown
+from headway.core.log import Shares
 from headway.core.permission import Permission
 from headway.core.policy import Policy, parse_policies, parse_trials
 from headway.core.query import ORDERS_MAX
@@ -107,14 +108,16 @@ def _read(
         return in_plain_words(error, FileTables) + errors, None
     bad_passwords, auth = _with_password_file(file.auth) if reads_files else ([], file.auth)
     errors += bad_passwords
-    shared = file.pool
-    pools = {"": _limits("", shared, shared)}
-    pools |= {name: _limits(name, table.pool, shared) for name, table in file.listeners.items() if table.pool}
+    of_pools = {"": file.pool}
+    of_pools |= {name: file.pool.but_for(table.pool) for name, table in file.listeners.items()}
+    apart = [name for name, table in file.listeners.items() if table.pool is not None and table.pool.apart]
     of_views = [{"filter": view.topic, "key": key_of(view).text} for view in file.views.values()]
     written["topic"] = [*written["topic"], *of_views]
     settings = Settings(
         server=file.server, listeners=file.listeners, auth=auth,
-        permissions=tuple(map(_permission, file.permission)), limits=tuple(_user_limits(file.limit)), pools=pools,
+        permissions=tuple(map(_permission, file.permission)), limits=tuple(_user_limits(file.limit)),
+        pools={name: _limits(name, of_pools[name]) for name in ("", *apart)},
+        shares={name: Shares(table.client_share, table.user_share) for name, table in of_pools.items()},
         flap=file.flap, retained=file.retained, telemetry=file.telemetry, traces=file.traces,
         journal=file.journal, history=_history(file),
         topics=topics_of(file.views.values(), file.topic), views=file.views, tables=file.tables, policies=policies,
@@ -137,10 +140,10 @@ def _with_password_file(auth: AuthTable) -> tuple[list[str], AuthTable]:
     return twice, auth.model_copy(update={"users": auth.users | more})
 
 
-def _limits(name: str, table: PoolTable, shared: PoolTable) -> PoolSettings:
+def _limits(name: str, table: PoolTable) -> PoolSettings:
     disk = max(DISK_BYTES, table.memory_bytes) if table.disk_bytes is None else table.disk_bytes
-    path = table.disk_path or shared.disk_path or host_limits.spill_folder()
-    return PoolSettings(name, table.memory_bytes, disk, path, table.client_share, table.user_share)
+    path = table.disk_path or host_limits.spill_folder()
+    return PoolSettings(name, table.memory_bytes, disk, path)
 
 
 def _history(file: FileTables) -> HistorySettings:
@@ -334,14 +337,14 @@ def _bad_listeners(settings: Settings) -> Iterator[str]:
                 f"{where}.trusted_proxies: needs proxy_protocol = true; without it, it is for WebSockets "
                 "(X-Forwarded-For)"
             )
-        pool = settings.pools.get(name) or settings.pools[""]
+        pool, share = settings.pools.get(name) or settings.pools[""], settings.shares[name].client
         if (
             listener.packet_bytes_given is not None
-            and POOL_BYTES_MIN <= pool.memory_bytes < listener.packet_bytes_max / pool.client_share
+            and POOL_BYTES_MIN <= pool.memory_bytes < listener.packet_bytes_max / share
         ):
             yield (
                 f"{where}.packet_max: {format_size(listener.packet_bytes_max)} is more than one client may take up of "
-                f"its pool, {format_share(pool.client_share)} of {format_size(pool.memory_bytes)}"
+                f"its pool, {format_share(share)} of {format_size(pool.memory_bytes)}"
             )
 
 

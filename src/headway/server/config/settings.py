@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from headway.core.allowance import UserLimits
-from headway.core.log import StateTerms
+from headway.core.log import Shares, StateTerms
 from headway.core.message import compile_key
 from headway.core.permission import Permission
 from headway.core.policy import HTTP_LISTENER, Policy
@@ -104,13 +104,24 @@ class ServerTable(Table):
 
 
 class PoolTable(Table):
-    """``[pool]`` and ``[listeners.NAME.pool]``. Values that are None follow from others (:class:`PoolSettings`)."""
+    """``[pool]`` and ``[listeners.NAME.pool]``. Values that are None follow from others (:class:`PoolSettings`); what a
+    listener's table leaves out is as in ``[pool]``."""
 
     memory_bytes: Memory = Field(default_factory=lambda: memory("10%"), alias="memory")
     disk_bytes: Annotated[int | None, size(0, 1 << 60)] = Field(default=None, alias="disk")
     disk_path: Path_ | None = None
     client_share: Share = Field(default=0.5, alias="max_client_share")
     user_share: Share = Field(default=0.5, alias="max_user_share")
+
+    @property
+    def apart(self) -> bool:
+        """Whether a listener with this table has a pool of its own. One that has only shares has them of ``[pool]``."""
+        return not self.model_fields_set <= {"client_share", "user_share"}
+
+    def but_for(self, other: PoolTable | None) -> PoolTable:
+        """Returns this table with what is written in a listener's."""
+        written = () if other is None else other.model_fields_set
+        return self.model_copy(update={name: getattr(other, name) for name in written})
 
 
 class ListenerTable(Table):
@@ -317,7 +328,7 @@ class FileTables(Table):
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """Settings of a ``core.log.Pool``, and the folder of its spill files."""
+    """Settings of a ``core.log.Pool`` but for its shares, and the folder of its spill files."""
 
     name: str
     """The listener's name; empty for the global pool."""
@@ -325,8 +336,6 @@ class PoolSettings:
     disk_bytes: int
     """0: nothing goes to disk."""
     disk_path: Path
-    client_share: float
-    user_share: float
 
 
 @dataclass(frozen=True)
@@ -355,6 +364,8 @@ class Settings:
     """In the order of the file. The first that is for a user is its limit."""
     pools: dict[str, PoolSettings]
     """Pools by listener; ``""`` is the global one. The keys are those of ``core.routing.Registry.pools``."""
+    shares: dict[str, Shares]
+    """Shares of their pool that clients have, by listener; ``""``: clients of no listener, such as those over HTTP."""
     flap: FlapTable
     retained: RetainedTable
     telemetry: TelemetryTable
@@ -380,6 +391,10 @@ class Settings:
     """The TOML text."""
     embedded: bool = False
     """Whether the broker is part of a program (embedding.py)."""
+
+    def shares_pool(self, listener: str) -> bool:
+        """Returns whether a listener's ``pool`` table has nothing but shares of ``[pool]``."""
+        return self.listeners[listener].pool is not None and listener not in self.pools
 
     @property
     def listener_names(self) -> list[str]:

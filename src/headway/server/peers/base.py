@@ -370,8 +370,8 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
     @property
     def message_bytes_allowed(self) -> int:
         """The largest message that a client may send: it has to fit into the client's share of memory."""
-        pool = self.granted.pool
-        return min(self.listener.packet_bytes_max, pool.share_bytes)
+        tab = self.granted.tab
+        return min(self.listener.packet_bytes_max, int(tab.pool.memory_limit * tab.shares.client))
 
     def heartbeat(self, now: float) -> float:
         """Sends a heartbeat if nothing was sent since the last look. Returns when to be called again.

@@ -170,7 +170,7 @@ class Queues(Consuming):
     def _check_declared(self, size: int, charged_to: str) -> None:
         """Raises :class:`Refused` if there is no room for a declared object of this size."""
         registry = self._registry
-        registry.queue_owners.check(charged_to, size, registry.declared.pool.client_limit)
+        registry.queue_owners.check(charged_to, size, registry.declared.limit)
         registry.declared.check(size)
 
     def _make(

@@ -79,7 +79,8 @@ class Admission:
                 old = None
         if old is None:
             leaves_nothing = request.expiry_s <= 0 and request.will is NO_WILL
-            tab = Tab(registry.pool_of(request.listener), "" if leaves_nothing else request.owner)
+            owner = "" if leaves_nothing else request.owner
+            tab = Tab(registry.pool_of(request.listener), owner, limits.shares)
             tab.check(Session.cost(request), login=True)
             session = self._make(request, now)
             session.connect(outlet)
@@ -108,6 +109,7 @@ class Admission:
         registry.session_number += 1
         pool = registry.pool_of(request.listener)
         session = Session(registry.session_number, request, pool, now, registry.rights)
+        session.tab.other_shares = registry.limits_of(request.listener).shares
         registry.sessions[request.client] = registry.numbers[session.number] = session
         return session
 
@@ -138,6 +140,7 @@ class Admission:
             for queue in session.queues:
                 queue.packet_limit_changed()
         session.adopt(request, now)
+        session.tab.other_shares = self._registry.limits_of(request.listener).shares
         session.settle_tab()
         session.present = True
         session.connect(outlet)

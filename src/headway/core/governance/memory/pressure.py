@@ -170,7 +170,7 @@ def spills(pool: Pool, journaled: float, now: float, lanes_max: float = SPILLS_M
 def spill_of(lane: Lane, wanted_bytes: int, journaled: float, now: float) -> Spill | None:
     """Returns about ``wanted_bytes`` of a lane, as far as they can leave memory; None if none can."""
     pool = lane.pool
-    share = int(pool.disk_limit * pool.client_share) - lane.spilled_bytes
+    share = int(pool.disk_limit * pool.lane_share) - lane.spilled_bytes
     room = min(pool.room_bytes(now), share)
 
     def may_leave(chunk: Chunk) -> bool:
@@ -267,8 +267,12 @@ def is_late(subscription: Subscription, now: float) -> bool:
 
 def over_share(pool: Pool, subscription: Subscription, now: float) -> tuple[int, int] | None:
     """Returns (used, limit) if the consumer's client takes up more than its share and has had time to take it."""
-    holdings = subscription.session.holdings
-    over = beyond_share(pool, [(holdings.gating_bytes, holdings.disk_bytes)], now, pool.client_share)
+    holdings, share = subscription.session.holdings, subscription.session.tab.shares.client
+    held, on_disk = holdings.gating_bytes, holdings.disk_bytes
+    if share < pool.lane_share:
+        # Lanes stay in memory up to a larger share than the client's. What they have beyond it counts as if on disk.
+        on_disk = max(on_disk, held - int(pool.memory_limit * share))
+    over = beyond_share(pool, [(held, on_disk)], now, share)
     return over if over is not None and _had_time(subscription, now) else None
 
 

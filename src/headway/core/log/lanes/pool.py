@@ -26,12 +26,15 @@ are closed. The other lanes go on: they have ``RESERVE`` of the limit above the 
 count up to ``STAYS_MAX`` of the limit. Otherwise a thousand lanes that close in turn would each make room for the next.
 
 A lane belongs to one pool. The bytes of a chunk are counted once, whatever the number of its cursors.
+
+Listeners that use one pool may have different shares of it for their clients (``Tab.shares``). A lane is common to all
+of their clients, so it has the largest of these shares (``lane_share``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headway.core.base import Ranking, Reason, Refused, format_size
 
@@ -67,12 +70,19 @@ def _resident_known(lane: Lane, known: int) -> None:
     lane.report_above_bytes = known + lane.spilling_bytes + more if known else 0
 
 
+class Shares(NamedTuple):
+    """The parts of a pool that one client may take up, and all clients of one user."""
+
+    client: float
+    user: float
+
+
 class Owners:
     """Budgets of owners: what the clients of each take up, in bytes or in places. Without an owner nothing counts."""
 
     def __init__(self, share: float) -> None:
         self.share = share
-        """The part of the budget that one owner has."""
+        """The part of the budget that one owner has, unless it asks on other terms."""
         self._bytes: dict[str, int] = {}
 
     def add(self, owner: str, change: int) -> None:
@@ -81,14 +91,14 @@ class Owners:
             if not now:
                 del self._bytes[owner]
 
-    def has_room(self, owner: str, size: int, budget: int) -> bool:
+    def has_room(self, owner: str, size: int, budget: int, share: float | None = None) -> bool:
         """Tells whether an owner may have ``size`` more."""
-        return not owner or self._bytes.get(owner, 0) + size <= int(budget * self.share)
+        return not owner or self._bytes.get(owner, 0) + size <= int(budget * (self.share if share is None else share))
 
-    def check(self, owner: str, size: int, budget: int) -> None:
+    def check(self, owner: str, size: int, budget: int, share: float | None = None) -> None:
         """Raises :class:`Refused` if an owner may not have ``size`` more bytes."""
-        if not self.has_room(owner, size, budget):
-            taken, most = self._bytes.get(owner, 0), int(budget * self.share)
+        if not self.has_room(owner, size, budget, share):
+            taken, most = self._bytes.get(owner, 0), int(budget * (self.share if share is None else share))
             text = (f"sessions, subscriptions and queues of {owner} take up {format_size(taken)} besides records, and "
                     f"pool.max_user_share permits {format_size(most)}: end some, or have it raised")  # fmt: skip
             raise Refused(Reason.USER_LIMIT, text)
@@ -103,6 +113,8 @@ class Pool:
         self.memory_limit = memory_limit
         self.disk_limit = disk_limit
         self.client_share = client_share
+        self.lane_share = client_share
+        """The part of memory, and of disk, that one lane may take up."""
         self.clients_free_bytes = clients_free_bytes
         self.owners = Owners(user_share)
         self.appended_bytes = 0
@@ -184,9 +196,8 @@ class Pool:
         return self.clients_free_bytes + int(self.memory_limit * CLIENTS_SHARE)
 
     @property
-    def client_limit(self) -> int:
-        """The limit of one client's memory besides records."""
-        return int(self.clients_limit * self.client_share)
+    def shares(self) -> Shares:
+        return Shares(self.client_share, self.owners.share)
 
     @property
     def states_full(self) -> bool:
@@ -213,8 +224,8 @@ class Pool:
 
     @property
     def share_bytes(self) -> int:
-        """The memory that one client, or one lane, may take up."""
-        return int(self.memory_limit * self.client_share)
+        """The memory that one lane may take up."""
+        return int(self.memory_limit * self.lane_share)
 
     @property
     def portion_bytes(self) -> int:

@@ -19,7 +19,7 @@ Rules:
 from __future__ import annotations
 
 from headway.core.base import Reason, Refused, format_size
-from headway.core.log.lanes.pool import LOGINS_SHARE, Pool
+from headway.core.log.lanes.pool import LOGINS_SHARE, Pool, Shares
 
 SESSION_BYTES = 2500
 SUBSCRIPTION_BYTES = 4600
@@ -46,10 +46,12 @@ SESSION, SUBSCRIPTIONS, WILL, PARTS, ANSWERS, DECLARED, TRANSACTIONS, UNSETTLED,
 class Tab:
     """The tab of one client."""
 
-    __slots__ = ("amounts", "bytes", "closed", "owner", "pool")
+    __slots__ = ("amounts", "bytes", "closed", "other_shares", "owner", "pool")
 
-    def __init__(self, pool: Pool, owner: str = "") -> None:
+    def __init__(self, pool: Pool, owner: str = "", other_shares: Shares | None = None) -> None:
         self.pool = pool
+        self.other_shares = other_shares
+        """The shares of the client's listener, if they are not the pool's."""
         self.owner = owner
         """The owner that it counts to as well; empty: none."""
         self.bytes = 0
@@ -78,15 +80,25 @@ class Tab:
         owners.add(owner, self.bytes)
         self.owner = owner
 
+    @property
+    def shares(self) -> Shares:
+        """The client's share of the pool, and its owner's."""
+        return self.other_shares or self.pool.shares
+
+    @property
+    def limit(self) -> int:
+        """The limit of the client's memory besides records."""
+        return int(self.pool.clients_limit * self.shares.client)
+
     def check(self, size: int, *, login: bool = False) -> None:
         """Raises :class:`Refused` if there is no room for ``size`` more bytes. ``login``: they are a new session's."""
         pool = self.pool
-        if self.bytes + size > pool.client_limit:
+        if self.bytes + size > self.limit:
             most = max(self.amounts, key=lambda what: self.amounts[what], default=SESSION).replace("_", " ")
             text = (f"this client takes up {format_size(self.bytes)} besides records, most of it {most}; "
-                    f"it may take up {format_size(pool.client_limit)}")  # fmt: skip
+                    f"it may take up {format_size(self.limit)}")  # fmt: skip
             raise Refused(Reason.CLIENT_MEMORY, text)
-        pool.owners.check(self.owner, size, pool.clients_limit)
+        pool.owners.check(self.owner, size, pool.clients_limit, self.shares.user)
         limit = pool.clients_limit if login else int(pool.clients_limit * (1 - LOGINS_SHARE))
         if pool.clients_bytes + size > limit:
             text = (f"clients take up {format_size(pool.clients_bytes)} besides records, "

@@ -21,7 +21,7 @@ from headway.core.consumer import (
     Session,
     Subscription,
 )
-from headway.core.log import Lane, Ledger, NoLedger, Owners, Pool, Tab
+from headway.core.log import Lane, Ledger, NoLedger, Owners, Pool, Shares, Tab
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
 from headway.core.receipts import Receipts
 from headway.core.routing.matching import Route, Router
@@ -76,6 +76,8 @@ class Limits(msgspec.Struct, frozen=True):
     session_expiry_max_s: float = 7 * 86_400.0
     in_flight_max: int = 1024
     """Deliveries in flight to one client, even if the client permits more."""
+    shares: Shares | None = None
+    """Shares of the listener's pool; None: those of all its clients."""
 
 
 class Registry:
@@ -92,6 +94,10 @@ class Registry:
         """The part of each owner in that: its queues and their bindings."""
         self.pools = pools
         """By listener; ``""`` is the global pool, for listeners without a pool of their own."""
+        for listener, one in limits.items():
+            if one.shares is not None:
+                pool = self.pool_of(listener)
+                pool.lane_share = max(pool.lane_share, one.shares.client)
         self.policies = policies
         self.policies_version = 0  # rises with each reload that brings other ones
         self.trials: tuple[Policy, ...] = ()

@@ -62,8 +62,8 @@ ACTIVEMQ = """<beans xmlns="http://www.springframework.org/schema/beans">
  </systemUsage></systemUsage>
  <transportConnectors>
   <transportConnector name="mqtt"
-    uri="mqtt+nio://127.0.0.1:1883?maximumConnections=1000&amp;wireFormat.maxFrameSize=104857"/>
-  <transportConnector name="all" uri="auto+nio://127.0.0.1:61616?auto.protocols=default"/>
+    uri="mqtt+nio://127.0.0.1:1883?maximumConnections=1000&amp;wireFormat.maxFrameSize=104857&amp;transport.soWriteTimeout=15000"/>
+  <transportConnector name="all" uri="auto+nio://127.0.0.1:61616?auto.protocols=default&amp;wireFormat.maxInactivityDuration=60000&amp;soWriteTimeout=15000"/>
   <transportConnector name="secure" uri="mqtt+nio+ssl://0.0.0.0:8883?needClientAuth=true"/>
   <transportConnector name="secure2" uri="mqtt+ssl://0.0.0.0:8884?transport.wantClientAuth=true"/>
   <transportConnector name="secure3" uri="mqtt+ssl://0.0.0.0:8885?transport.needClientAuth=true"/>

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.migration.imported import imported, rules_of, settings_of
 
+from headway.migration import Import
 from headway.migration.draft import Result
 from headway.server.config import default_text, host_limits, parse_settings
 from headway.server.protocols import SCHEMES
@@ -86,6 +87,85 @@ def test_limits_of_all_clients_leave_the_default_listeners(tmp_path: Path) -> No
     default = parse_settings(default_text()).listeners
     assert {name: one.url for name, one in listeners.items()} == {name: one.url for name, one in default.items()}
     assert {one.connections_max for one in listeners.values()} == {77}
+
+
+def connectors(*uris: str, more: str = "") -> tuple[str, str]:
+    inner = "".join(
+        f'<transportConnector name="c{number}" uri="{uri.replace("&", "&amp;")}"/>' for number, uri in enumerate(uris)
+    )
+    return "activemq.xml", f"<broker>{inner}{more}</broker>"
+
+
+def test_the_inactivity_of_a_connector_is_the_keep_alive_of_its_listener(tmp_path: Path) -> None:
+    option = "wireFormat.maxInactivityDuration="
+    found = imported(tmp_path, connectors(
+        f"tcp://127.0.0.1:6161?{option}90000", f"tcp://127.0.0.1:6162?{option}0", f"auto://127.0.0.1:6163?{option}9000",
+        f"tcp://127.0.0.1:6164?{option}10",
+    ))  # fmt: skip
+    given = {name: one.keep_alive_given for name, one in settings_of(found).listeners.items()}
+    assert given == {"c0": 90.0, "c1": None, "c2": None, "c3": None}
+    assert [one.option for one in found.lost] == ["uri wireFormat.maxInactivityDuration"] * 3
+
+
+ABORT = (
+    "<policyEntry topic='a.>'><slowConsumerStrategy><abortSlowConsumerStrategy/></slowConsumerStrategy></policyEntry>"
+)
+PENDING = (
+    "<policyEntry topic='>'><pendingMessageLimitStrategy><constantPendingMessageLimitStrategy limit='5'/>"
+    "</pendingMessageLimitStrategy></policyEntry>"
+)
+
+
+def written(found: Import) -> list[tuple[str, str, tuple[str, ...], list[str]]]:
+    """The policies of a config: topics, subscriptions, listeners, and the last word of each rule."""
+    return [
+        (",".join(one.topics), str(one.subscriptions), one.listeners,
+         [rule.name for rule in one.rules])
+        for one in settings_of(found).policies
+    ]  # fmt: skip
+
+
+def test_the_time_of_writes_that_all_connectors_have_is_a_rule_of_each_policy(tmp_path: Path) -> None:
+    uris = ("tcp://127.0.0.1:6161?transport.soWriteTimeout=45000", "mqtt://127.0.0.1:6162?soWriteTimeout=45000")
+    found = imported(tmp_path, connectors(*uris, more=ABORT + PENDING))
+    assert found.lost == []
+    assert written(found) == [
+        ("a/#", "all", (), ["slow for too long", "write timeout"]),
+        ("#", "durable", (), ["write timeout"]), ("#", "transient", (), ["pending limit", "write timeout"]),
+    ]  # fmt: skip
+    assert "blocked_time = \"45s\"" in found.text
+    alone = imported(tmp_path, connectors(*uris))
+    assert written(alone) == [("#", "all", (), ["write timeout"])]
+
+
+def test_a_rule_that_would_come_too_late_is_not_written(tmp_path: Path) -> None:
+    cuts = ABORT.replace("Strategy/>", "Strategy abortConnection='true'/>")
+    found = imported(tmp_path, connectors("tcp://127.0.0.1:6161?soWriteTimeout=45000", more=cuts))
+    assert [rules for *_, rules in written(found)] == [["slow for too long"], ["write timeout"]]
+    often = cuts.replace("abortC", "maxSlowDuration='-1' maxSlowCount='3' abortC")
+    found = imported(tmp_path, connectors("tcp://127.0.0.1:6161?soWriteTimeout=45000", more=often))
+    assert [rules for *_, rules in written(found)] == [["slow too often", "write timeout"], ["write timeout"]]
+
+
+def test_the_time_of_writes_of_one_connector_is_for_its_clients(tmp_path: Path) -> None:
+    uris = ("tcp://127.0.0.1:6161?transport.soWriteTimeout=45000", "mqtt://127.0.0.1:6162?soWriteTimeout=0")
+    found = imported(tmp_path, connectors(*uris, more=ABORT))
+    assert written(found) == [
+        ("a/#", "all", ("c0",), ["slow for too long", "write timeout"]), ("#", "all", ("c0",), ["write timeout"]),
+        ("a/#", "all", (), ["slow for too long"]), ("#", "all", (), [""]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("file", [
+    connectors("tcp://127.0.0.1:6161", "ssl://127.0.0.1:6162?soWriteTimeout=45000"),
+    ("amps.xml", "<AMPSConfig><Transport><Name>t</Name><Type>tcps</Type><InetAddr>9007</InetAddr>"
+                 "<ClientMessageAgeLimit>1h</ClientMessageAgeLimit></Transport></AMPSConfig>"),
+], ids=["activemq", "amps"])  # fmt: skip
+def test_a_policy_of_a_listener_that_is_a_comment_is_one(tmp_path: Path, file: tuple[str, str]) -> None:
+    found = imported(tmp_path, file)
+    assert [one.topics for one in settings_of(found).policies if one.listeners] == []
+    assert "# listeners = [" in found.text
+    assert "its listener is a comment, and so is its rule" in [one.why for one in found.lost]
 
 
 def test_a_share_of_a_transport_is_one_of_the_pool_of_the_instance(tmp_path: Path) -> None:

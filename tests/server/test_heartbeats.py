@@ -12,6 +12,7 @@ from pamqp.commands import Channel, Connection
 from tests.server.amqp_frames import OPENING, START_OK
 from tests.server.amqp_stage import House, method, raw
 from tests.server.greedy_stage import Greedy
+from tests.server.pretended import Socket
 from tests.server.test_amqp1_greedy import begin
 from tests.wire import openwire_frames as frames
 
@@ -82,6 +83,96 @@ def openwire(house: House, beat_s: float) -> Beaten:
 
 
 CLIENTS = [stomp, amqp, amqp1, openwire]
+
+
+def strict(keep_alive_max_s: float | None) -> House:
+    """Its listener has this ``keep_alive_max``."""
+    house = House()
+    table = house.settings.listeners["amqp"]
+    house.settings.listeners["amqp"] = table.model_copy(update={"keep_alive_given": keep_alive_max_s})
+    return house
+
+
+def sending(protocol: str, beat_s: int) -> tuple[Callable[..., Any], list[bytes]]:
+    """The peer and the opening of a client that promises a word every ``beat_s`` seconds; 0: it promises nothing."""
+    if protocol == "stomp":
+        return StompPeer, [b"CONNECT\naccept-version:1.2\nhost:x\nheart-beat:%d,0\n\n\0" % (beat_s * 1000)]
+    if protocol == "stomp 1.0":
+        return StompPeer, [b"CONNECT\n\n\0"]
+    if protocol == "amqp":
+        return AmqpPeer, [OPENING, method(0, START_OK), method(0, Connection.TuneOk(0, 0, beat_s)),
+                          method(0, Connection.Open())]  # fmt: skip
+    if protocol == "amqp1":
+        return Amqp1Peer, [b"AMQP\0\1\0\0" + write(0, Open("c", None, 65_536, 255, None))]
+    idle = {"MaxInactivityDuration": b"\6" + pack(">q", beat_s * 1000)}
+    return OpenWirePeer, [frames.wire_format(known=idle) + frames.connection_info("c")]
+
+
+def greeted(house: House, protocol: str, beat_s: int) -> tuple[Any, bytes]:
+    """The connection, and what the client was sent."""
+    sock = Socket()
+    peer, opening = sending(protocol, beat_s)
+    connection = house.accept(sock, peer=peer)
+    for piece in opening:
+        sock.incoming.append(piece)
+        house.run()
+    return connection, bytes(sock.taken)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "beat_s", "sends"),
+    [
+        ("stomp", 0, "no heartbeats"), ("stomp 1.0", 0, "no heartbeats"), ("amqp", 0, "no heartbeats"),
+        ("openwire", 0, "no heartbeats"),
+        ("stomp", 10, "a heartbeat every 10 s"), ("amqp", 10, "a heartbeat every 10 s"),
+    ],
+)  # fmt: skip
+def test_client_that_sends_too_seldom_is_refused_and_told(protocol: str, beat_s: int, sends: str) -> None:
+    connection, told = greeted(strict(3.0), protocol, beat_s)
+    assert f"the client sends {sends}; keep_alive_max of this listener asks for one every 3 s".encode() in told
+    assert not connection.admitted
+    assert not connection.open
+
+
+@pytest.mark.parametrize(
+    ("protocol", "beat_s", "offered", "silence_s"),
+    [
+        ("stomp", 3, b"heart-beat:0,3000", 6.0), ("stomp", 2, b"heart-beat:0,2000", 4.0),
+        ("amqp", 3, pack(">HIH", 2047, 131_072, 3), 6.0), ("amqp", 2, pack(">HIH", 2047, 131_072, 3), 4.0),
+        ("amqp1", 0, write(0, Open("", None, 131_072, 255, 3000))[-9:], 6.0),
+        ("openwire", 2, b"MaxInactivityDuration\6" + pack(">q", 2000), 2.0),
+        ("openwire", 10, b"MaxInactivityDuration\6" + pack(">q", 3000), 3.0),
+    ],
+)  # fmt: skip
+def test_silent_client_is_ended_in_the_time_that_was_agreed_on(
+    protocol: str, beat_s: int, offered: bytes, silence_s: float
+) -> None:
+    house = strict(3.0)
+    connection, told = greeted(house, protocol, beat_s)
+    assert connection.admitted
+    assert offered in told
+    house.pass_time(silence_s - 0.1)
+    assert connection.open
+    house.pass_time(1.0)
+    assert not connection.open
+
+
+@pytest.mark.parametrize("protocol", ["stomp", "stomp 1.0", "amqp", "openwire"])
+def test_without_a_limit_a_client_may_promise_nothing(protocol: str) -> None:
+    house = strict(None)
+    connection, _ = greeted(house, protocol, 0)
+    house.pass_time(1000.0)
+    assert connection.open
+
+
+@pytest.mark.parametrize(
+    ("protocol", "beat_s", "offered"),
+    [("amqp", 60, pack(">HIH", 2047, 131_072, 60)), ("openwire", 90, b"MaxInactivityDuration\6" + pack(">q", 90_000))],
+)
+def test_a_long_limit_is_a_limit_only(protocol: str, beat_s: int, offered: bytes) -> None:
+    connection, told = greeted(strict(600.0), protocol, beat_s)
+    assert connection.admitted
+    assert offered in told
 
 
 @pytest.mark.parametrize("client", CLIENTS)

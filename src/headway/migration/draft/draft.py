@@ -278,7 +278,13 @@ class Draft:
         blocks += [
             table_text("[[topic]]", {"filter": Keyed(filter, ""), **keys}) for filter, keys in self.topics.items()
         ]
-        blocks += [policy.text() for policy in ordered(self.policies)]
+        faulty = {one.name for one in self.listeners if one.fault}
+        policies = ordered(self.policies)
+        blocks += [policy.text(faulty) for policy in policies]
+        off = [one for one in policies if one.listeners and faulty.issuperset(one.listeners)]
+        there = {rule.source for one in policies if one not in off for rule in one.rules}
+        for source in {rule.source for one in off for rule in one.rules} - there:
+            self._replace(source, "its listener is a comment, and so is its rule")
         self.outcomes.sort(key=lambda one: one.where)
         lost = [comment(str(one)) + "\n" for one in self.outcomes if one.result is Result.LOST]
         if lost:

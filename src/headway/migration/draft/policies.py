@@ -9,12 +9,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from headway.core.message import covers
-from headway.migration.draft.tables import Keyed, comment, key_line, table_text
+from headway.migration.draft.tables import Keyed, comment, commented, key_line, table_text
 
 REST = "everything else"
 TELL: Mapping[str, Any] = {"when": {"blocked_time": "30s"}, "then": "notify"}
@@ -47,18 +47,21 @@ class PolicyDraft:
             return bool(self.listeners) and not other.listeners
         return all(any(within(wide, topic) for wide in other.topics) for topic in self.topics)
 
-    def text(self) -> str:
+    def text(self, faulty: Collection[str] = ()) -> str:
+        """Writes its tables; as comments, if all of its listeners are comments. ``faulty`` are those that are."""
+        listeners = [name for name in self.listeners if name not in faulty]
         keys = {"topics": Keyed(list(self.topics), "")}
         if self.subscriptions != "all":
             keys["subscriptions"] = Keyed(self.subscriptions, "")
         if self.listeners:
-            keys["listeners"] = Keyed(list(self.listeners), "")
+            keys["listeners"] = Keyed(listeners or list(self.listeners), "")
         blocks = [table_text("[[policy]]", {"name": Keyed(self.name, self.source), **keys})]
         for one in self.rules:
             lines = ["[[policy.rule]]", comment(one.source)]
             lines += [key_line(key, Keyed(item, "")) for key, item in one.value.items()]
             blocks.append("\n".join(lines) + "\n")
-        return "\n".join(blocks)
+        text = "\n".join(blocks)
+        return commented(text) if self.listeners and not listeners else text
 
 
 def within(wide: str, topic: str) -> bool:
@@ -73,13 +76,20 @@ def ordered(policies: list[PolicyDraft]) -> list[PolicyDraft]:
         if policy.rules:
             place = next((at for at, other in enumerate(found) if policy.narrower(other)), len(found))
             found.insert(place, policy)
-    kinds = {one.subscriptions for one in found if not one.listeners and "#" in one.topics}
-    if found and "all" not in kinds and kinds != {"transient", "durable"}:
-        rest = next(iter({"transient", "durable"} - kinds)) if len(kinds) == 1 else "all"
+    rest = uncovered(found)
+    if found and rest:
         last = PolicyDraft(REST, ("#",), rest, (), "")
         last.add(TELL, "nothing is done to other consumers: it only tells")
         found.append(last)
     return found
+
+
+def uncovered(policies: Iterable[PolicyDraft], listeners: tuple[str, ...] = ()) -> str:
+    """Returns which subscriptions through these listeners no policy for all topics covers; empty: none."""
+    kinds = {one.subscriptions for one in policies if one.rules and one.listeners == listeners and "#" in one.topics}
+    if "all" in kinds or kinds == {"transient", "durable"}:
+        return ""
+    return next(iter({"transient", "durable"} - kinds)) if kinds else "all"
 
 
 def rule(then: str | Mapping[str, Any], when: Mapping[str, Any], **more: Any) -> dict[str, Any]:

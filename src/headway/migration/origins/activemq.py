@@ -11,12 +11,25 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headway.migration.draft import TELL, Draft, Unreadable, discard, from_dotted, queue_filter, rule, said, units
+from headway.core.base import parse_duration
+from headway.migration.draft import (
+    TELL,
+    Draft,
+    Unreadable,
+    discard,
+    from_dotted,
+    queue_filter,
+    rule,
+    said,
+    uncovered,
+    units,
+)
 from headway.migration.formats import Node, read_xml
 from headway.migration.origins.activemq_broker import (
+    WriteLimit,
     read_broker,
     read_plugins,
     read_store,
@@ -30,6 +43,7 @@ SLOW_MS = 30_000
 HIGH_WATER_MARK = 70
 TIMES_MAX = 1000
 QUEUES = "$queue/+"
+_CUT = {"action": "disconnect", "connection": True}
 _EVICTIONS = {
     "oldestMessageEvictionStrategy": "oldest",
     "oldestMessageWithLowestPriorityEvictionStrategy": "lowest_priority",
@@ -44,11 +58,12 @@ class _Rule(NamedTuple):
 
 
 def read(roots: Sequence[Node], draft: Draft) -> None:
+    writes: list[WriteLimit] = []
     for root in roots:
         for broker in root.find("broker"):
             read_broker(broker, draft)
         for node in root.find("transportConnector"):
-            read_transport(node, draft)
+            writes += read_transport(node, draft)
         read_usage(root, draft)
         read_store(root, draft)
         read_plugins(root, draft)
@@ -60,6 +75,7 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
             _policies("consumers", ("#",), rules, "", draft)
         draft.leftovers(root)
     _spare_queues(draft)
+    _limit_writes(writes, draft)
 
 
 # -- destinations -----------------------------------------------------------------------------------------------------
@@ -116,6 +132,36 @@ def _spare_queues(draft: Draft) -> None:
     wide = [one for one in draft.policies if "#" in one.topics and one.subscriptions != "transient" and one.rules]
     if any(one.name.startswith("topic ") for one in wide) and all(QUEUES not in one.topics for one in draft.policies):
         draft.policy("queues", (QUEUES,), "", "durable").add(TELL, "there nothing is said of queues: it only tells")
+
+
+def _limit_writes(writes: Sequence[WriteLimit], draft: Draft) -> None:
+    """Adds rules that end connections which take nothing for as long as a write may take there. One policy governs a
+    consumer, so each policy gets them; where connectors differ, each has its own copies of the policies."""
+    limited = {one.listener: one.time_ms for one in writes}
+    everywhere = len(set(limited.values())) == 1 and all(one.name in limited for one in draft.listeners)
+    before = [one for one in draft.policies if one.rules]
+    for time_ms in dict.fromkeys(limited.values()):
+        names = () if everywhere else tuple(name for name, one in limited.items() if one == time_ms)
+        source = next(one.source for one in writes if one.time_ms == time_ms)
+        made = rule(_CUT, {"blocked_time": units.toml_duration(time_ms)}, name="write timeout")
+        for policy in before:
+            if names:
+                shown = f"{policy.name} through {', '.join(names)}"
+                copy = draft.policy(shown, policy.topics, policy.source, policy.subscriptions, names)
+                copy.rules = [*policy.rules]
+                policy = copy
+            if not any(_cuts_within(time_ms, one.value) for one in policy.rules):
+                policy.add(made, source)
+        if rest := uncovered(draft.policies, names):
+            draft.policy(f"writes through {', '.join(names)}" if names else "writes", ("#",), "", rest, names).add(
+                made, source
+            )
+
+
+def _cuts_within(time_ms: int, made: Mapping[str, Any]) -> bool:
+    """Tells whether a rule ends the connection of a client that takes nothing for this time."""
+    times = [part["blocked_time"] for part in made["when"].get("any", ()) if "blocked_time" in part]
+    return made["then"] == _CUT and "times" not in made and any(parse_duration(one) * 1000 <= time_ms for one in times)
 
 
 def _limits(entry: Node, draft: Draft, filters: tuple[str, ...], *, is_queue: bool) -> list[_Rule]:
@@ -208,7 +254,7 @@ def _abort(strategy: Node, draft: Draft) -> list[_Rule]:
     rules: list[_Rule] = []
     with draft.reading(*given):
         aborts = cut is not None and units.true(cut)
-        then: str | dict[str, Any] = {"action": "disconnect", "connection": True} if aborts else "close_consumer"
+        then: str | dict[str, Any] = _CUT if aborts else "close_consumer"
         if by_ack:
             time = units.milliseconds(ack, default_ms=SLOW_MS)
             when: dict[str, Any] = {"ack_age": units.toml_duration(time)}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 from urllib.parse import unquote
 
-from headway.migration.draft import Draft, ListenerDraft, SoAnyway, Unreadable, units
+from headway.migration.draft import Draft, ListenerDraft, SoAnyway, Unreadable, said, units
 from headway.migration.formats import Kind, Node
 from headway.server.protocols import SCHEMES
 
@@ -114,10 +115,20 @@ def _syncs(strategy: Node | None, interval: Node | None, syncs: Node | None, dra
     draft.carried(strategy, interval, syncs)
 
 
-def read_transport(connector: Node, draft: Draft) -> None:
+class WriteLimit(NamedTuple):
+    """The time that a write to clients of a listener may take."""
+
+    listener: str
+    time_ms: int
+    source: str
+
+
+def read_transport(connector: Node, draft: Draft) -> list[WriteLimit]:
+    """Makes a listener of a connector. Returns the limits of its writes, which are rules of policies."""
     uri, name = connector.child("uri"), connector.child("name")
+    writes: list[WriteLimit] = []
     if uri is None:
-        return
+        return writes
     match = _URI.fullmatch(uri.text.strip())
     listener = None
     if match is None or match[3] is None or "${" in uri.text:
@@ -133,11 +144,12 @@ def read_transport(connector: Node, draft: Draft) -> None:
         title = name.text.strip() if name is not None and name.text.strip() else scheme
         listener = draft.listener(title, scheme, match[2] or "", int(match[3]), uri)
         if listener is not None:
-            _query(query, uri, listener, draft)
+            writes = _query(query, uri, listener, draft)
     if listener is not None:
         draft.carried(name)
     else:
         draft.lost(name, why="as its uri")
+    return writes
 
 
 def _scheme(transport: str) -> str:
@@ -159,7 +171,8 @@ def _only(scheme: str, protocols: str) -> str:
     return scheme.replace("auto", "openwire" if only == "default" else only)
 
 
-def _query(query: Sequence[tuple[str, str]], uri: Node, listener: ListenerDraft, draft: Draft) -> None:
+def _query(query: Sequence[tuple[str, str]], uri: Node, listener: ListenerDraft, draft: Draft) -> list[WriteLimit]:
+    writes: list[WriteLimit] = []
     for key, text in query:
         node = Node(key, uri.where, text, uri, Kind.ATTRIBUTE)
         with draft.reading(node):
@@ -169,6 +182,18 @@ def _query(query: Sequence[tuple[str, str]], uri: Node, listener: ListenerDraft,
             elif key == "wireFormat.maxFrameSize":
                 packet_bytes = units.within(units.number(node), 1000, 268_435_460, node, "1 kB to 256 MiB")
                 draft.put_in(listener.keys, "packet_max", units.toml_size(packet_bytes), node)
+            elif key == "wireFormat.maxInactivityDuration":
+                if not listener.scheme.startswith("openwire"):
+                    raise Unreadable(f"it is for clients of OpenWire, and the port is for {listener.scheme}")
+                time_ms = units.milliseconds(node)
+                if not time_ms:
+                    raise Unreadable("a client that asks to be watched is, for 30 s of silence at most")
+                time_ms = units.within(time_ms, 1000, 65_535_000, node, "1 s to 65,535 s")
+                draft.put_in(listener.keys, "keep_alive_max", units.toml_duration(time_ms), node)
+            elif key in ("soWriteTimeout", "transport.soWriteTimeout"):
+                time_ms = units.set_or(units.milliseconds(node), "a write may take any time")
+                writes.append(WriteLimit(listener.name, time_ms, said(node)))
+                draft.carried(node)
             elif key == "auto.protocols":
                 draft.carried(node)
             elif key in ("needClientAuth", "transport.needClientAuth", "wantClientAuth", "transport.wantClientAuth"):
@@ -178,3 +203,4 @@ def _query(query: Sequence[tuple[str, str]], uri: Node, listener: ListenerDraft,
                     draft.close(node)
                     raise Unreadable("the transport is without TLS")
                 draft.put_in(listener.tls, "verify", "required" if "need" in key else "optional", node)
+    return writes

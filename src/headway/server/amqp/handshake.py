@@ -159,7 +159,8 @@ class Handshake(SaslLogin[ClientSide]):
 
     def _admit(self) -> None:
         self._expect(Expected.TUNE_OK)
-        self._peer.say(0, commands.Connection.Tune(CHANNEL_MAX, FRAME_BYTES_MAX, HEARTBEAT_S))
+        heartbeat_s = int(self._peer.listener.offers_beat(HEARTBEAT_S))
+        self._peer.say(0, commands.Connection.Tune(CHANNEL_MAX, FRAME_BYTES_MAX, heartbeat_s))
 
     def _tune(self, command: commands.Connection.TuneOk) -> None:
         frame_max, channel_max = command.frame_max or FRAME_BYTES_MAX, command.channel_max or CHANNEL_MAX
@@ -168,7 +169,10 @@ class Handshake(SaslLogin[ClientSide]):
             raise connection_fault(ReplyCode.NOT_ALLOWED, text)
         if channel_max > CHANNEL_MAX:
             raise connection_fault(ReplyCode.NOT_ALLOWED, f"channel_max {channel_max} (at most {CHANNEL_MAX})")
-        self._peer.tuned(channel_max, frame_max, float(command.heartbeat or 0))
+        heartbeat_s = float(command.heartbeat or 0)
+        if fault := self._peer.listener.beat_fault(heartbeat_s):
+            raise connection_fault(ReplyCode.NOT_ALLOWED, fault)
+        self._peer.tuned(channel_max, frame_max, heartbeat_s)
         self._expect(Expected.OPEN)
 
     def _open(self, command: commands.Connection.Open) -> None:

@@ -38,7 +38,7 @@ GREETING_BYTES_MAX = 64 * 1024
 """Limit of a client's bytes before its login is known."""
 PARTS_MAX = 2
 """Limit of partial messages on all links of a connection together, in messages of the largest size."""
-IDLE_MS = 60_000
+IDLE_S = 60.0
 IDLE_MS_MIN = 250
 """A thousand clients that want to hear something every millisecond would keep the broker from all else (2.4.5)."""
 SILENCE = 2 / 1.5
@@ -197,7 +197,7 @@ class Amqp1Peer(ClientSide):
         self.channel_max = min(CHANNEL_MAX, said.channel_max if said.channel_max is not None else CHANNEL_MAX)
         self.container = said.container_id[:NAME_CHARS_MAX]
         self.heartbeat_s = (said.idle_time_out or 0) / 1000
-        self.keep_alive_s = IDLE_MS / 1000 * SILENCE
+        self.keep_alive_s = self.listener.offers_beat(IDLE_S) * SILENCE
         printable = self.container if self.container.isprintable() else ""
         name = self.free_name(printable or f"amqp-{self.connection.address}")
         self.connection.client = name
@@ -217,8 +217,9 @@ class Amqp1Peer(ClientSide):
 
     def _greet(self) -> None:
         """Answers an open. Clients for JMS put the prefixes before the names of their queues and topics."""
+        idle_ms = int(self.listener.offers_beat(IDLE_S) * 1000)
         self.write(write(0, Open(
-            f"headway-{self.engine.life}", None, FRAME_BYTES_MAX, CHANNEL_MAX, IDLE_MS,
+            f"headway-{self.engine.life}", None, FRAME_BYTES_MAX, CHANNEL_MAX, idle_ms,
             offered_capabilities=CAPABILITIES,
             properties={"product": "Headway", "queue-prefix": "queue://", "topic-prefix": "topic://"},
         )))  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from headway.core.allowance import UserLimits
+from headway.core.base import format_duration
 from headway.core.log import Shares, StateTerms
 from headway.core.message import compile_key
 from headway.core.permission import Permission
@@ -62,6 +63,7 @@ DISK_BYTES = 1_000_000_000
 MQTT_PACKET_BYTES_MAX = 268_435_460
 WEB_PATHS = ("/mqtt", "/stomp", "/ws", "/")
 EXPIRY_MAX_S = 4_294_967_294.0
+KEEP_ALIVE_S = 64_800.0
 
 
 class ServerTable(Table):
@@ -138,7 +140,7 @@ class ListenerTable(Table):
     )
     subscriptions_max: Annotated[int, count(1, 1_000_000)] = 10_000
     in_flight_given: Annotated[int | None, count(1, 65_535)] = Field(default=None, alias="in_flight_max")
-    keep_alive_max_s: Annotated[float, duration(1.0, 65_535.0)] = Field(default=64_800.0, alias="keep_alive_max")
+    keep_alive_given: Annotated[float | None, duration(1.0, 65_535.0)] = Field(default=None, alias="keep_alive_max")
     session_expiry_max_s: Annotated[float, duration(0.0, EXPIRY_MAX_S)] = Field(
         default=7 * DAY_S, alias="session_expiry_max"
     )
@@ -171,6 +173,25 @@ class ListenerTable(Table):
     @property
     def in_flight_max(self) -> int:
         return self.in_flight_given or max(PROTOCOLS[name].in_flight_max for name in self.url.kind.protocols)
+
+    @property
+    def keep_alive_max_s(self) -> float:
+        """The longest silence that a client may ask for, where its protocol has it ask."""
+        return KEEP_ALIVE_S if self.keep_alive_given is None else self.keep_alive_given
+
+    def offers_beat(self, usual_s: float) -> float:
+        """Returns the time between two heartbeats that the broker offers: the ``usual`` one, or less if only less is
+        allowed."""
+        return min(usual_s, self.keep_alive_max_s)
+
+    def beat_fault(self, beat_s: float) -> str:
+        """Returns why a client may not have this time between its heartbeats (0: it sends none); empty: it may. Where
+        the file says nothing, a client may do as it likes."""
+        most = self.keep_alive_given
+        if most is None or 0 < beat_s <= most:
+            return ""
+        sends = f"a heartbeat every {format_duration(beat_s)}" if beat_s else "no heartbeats"
+        return f"the client sends {sends}; keep_alive_max of this listener asks for one every {format_duration(most)}"
 
     def speaking(self, protocol: str) -> ListenerTable:
         """Returns the table for connections of one of several protocols, with that protocol's own limits where none are

@@ -19,10 +19,10 @@ from headway.wire.openwire import replies
 from headway.wire.openwire.commands import ConnectionInfo
 from headway.wire.openwire.decoder import Request, WireFormat
 
-IDLE_MS = 30_000
+IDLE_S = 30.0
+"""After so long without a word each side takes the connection for dead; a client may want less."""
 IDLE_MS_MIN = 250
 """Less is not promised: what is kept for one client has to be kept for thousands."""
-"""After so long without a word each side takes the connection for dead; a client may want less."""
 CLIENT_ID_CHARS_MAX = 1000
 NAME = "headway"
 PROTOCOL = "openwire"
@@ -35,7 +35,8 @@ class Greeting(PeerPart[ClientSide]):
         """Answers WireFormatInfo. From then on both sides write in the form that both can."""
         peer = self._peer
         peer.wire = asked.form
-        idle_ms = min(max(asked.idle_ms, IDLE_MS_MIN), IDLE_MS) if asked.idle_ms else 0
+        most_ms = int((peer.listener.keep_alive_given or IDLE_S) * 1000)
+        idle_ms = min(max(asked.idle_ms, IDLE_MS_MIN), most_ms) if asked.idle_ms else 0
         peer.set_idle(idle_ms / 1000)
         peer.write(replies.write_wire_format(asked.form, idle_ms, peer.decoder.packet_bytes_max))
         peer.write(replies.write_broker_info(NAME, peer.connection.listener, asked.form))
@@ -49,6 +50,8 @@ class Greeting(PeerPart[ClientSide]):
         peer.connection.client, peer.connection.username = client[:CLIENT_ID_CHARS_MAX], username
         if info.is_bridge:
             self._deny(request, replies.JMS_ERROR, "networks of brokers are not spoken here")
+        elif fault := peer.listener.beat_fault(peer.heartbeat_s):
+            self._deny(request, replies.JMS_ERROR, f"{fault} (wireFormat.maxInactivityDuration)", Reason.NOT_ALLOWED)
         elif len(client) > CLIENT_ID_CHARS_MAX or not client.isprintable():
             text = f"a client id has {CLIENT_ID_CHARS_MAX} characters at most, and none that cannot be printed"
             self._deny(request, replies.CLIENT_ID_ERROR, text)

@@ -57,6 +57,12 @@ class Greeting(PeerPart[ClientSide]):
     def _admit(self, headers: Headers) -> None:
         peer = self._peer
         engine, connection = peer.engine, peer.connection
+        every_ms, wanted_ms = _beats(headers.get("heart-beat", "0,0"))
+        sends = max(wanted_ms, BEAT_MS_MIN) if wanted_ms else 0
+        hears = max(every_ms, BEAT_MS_MIN) if every_ms else 0
+        if fault := peer.listener.beat_fault(hears / 1000):
+            self._deny(f"{fault} (heart-beat)", Reason.NOT_ALLOWED)
+            return
         wanted = peer.client_id or f"stomp-{connection.address}"
         name = connection.client = peer.free_name(wanted)
         try:
@@ -64,9 +70,6 @@ class Greeting(PeerPart[ClientSide]):
         except Refused as error:
             self._deny(str(error), error.reason)
             return
-        every_ms, wanted_ms = _beats(headers.get("heart-beat", "0,0"))
-        sends = max(wanted_ms, BEAT_MS_MIN) if wanted_ms else 0
-        hears = max(every_ms, BEAT_MS_MIN) if every_ms else 0
         peer.become(OPEN)
         peer.opened(session, sends / 1000, hears / 1000 if hears else inf)
         peer.write(connected(peer.version, _session_id(wanted), f"Headway/{__version__}", (sends, hears)))

@@ -102,8 +102,8 @@ def test_the_inactivity_of_a_connector_is_the_keep_alive_of_its_listener(tmp_pat
         f"tcp://127.0.0.1:6161?{option}90000", f"tcp://127.0.0.1:6162?{option}0", f"auto://127.0.0.1:6163?{option}9000",
         f"tcp://127.0.0.1:6164?{option}10",
     ))  # fmt: skip
-    given = {name: one.keep_alive_given for name, one in settings_of(found).listeners.items()}
-    assert given == {"c0": 90.0, "c1": None, "c2": None, "c3": None}
+    given = {name: one.keep_alive_max_s for name, one in settings_of(found).listeners.items()}
+    assert given == {"c0": 90.0, "c1": 64_800.0, "c2": 64_800.0, "c3": 64_800.0}
     assert [one.option for one in found.lost] == ["uri wireFormat.maxInactivityDuration"] * 3
 
 

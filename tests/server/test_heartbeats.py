@@ -18,6 +18,7 @@ from tests.wire import openwire_frames as frames
 
 from headway.server.amqp.peer import AmqpPeer
 from headway.server.amqp1.peer import Amqp1Peer
+from headway.server.config.settings import KEEP_ALIVE_S
 from headway.server.engine.supervision import Supervision
 from headway.server.openwire.peer import OpenWirePeer
 from headway.server.stomp.peer import StompPeer
@@ -85,11 +86,11 @@ def openwire(house: House, beat_s: float) -> Beaten:
 CLIENTS = [stomp, amqp, amqp1, openwire]
 
 
-def strict(keep_alive_max_s: float | None) -> House:
+def strict(keep_alive_max_s: float) -> House:
     """Its listener has this ``keep_alive_max``."""
     house = House()
     table = house.settings.listeners["amqp"]
-    house.settings.listeners["amqp"] = table.model_copy(update={"keep_alive_given": keep_alive_max_s})
+    house.settings.listeners["amqp"] = table.model_copy(update={"keep_alive_max_s": keep_alive_max_s})
     return house
 
 
@@ -159,7 +160,7 @@ def test_silent_client_is_ended_in_the_time_that_was_agreed_on(
 
 @pytest.mark.parametrize("protocol", ["stomp", "stomp 1.0", "amqp", "openwire"])
 def test_without_a_limit_a_client_may_promise_nothing(protocol: str) -> None:
-    house = strict(None)
+    house = strict(KEEP_ALIVE_S)
     connection, _ = greeted(house, protocol, 0)
     house.pass_time(1000.0)
     assert connection.open

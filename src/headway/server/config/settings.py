@@ -140,7 +140,7 @@ class ListenerTable(Table):
     )
     subscriptions_max: Annotated[int, count(1, 1_000_000)] = 10_000
     in_flight_given: Annotated[int | None, count(1, 65_535)] = Field(default=None, alias="in_flight_max")
-    keep_alive_given: Annotated[float | None, duration(1.0, 65_535.0)] = Field(default=None, alias="keep_alive_max")
+    keep_alive_max_s: Annotated[float, duration(1.0, 65_535.0)] = Field(default=KEEP_ALIVE_S, alias="keep_alive_max")
     session_expiry_max_s: Annotated[float, duration(0.0, EXPIRY_MAX_S)] = Field(
         default=7 * DAY_S, alias="session_expiry_max"
     )
@@ -175,9 +175,10 @@ class ListenerTable(Table):
         return self.in_flight_given or max(PROTOCOLS[name].in_flight_max for name in self.url.kind.protocols)
 
     @property
-    def keep_alive_max_s(self) -> float:
-        """The longest silence that a client may ask for, where its protocol has it ask."""
-        return KEEP_ALIVE_S if self.keep_alive_given is None else self.keep_alive_given
+    def beat_limit_s(self) -> float | None:
+        """The longest time between two heartbeats of a client; None: no limit. The default is none: 18 hours are no
+        reason to refuse clients that send no heartbeats."""
+        return None if self.keep_alive_max_s >= KEEP_ALIVE_S else self.keep_alive_max_s
 
     def offers_beat(self, usual_s: float) -> float:
         """Returns the time between two heartbeats that the broker offers: the ``usual`` one, or less if only less is
@@ -185,9 +186,8 @@ class ListenerTable(Table):
         return min(usual_s, self.keep_alive_max_s)
 
     def beat_fault(self, beat_s: float) -> str:
-        """Returns why a client may not have this time between its heartbeats (0: it sends none); empty: it may. Where
-        the file says nothing, a client may do as it likes."""
-        most = self.keep_alive_given
+        """Returns why a client may not have this time between its heartbeats (0: it sends none); empty: it may."""
+        most = self.beat_limit_s
         if most is None or 0 < beat_s <= most:
             return ""
         sends = f"a heartbeat every {format_duration(beat_s)}" if beat_s else "no heartbeats"

@@ -35,7 +35,7 @@ class Greeting(PeerPart[ClientSide]):
         """Answers WireFormatInfo. From then on both sides write in the form that both can."""
         peer = self._peer
         peer.wire = asked.form
-        most_ms = int((peer.listener.keep_alive_given or IDLE_S) * 1000)
+        most_ms = int((peer.listener.beat_limit_s or IDLE_S) * 1000)
         idle_ms = min(max(asked.idle_ms, IDLE_MS_MIN), most_ms) if asked.idle_ms else 0
         peer.set_idle(idle_ms / 1000)
         peer.write(replies.write_wire_format(asked.form, idle_ms, peer.decoder.packet_bytes_max))

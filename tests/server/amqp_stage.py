@@ -23,6 +23,7 @@ from headway.core.telemetry import stats
 from headway.server.amqp.peer import AmqpPeer
 from headway.server.config.reading import parse_settings
 from headway.server.connections.connection import Connection as ServerConnection
+from headway.server.connections.turn_budget import TurnWork
 from headway.server.engine.engine import Engine
 from headway.server.logins import Attempt, Logins, Refusal
 from headway.server.loop.pulse import Pulse
@@ -66,6 +67,7 @@ class House(Engine):
         super().__init__(parse_settings(QUIET + more), self.pretended)  # type: ignore[arg-type]
         self.now = lambda: self.pretended.now
         self.pulse = Pulse(self.now)
+        self.turn_work = TurnWork(lambda: 0.0)
         self.broker.registry.wall_offset_s = WALL_S
         self.logins.close()
         self.logins = PromptLogins(self.settings.auth, self.pretended)  # type: ignore[arg-type]

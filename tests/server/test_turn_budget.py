@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice, product
+from itertools import islice, pairwise, product
 from math import inf
 
 import pytest
@@ -27,7 +27,15 @@ from tests.server.test_amqp1_greedy import sender, transfer
 from headway.core.message.record import Properties
 from headway.server.amqp.peer import AmqpPeer
 from headway.server.connections.connection import Connection
-from headway.server.connections.turn_budget import BUDGET_WORK, GREETING_WORK, LOGIN_WORK, SUBSCRIBE_WORK, TURN_WORK
+from headway.server.connections.turn_budget import (
+    BUDGET_WORK,
+    GREETING_WORK,
+    LOGIN_WORK,
+    LONG_S,
+    SUBSCRIBE_WORK,
+    TURN_WORK,
+    TurnWork,
+)
 from headway.server.mqtt.peer import MqttPeer
 from headway.server.transport import PlainStream
 from headway.wire.amqp1 import writing
@@ -256,6 +264,31 @@ def test_what_takes_longer_counts_as_more(asked: Callable[[House], tuple[Greedy,
     assert greedy.turns(said) >= work // BUDGET_WORK
     assert greedy.connection.open
     assert not greedy.connection.reading_paused_by
+
+
+def test_what_takes_longer_than_it_counts_makes_turns_smaller_until_it_is_over(house: House) -> None:
+    """A processor that needs ten times as long for a record as a unit of work stands for."""
+    totals = house.broker.registry.totals
+    price_s = 10 * LONG_S / TURN_WORK
+    house.turn_work = TurnWork(lambda: totals.published_records * price_s)
+    crowd = [Person(house, f"c{number}") for number in range(8)]
+    for one in crowd:
+        one.send(*publishes()[:4000])
+    done = [totals.published_records]
+    while house.pretended.once():
+        done.append(totals.published_records)
+    steps = [later - before for before, later in pairwise(done)]
+    assert done[-1] == 8 * 4000
+    assert max(steps) <= TURN_WORK + 2 * BUDGET_WORK, "nothing is known at first"
+    late = steps[len(steps) // 2 :]
+    assert max(late) * price_s < 2 * LONG_S
+    assert sum(late) > len(late) * LONG_S / price_s / 4, "and no smaller than they have to be"
+    price_s = 0.0
+    for _ in range(20):
+        crowd[0].send(*publishes()[:100])
+        house.run()
+    assert house.turn_work.most == TURN_WORK
+    assert house.turn_work.of_one == BUDGET_WORK
 
 
 def test_a_turn_has_an_end_whoever_asks(house: House) -> None:

@@ -309,6 +309,7 @@ class World:
         if self.now >= self._next_tick:
             self._next_tick = self.now + SWEEP_S
             self.broker.tick(self.now)
+            self.broker.flush(self.now)
             self.carry_out()
 
     # -- steps ------------------------------------------------------------------------------------------------------

@@ -166,8 +166,9 @@ class Turn:
                     or self._governor.sweeping or registry.receipts.due or self._live.has_work)
 
     def tick(self, now: float, late_s: float = 0.0) -> None:
-        """Runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. ``late_s`` is the longest
-        time that clients had to wait for the loop since the last tick."""
+        """Ends a turn, runs timers, the governor's sweep and relief. Called every ``sweep_s`` seconds. What comes of it
+        is carried out by the next flush. ``late_s`` is the longest time that clients had to wait for the loop since the
+        last tick."""
         self._registry.timers.run(now)
         self.flush(now)  # so that no consumer is judged by records that became due only now
         shares = self._governor.sweep(now, late_s)
@@ -175,4 +176,3 @@ class Turn:
         self._governor.relief.relieve(now)
         self._registry.receipts.tick(now)
         self._expiring.tick(now)
-        self.flush(now)

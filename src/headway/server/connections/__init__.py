@@ -18,11 +18,12 @@ from headway.server.connections.turn_budget import (
     TURN_WORK,
     Steps,
     TurnBudget,
+    TurnWork,
 )
 
 __all__ = [
     "Announcement", "BUDGET_WORK", "client_of", "Connection", "Connections", "End", "END_WORK", "ended", "Endings",
     "Ends", "FLOOD_BYTES", "Floods", "GREETING_WORK", "Hangups", "is_trusted", "Lingering", "LOGIN_WORK",
     "Networks", "OUT_BYTES_MAX", "PartialPacket", "Peer", "PendingReplies", "Reassembly", "shown", "Steps",
-    "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget",
+    "SUBSCRIBE_WORK", "TURN_WORK", "TurnBudget", "TurnWork",
 ]

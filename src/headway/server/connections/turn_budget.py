@@ -10,11 +10,15 @@ A unit of work is one record on its way to one lane, or the smallest of packets,
 longer counts as more. A decoder counts, for each kind of item, what it takes to be read and carried out
 (``Decoder.extra_work``), and stops where the budget ends. Who carries it out adds what only it knows: lanes,
 matches, deliveries. The budget is checked once per command, never per message.
+
+A unit is an estimate, and machines differ. So the turn's budget follows what the work of turns takes (``TurnWork``): one
+that took too long makes the next ones smaller, and short ones give that back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 TURN_WORK = 4096
 """Budget of all connections together, per turn."""
@@ -27,8 +31,41 @@ LOGIN_WORK = 16
 SUBSCRIBE_WORK = 24
 """Work of beginning or ending one subscription."""
 
+LONG_S = 0.010
+"""What clients ask for in one turn is to take no more time of the processor."""
+LEAST_WORK = TURN_WORK // 16
+
 Steps = Iterator[int]
 """A command that is done in steps; yields the work of each. 0: it cannot go on before the next turn."""
+
+
+class TurnWork:
+    """How much work one turn allows. ``processor_s`` tells the time that the processor has given to this thread: if
+    other programs have it, no turn is too long."""
+
+    __slots__ = ("_began_s", "_processor_s", "most")
+
+    def __init__(self, processor_s: Callable[[], float] = time.thread_time) -> None:
+        self.most = TURN_WORK
+        self._processor_s = processor_s
+        self._began_s = processor_s()
+
+    @property
+    def of_one(self) -> int:
+        """How much of it one connection may ask for."""
+        return self.most * BUDGET_WORK // TURN_WORK
+
+    def begin(self) -> None:
+        """What is done from now on is work of the next turn."""
+        self._began_s = self._processor_s()
+
+    def end(self) -> None:
+        """All that clients asked for is done; what is left of the turn has budgets of its own."""
+        took_s = self._processor_s() - self._began_s
+        if took_s > LONG_S:
+            self.most = max(LEAST_WORK, int(self.most * LONG_S / took_s))
+        elif self.most < TURN_WORK:
+            self.most = min(TURN_WORK, self.most + self.most // 4)
 
 
 class TurnBudget:

@@ -37,9 +37,7 @@ from headway.core.consumer import (
 from headway.core.permission import ALL_RIGHTS, Identity
 from headway.server.config import Settings, make_broker
 from headway.server.connections import (
-    BUDGET_WORK,
     GREETING_WORK,
-    TURN_WORK,
     Connection,
     Connections,
     Endings,
@@ -48,6 +46,7 @@ from headway.server.connections import (
     Hangups,
     Lingering,
     Reassembly,
+    TurnWork,
 )
 from headway.server.engine.dead_letters import publish_dead_letter
 from headway.server.engine.expiries import Expiries
@@ -113,12 +112,13 @@ class Engine:
         """Connections with more to do than one turn allows, in the order of their turns."""
         self._greeting: dict[Connection, None] = {}
         """Those whose clients have not logged in."""
-        self.work_left = TURN_WORK
+        self.turn_work = TurnWork()
+        self.work_left = self.turn_work.most
         """Work that all connections together may still ask for in this turn."""
         self.greeting_left = GREETING_WORK
         """As much of it as those may ask for whose clients have not logged in."""
         self._expiries = Expiries(loop)
-        self._turn_due = False
+        self._turn_due = self._tick_due = False
         self.stopped = False
         """Set at the end: there are no more turns, also where the loop goes on, which may be another program's."""
         self._read_s = inf
@@ -183,16 +183,23 @@ class Engine:
         self.turns += 1
         if self._busy or self._greeting:
             self._go_on()
+        self.turn_work.end()
+        ticks, self._tick_due = self._tick_due, False
         try:
-            self.broker.flush(began)
+            if ticks:
+                self.broker.tick(began, self.pulse.held_s())
+            else:
+                self.broker.flush(began)
             self._carry_out(began)
         except Exception:  # a bug: what is for the journal is written all the same, or nobody would be confirmed again
             if began - self._bug_s >= LIMITED_EVERY_S:
                 self._bug_s = began
                 log.exception("a turn could not be ended; this is said once a second")
         if self.journal is not None:
+            if ticks:
+                self.journal.load(began, time.thread_time())
             self.journal.turn(began)
-        ended = self.pulse.end("turn", began)
+        ended = self.pulse.end("tick" if ticks else "turn", began)
         if ended - began > self.longest_turn_s:
             self.longest_turn_s = ended - began
         if self.telemetry is not None and self._read_s < inf:
@@ -201,7 +208,8 @@ class Engine:
         self._turn_over()
 
     def _turn_over(self) -> None:
-        self.work_left, self.greeting_left = TURN_WORK, GREETING_WORK
+        self.work_left, self.greeting_left = self.turn_work.most, GREETING_WORK
+        self.turn_work.begin()
         self.floods.turn()
         self._ring_in_time()
         if self._busy or self._greeting or self.broker.has_work or self.broker.registry.effects:
@@ -210,7 +218,7 @@ class Engine:
     def connection_budget(self, *, greeting: bool = False) -> int:
         """Returns the work that a connection may ask for now. ``greeting``: its client has not logged in."""
         left = min(self.work_left, self.greeting_left) if greeting else self.work_left
-        return BUDGET_WORK if left >= BUDGET_WORK else max(0, left)
+        return max(0, min(left, self.turn_work.of_one))
 
     async def take_work(self, work: int) -> None:
         """Waits until the turn has work left, and takes this much of it: for what clients of HTTP ask for."""
@@ -227,7 +235,7 @@ class Engine:
 
     def _go_on(self) -> None:
         """Continues connections that have more to do: at least one, and others while the turn has work left."""
-        self.work_left = max(self.work_left, BUDGET_WORK)
+        self.work_left = max(self.work_left, self.turn_work.of_one)
         self.greeting_left = GREETING_WORK  # those that wait have a budget of their own beside those that come anew
         for waiting in (self._greeting, self._busy):
             for _ in range(len(waiting)):
@@ -238,16 +246,9 @@ class Engine:
                 connection.go_on()
 
     def _tick(self) -> None:
-        now = self.pulse.begin()
-        self.broker.tick(now, self.pulse.held_s())
-        self._carry_out(now)
-        if self.journal is not None:
-            self.journal.load(now, time.thread_time())
-            self.journal.turn(now)
-        self._ring_in_time()
-        self.pulse.end("tick", now)
-        if self.broker.has_work or self.broker.registry.effects:
-            self.turn_soon()
+        """Has the next turn look at consumers, too: it flushes first, and once is enough."""
+        self._tick_due = True
+        self.turn_soon()
 
     def _ring_in_time(self) -> None:
         """Schedules a ring for the core's next timer, if it is due before the next tick: records expire and wills are

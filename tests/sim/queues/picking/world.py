@@ -223,6 +223,7 @@ class World:
         if self.now >= self.next_tick:
             self.next_tick = self.now + SWEEP_S
             self.broker.tick(self.now)
+            self.broker.flush(self.now)
             while self.broker.governor.sweeping:
                 self.broker.governor.go_on(self.now, 0)
             self._nobody_slow_for_others()

@@ -11,7 +11,7 @@ longer counts as more. A decoder counts, for each kind of item, what it takes to
 (``Decoder.extra_work``), and stops where the budget ends. Who carries it out adds what only it knows: lanes,
 matches, deliveries. The budget is checked once per command, never per message.
 
-A unit is an estimate, and machines differ. So the turn's budget follows what the work of turns takes (``TurnWork``): one
+A unit is an estimate, and machines differ. So the turn's budget follows the time that turns take (``TurnWork``): one
 that took too long makes the next ones smaller, and short ones give that back.
 """
 
@@ -32,7 +32,7 @@ SUBSCRIBE_WORK = 24
 """Work of beginning or ending one subscription."""
 
 LONG_S = 0.010
-"""What clients ask for in one turn is to take no more time of the processor."""
+"""The time of the processor that the work of one turn is to take at most."""
 LEAST_WORK = TURN_WORK // 16
 
 Steps = Iterator[int]
@@ -56,11 +56,11 @@ class TurnWork:
         return self.most * BUDGET_WORK // TURN_WORK
 
     def begin(self) -> None:
-        """What is done from now on is work of the next turn."""
+        """Begins the next turn: its work is done from now on."""
         self._began_s = self._processor_s()
 
     def end(self) -> None:
-        """All that clients asked for is done; what is left of the turn has budgets of its own."""
+        """Takes in the time: all that clients asked for is done. The rest of the turn has budgets of its own."""
         took_s = self._processor_s() - self._began_s
         if took_s > LONG_S:
             self.most = max(LEAST_WORK, int(self.most * LONG_S / took_s))

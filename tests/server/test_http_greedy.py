@@ -132,6 +132,35 @@ def test_requests_that_come_at_once_begin_in_several_turns(tmp_path: Path, monke
     serve(tmp_path, play)
 
 
+def test_who_leaves_with_the_first_bytes_of_a_body_leaves_no_stack_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The loop finds both at once: its connection is lost before the request is known to be under way."""
+    made, over = list[HttpConnection](), list[str]()
+    answer, made_of = AccessControl._answer, HttpConnection.connection_made
+    monkeypatch.setattr(HttpConnection, "connection_made", lambda self, to: (made.append(self), made_of(self, to)))
+
+    async def answered(control: AccessControl, request: web.Request, handler: Any) -> web.StreamResponse:
+        try:
+            return await answer(control, request, handler)
+        finally:
+            over.append(request.path)
+
+    async def play(served: Admin) -> None:
+        monkeypatch.setattr(AccessControl, "_answer", answered)
+        for path in ("/v1/moves", "/v1/preview", "/v1/console/replay"):
+            await say(served, b"")
+            await holds(lambda: made)
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            made[0].data_received(f"{head}Content-Length: 9\r\n\r\n{{".encode())
+            asyncio.get_running_loop().call_soon(made.pop().connection_lost, None)
+            await holds(lambda path=path: path in over)  # type: ignore[misc]
+
+    with caplog.at_level("ERROR"):
+        serve(tmp_path, play)
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(("path", "maker"), [
     ("/metrics", "page"), ("/metrics/consumers", "consumers"), ("/metrics/queues", "queues"),
     ("/v1/consumers", "consumers"), ("/v1/publishers", "publishers"), ("/v1/queues", "queues"), ("/v1/broker", "whole"),

@@ -85,6 +85,8 @@ class AccessControl:
         self._engine = engine
         self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
         """Connections that have not made a request yet, and what ends each if it does not."""
+        self._open: set[web.RequestHandler] = set()
+        """All connections. aiohttp's own list of them is made anew at each look."""
         self._idle: dict[web.RequestHandler, tuple[bool, float]] = {}
         """Connections on which no request is being answered: whether somebody has logged in, and since when."""
         self._reserved: set[web.RequestHandler] = set()
@@ -99,13 +101,13 @@ class AccessControl:
     def connection(self, server: web.Server) -> asyncio.BaseProtocol:
         """Returns the protocol for a connection that is accepted."""
         reserved = False
-        if len(server.connections) >= CONNECTIONS_MAX:
-            there = {one for one in server.connections if one.transport is not None}  # the others are being closed
+        if len(self._open) >= CONNECTIONS_MAX:
+            there = {one for one in self._open if one.transport is not None}  # the others are being closed
             if len(there) >= CONNECTIONS_MAX and not self._make_room(there - self._reserved):
                 reserved = len(self._reserved) < RESERVED or self._make_room(self._reserved)
                 if not reserved:
                     return _Full()
-        protocol = HttpConnection(server, self._engine.loop, self._forget)
+        protocol = HttpConnection(server, self._engine.loop, self._open, self._forget)
         if reserved:
             self._reserved.add(protocol)
         loop = self._engine.loop

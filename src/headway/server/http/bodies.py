@@ -9,6 +9,7 @@ import msgspec
 from aiohttp import web
 
 from headway.core.base import Reason, Refused
+from headway.server.http.transports import is_gone
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ def refusal_for(refused: Refused) -> Refusal:
 
 
 async def read_body(request: web.Request, bytes_max: int = BODY_BYTES_MAX, seconds: float = BODY_S) -> bytearray:
-    """Raises Refusal."""
+    """Raises Refusal; ConnectionResetError if the client has left."""
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":  # a megabyte of it may be a gigabyte
         raise Refusal(415, f"bodies are taken as they are, not in the encoding {encoding[:40]!r}")
@@ -55,6 +56,10 @@ async def read_body(request: web.Request, bytes_max: int = BODY_BYTES_MAX, secon
         raise Refusal(408, f"the body did not arrive within {seconds:g} s") from None
     except (web.PayloadAccessError, web.RequestPayloadError):
         raise Refusal(400, "the body broke off, or has another encoding than it says") from None
+    except RuntimeError:  # aiohttp's, where the client had left before the first look at its body
+        if not is_gone(request):
+            raise
+        raise ConnectionResetError from None
     return data
 
 

@@ -29,14 +29,15 @@ log = logging.getLogger("headway.admin")
 
 class HttpConnection(web.RequestHandler):
     def __init__(
-        self, server: web.Server, loop: asyncio.AbstractEventLoop, over: Callable[[HttpConnection], object]
-    ) -> None:
-        """``over`` is called when the connection is lost."""
+        self, server: web.Server, loop: asyncio.AbstractEventLoop, everybody: set[web.RequestHandler],
+        over: Callable[[HttpConnection], object],
+    ) -> None:  # fmt: skip
+        """``everybody``: all connections of the server. ``over`` is called when this one is lost."""
         super().__init__(
             server, loop=loop, keepalive_timeout=IDLE_S, access_log=None, logger=log,  # type: ignore[arg-type]
             auto_decompress=False, max_headers=HEADERS_MAX, read_bufsize=READ_BUFFER_BYTES,
         )  # fmt: skip
-        self._server = server
+        self._everybody = everybody
         self._over = over
         self._request: web.Request | None = None
         """The request that is being answered, or the last one."""
@@ -48,15 +49,20 @@ class HttpConnection(web.RequestHandler):
         self._request = request
         self._head_bytes = 0
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._everybody.add(self)
+
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
+        self._everybody.discard(self)
         self._over(self)
 
     def data_received(self, data: bytes) -> None:
         of_body = self._body_comes
         super().data_received(data)
         if isinstance(self.transport, StreamTransport):
-            fair = max(READ_BYTES_MIN, min(READ_BYTES, TURN_BYTES // len(self._server.connections)))
+            fair = max(READ_BYTES_MIN, min(READ_BYTES, TURN_BYTES // len(self._everybody)))
             self.transport.read_bytes = fair if self._body_comes else HEAD_READ_BYTES
         if self._messages:
             self._pause_reading_for_buffer()  # until it is answered

@@ -120,6 +120,53 @@ def test_times_that_are_separated_by_a_gone_lag_between_looks_count():
     assert play(policy, story) == [(120.0, "fire 0 disconnect")]
 
 
+@pytest.mark.parametrize("usual_s", [0.0, 1.5])
+def test_times_counts_a_full_window_that_has_become_usual(usual_s: float):
+    full, fine = slow(credit_exhausted=True, credit_exhausted_time=1.5, usual_pause=usual_s), slow(usual_pause=usual_s)
+    story = [(2.0 * number + part, sample) for number in range(4) for part, sample in ((0, full), (0.2, fine))]
+    often = policy_of('when = { credit_exhausted_time = "1s" }\ntimes = 3\nthen = "disconnect"')
+    assert play(often, story) == [(4.0, "fire 0 disconnect")]
+    once = policy_of('when = { credit_exhausted_time = "1s" }\nthen = "disconnect"')
+    assert play(once, story)[:1] == ([] if usual_s else [(0.0, "fire 0 disconnect")])
+
+
+def test_times_leaves_out_pauses_of_a_socket_that_are_usual():
+    lumps = [(2.0 * number + part, slow(blocked_time=1.5 * (1 - part), usual_pause=1.5))
+             for number in range(9) for part in (0, 1)]  # fmt: skip
+    assert play(policy_of('when = { blocked_time = "1s" }\ntimes = 3\nthen = "disconnect"'), lumps) == []
+
+
+def onsets(rules: str, story: list[tuple[float, Sample]]) -> list[float]:
+    policy, state, found = policy_of(*rules.split("|")), PolicyState(), []
+    for now, sample in story:
+        evaluate(policy, state, sample, now)
+        found += [now] if state.slow_anew else []
+    return found
+
+
+NOTIFY = 'when = { lag_records = 50 }\nthen = "notify"'
+
+
+@pytest.mark.parametrize("apart_s", [0.4, 3.0, 400.0])
+@pytest.mark.parametrize("then", ["notify", "offline", "block_publishers"])
+def test_consumer_is_slow_anew_each_time_however_soon(apart_s: float, then: str):
+    story = [(apart_s * number + part, sample) for number in range(12)
+             for part, sample in ((0, slow()), (0.1, slow()), (0.2, FINE_AGAIN))]  # fmt: skip
+    assert onsets(NOTIFY.replace("notify", then), story) == [apart_s * number for number in range(12)]
+
+
+def test_consumer_that_trembles_or_breaks_a_further_rule_is_not_slow_anew():
+    trembling = [(now, slow(lag_records=51 if now % 2 else 45)) for now in range(50)]
+    assert onsets(NOTIFY, trembling) == [1]
+    worse = [(0, slow()), (1, slow(lag_age=9)), (2, slow()), (3, slow(lag_age=9)), (9, FINE_AGAIN), (9.2, slow())]
+    assert onsets(NOTIFY + '|when = { lag_age = "5s" }\nthen = "notify"', worse) == [0, 9.2]
+
+
+def test_what_rules_say_of_marks_is_no_mark():
+    marked = [(now, slow(lag_records=9 if now % 2 else 99, slow_count=9)) for now in range(6)]
+    assert onsets(NOTIFY + '|when = { slow_count = 3 }\nthen = "notify"', marked) == [0, 2, 4]
+
+
 def test_within_forgets_old_times():
     policy = policy_of('when = { lag_records = 50 }\ntimes = 3\nwithin = "1h"\nthen = "disconnect"')
 

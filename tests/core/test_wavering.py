@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 
 import pytest
+from tests.core.rows import assert_told_why
+from tests.core.stage import Client, Stage, documented
 
 from headway.core.policy.evaluation import PolicyState, evaluate
 from headway.core.policy.meters.sample import Sample
@@ -150,3 +153,34 @@ def test_no_look_is_left_out_while_a_calm_is_measured() -> None:
     assert story.state.steady
     story.flap(2)
     assert not story.state.steady
+
+
+# -- how often ---------------------------------------------------------------------------------------------------------
+
+
+def stalls(stage: Stage, apart_s: float) -> Iterator[Client]:
+    """A client that stops acknowledging for 1.6 s, again and again, and takes everything in between."""
+    publisher, client = stage.client("publisher"), stage.consumer("c", "t", 1, window=5)
+    for number in range(12):
+        client.acks = False
+        publisher.publish("t", 1000 * number, 40, qos=1)
+        stage.run(1.6)
+        yield client
+        client.acks = True
+        client.acknowledge(5)
+        stage.run(apart_s)
+
+
+@pytest.mark.parametrize("apart_s", [0.3, 0.9, 1.5, 3.0])
+def test_each_time_counts_however_soon_it_comes_again(apart_s: float) -> None:
+    stage = Stage(documented("J3").replace("times = 30", "times = 12"))
+    connected = [client.connected for client in stalls(stage, apart_s)]
+    assert connected == [True] * 11 + [False]
+    assert_told_why(stage.clients["c"], "for the 12th time")
+
+
+@pytest.mark.parametrize(("apart_s", "most"), [(0.3, 2), (3.0, 12)])
+def test_slow_count_counts_each_time_that_is_not_usual(apart_s: float, most: int) -> None:
+    stage = Stage('[[policy]]\nname = "p"\n[[policy.rule]]\nwhen = { credit_exhausted_time = "1s" }\nthen = "notify"')
+    counts = [stage.stats(client).slow_count for client in stalls(stage, apart_s)]
+    assert counts == [min(number, most) for number in range(1, 13)]

@@ -54,7 +54,10 @@ class Case:
         """Returns the policy's decisions now; none while an operator's patience lasts."""
         if now < self.patient_until_s:
             return []
-        return evaluate(self.policy, self.state, sample, now)
+        decisions = evaluate(self.policy, self.state, sample, now)
+        if self.state.slow_anew:
+            self.meter.slow_again()
+        return decisions
 
     def give_patience(self, until_s: float) -> None:
         """Has no rule judge the consumer until then. Rules that have not fired begin anew."""
@@ -81,7 +84,7 @@ class Case:
 
     @property
     def slow_count(self) -> int:
-        """Returns how often the consumer was marked slow."""
+        """Returns how often the consumer was slow, as a rule found."""
         return self.meter.slow_count
 
     @property

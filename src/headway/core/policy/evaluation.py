@@ -14,6 +14,8 @@ and leaves the doing to the caller. Each rule goes through these phases, indepen
    one test finds it false, the rule is idle again. A look counts for one test only, so late looks delay the rule.
 3. **times = n**: the rule fires the n-th separate time that ``when`` held long enough. Then counting begins anew. Two
    times are separate if the rule has stepped back in between. With **within**, only times that began so recently count.
+   A full window counts each time, even if the consumer's usual pause is as long: what comes again and again becomes
+   usual, and the rule is about what comes again and again. (What the socket tells comes in lumps, and stays excused.)
 4. **Stepping back**: a rule with ``until`` steps back when ``until`` holds and ``when`` does not. Without ``until``, it
    steps back when ``when`` fails even with its thresholds eased by a fifth. Then an action that lasts gets a ``clear``
    decision; an action that is done once gets none. A consumer that goes to and fro is judged once, and has to be well
@@ -23,8 +25,11 @@ and leaves the doing to the caller. Each rule goes through these phases, indepen
 6. **Clocks restart when the lag was gone**, even if it was gone only between two looks: a condition that needs lag has
    held no longer than records have waited (``Sample.waited``).
 7. **Dry run**: ``enforce = false`` changes nothing but ``Decision.enforced``.
-8. **Ladders**: rules are judged in order. After an enforced ``disconnect`` or ``delete_subscription`` no rule follows.
-9. **The broker's own lateness**: while its loop is late the caller does not evaluate. Afterwards it calls
+8. **Marks**: a consumer is slow anew whenever the condition of a rule that has fired holds, and none did at the look
+   before. A rule that wavers makes no decision of that, so it is counted here (``PolicyState.slow_anew``). Conditions
+   about marks alone do not count: they hold for what other rules have found.
+9. **Ladders**: rules are judged in order. After an enforced ``disconnect`` or ``delete_subscription`` no rule follows.
+10. **The broker's own lateness**: while its loop is late the caller does not evaluate. Afterwards it calls
    ``state.shift(seconds)``, which moves running clocks, so no consumer is charged for that time.
 
 The caller looks at a consumer for as long as it lags or its state is not ``settled``.
@@ -34,6 +39,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
+
+import msgspec
 
 from headway.core.policy.meters import Sample
 from headway.core.policy.rules import SLACK_S, Action, Move, Phase, Policy, Rule, RuleState
@@ -47,7 +54,7 @@ class PolicyState:
     """The states of a policy's rules for one consumer. There are none until the consumer is first looked at while it
     is not idle: until then every rule is idle, so a consumer who keeps up costs one small object."""
 
-    __slots__ = ("_rules", "keyed", "late_s")
+    __slots__ = ("_rules", "_slow", "keyed", "late_s", "slow_anew")
 
     def __init__(self) -> None:
         self._rules: list[RuleState] = []
@@ -55,6 +62,8 @@ class PolicyState:
         """The consumer is one for whom rules with ``keyed`` are. Set before each look."""
         self.late_s = inf
         """The broker's summed lateness when the clocks were last moved; ``inf``: they never ran."""
+        self._slow = self.slow_anew = False
+        """At the last look the condition of a rule that has fired held; and at the look before none did."""
 
     @property
     def begun(self) -> bool:
@@ -121,14 +130,17 @@ def evaluate(policy: Policy, state: PolicyState, sample: Sample, now: float) -> 
             return []
         state.begin(policy)
     decisions: list[Decision] = []
+    slow = False
     for index, (rule, rule_state) in enumerate(zip(policy.rules, state._rules, strict=True)):
         if rule.keyed and not state.keyed and rule_state.phase is not Phase.ACTIVE:
             continue
         decision = _look(index, rule, rule_state, sample, now)
+        slow = slow or (rule_state.holds and rule.marks)
         if decision is not None:
             decisions.append(decision)
             if decision.kind is DecisionKind.FIRE and decision.enforced and decision.action.kind.ends_subscription:
                 break
+    state._slow, state.slow_anew = slow, slow and not state._slow
     return decisions
 
 
@@ -150,6 +162,7 @@ def replace_policy(
     others step back."""
     fresh = PolicyState()
     fresh.begin(new)
+    fresh._slow = state._slow
     taken: set[int] = set()
     for index, rule in enumerate(new.rules):
         same = [at for at, known in enumerate(old.rules) if known == rule and at not in taken]
@@ -161,6 +174,8 @@ def replace_policy(
 
 
 def _look(index: int, rule: Rule, state: RuleState, sample: Sample, now: float) -> Decision | None:
+    if rule.times > 1 and sample.credit_exhausted:
+        sample = msgspec.structs.replace(sample, usual_pause=0.0)
     holds = not sample.idle and rule.when.holds(sample)
     if state.phase is Phase.ACTIVE:
         if not state.steps_back(rule.then, holds, _is_gone(rule, sample, holds), now):

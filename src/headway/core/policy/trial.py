@@ -40,6 +40,7 @@ class Trial:
             decision for decision in evaluate(self.policy, self.state, sample, now)
             if connected or not decision.action.kind.needs_connection
         ]
+        self.slow_count += self.slow and self.state.slow_anew
         if any(decision.kind is DecisionKind.FIRE for decision in decisions) and not self.slow:
             self.slow, self.slow_count = True, self.slow_count + 1
         elif self.slow and not any(True for _ in self.state.active()):

@@ -150,6 +150,10 @@ class Meter:
         self.slow_count += 1
         return True
 
+    def slow_again(self) -> None:
+        """Counts one more time if the consumer is marked slow already: it was well for a moment."""
+        self.slow_count += self.slow
+
     def mark_recovered(self, now: float) -> float:
         """Marks the consumer recovered. Returns for how many seconds it was slow."""
         since, self._slow_since = self._slow_since, inf

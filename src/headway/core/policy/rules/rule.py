@@ -51,6 +51,11 @@ class Rule(msgspec.Struct, frozen=True):
     keyed: bool = False
     """The rule is only for subscriptions of which the latest record per key is kept anyway."""
 
+    @property
+    def marks(self) -> bool:
+        """True if it finds slow consumers by itself, and not only by what other rules have marked slow."""
+        return any(leaf.meter not in ("slow_count", "slow_fraction") for leaf in self.when.leaves())
+
     def leaves(self) -> tuple[Comparison, ...]:
         """Returns the comparisons of both conditions."""
         return self.when.leaves() + (self.until.leaves() if self.until is not None else ())

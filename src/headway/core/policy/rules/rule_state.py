@@ -58,6 +58,11 @@ class RuleState:
         """When it was first found gone, without a break until now; ``inf``: it is not."""
 
     @property
+    def holds(self) -> bool:
+        """True if it is active, and its condition was not gone when last looked at."""
+        return self.phase is Phase.ACTIVE and not self._calm
+
+    @property
     def steady(self) -> bool:
         """Tells whether no clock of it runs."""
         return self.phase is Phase.IDLE or (self.phase is Phase.ACTIVE and not self._calm)

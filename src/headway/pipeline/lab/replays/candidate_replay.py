@@ -177,7 +177,7 @@ class CandidateReplay:
                 if time > self._until:
                     return
                 state.keep_up(self._trace.lateness.total(time))
-                for decision in evaluate(self._policy, state, self._adapted(sample), time):
+                for decision in self._judge(self._adapted(sample), time):
                     if self._replay is None and self._changes_course(decision):
                         self._replay = block.replay_to(time)
                         self._own_from = int(time // self._recording.bucket_s)
@@ -216,7 +216,7 @@ class CandidateReplay:
             last = self._adapted(replay.sample())
             self._note(replay)
             self._state.keep_up(self._trace.lateness.total(time))
-            for decision in evaluate(self._policy, self._state, last, time):
+            for decision in self._judge(last, time):
                 self._decide(decision, last, time)
                 if self.passage.cut:
                     return
@@ -232,6 +232,12 @@ class CandidateReplay:
         )
 
     # -- deciding ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, sample: Sample, time: float) -> list[Decision]:
+        decisions = evaluate(self._policy, self._state, sample, time)
+        if self._state.slow_anew:
+            self._marks.slow_again()
+        return decisions
 
     def _enforced(self, decision: Decision) -> bool:
         action = decision.action

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from headway.core.base.errors import ConfigError
-from headway.server.config.reading import load_settings
+from headway.server.config.reading import load_settings, parse_settings
 from headway.server.config.tls.certificates import _readable
 from headway.server.logins import Logins
-from headway.server.reloading import _load
+from headway.server.reloading import _later, _load
 
 HASH = "$scrypt$ln=15,r=8,p=1$XbyA3LEuhqBIVi/AviazHA$pREvBNeJJ+qxWm25ehwMUEo0An6jpRzFZlpDrcyWbYk"
 JOURNAL = '[journal]\npath = "{folder}/journal"\n'
@@ -70,6 +70,14 @@ def test_a_reload_that_takes_only_some_away_is_not(
     again: Callable[[str, str], None], first: str, second: str
 ) -> None:
     again(first, second)
+
+
+@pytest.mark.parametrize("pool", ['memory = "9MB"', 'max_client_share = "9%"', 'max_user_share = "9%"'])
+def test_pools_wait_for_a_restart(pool: str) -> None:
+    old, shared = parse_settings(LISTENERS), parse_settings(f"{LISTENERS}[pool]\n{pool}")
+    assert _later(old, old) == []
+    assert _later(old, shared) == ["[pool]"]
+    assert _later(old, parse_settings(f"{LISTENERS}[listeners.b.pool]\n{pool}")) == ["[listeners]", "[pool]"]
 
 
 def _named(path: Path) -> None:

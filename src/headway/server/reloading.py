@@ -30,7 +30,7 @@ from headway.server.service import Service
 
 log = logging.getLogger("headway")
 
-LATER = ("server", "listeners", "pools", "flap", "retained", "telemetry", "traces", "journal", "history")
+LATER = ("server", "listeners", "flap", "retained", "telemetry", "traces", "journal", "history")
 """Tables that take effect at the next start."""
 
 
@@ -91,15 +91,23 @@ class Reloading:
         engine.broker.set_policies(fresh.policies, now, fresh.trials)
         if engine.telemetry is not None:
             engine.telemetry.configured(engine.settings, fresh.policies_text)
-        later = [f"[{table}]" for table in LATER if getattr(fresh, table) != getattr(old, table)]
-        if not {topic.filter for topic in old.topics} <= {topic.filter for topic in fresh.topics}:
-            later.append("removed [[topic]] tables")
-        if _kept(old) != _kept(fresh):
-            later.append("[[topic]] keep")
+        later = _later(old, fresh)
         wait = f"; effective only after a restart: {', '.join(later)}" if later else ""
         log.info("reload: %d policies, %d users and %d permissions are in force%s", len(fresh.policies),
                  len(fresh.auth.users), len(fresh.permissions), wait)
         engine.turn_soon()
+
+
+def _later(old: Settings, fresh: Settings) -> list[str]:
+    """Returns what is different in a file and takes effect at the next start."""
+    later = [f"[{table}]" for table in LATER if getattr(fresh, table) != getattr(old, table)]
+    if (old.pools, old.shares) != (fresh.pools, fresh.shares):
+        later.append("[pool]")
+    if not {topic.filter for topic in old.topics} <= {topic.filter for topic in fresh.topics}:
+        later.append("removed [[topic]] tables")
+    if _kept(old) != _kept(fresh):
+        later.append("[[topic]] keep")
+    return later
 
 
 def _load(running: Settings, logins: Logins) -> tuple[Settings, dict[str, TlsContext], PreparedLogins, list[str]]:

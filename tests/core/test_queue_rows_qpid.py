@@ -160,3 +160,30 @@ def test_q5_a_consumer_may_ask_for_another_policy_and_durable_queues_have_theirs
     publisher.publish("d", 100, 500)
     stage.run(1)
     assert_told_why(durable, Reason.LAG_RECORDS, "policy 'durable ones'")
+
+
+@pytest.mark.parametrize(
+    ("topics", "governed"),
+    [
+        ("$queue/orders/#", ["orders", "orders.eu", "orders.eu.new"]), ("$queue/orders/+", ["orders.eu"]),
+        ("$queue/+/eu", ["orders.eu"]), ("$queue/orders.eu", ["orders.eu"]),
+        ("$queue/+", ["orders", "orders.eu", "orders.eu.new", "ordersx"]),
+    ],
+)  # fmt: skip
+def test_q5_policies_by_patterns_of_queue_names(topics: str, governed: list[str]) -> None:
+    stage = QueueStage(f"""
+    [[policy]]
+    name = "p"
+    topics = ["{topics}"]
+
+    [[policy.rule]]
+    when = {{ lag_records = "> 50" }}
+    then = "disconnect"
+    """)
+    names = ("orders", "orders.eu", "orders.eu.new", "ordersx")
+    publisher = owner(stage, *names)
+    stuck = {name: consumer(stage, name, name, acks=None, reads=STUCK, buffer=100) for name in names}
+    for name in names:
+        publisher.publish(name, 0, 60)
+    stage.run(1)
+    assert [name for name, peer in stuck.items() if not peer.connected] == governed

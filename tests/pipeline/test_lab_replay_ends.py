@@ -120,6 +120,8 @@ def test_the_policy_is_chosen_as_the_broker_chooses() -> None:
         (None, "#", True),  # an older broker did not record them
         (None, "$queue/q", True),
         (None, "orders/#", False),
+        ("$queue/q.eu\n#", "$queue/q/#", True),  # an older broker did not record both spellings
+        ("$queue/q.eu\n#", "$queue/r/#", False),
     ],
 )
 def test_the_policy_of_a_queue_is_chosen_by_all_its_topics(recorded: str | None, topics: str, chosen: bool) -> None:

@@ -242,6 +242,11 @@ def test_a_policy_behind_those_of_its_listeners() -> None:
     assert "none of them is for all subscriptions of clients of b (" in line
 
 
+def test_a_queue_behind_a_pattern_of_names() -> None:
+    (line,) = found(named("a", '["$queue/jobs/#"]') + named("b", '["$queue/jobs.eu"]') + ALL)
+    assert "policy 'b': it governs nobody" in line
+
+
 def test_some_topics_of_a_policy_are_covered_before() -> None:
     (line,) = found(named("a", '["a/#"]') + named("b", '["a/b", "c/#"]') + ALL)
     assert line.startswith("line 9: policy 'b', topics: a/b: covered by 'a' already")
@@ -270,7 +275,8 @@ def test_a_policy_without_rules() -> None:
         (">", "#"), ("*", "+"), ("**", "#"), ("stocks.us.*", "stocks/us/+"), ("stocks.us.>", "stocks/us/#"),
         ("stocks/us/>", "stocks/us/#"), ("stocks/**", "stocks/#"), ("stocks/*/open", "stocks/+/open"),
         ("stocks/**/open", "stocks/#"), ("stocks.+.open", "stocks/+/open"), ("stocks.#", "stocks/#"),
-        ("$queue/*", "$queue/+"), ("stocks/%", "stocks/+"),
+        ("$queue/*", "$queue/+"), ("$queue/orders.>", "$queue/orders/#"), ("$queue/orders.*", "$queue/orders/+"),
+        ("$queue/orders.#", "$queue/orders/#"), ("stocks/%", "stocks/+"),
     ],
 )  # fmt: skip
 def test_wildcards_of_other_systems_with_what_mqtt_writes(filter: str, written: str) -> None:

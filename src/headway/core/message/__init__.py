@@ -52,6 +52,7 @@ from headway.core.message.topics import (
     parse_shared_filter,
     quick_matcher,
     shape_of,
+    spellings,
     table_name,
     validate_filter,
     validate_topic,
@@ -68,7 +69,7 @@ __all__ = [
     "parse_traceparent", "Properties", "quick_matcher",
     "read_said_with", "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of", "Run",
     "Said", "sampled_context", "says_delete", "says_merge",
-    "SCAN_BYTES", "SCAN_MAX", "shape_of", "table_name", "TOLD", "TOLD_KEY", "topic_of", "TOPICS", "TopicTree",
-    "TraceContext", "TRANSIENT",
+    "SCAN_BYTES", "SCAN_MAX", "shape_of", "spellings", "table_name", "TOLD", "TOLD_KEY", "topic_of", "TOPICS",
+    "TopicTree", "TraceContext", "TRANSIENT",
     "TREE_LEVELS", "validate_filter", "validate_topic",
 ]

@@ -195,6 +195,14 @@ def _least_levels(filter_: str) -> list[str]:
     return (filter_[:-1] + "+/#" if filter_ in ("#", "/#") else filter_).split("/")
 
 
+def spellings(name: str) -> tuple[str, ...]:
+    """Returns a name, and for ``$queue/NAME`` with dots in it also the one in which the words of the queue's name are
+    levels. So ``$queue/jobs/#`` covers the queue ``jobs.eu``, for permissions and policies alike."""
+    if name.startswith("$queue/") and "." in name:
+        return name, name.replace(".", "/")
+    return (name,)
+
+
 def covers(outer: str, inner: str) -> bool:
     """Tells whether every topic that matches ``inner`` also matches ``outer``."""
     if outer[0] in "+#" and inner[0] == "$":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from headway.core.message import FilterTrie, covers, overlaps
+from headway.core.message import FilterTrie, covers, overlaps, spellings
 from headway.core.permission.rule import QUEUES, Operation, Permission
 
 USER, CLIENT = "%u", "%c"
@@ -67,11 +67,7 @@ class FilterSet:
 
 def _spellings(name: str) -> tuple[str, ...]:
     """Returns the names that stand for this one. The empty topic, which AMQP has, is one level."""
-    if not name:
-        return ("\0",)
-    if name.startswith(QUEUES) and "." in name:
-        return name, name.replace(".", "/")
-    return (name,)
+    return spellings(name) if name else ("\0",)
 
 
 NOTHING = FilterSet(())

@@ -12,7 +12,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 
-from headway.core.message import TOPICS, topic_of
+from headway.core.message import TOPICS, spellings, topic_of
 from headway.core.routing import Binding
 
 _PLAIN = re.compile(r"""[^\s/,()'"]*""")
@@ -56,7 +56,7 @@ class BindingSet:
 
     def filters(self) -> tuple[str, ...]:
         """Returns the names by which policies find the queue. "#" is for policies that cover everything."""
-        return (f"$queue/{self._own}", *self._filters, "#")
+        return (*spellings(f"$queue/{self._own}"), *self._filters, "#")
 
 
 def _count(counts: Counter[str], text: str, *, there: bool) -> bool:

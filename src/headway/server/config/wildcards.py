@@ -1,6 +1,7 @@
 """Wildcards of other systems in topic filters, and how MQTT, whose filters Headway has, would write them.
 
 NATS, ActiveMQ and TIBCO write ``stocks.us.>``, AMQP ``stocks.*.open`` and ``stocks.#``, Ant and Spring ``stocks/**``.
+The words of a queue's name are levels, too: ``$queue/orders/#`` is for ``orders.eu``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def meant(filter: str) -> str:
     """Returns what to say about wildcards of another system in a filter; empty: it has none."""
     own = next((prefix for prefix in _OWN if filter.startswith(prefix)), "")
     rest = filter[len(own) :]
-    dotted = "/" not in rest and "." in rest and not own
+    dotted = "/" not in rest and "." in rest and own in ("", "$queue/")
     foreign = _OTHERS.search(rest)
     mixed = dotted and re.search(r"(^|\.)[#+](\.|$)", rest) is not None
     if not foreign and not mixed:

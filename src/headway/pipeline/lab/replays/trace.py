@@ -13,7 +13,7 @@ from typing import Any
 
 from headway.core.base import Reason
 from headway.core.clients import POLLS_PROTOCOL
-from headway.core.message import parse_shared_filter
+from headway.core.message import parse_shared_filter, spellings
 from headway.pipeline.lab.replays.curves import curves, gone_on, next_tight
 from headway.pipeline.lab.replays.lateness import AGES, ON_TIME, RecordedLateness, on_the_clock
 from headway.pipeline.lab.replays.reach import Reach
@@ -216,11 +216,11 @@ def _waits_from(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 def _topics(row: Mapping[str, Any]) -> tuple[str, ...]:
     if row.get("topics"):
-        return tuple(row["topics"].split("\n"))
+        return tuple(dict.fromkeys(one for name in row["topics"].split("\n") for one in spellings(name)))
     shared = parse_shared_filter(row["filter"])
     if shared is not None:
         return (shared[1],)
-    return (row["filter"], "#") if row["filter"].startswith("$queue/") else (row["filter"],)
+    return (*spellings(row["filter"]), "#") if row["filter"].startswith("$queue/") else (row["filter"],)
 
 
 def is_shared(row: Mapping[str, Any]) -> bool:

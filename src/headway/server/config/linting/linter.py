@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headway.core.message import covers
+from headway.core.message import covers, spellings
 from headway.core.permission import EXCHANGES, QUEUES, Operation, Permission, fill
 from headway.core.policy import Policy
 from headway.server.config.linting.findings import Finding, Lines
@@ -98,7 +98,7 @@ def _covering(filter: str, policy: Policy, before: tuple[Policy, ...]) -> list[s
     for durable in (False, True):
         for listener in (policy.listeners or ("",)) if policy.covers(durable) else ():
             name = next((one.name for one in before if one.covers(durable) and one.serves(listener)
-                         and any(covers(wide, filter) for wide in one.topics)), None)
+                         and any(covers(wide, each) for each in spellings(filter) for wide in one.topics)), None)
             if name is None:
                 return None
             names.append(name)

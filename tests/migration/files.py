@@ -103,6 +103,7 @@ AMPS = """<AMPSConfig>
 QPID = """<broker>
  <connector><port>5672</port><bind>127.0.0.1</bind><socketSendBuffer>32768</socketSendBuffer></connector>
  <virtualhosts><virtualhost><name>test</name><test>
+  <housekeeping><checkPeriod>5000</checkPeriod></housekeeping>
   <slow-consumer-detection><delay>1</delay><timeunit>MINUTES</timeunit></slow-consumer-detection>
   <queues>
    <slow-consumer-detection><depth>4235264</depth><messageAge>600000</messageAge>
@@ -114,6 +115,8 @@ QPID = """<broker>
   </queues>
   <topics>
    <slow-consumer><messageCount>500</messageCount></slow-consumer>
+   <topic><name>orders</name><subscriptionName>desk:orders</subscriptionName>
+    <slow-consumer><messageCount>70</messageCount></slow-consumer></topic>
    <topic><name>stocks.eu.*</name><slow-consumer><messageCount>60</messageCount></slow-consumer></topic>
    <topic key="stocks.us.*"><consumer><maessageAge>600000</maessageAge>
     <policy name="Delete"><options><option name="delete-persistent" value="true"/></options></policy>

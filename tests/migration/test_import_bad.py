@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from tests.migration.files import EVERYTHING
 from tests.migration.imported import imported, settings_of
 
 from headway.core.base import ConfigError
 from headway.migration import import_files
+from headway.migration.draft import Result
 
 BOMB = """<!DOCTYPE b [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]>
 <broker brokerName="&b;"><transportConnector uri="tcp://x:1"/></broker>"""
@@ -80,8 +83,12 @@ def test_a_kind_that_is_not_known_has_a_hint(tmp_path: Path) -> None:
          "no address with a port"),
         ("a.xml", '<broker><transportConnector uri="http://0.0.0.0:80"/></broker>', "transportConnector uri",
          "http is not spoken here"),
-        ("a.xml", '<broker><policyEntry queue="a.>" memoryLimit="1mb"/></broker>', "policyEntry queue",
-         "not for a pattern of names"),
+        ("a.xml", '<broker><policyEntry queue="a.>.b" memoryLimit="1mb"/></broker>', "policyEntry queue",
+         "at the end only"),
+        ("a.xml", '<broker><policyEntry queue="a.>, b*, c" memoryLimit="1mb"/></broker>', "policyEntry queue",
+         "'b*': a wildcard stands for a whole level, not for a part of one; the other destinations in it are carried"),
+        ("a.xml", '<broker><abortSlowConsumerStrategy checkPeriod="-5"/></broker>',
+         "abortSlowConsumerStrategy checkPeriod", "'-5' is no time between two looks"),
         ("a.xml", '<broker><policyEntry topic="a*"/></broker>', "policyEntry topic", "not for a part of one"),
         ("a.xml", '<broker><abortSlowConsumerStrategy maxSlowCount="2000"/></broker>',
          "abortSlowConsumerStrategy maxSlowCount", "at most 1000"),
@@ -111,3 +118,18 @@ def test_no_secret_is_repeated(tmp_path: Path) -> None:
     assert "s3cret" not in found.text
     assert "s3cret" not in "".join(map(str, found.outcomes))
     assert len(found.lost) == 3
+
+
+NONE_THERE = ("maxSlowDuration", "maxSlowCount", "priority", "journalDiskSyncInterval")
+"""Settings that are less than 0 where there is none, or by their meaning, or that nobody looks at."""
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_a_number_less_than_0_is_never_carried_over_and_never_spoils_the_rest(tmp_path: Path, name: str) -> None:
+    files = EVERYTHING[name]
+    for at, (path, text) in enumerate(files):
+        for match in re.finditer(r'(?<=[>"\s=:])\d[\d.]*[a-zA-Z%]{0,3}(?=["<\s,}]|$)', text):
+            changed = text[: match.start()] + "-5" + text[match.end() :]
+            found = imported(tmp_path, *files[:at], (path, changed), *files[at + 1 :])
+            carried = [one.option for one in found.outcomes if one.value == "-5" and one.result is Result.CARRIED]
+            assert [one for one in carried if not one.endswith(NONE_THERE)] == [], found.text

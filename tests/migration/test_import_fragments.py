@@ -5,14 +5,18 @@ The rows of docs/POLICIES.md that a fragment is about stand in the names of the 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from tests.core.queues_stage import QueueStage, consumer, owner
 from tests.core.rows import KB, MB, assert_told_why
 from tests.core.stage import STUCK, Stage
 from tests.migration.imported import imported, rules_of, settings_of
 
+from headway.core.base import ConfigError
 from headway.server.config import preset_text
+from headway.server.openwire.consuming import durable_queue
 
 POLICY = """<broker ... > {} <destinationPolicy> <policyMap> <policyEntries> <policyEntry topic=">" > {}
 </policyEntry> </policyEntries> </policyMap> </destinationPolicy> ... </broker>"""
@@ -25,9 +29,12 @@ ABORT = POLICY.format("...", "<slowConsumerStrategy> <abortSlowConsumerStrategy 
 ABORT_OFTEN = '<abortSlowConsumerStrategy maxSlowCount="30" />'
 ABORT_CUT = '<abortSlowConsumerStrategy maxSlowCount="-1" maxSlowDuration="30000" checkPeriod="30000" ' \
             'abortConnection="true"/>'  # fmt: skip
-CONSUMER = """<consumer> <!-- The depth --> <depth>4235264</depth> <maessageAge>600000</maessageAge>
-<messageCount>50</messageCount> <policy name="Delete"> <options> <option name="delete-persistent" value="true"/>
+CONSUMER = """<consumer> <!-- The depth before which the policy will be applied--> <depth>4235264</depth>
+<!-- The message age before which the policy will be applied--> <maessageAge>600000</messageAge>
+<!-- The number of message before which the policy will be applied--> <messageCount>50</messageCount>
+<!-- Policies configuration --> <policy name="Delete"> <options> <option name="delete-persistent" value="true"/>
 </options> </policy> </consumer>"""
+"""As Qpid's document prints it, with its misprint, which is not well-formed."""
 TOPIC = f'<topic key="stocks.us.*"> {CONSUMER} </topic>'
 SPARING = CONSUMER.replace('value="true"', 'value="false"')
 TWO_LIMITS = "<consumer> <depth>1024</depth> <messageCount>10</messageCount> </consumer>"
@@ -83,6 +90,101 @@ def test_what_a_fragment_becomes(tmp_path: Path, name: str, text: str, rules: di
     else:
         assert rules_of(settings) == rules
     assert all(one.where.file == name and one.where.line >= 1 for one in found.outcomes)
+
+
+@pytest.mark.parametrize("text", [CONSUMER, TOPIC, CONSUMER.replace("</messageAge>", "</maessageAge>")])
+def test_the_elements_of_qpids_document_are_carried_over_whole_with_their_misprint(tmp_path: Path, text: str) -> None:
+    found = imported(tmp_path, ("qpid.xml", text))
+    assert found.lost == []
+    assert 'maessageAge "600000"; a misprint of messageAge' in found.text
+    with pytest.raises(ConfigError, match=r"qpid\.xml:2: is not well-formed XML: mismatched tag"):
+        imported(tmp_path, ("qpid.xml", text.replace("<maessageAge", "<messageage").replace("</mae", "</me")))
+
+
+@pytest.mark.parametrize("value", ["-5", "fifty", "", "1.5", "1e3", "9" * 40, "${limit}"])
+@pytest.mark.parametrize(("name", "line", "given"), [("depth", 1, "4235264"), ("maessageAge", 2, "600000"),
+                                                     ("messageCount", 3, "50")])  # fmt: skip
+def test_a_value_that_is_no_limit_is_refused_by_its_name(
+    tmp_path: Path, name: str, line: int, given: str, value: str
+) -> None:
+    found = imported(tmp_path, ("qpid.xml", TOPIC.replace(f"{given}<", f"{value}<")))
+    (lost,) = found.lost
+    assert (lost.where.line, lost.option, lost.value) == (line, name, value)
+    assert f"# {lost}" in found.text
+    (when,) = [one.when for one in settings_of(found).policies[0].rules]
+    assert len(list(when.leaves())) == 2, "the other limits hold"
+
+
+def test_a_limit_of_0_is_none(tmp_path: Path) -> None:
+    found = imported(tmp_path, ("qpid.xml", CONSUMER.replace("4235264", "0").replace("600000", "0")))
+    assert found.lost == []
+    assert rules_of(settings_of(found)) == {"consumers (#; all)": ["lag_records > 50 -> delete_subscription"]}
+
+
+@pytest.mark.parametrize(("bad", "name"), [
+    ("<policy name='Conflate'/>", "policy name"), ("<delete-persistent>maybe</delete-persistent>", "delete-persistent"),
+])  # fmt: skip
+def test_what_goes_with_a_setting_that_is_not_understood_names_it(tmp_path: Path, bad: str, name: str) -> None:
+    text = f"<topic key='a'><consumer><depth>5</depth>{bad}</consumer></topic>"
+    why = {one.option: one.why for one in imported(tmp_path, ("qpid.xml", text)).lost}
+    assert why["depth"] == f"{name}: {why[name]}"
+
+
+BOTH = "$queue/desk:orders, $queue/durable.desk.orders"
+
+
+@pytest.mark.parametrize(
+    ("text", "topics"),
+    [
+        (f'<queue name="desk:orders">{CONSUMER}</queue>', BOTH),
+        (f"<queue><name>desk:orders</name><desk:orders>{CONSUMER}</desk:orders></queue>", BOTH),
+        (f"<topic><name>orders</name><subscriptionName>desk:orders</subscriptionName>{CONSUMER}</topic>", BOTH),
+        (f'<queue name="ID:a:b">{CONSUMER}</queue>', "$queue/ID:a:b, $queue/durable.ID.a:b, $queue/durable.ID:a.b"),
+        (f'<queue name="orders">{CONSUMER}</queue>', "$queue/orders"),
+        (f'<queue name="orders.>">{CONSUMER}</queue>', "$queue/orders/#"),
+        (f'<queue name="orders.#">{CONSUMER}</queue>', "$queue/orders/#"),
+        (f'<queue name="orders.*.new">{CONSUMER}</queue>', "$queue/orders/+/new"),
+        (f'<queue name="desk:orders.#">{CONSUMER}</queue>', "$queue/desk:orders/#, $queue/durable/desk/orders/#"),
+        (f'<queue name="#">{CONSUMER}</queue>', "$queue/+"),
+    ],
+)
+def test_a_queue_of_qpid_by_the_names_that_it_has_here(tmp_path: Path, text: str, topics: str) -> None:
+    found = imported(tmp_path, ("qpid.xml", text))
+    assert ", ".join(settings_of(found).policies[0].topics) == topics
+    assert {one.option for one in found.lost} <= {"name"}
+
+
+@pytest.mark.parametrize("name", [durable_queue("desk", "orders"), "desk:orders", "durable.desk.other"])
+def test_q3_a_fragment_acts_on_one_durable_subscription(tmp_path: Path, name: str) -> None:
+    stage = QueueStage(imported(tmp_path, ("qpid.xml", f'<queue name="desk:orders">{CONSUMER}</queue>')).text)
+    publisher = owner(stage)
+    publisher.declare(name, durable=True)
+    publisher.bind(name, "amq.topic", "orders")
+    stuck = consumer(stage, "stuck", name, acks=None, reads=STUCK, buffer=100)
+    publisher.publish("orders", 0, 60, exchange="amq.topic")
+    stage.run(1)
+    assert stuck.connected is ("other" in name)
+
+
+def test_a_queue_counts_before_its_topics_and_these_before_all_queues(tmp_path: Path) -> None:
+    limits = "<consumer><depth>5</depth></consumer>"
+    places = ("<queues>{}</queues>", "<topics>{}</topics>", '<topic key="orders">{}</topic>',
+              '<queue name="desk:orders">{}</queue>')  # fmt: skip
+    text = "".join(place.format(limits) for place in places)
+    settings = settings_of(imported(tmp_path, ("qpid.xml", f"<virtualhost>{text}</virtualhost>")))
+    assert [policy.topics[0] for policy in settings.policies] == ["$queue/desk:orders", "orders", "$queue/+", "#"]
+
+
+@pytest.mark.parametrize("value", ["-5", "fifty"])
+@pytest.mark.parametrize("key", ["throughput", "latency", "retries", "enabled"])
+def test_a_value_of_xap_that_is_none_is_refused_by_its_name(tmp_path: Path, key: str, value: str) -> None:
+    text = re.sub(rf"(?m){key}=.*$", f"{key}={value}", XAP)
+    found = imported(tmp_path, ("gs.properties", text))
+    assert "[[policy]]" not in found.text
+    why = {one.option.rpartition(".")[2]: one.why for one in found.lost}
+    assert set(why) == {"enabled", "throughput", "latency", "retries"}
+    others = {reason for name, reason in why.items() if name != key}
+    assert others == {f"{LRMI}slow-consumer.{key}: {why[key]}"}
 
 
 def test_j1_a_fragment_acts_a_constant_number_pends(tmp_path: Path) -> None:
@@ -232,9 +334,12 @@ def test_m1_m2_m5_the_limits_of_amps_are_those_of_the_pool(tmp_path: Path) -> No
     assert (pool.disk_bytes, str(pool.disk_path), settings.shares[""].client) == (10**9, "/var/tmp", 0.5)
 
 
-def test_x3_the_client_s_own_queue_is_said_to_have_no_counterpart(tmp_path: Path) -> None:
+def test_x3_the_client_s_own_queues_are_explained_by_the_window_of_its_protocol(tmp_path: Path) -> None:
     found = imported(tmp_path, ("gs.properties", XAP_CLIENT))
     assert [(one.where.line, one.option) for one in found.lost] == [
         (1, f"{LRMI}threadpool.queue-size"), (2, "com.gs.fifo_notify.queue"),
     ]  # fmt: skip
-    assert "# gs.properties:1: com.gs.transport_protocol.lrmi.threadpool.queue-size = 1000: the queue" in found.text
+    first, second = found.lost
+    assert f"# {first}" in found.text
+    assert "Receive Maximum (MQTT 5), prefetch (AMQP 0-9-1, STOMP, JMS) or credit (AMQP 1.0)" in first.why
+    assert "the same limit of the client" in second.why

@@ -85,7 +85,7 @@ SEEN_ELSEWHERE = {
     "consumer", "slow-consumer", "slow-consumer-detection", "topics", "queues", "Transport", "Topic", "TopicMetaData",
     "TopicDefinition", "ConflatedTopic", "TopicReplica", "policy", "uniquePropertyMessageEvictionStrategy",
     "web_mqtt.tcp.listener", "management.listener.port", "vm_memory_high_watermark.relative", "stomp.listeners.tcp.*",
-    "password_file", "topic subscriptionName",
+    "password_file",
 }
 """Groups, whose settings are looked at instead; names of which a file has one or the other."""
 

@@ -195,14 +195,49 @@ def test_memory_that_this_machine_has_not_is_a_comment(tmp_path: Path) -> None:
 def test_narrow_policies_come_first_and_one_for_the_rest_last(tmp_path: Path) -> None:
     entries = "".join(
         f'<policyEntry {kind}="{name}"><slowConsumerStrategy><abortSlowConsumerStrategy/></slowConsumerStrategy>'
-        "</policyEntry>" for kind, name in (("topic", "a.>"), ("topic", "a.b.*"), ("queue", ">"), ("queue", "q"),
-                                            ("topic", "a.b.c"))
+        "</policyEntry>" for kind, name in (("topic", "a.>"), ("topic", "a.b.*"), ("queue", ">"), ("queue", "q.>"),
+                                            ("queue", "q.eu"), ("topic", "a.b.c"))
     )  # fmt: skip
     settings = settings_of(imported(tmp_path, ("activemq.xml", f"<broker>{entries}</broker>")))
     assert [policy.topics for policy in settings.policies] == [
-        ("a/b/c",), ("a/b/+",), ("a/#",), ("$queue/q",), ("$queue/+",), ("#",),
+        ("a/b/c",), ("a/b/+",), ("a/#",), ("$queue/q.eu",), ("$queue/q/#",), ("$queue/+",), ("#",),
     ]  # fmt: skip
     assert [rule.then.kind for rule in settings.policies[-1].rules] == ["notify"]
+
+
+def test_patterns_of_queue_names_are_carried_over_destination_by_destination(tmp_path: Path) -> None:
+    text = '<policyEntry queue="orders.>, *.eu, b*, >" memoryLimit="1mb"/>'
+    found = imported(tmp_path, ("activemq.xml", text))
+    assert settings_of(found).policies[0].topics == ("$queue/orders/#", "$queue/+/eu", "$queue/+")
+    assert [(one.option, one.value) for one in found.lost] == [("policyEntry queue", "orders.>, *.eu, b*, >")]
+
+
+@pytest.mark.parametrize(
+    ("text", "sweep"),
+    [
+        ('<abortSlowConsumerStrategy checkPeriod="1000"/>', 1.0),
+        ('<abortSlowConsumerStrategy checkPeriod="5"/>', 0.01),
+        ('<abortSlowConsumerStrategy checkPeriod="10000"/>', 10.0),
+        ('<abortSlowConsumerStrategy checkPeriod="30000"/>', None),
+        ('<b><abortSlowConsumerStrategy checkPeriod="3000"/> <abortSlowAckConsumerStrategy checkPeriod="500"/></b>',
+         0.5),
+        ('<b><abortSlowConsumerStrategy checkPeriod="500"/> <abortSlowAckConsumerStrategy checkPeriod="3000"/></b>',
+         0.5),
+        ('<abortSlowConsumerStrategy checkPeriod="-5"/>', None),
+        ('<abortSlowConsumerStrategy checkPeriod="0"/>', None),
+        ('<abortSlowConsumerStrategy checkPeriod="fifty"/>', None),
+        ("<slow-consumer-detection><delay>2</delay></slow-consumer-detection>", 2.0),
+        ("<slow-consumer-detection><delay>100</delay><timeunit>milliseconds</timeunit></slow-consumer-detection>", 0.1),
+        ("<slow-consumer-detection><delay>1</delay><timeunit>MINUTES</timeunit></slow-consumer-detection>", None),
+        ("<slow-consumer-detection><delay>1</delay><timeunit>weeks</timeunit></slow-consumer-detection>", None),
+        ("<virtualhost><housekeeping><checkPeriod>5000</checkPeriod></housekeeping></virtualhost>", 5.0),
+    ],
+)  # fmt: skip
+def test_the_period_of_checks_is_the_sweep(tmp_path: Path, text: str, sweep: float | None) -> None:
+    found = imported(tmp_path, ("a.xml", text), kind="qpid" if "housekeeping" in text else "")
+    assert settings_of(found).server.sweep_s == (0.2 if sweep is None else sweep)
+    assert ("sweep = " in found.text) is (sweep is not None)
+    assert (found.lost != []) is any(word in text for word in ("-5", '"0"', "fifty", "weeks", "housekeeping"))
 
 
 def test_what_is_for_all_topics_is_kept_from_durable_queues(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headway.core.base import ConfigError, format_size
+from headway.core.base import ConfigError, format_size, parse_duration
 from headway.migration.draft.limits import fit_memory, fit_packets
 from headway.migration.draft.listeners import ListenerDraft, is_address
 from headway.migration.draft.option import Option, Outcome, Result
 from headway.migration.draft.policies import PolicyDraft, ordered
 from headway.migration.draft.tables import Keyed, comment, said, table_text
-from headway.migration.draft.units import SoAnyway, Unreadable, as_written
+from headway.migration.draft.units import SoAnyway, Unreadable, as_written, toml_duration
 from headway.migration.formats import ITEM, Kind, Node
 from headway.server.config import default_text, host_limits, parse_settings, read_password_file, same_address
 from headway.server.protocols import SCHEMES
@@ -30,6 +30,7 @@ from headway.store.toml import BadConfig
 TABLES = ("server", "auth", "pool", "retained", "journal")
 POLICIES_MAX, LISTENERS_MAX = 1000, 1000
 JOURNAL = "/var/lib/headway"
+SWEEP_MIN_MS, SWEEP_MAX_MS = 10, 10_000
 ADMIN_PORT = 9883
 """The port of the admin API by default."""
 UNKNOWN = "nothing is known of it here"
@@ -93,13 +94,19 @@ class Draft:
 
     @contextmanager
     def reading(self, *nodes: Node | None) -> Iterator[None]:
-        """Wraps the reading of settings: one with a value that cannot be read has no counterpart."""
+        """Wraps the reading of settings: one with a value that cannot be read has no counterpart, nor have those that
+        go with it, which name it."""
         try:
             yield
         except SoAnyway as error:
             self.same(*nodes, why=str(error))
         except Unreadable as error:
-            self.lost(*nodes, why=str(error))
+            at_fault = error.node
+            if at_fault is not None and at_fault.parent is not None:
+                self.lost(at_fault, why=str(error))
+            for node in filter(None, nodes):
+                goes_along = at_fault is not None and at_fault.label != node.label
+                self.lost(node, why=f"{at_fault.label}: {error}" if at_fault is not None and goes_along else str(error))
 
     def close(self, node: Node) -> None:
         """Keeps everybody out, for a setting may do so there and is not understood."""
@@ -175,6 +182,22 @@ class Draft:
     def put_journal(self, node: Node, note: str = "in a folder of its own") -> None:
         """Has a journal, for the folder or the switch that the other system has for one."""
         self.put("journal", "path", JOURNAL, node, note)
+
+    def put_sweep(self, time_ms: int, *nodes: Node | None) -> None:
+        """Has consumers looked at as often as a setting says. Of several the shortest time counts. Raises Unreadable or
+        SoAnyway."""
+        node = next(filter(None, nodes))
+        if time_ms < 1:
+            raise Unreadable(f"{node.text[:60]!r} is no time between two looks", node)
+        if time_ms > SWEEP_MAX_MS:
+            raise SoAnyway("consumers are looked at more often, five times a second; 10s is the longest sweep here")
+        server, time = self.tables["server"], toml_duration(max(SWEEP_MIN_MS, time_ms))
+        before = server.get("sweep")
+        if before is not None and parse_duration(before.value) <= parse_duration(time):
+            self.same(*nodes, why=f"another is as short, or shorter: {before.source.partition(' ')[0]}")
+            return
+        server["sweep"] = Keyed(time, said(node))
+        self.carried(*nodes)
 
     def put_tls(
         self, listener: ListenerDraft, verify: str, *said_by: Node | None, **files: Node | None

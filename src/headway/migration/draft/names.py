@@ -29,12 +29,15 @@ def from_words(key: str) -> str:
     return from_dotted(key, rest="#")
 
 
-def queue_filter(name: str, *, every: tuple[str, ...] = ()) -> str:
-    """Returns the filter for a queue, or for all where the name is one of ``every``. Raises Unreadable."""
+def queue_filter(name: str, *, every: tuple[str, ...] = (), rest: str = "") -> str:
+    """Returns the filter for a queue, or for all where the name is one of ``every``. ``rest``: the wildcard for all
+    further words, in a system that has patterns of names; empty: it has none. Raises Unreadable."""
     if name in every:
         return "$queue/+"
     if set(name) & set("*>+#/"):
-        raise Unreadable(f"{name!r}: a policy is for one queue or for all ($queue/+), not for a pattern of names")
+        if rest:
+            return _valid(f"$queue/{from_dotted(name, rest=rest)}", name)
+        raise Unreadable(f"{name!r}: a policy is for one queue or for all ($queue/+), not for this pattern of names")
     return _valid(f"$queue/{name}", name)
 
 

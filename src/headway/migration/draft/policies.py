@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway.core.message import covers
+from headway.core.message import covers, spellings
 from headway.migration.draft.tables import Keyed, comment, commented, key_line, table_text
 
 REST = "everything else"
@@ -65,8 +65,10 @@ class PolicyDraft:
 
 
 def within(wide: str, topic: str) -> bool:
-    """Tells whether a filter covers another as policies mean it: ``#`` covers queues, too."""
-    return wide == "#" or covers(wide, topic)
+    """Tells whether a filter covers another as policies mean it: ``#`` covers queues, too, and ``$queue/+`` those with
+    any name."""
+    every = wide == "$queue/+" and topic.startswith("$queue/")
+    return wide == "#" or every or any(covers(wide, one) for one in spellings(topic))
 
 
 def ordered(policies: list[PolicyDraft]) -> list[PolicyDraft]:

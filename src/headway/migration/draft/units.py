@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from headway.migration.formats import Node
 
@@ -21,7 +21,12 @@ _SIZES = (("GiB", KIB**3), ("GB", 1000**3), ("MiB", KIB**2), ("MB", 1000**2), ("
 
 
 class Unreadable(ValueError):
-    """A value that is not of its kind: a placeholder, say, or a word where a number should be."""
+    """A value that is not of its kind: a placeholder, say, or a word where a number should be. ``node``: the setting
+    that has it, where others go with it."""
+
+    def __init__(self, text: str, node: Node | None = None) -> None:
+        super().__init__(text)
+        self.node = node
 
 
 class SoAnyway(ValueError):
@@ -34,8 +39,24 @@ def number(node: Node | None, default: int = 0) -> int:
         return default
     text = node.text.strip().replace("_", "")
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-        raise Unreadable(_not(node, "a whole number"))
+        raise _not(node, "a whole number")
     return int(text)
+
+
+def limit(node: Node, read: Callable[[Node], int] = number) -> int:
+    """Returns what ``read`` makes of a limit. Raises Unreadable if it is less than 0, SoAnyway if it is 0, which stands
+    for none."""
+    value = not_negative(read(node), node)
+    if not value:
+        raise SoAnyway("0 is no limit")
+    return value
+
+
+def not_negative(value: int, node: Node | None) -> int:
+    """Returns the value of a setting. Raises Unreadable if it is less than 0."""
+    if value < 0:
+        raise Unreadable(f"{node.text[:60] if node is not None else value}: is less than 0", node)
+    return value
 
 
 def port_of(text: str) -> int:
@@ -47,7 +68,7 @@ def size(node: Node, units: Mapping[str, int] = BINARY) -> int:
     """Returns bytes. Raises Unreadable."""
     match = _SIZE.fullmatch(node.text.strip())
     if match is None or match[2].lower() not in units or len(match[1]) > 18:
-        raise Unreadable(_not(node, "a size"))
+        raise _not(node, "a size")
     return round(float(match[1].replace("_", "")) * units[match[2].lower()])
 
 
@@ -82,7 +103,7 @@ def milliseconds(node: Node | None, unit: str = "ms", default_ms: int = 0) -> in
         return int(text) * _TIMES[unit]
     parts = re.findall(r"([0-9]{1,12}(?:\.[0-9]+)?)\s*(ms|[smhd])", text)
     if not parts or "".join(f"{value}{word}" for value, word in parts) != text.replace(" ", ""):
-        raise Unreadable(_not(node, "a time"))
+        raise _not(node, "a time")
     return round(sum(float(value) * _TIMES[word] for value, word in parts))
 
 
@@ -100,7 +121,7 @@ def true(node: Node) -> bool:
         return True
     if word in ("false", "no", "off", "0", "disabled"):
         return False
-    raise Unreadable(_not(node, "true or false"))
+    raise _not(node, "true or false")
 
 
 def required(node: Node) -> str:
@@ -119,11 +140,22 @@ def same_size(node: Node, units: Mapping[str, int] = BINARY) -> str:
 
 def same_time(node: Node, unit: str = "ms") -> str:
     """Writes the time that a setting has. Raises Unreadable."""
-    return toml_duration(milliseconds(node, unit))
+    return toml_duration(not_negative(milliseconds(node, unit), node))
+
+
+def size_limit(node: Node) -> str:
+    """Writes the size of a limit. Raises as ``limit`` does."""
+    return toml_size(limit(node, size))
+
+
+def time_limit(node: Node) -> str:
+    """Writes the time of a limit. Raises as ``limit`` does."""
+    return toml_duration(limit(node, milliseconds))
 
 
 def toml_size(size_bytes: int) -> str:
-    """Writes a size as a config does, exactly."""
+    """Writes a size as a config does, exactly. Raises Unreadable."""
+    not_negative(size_bytes, None)
     for unit, scale in _SIZES:
         if size_bytes and size_bytes % scale == 0:
             return f"{size_bytes // scale}{unit}"
@@ -131,12 +163,13 @@ def toml_size(size_bytes: int) -> str:
 
 
 def toml_duration(time_ms: int) -> str:
-    """Writes a time as a config does, exactly."""
+    """Writes a time as a config does, exactly. Raises Unreadable."""
+    not_negative(time_ms, None)
     for unit in ("d", "h", "m", "s"):
         if time_ms and time_ms % _TIMES[unit] == 0:
             return f"{time_ms // _TIMES[unit]}{unit}"
     return f"{time_ms}ms"
 
 
-def _not(node: Node, what: str) -> str:
-    return f"{node.text.strip()[:60]!r} is not {what}"
+def _not(node: Node, what: str) -> Unreadable:
+    return Unreadable(f"{node.text.strip()[:60]!r} is not {what}", node)

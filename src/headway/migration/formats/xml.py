@@ -5,6 +5,7 @@ Rules:
   outside the file is read.
 - Prefixes of names (``amq:broker``) are left out, and so are declarations of namespaces and schemas.
 - An ellipsis that stands by itself, as in manuals (``<broker ... >``), is left out. It is no setting.
+- ``<maessageAge>`` may be closed by ``</messageAge>``: Qpid's document about slow consumers prints it so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from headway.migration.formats.file import Bad, File
 from headway.migration.formats.node import DEPTH_MAX, NODES_MAX, Kind, Node, Where
 
 _ELLIPSIS = re.compile(rb"(?<=[\s>])(\.\.\.|\xe2\x80\xa6)(?=[\s<>/])")
+_MISPRINT = re.compile(rb"(<maessageAge>[^<]*)</messageAge>")
 TEXT_CHARS_MAX = 10_000
 """More of the text of one element is no value, and is left out."""
 _DECLARATIONS = ("xmlns", "xmlns:", "xsi:")
@@ -42,6 +44,7 @@ class _Reader:
 
     def read(self) -> Node:
         raw = _ELLIPSIS.sub(lambda match: b" " * len(match[0]), self._file.raw.lstrip())
+        raw = _MISPRINT.sub(rb"\1</maessageAge>", raw)
         # What stood before the first element counts as lines, too.
         self._skipped_lines = self._file.raw[: len(self._file.raw) - len(self._file.raw.lstrip())].count(b"\n")
         try:

@@ -86,13 +86,12 @@ def _entry(entry: Node, draft: Draft) -> None:
     named = topic or queue
     filters: tuple[str, ...] = ("#",)
     if named is not None:
-        try:
-            parts = [part.strip() for part in named.text.split(",") if part.strip()]
-            form = from_dotted if topic is not None else _queue
-            filters = tuple(dict.fromkeys(form(part) for part in parts)) or filters
-        except Unreadable as error:
-            draft.lost_with_all(entry, str(error))
+        filters, faults = _filters(named)
+        if not filters:
+            draft.lost_with_all(entry, "; ".join(faults))
             return
+        if faults:
+            draft.lost(named, why=f"{'; '.join(faults)}; the other destinations in it are carried over")
     rules = _limits(entry, draft, filters, is_queue=queue is not None)
     rules += _strategies(list(entry.walk()), draft, filters)
     _recovery(entry, draft, filters, is_queue=queue is not None)
@@ -106,8 +105,17 @@ def _entry(entry: Node, draft: Draft) -> None:
         draft.same(named, why="no rule is needed for what it says")
 
 
-def _queue(name: str) -> str:
-    return queue_filter(name, every=(">", "*", "**"))
+def _filters(named: Node) -> tuple[tuple[str, ...], list[str]]:
+    """Returns the filters for the destinations of an entry, and what is wrong with those that have none."""
+    filters: list[str] = []
+    faults: list[str] = []
+    for part in filter(None, (part.strip() for part in named.text.split(","))):
+        try:
+            is_queue = named.name == "queue"
+            filters.append(queue_filter(part, every=(">", "*", "**"), rest=">") if is_queue else from_dotted(part))
+        except Unreadable as error:
+            faults.append(str(error))
+    return tuple(dict.fromkeys(filters)) if filters or faults else ("#",), faults
 
 
 def _policies(name: str, filters: tuple[str, ...], rules: list[_Rule], source: str, draft: Draft) -> None:
@@ -270,7 +278,9 @@ def _abort(strategy: Node, draft: Draft) -> list[_Rule]:
             rules.append(_Rule(rule(then, _slow(1000), name="slow too often", times=times), said(count or strategy)))
         draft.carried(strategy, *given)
     period, idle = strategy.child("checkPeriod"), strategy.child("ignoreIdleConsumers")
-    draft.same(period)
+    with draft.reading(period):
+        if period is not None:
+            draft.put_sweep(units.milliseconds(period), period)
     with draft.reading(idle):
         if idle is not None and not units.true(idle):
             raise Unreadable("who has nothing to acknowledge is never slow")
@@ -306,7 +316,7 @@ def _recovery(entry: Node, draft: Draft, filters: tuple[str, ...], *, is_queue: 
 
 
 def _time(node: Node) -> str:
-    return units.toml_duration(max(1000, units.milliseconds(node)))
+    return units.toml_duration(max(1000, units.not_negative(units.milliseconds(node), node)))
 
 
 ACTIVEMQ = Origin(

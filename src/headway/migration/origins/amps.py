@@ -95,7 +95,7 @@ def _older(around: Node, listeners: Sequence[str], draft: Draft) -> None:
 
 
 def _offline(node: Node) -> dict[str, object]:
-    return rule("offline", {"lag_records": f"> {units.number(node)}"}, name="offline")
+    return rule("offline", {"lag_records": f"> {units.not_negative(units.number(node), node)}"}, name="offline")
 
 
 def _cut(node: Node) -> dict[str, object]:
@@ -200,7 +200,7 @@ def _topic(topic: Node, draft: Draft) -> None:
                 if expiration.text.lower() in ("enabled", "disabled"):
                     draft.same(expiration, why="a publisher's expiry of a record counts; no time is set for all")
                 else:
-                    time = max(1000, units.milliseconds(expiration, "s"))
+                    time = max(1000, units.not_negative(units.milliseconds(expiration, "s"), expiration))
                     draft.put_in(table, "expire", units.toml_duration(time), expiration)
 
 

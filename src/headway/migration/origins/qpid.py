@@ -3,7 +3,10 @@
 Rules:
 - A consumer's limits stand in a ``topic`` (with ``key``, or a ``name`` in it), in a ``queue``, in ``topics`` or
   ``queues`` for all of these, or alone. A topic there is a queue bound to ``amq.topic``; here that is a topic filter.
-- Of several limits each one fires. Durable subscriptions are spared unless ``delete-persistent`` says otherwise.
+- A durable subscription there is a queue called ``CLIENT:NAME``. Here it has that name if a client of AMQP 0-9-1
+  declares it so, and is ``durable.CLIENT.NAME`` if one of JMS, STOMP or AMQP 1.0 subscribes. A policy is for both.
+- Of several limits each one fires, and one that cannot be read leaves the others. Durable subscriptions are spared
+  unless ``delete-persistent`` says otherwise.
 - Limits of a queue that only raise an alert there are rules that only notify.
 """
 
@@ -12,80 +15,122 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headway.migration.draft import Draft, Unreadable, from_words, queue_filter, rule, said, units
+from headway.migration.draft import Draft, PolicyDraft, Unreadable, from_words, queue_filter, rule, said, units
 from headway.migration.formats import Node, read_xml
 from headway.migration.origins.origin import Origin
 
+QUEUES = "$queue/+"
+NAME_BYTES_MAX = 255
+"""The longest name that a queue of AMQP has."""
+_MISPRINT = "maessageAge"
+"""So Qpid's document about slow consumers prints ``messageAge``."""
 CONSUMERS = ("consumer", "slow-consumer", "slow-consumer-detection")
 _LIMITS: Mapping[str, tuple[str, Callable[[Node], Any]]] = {
-    "depth": ("lag_bytes", units.number), "messageCount": ("lag_records", units.number),
-    "messageAge": ("lag_age", units.same_time),
-    "maessageAge": ("lag_age", units.same_time),  # so the design of the slow consumer policy spells it
+    "depth": ("lag_bytes", units.limit), "messageCount": ("lag_records", units.limit),
+    "messageAge": ("lag_age", units.time_limit), _MISPRINT: ("lag_age", units.time_limit),
 }  # fmt: skip
 """The meter of each limit of a consumer, and what reads the limit."""
+_TIMES_MS = {
+    "NANOSECONDS": 1e-6, "MICROSECONDS": 1e-3, "MILLISECONDS": 1, "SECONDS": 1000, "MINUTES": 60_000,
+    "HOURS": 3_600_000, "DAYS": 86_400_000,
+}  # fmt: skip
 
 
 def read(roots: Sequence[Node], draft: Draft) -> None:
     draft.open = False  # a connection has to log in unless a security plug-in says otherwise
     for root in roots:
         for node in root.find(*CONSUMERS):
-            draft.same(*node.all("delay", "timeunit"))
+            _sweep(node, draft)
             _consumer(node, draft)
+        for node in root.find("checkPeriod"):
+            with draft.reading(node):
+                draft.put_sweep(units.number(node), node)
         for node in list(root.walk()):
             if node.child("maximumQueueDepth", "maximumMessageCount", "maximumMessageAge", "capacity") is not None:
                 _alerts(node, draft)
         for connector in root.find("connector"):
             _connector(connector, draft)
         draft.leftovers(root)
+    draft.policies.sort(key=_rank)
 
 
-def _place(node: Node) -> tuple[str, str, Node | None]:
-    """Returns what limits are for: a name for the policy, the filter, and the setting that says so. Raises
+def _rank(policy: PolicyDraft) -> int:
+    """Returns the place of a policy. What is said of a queue by its name counts more than what is said of its topics,
+    and that more than what is said of all queues: subscribers of topics over AMQP have queues."""
+    first = policy.topics[0]
+    return 1 if not first.startswith("$queue/") else 2 if first == QUEUES else 0
+
+
+def _place(node: Node) -> tuple[str, tuple[str, ...], Node | None]:
+    """Returns what limits are for: a name for the policy, its filters, and the setting that says so. Raises
     Unreadable."""
     above: Node | None = node.parent
     inside = node
     while above is not None:
         if above.name == "topic":
+            named = above.child("subscriptionName")
+            if named is not None and named.text:
+                return f"subscription {named.text}", _queue_filters(named), named
             named = above.child("key", "name")
             if named is not None and named.text:
-                return f"topic {named.text}", from_words(named.text), named
-            if above.child("subscriptionName") is not None:
-                raise Unreadable("a policy is for topics, not for one subscription")
-        named = _name_beside(inside)
+                return f"topic {named.text}", (from_words(named.text),), named
+        named = _name_beside(inside) or (above.child("name") if above.name == "queue" else None)
         if named is not None and above.name in ("queue", "queues"):
-            return f"queue {named.text}", queue_filter(named.text), named
-        if above.name == "queue" and above.child("name") is not None:
-            named = above.child("name")
-            assert named is not None
-            return f"queue {named.text}", queue_filter(named.text), named
+            return f"queue {named.text}", _queue_filters(named), named
         if above.name in ("queues", "queue"):
-            return "all queues", "$queue/+", None
+            return "all queues", (QUEUES,), None
         if above.name == "topics":
-            return "all topics", "#", None
+            return "all topics", ("#",), None
         inside, above = above, above.parent
-    return "consumers", "#", None
+    return "consumers", ("#",), None
+
+
+def _queue_filters(named: Node) -> tuple[str, ...]:
+    """Returns the filters for a queue, or for queues with such names: that of its name; and, as a durable subscription
+    of a client, those of its queue here. Where the client's name ends is not told, if there are more colons than one.
+    Raises Unreadable."""
+    name = named.text
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise Unreadable(f"a queue's name has at most {NAME_BYTES_MAX} bytes", named)
+    ends = [at for at, char in enumerate(name) if char == ":" and 0 < at < len(name) - 1]
+    names = [name, *(f"durable.{name[:at]}.{name[at + 1 :]}" for at in ends)]
+    rest = ">" if ">" in name else "#"
+    return tuple(dict.fromkeys(queue_filter(one, every=("*", "**", rest), rest=rest) for one in names))
 
 
 def _name_beside(node: Node) -> Node | None:
-    """Returns the name of which an element is made: ``<name>ping</name><ping>…</ping>``."""
+    """Returns the name of which an element is made: ``<name>ping</name><ping>…</ping>``. What stands before a colon in
+    it was left out as a prefix."""
     beside = node.parent.all("name") if node.parent is not None else []
-    return next((one for one in beside if one.text == node.name), None)
+    return next((one for one in beside if one.text.rpartition(":")[2] == node.name), None)
+
+
+def _sweep(consumer: Node, draft: Draft) -> None:
+    """Reads how often the other broker looks at consumers."""
+    delay, unit = consumer.child("delay"), consumer.child("timeunit")
+    with draft.reading(delay, unit):
+        word = unit.text.upper() if unit is not None else "SECONDS"
+        if word not in _TIMES_MS:
+            raise Unreadable(f"{word[:40]!r} is no unit of time: {', '.join(_TIMES_MS)}", unit)
+        if delay is not None:
+            draft.put_sweep(round(units.number(delay) * _TIMES_MS[word]), delay, unit)
 
 
 def _consumer(consumer: Node, draft: Draft) -> None:
-    limits: list[tuple[Node, str, Any]] = []
-    given = consumer.all(*_LIMITS)
-    with draft.reading(*given):
-        for node in given:
+    when: list[dict[str, Any]] = []
+    given: list[Node] = []
+    for node in consumer.all(*_LIMITS):
+        with draft.reading(node):
             meter, read = _LIMITS[node.name]
-            limits.append((node, meter, read(node)))
-        if not limits:
-            return
+            when.append({meter: read(node)})
+            given.append(node)
+    if not when:
+        return
+    with draft.reading(*given):
         then = _action(consumer, draft)
-        name, filter, named = _place(consumer)
-        when = [{meter: limit} for _, meter, limit in limits]
-        source = "; ".join(said(node) for node, _, _ in limits)
-        policy = draft.policy(name, (filter,), said(named) if named is not None else "")
+        name, filters, named = _place(consumer)
+        source = "; ".join(said(node, "a misprint of messageAge" if node.name == _MISPRINT else "") for node in given)
+        policy = draft.policy(name, filters, said(named) if named is not None else "")
         policy.add(rule(then, {"any": when} if len(when) > 1 else when[0], name="slow consumer"), source)
         draft.carried(*given, named, consumer)
 
@@ -95,9 +140,8 @@ def _action(consumer: Node, draft: Draft) -> dict[str, Any]:
     then: dict[str, Any] = {"action": "delete_subscription"}
     for policy in consumer.find("policy"):
         named = policy.child("name")
-        word = named.text.lower() if named is not None else "delete"
-        if word not in ("delete", "topicdelete"):
-            raise Unreadable(f"the policy {word[:40]!r} is not known")
+        if named is not None and named.text.lower() not in ("delete", "topicdelete"):
+            raise Unreadable(f"the policy {named.text[:40]!r} is not known", named)
         draft.carried(named, policy)
     for option in consumer.find("option"):
         named, text = option.child("name"), option.child("value")
@@ -115,30 +159,32 @@ def _action(consumer: Node, draft: Draft) -> dict[str, Any]:
 
 def _alerts(around: Node, draft: Draft) -> None:
     """Reads alerts and the flow control of a queue, or of all queues of a virtual host."""
-    given = depth, count, age, capacity, resume = [
+    depth, count, age, capacity, resume = [
         around.child(name)
         for name in ("maximumQueueDepth", "maximumMessageCount", "maximumMessageAge", "capacity", "flowResumeCapacity")
     ]
-    with draft.reading(*given):
-        name, filter, named = _place(next(iter(around.children)))
-        if filter == "#":
-            name, filter = "all queues", "$queue/+"
-        when: list[dict[str, Any]] = []
-        if depth is not None and units.size(depth):
-            when.append({"lag_bytes": units.same_size(depth)})
-        if count is not None and units.number(count):
-            when.append({"lag_records": units.number(count)})
-        if age is not None and units.milliseconds(age):
-            when.append({"lag_age": units.same_time(age)})
-        policy = draft.policy(name, (filter,), said(named) if named is not None else "")
+    alerts: list[Node] = []
+    when: list[dict[str, Any]] = []
+    for node, meter, read in (
+        (depth, "lag_bytes", units.size_limit), (count, "lag_records", units.limit), (age, "lag_age", units.time_limit)
+    ):
+        with draft.reading(node):
+            if node is not None:
+                when.append({meter: read(node)})
+                alerts.append(node)
+    with draft.reading(*alerts, capacity, resume):
+        name, filters, named = _place(next(iter(around.children)))
+        if filters == ("#",):
+            name, filters = "all queues", (QUEUES,)
+        policy = draft.policy(name, filters, said(named) if named is not None else "")
         if when:
-            source = "; ".join(said(node) for node in (depth, count, age) if node is not None)
+            source = "; ".join(said(node) for node in alerts)
             policy.add(rule("notify", {"any": when} if len(when) > 1 else when[0], name="alert"), source)
         if capacity is not None and units.size(capacity):
             until = {"until": {"lag_bytes": f"<= {units.same_size(resume)}"}} if resume is not None else {}
             flow = rule("block_publishers", {"lag_bytes": units.same_size(capacity)}, name="flow control", **until)
             policy.add(flow, said(capacity))
-        draft.carried(*given, named)
+        draft.carried(*alerts, capacity, resume, named)
 
 
 def _connector(connector: Node, draft: Draft) -> None:

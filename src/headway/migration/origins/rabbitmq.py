@@ -191,7 +191,7 @@ def _timeout(node: Node | None, draft: Draft) -> tuple[dict[str, Any], str] | No
     else:
         time, source = 0, said(node)
         with draft.reading(node):
-            time = units.milliseconds(node)
+            time = units.not_negative(units.milliseconds(node), node)
             draft.carried(node)
     return (_late(time), source) if time else None
 
@@ -273,7 +273,7 @@ def _rules(definition: Node, draft: Draft) -> list[tuple[dict[str, Any], str]]:
     refuses = overflow is not None and overflow.text.startswith("reject")
     for node in definition.all("max-length", "max-length-bytes"):
         with draft.reading(node):
-            most = units.number(node)
+            most = units.not_negative(units.number(node), node)
             meter, keep = ("lag_records", "keep_records") if node.name == "max-length" else ("lag_bytes", "keep_bytes")
             when = {meter: f"> {most}"} if meter == "lag_records" else {meter: units.toml_size(most)}
             value: Any = most if meter == "lag_records" else units.toml_size(most)

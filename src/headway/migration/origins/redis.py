@@ -85,11 +85,12 @@ def _rules(node: Node) -> Iterator[dict[str, object]]:
     words = node.text.split()
     at = len(words) - 4 - 4 * _classes(node)[::-1].index(PUBSUB)
     hard, soft = (units.size(Node(node.name, node.where, word), UNITS) for word in words[at + 1 : at + 3])
-    seconds = units.number(Node(node.name, node.where, words[at + 3]))
+    seconds = Node(node.name, node.where, words[at + 3])
+    time_s = units.not_negative(units.number(seconds), seconds)
     if hard:
         yield rule("disconnect", {"lag_bytes": units.toml_size(hard)}, name="hard limit")
     if soft and (not hard or soft < hard):
-        yield rule("disconnect", {"lag_bytes": units.toml_size(soft)}, name="soft limit", for_=f"{seconds}s")
+        yield rule("disconnect", {"lag_bytes": units.toml_size(soft)}, name="soft limit", for_=f"{time_s}s")
 
 
 def _clients(node: Node) -> int:

@@ -63,10 +63,12 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
 def _slow(first: dict[str, Node], draft: Draft) -> None:
     enabled = first.get("enabled")
     rate, tests = units.number(first.get("throughput"), THROUGHPUT), units.number(first.get("retries"), RETRIES)
+    for name, value in (("throughput", rate), ("retries", tests)):
+        units.not_negative(value, first.get(name))
     if rate < 1:
         raise SoAnyway("nobody takes less than nothing, so nobody is slow")
     time = units.milliseconds(first.get("latency"), default_ms=LATENCY_MS)
-    more: dict[str, object] = {"for_": units.toml_duration(max(1, time))}
+    more: dict[str, object] = {"for_": units.toml_duration(max(1, units.not_negative(time, first.get("latency"))))}
     if tests > 0:
         more["retries"] = min(tests, 1000)
     made = rule("disconnect", {"drain_rate": f"<{rate}B/s"}, name="slow consumer", **more)

@@ -1,9 +1,9 @@
-"""A ranking finds the lane of a pool that holds the most, without a look at all lanes.
+"""A ranking finds the lane (or client) of a pool that holds the most, without a look at all of them.
 
-Theory of operation. A heap has the last known figure of each lane. A lane that grows reports it (``put``). A lane that
-shrinks reports nothing, so its figure may be too large; it is corrected only when it comes to the top of the heap. A
-lane at the top whose figure is correct holds the most. Lanes below the top cost nothing, and each chunk that comes or
-goes costs one heap operation.
+Theory of operation, told of lanes. A heap has the last known figure of each lane. A lane that grows reports it
+(``put``). A lane that shrinks reports nothing, so its figure may be too large; it is corrected only when it comes to
+the top of the heap. A lane at the top whose figure is correct holds the most. Lanes below the top cost nothing, and
+each chunk that comes or goes costs one heap operation.
 
 A lane in which a look found nothing to do *rests*: it is skipped for a while.
 """

@@ -23,6 +23,7 @@ from headway.core.log import (
     SESSION_BYTES,
     UNSETTLED,
     WILL,
+    Cursor,
     HeldBack,
     Pool,
     Tab,
@@ -75,6 +76,7 @@ class Session:
         "published_bytes",
         "published_records",
         "queues",
+        "ranked",
         "ready",
         "refused_records",
         "rest",
@@ -108,6 +110,8 @@ class Session:
         self.ready: OrderedDict[Subscription, None] = OrderedDict()
         """Lagging subscriptions that may be able to go on. The first is the one served longest ago."""
         self.holdings = Holdings()
+        self.ranked = False
+        """Set while the pool ranks the client by what it holds."""
         self.starved: OrderedDict[Subscription, None] = OrderedDict()
         """Lagging subscriptions that wait for credit or for the journal."""
         self.gates: dict[Subscription, None] = {}
@@ -286,9 +290,9 @@ class Session:
     def caught_up(self, subscription: Subscription) -> None:
         """Notes that a subscription has no waiting records any more, or has ended."""
         if self.lagging.pop(subscription, self) is None:
-            self.holdings.note(subscription, 0, 0)
             self.ready.pop(subscription, None)
             self.starved.pop(subscription, None)
+            self.let_go(subscription.feed.lane, subscription)
 
     def stop_timers(self) -> None:
         self.expiry.cancel()
@@ -316,26 +320,60 @@ class Session:
         self.tab.put(UNSETTLED, DELIVERY_BYTES * self.channel.used)
         return unsent
 
-    def some_behind(self) -> Iterator[Subscription]:
+    def some_behind(self, most: int = BEHIND_MAX) -> Iterator[Subscription]:
         """Yields some of the lagging subscriptions, and a member of some of the exclusive queues."""
-        yield from islice(self.lagging, BEHIND_MAX)
-        for queue in islice(self.queues, BEHIND_MAX):
+        yield from islice(self.lagging, most)
+        for queue in islice(self.queues, most):
             if queue.owner is self and queue.backlog.has_more:
                 yield from islice((member for member in queue.members if member.session is self), 1)
 
-    def look_at(self, subscription: Subscription) -> None:
-        """Updates ``holdings`` by this subscription and some others."""
-        self._note(subscription)
-        for other in self.some_behind():
-            self._note(other)
+    def look_at(self, *subscriptions: Subscription) -> None:
+        """Updates ``holdings`` by these subscriptions and some others, and the client's place in the rankings of its
+        pool."""
+        for subscription in (*subscriptions, *self.some_behind()):
+            self._note(subscription)
+        if self.lagging or self.holdings:
+            self.ranked = True
+            self.pool.clients.put(self)
+            self.pool.clients_on_disk.put(self)
+        else:
+            self._leave_rankings()
 
     def _note(self, subscription: Subscription) -> None:
-        queue, lane = subscription.reader.queue, subscription.feed.lane
-        most = lane.resident_bytes + lane.spilled_bytes  # the rest is in the journal and takes up no room
+        queue = subscription.reader.queue
         if queue is None and subscription in self.lagging:
-            self.holdings.note(subscription, min(subscription.gating_bytes, most), lane.spilled_bytes)
+            lane = subscription.feed.lane
+            self._note_held(lane, subscription, subscription.cursor, subscription.gating_bytes)
         elif queue is not None and queue.owner is self:
-            self.holdings.note(queue, min(queue.backlog.lag_bytes, most), lane.spilled_bytes)
+            self._note_held(queue, queue, queue.backlog.reading, queue.backlog.lag_bytes)
+
+    def _note_held(self, source: object, holder: object, cursor: Cursor, size: int) -> None:
+        """Notes the newest bytes of a lane as held. The newest are in memory, and the oldest on disk."""
+        lane = cursor.lane
+        held = min(size, lane.resident_bytes + lane.spilled_bytes)  # the rest is in the journal and takes up no room
+        behind = max(0, lane.end - cursor.chunk.start - lane.resident_bytes)  # it holds the whole of its chunk
+        on_disk = min(held, lane.spilled_bytes, behind)
+        self.holdings.note(source, holder, held, on_disk, min(held, lane.unspilled_bytes))
+
+    def let_go(self, source: object, holder: object) -> None:
+        """Notes that a subscription, or a queue of its own, holds nothing any more."""
+        self.holdings.note(source, holder, 0, 0, 0)
+        if self.ranked and not (self.lagging or self.holdings):
+            self._leave_rankings()
+
+    def _leave_rankings(self) -> None:
+        self.ranked = False
+        self.pool.clients.forget(self)
+        self.pool.clients_on_disk.forget(self)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that is held for a client that lags: of lanes, also with others, and what is on its tab."""
+        return self.holdings.memory_bytes + self.tab.bytes if self.ranked else 0
+
+    @property
+    def disk_bytes(self) -> int:
+        return self.holdings.disk_bytes
 
     def expires_at(self) -> float:
         """Returns the time when the session ends if the client stays away."""

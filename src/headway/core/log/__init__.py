@@ -42,6 +42,7 @@ from headway.core.log.lanes import (
     WILD_LEVEL_BYTES,
     WILL,
     Chunk,
+    Client,
     Cursor,
     Lane,
     OpenReceipts,
@@ -68,8 +69,9 @@ from headway.core.log.states import (
 )
 
 __all__ = [
-    "ANSWERS", "Chunk", "CHUNK_BYTES", "CommittedPosition", "CONSUMER_BYTES", "Cursor", "DECLARED", "DELIVERY_BYTES",
-    "DISK_RETRY_S", "DurablePosition", "Focus", "FOCUS_BYTES", "GRACE_S", "HELD_BACK_BYTES", "HeldBack", "HIGH_WATER",
+    "ANSWERS", "Chunk", "CHUNK_BYTES", "Client", "CommittedPosition", "CONSUMER_BYTES", "Cursor", "DECLARED",
+    "DELIVERY_BYTES", "DISK_RETRY_S", "DurablePosition", "Focus", "FOCUS_BYTES", "GRACE_S", "HELD_BACK_BYTES",
+    "HeldBack", "HIGH_WATER",
     "JournaledRun", "Owners", "Lane", "Ledger", "LEVEL_BYTES", "MAIN", "MetadataChange", "NO_PROGRESS", "NO_RECEIPTS",
     "NO_RECORD", "NoLedger", "NOT_DURABLE", "OpenReceipts", "OutOfOrderProgress", "Pool", "QUERIES", "QUEUE_BYTES",
     "read_stretch", "RECEIPT_BYTES", "RECEIPT_READER_BYTES", "RECEIPTS", "records_between", "Retained", "RIGHTS",

@@ -221,7 +221,7 @@ class Queues(Consuming):
         del self._router.queues[queue.name]
         if queue.owner is not None:
             self._registry.owned.get(queue.owner, {}).pop(queue, None)
-            queue.owner.holdings.note(queue, 0, 0)
+            queue.owner.let_go(queue, queue)
         self._exchanges.remove_queue(queue.name)
         self.feeds.remove(queue)
         self._metadata.queue_ended(queue)

@@ -3,14 +3,17 @@
 Rules, in order:
 
 1. *Memory is over the high-water mark.* The oldest chunks of the lane that holds the most leave memory, once for all
-   cursors in them. These cursors are offline now. No consumer loses a record, so there is no verdict. A chunk that the
-   journal has is only dropped from memory, even if the spill's disk has failed. Any other chunk is written to the
-   spill's disk if the disk works and has room, and if the lane has no more than one client's share of it.
-2. *One lane is over a client's share of the memory.* Its chunks leave memory even while there is room: at each tick,
-   and between two ticks as soon as they are a portion that is worth a write (``Pool.ripe``).
+   cursors in them; or of one client's lanes, if it holds more in all of them together. These cursors are offline now.
+   No consumer loses a record, so there is no verdict. A chunk that the journal has is only dropped from memory, even if
+   the spill's disk has failed. Any other chunk is written to the spill's disk if the disk works and has room, and if
+   the lane has no more than one client's share of it.
+2. *One lane is over a client's share of the memory*, or one client is with all of its lanes together. Their chunks
+   leave memory even while there is room: at each tick, and those of a lane between two ticks as soon as they are a
+   portion that is worth a write (``Pool.ripe``).
 3. *Disk is over its limit*, or one client's lag is over its share of the disk, or memory is over the mark and there is
-   no disk to write to. The consumers that are furthest back in the lane that holds the most are evicted. All consumers
-   in the same oldest chunk are evicted together; otherwise the chunk would not be freed. Connected ones are
+   no disk to write to. If one client holds more in all its lanes together than any lane holds, it is evicted: its
+   consumer that holds the most. Otherwise the consumers that are furthest back in the lane that holds the most are
+   evicted, all in the same oldest chunk together; otherwise the chunk would not be freed. Connected ones are
    disconnected, which ends transient subscriptions. A durable subscription, or a queue without an owner, loses its next
    records as a gap, but only records that were not promised (QoS 0, not persistent, not confirmed). **Promised records
    stay**, so a durable consumer with no others is not evicted: it would free nothing, and a client that comes back to
@@ -26,21 +29,22 @@ Rules, in order:
 ``to_spill``, ``to_give_up`` and ``beyond_share`` are these rules on plain figures, so the Spark lab can apply them to
 recorded ones. The functions below them apply them to the broker's own lanes.
 
-No function here visits all lanes, or all consumers of one. Lanes are found by rank (ranking.py). A chunk knows its
-cursors, and a look takes some of them at a time. A lane without a late consumer rests for ``REST_S``, so a pool that
-stays over its limit costs a turn next to nothing.
+No function here visits all lanes, or all consumers of one. Lanes and clients are found by rank (ranking.py). A chunk
+knows its cursors, and a look takes some of them at a time. A lane without a late consumer rests for ``REST_S``, so a
+pool that stays over its limit costs a turn next to nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from math import inf
+from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from headway.core.base import Ranking, Reason
-from headway.core.consumer import Spill, Subscription
-from headway.core.log import GRACE_S, SPILL_BYTES_MIN, Chunk, Cursor, Lane, Pool
+from headway.core.consumer import Session, Spill, Subscription
+from headway.core.log import CHUNK_BYTES, GRACE_S, SPILL_BYTES_MIN, Chunk, Client, Cursor, Lane, Pool
 from headway.core.queue import Queue, queue_behind
 
 REST_S = GRACE_S / 4
@@ -54,36 +58,81 @@ CURSORS_LOOKED_AT_MAX = 256
 """The number of cursors of a chunk that one look takes."""
 APART_LOOKED_AT_MAX = 16
 """The number of chunks apart that one look takes."""
+CLIENTS_LOOKED_AT_MAX = 16
+"""The number of clients that are looked at for what they should spill in one turn."""
+SUBSCRIPTIONS_LOOKED_AT_MAX = 64
+"""The number of a client's subscriptions that one look takes."""
+MORE_BYTES = CHUNK_BYTES
+"""A client holds more than a lane if it is more by this. What each client takes up besides records is usually less, so
+consumers of one lane are evicted together."""
 
 Holder = Subscription | Queue
 """A consumer that keeps a lane from dropping its oldest chunk; or a queue, if none of its members can be evicted."""
 
 L = TypeVar("L")
 S = TypeVar("S")
+C = TypeVar("C")
 
 
 class Evictions(NamedTuple, Generic[S]):
-    """Holders of one feed to evict, and the reason. ``used`` and ``limit`` are bytes of the pool."""
+    """Holders of one lane, or of one client, to evict, and the reason. ``used`` and ``limit`` are bytes of the pool."""
 
     holders: list[S]
+    by_client: bool
     reason: Reason
     used: int
     limit: int
 
 
+class Ranked(NamedTuple, Generic[L, C]):
+    """Rankings of lanes, which are gone through one after the other, and of clients."""
+
+    lanes: Sequence[Ranking[L]]
+    clients: Ranking[C]
+
+
+class Givers(NamedTuple, Generic[L, C, S]):
+    """Functions that return the holders of a lane, or of a client, that can be evicted now; if none can, it rests.
+    """
+
+    furthest_back: Callable[[L], list[S]]
+    of_client: Callable[[C], list[S]]
+
+
 def to_spill(
-    pool: Pool, resident: Ranking[L], now: float, looks_max: int = LOOKS_MAX, *,
-    nothing_to_write: Callable[[L], bool] = lambda _: False,
+    pool: Pool, resident: Ranking[L], clients: Ranking[C], lanes_of: Callable[[C], list[L]], now: float,
+    looks_max: int = LOOKS_MAX, *, nothing_to_write: Callable[[L], bool] = lambda _: False,
 ) -> Iterator[tuple[L, int]]:  # fmt: skip
-    """Yields lanes of the pool with the bytes that each should spill (rules 1 and 2), each lane once. The caller marks
-    chunks as being spilled before it asks for the next lane. At most ``SKIPS_MAX`` lanes with nothing to write are
-    skipped."""
-    skips = SKIPS_MAX
+    """Yields lanes of the pool with the bytes that each should spill (rules 1 and 2). ``lanes_of`` looks at a client
+    and returns its lanes. The caller marks chunks as being spilled before it asks for the next lane. At most
+    ``SKIPS_MAX`` lanes with nothing to write are skipped."""
+    skips, clients_left = SKIPS_MAX, CLIENTS_LOOKED_AT_MAX
     resident.wake(now)
+    clients.wake(now)
     share_bytes = pool.share_bytes
     asked: list[L] = []
+    asked_clients: list[C] = []
     try:
-        while looks_max and (lane := resident.most(SPILL_BYTES_MIN if pool.to_spill_bytes() > 0 else share_bytes + 1)):
+        while looks_max:
+            least = SPILL_BYTES_MIN if pool.to_spill_bytes() > 0 else share_bytes + 1
+            lane = resident.most(least)
+            more = MORE_BYTES + (least if lane is None else resident.holds(lane))
+            if clients_left and (client := clients.most(more)):
+                clients_left -= 1
+                lanes = lanes_of(client)
+                over = clients.holds(client) - share_bytes
+                for one in lanes if clients.holds(client) >= more else ():
+                    held = resident.holds(one)
+                    if (wanted := max(pool.to_spill_bytes(), over)) <= 0:
+                        break
+                    if held >= SPILL_BYTES_MIN and not nothing_to_write(one):
+                        yield one, wanted
+                        over -= held - resident.holds(one)
+                clients.forget(client)
+                asked_clients.append(client)
+                continue
+            if lane is None:
+                break
             if skips and nothing_to_write(lane):
                 skips -= 1
                 resident.forget(lane)
@@ -97,50 +146,65 @@ def to_spill(
     finally:
         for lane in asked:
             resident.put(lane)
+        for client in asked_clients:
+            clients.put(client)
 
 
 def to_give_up(
-    pool: Pool, in_memory: Sequence[Ranking[L]], spilled: Ranking[L], furthest_back: Callable[[L], list[S]],
-    now: float, looks_max: int = LOOKS_MAX,
+    pool: Pool, in_memory: Ranked[L, C], on_disk: Ranked[L, C], givers: Givers[L, C, S], now: float,
+    looks_max: int = LOOKS_MAX,
 ) -> Iterator[Evictions[S]]:  # fmt: skip
-    """Yields the holders to evict now (rule 3), each time those of the lane that holds the most. The rankings of
-    ``in_memory`` are gone through one after the other. The caller evicts the holders before it asks for the next."""
+    """Yields the holders to evict now (rule 3), each time those of the client or lane that holds the most. The caller
+    evicts the holders before it asks for the next."""
     if pool.disk_full:
-        for found in _most_first(spilled, furthest_back, now, looks_max):
-            yield Evictions(found, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
+        for found, by_client in _most_first(on_disk, givers, now, looks_max):
+            yield Evictions(found, by_client, Reason.DISK_LIMIT, pool.disk_bytes, pool.disk_limit)
             if not pool.disk_full:
                 return  # the disk has room now for chunks that should leave memory
     # Chunks should leave memory and none is being written: there is no disk, or nothing left that is worth writing.
     if pool.to_spill_bytes() > 0 and not pool.spilling_bytes:
-        for found in chain.from_iterable(_most_first(lanes, furthest_back, now, looks_max) for lanes in in_memory):
-            yield Evictions(found, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
+        for found, by_client in _most_first(in_memory, givers, now, looks_max):
+            yield Evictions(found, by_client, Reason.MEMORY_LIMIT, pool.memory_bytes, pool.memory_limit)
             if pool.to_spill_bytes() <= 0:
                 break
 
 
 def _most_first(
-    lanes: Ranking[L], furthest_back: Callable[[L], list[S]], now: float, looks_max: int
-) -> Iterator[list[S]]:
-    """Yields the holders furthest back in the lane that holds the most, again and again."""
-    lanes.wake(now)
-    while looks_max and (lane := lanes.most()):
-        if found := furthest_back(lane):
-            yield found
-        else:
-            looks_max -= 1
-            lanes.rest(lane, now + REST_S)
+    ranked: Ranked[L, C], givers: Givers[L, C, S], now: float, looks_max: int
+) -> Iterator[tuple[list[S], bool]]:
+    """Yields the holders of the client that holds the most, or those furthest back in the lane that does, and whether
+    it is the client; again and again."""
+    clients = ranked.clients
+    clients.wake(now)
+    for lanes in ranked.lanes:
+        looks = looks_max
+        lanes.wake(now)
+        while looks and (lane := lanes.most()):
+            more = lanes.holds(lane) + MORE_BYTES
+            client = clients.most(more)
+            found = givers.furthest_back(lane) if client is None else givers.of_client(client)
+            if client is not None and clients.holds(client) < more:
+                looks -= 1  # it holds less than it did at its last look
+            elif found:
+                yield found, client is not None
+            else:
+                looks -= 1
+                if client is None:
+                    lanes.rest(lane, now + REST_S)
+                else:
+                    clients.rest(client, now + REST_S)
 
 
 def beyond_share(pool: Pool, lags: Iterable[tuple[int, int]], now: float, share: float) -> tuple[int, int] | None:
     """Returns (used, limit) if one client's lags are more than it may hold (AMPS calls this ClientMaxCapacity), even
     with room left in the pool.
 
-    ``lags`` has for each lag the bytes of the lane that it holds, and the bytes that the lane has on disk. A lag
-    that is over the client's share of the memory is written to disk. So the limit is a share of the disk, or a share
-    of the memory if the pool cannot spill."""
+    ``lags`` has for each lag the bytes of the lane that it holds, and how many of these are on disk. A lag that is over
+    the client's share of the memory is written to disk. So the limit is a share of the disk, or a share of the memory
+    if the pool cannot spill."""
     if pool.can_spill(now):
         limit = int(pool.disk_limit * share)
-        used = sum(min(gating, spilled) for gating, spilled in lags)
+        used = sum(on_disk for _, on_disk in lags)
     else:
         limit = int(pool.memory_limit * share)
         used = sum(gating for gating, _ in lags)
@@ -152,7 +216,10 @@ def spills(pool: Pool, journaled: float, now: float, lanes_max: float = SPILLS_M
     turn. The journal has written its records up to sequence ``journaled``."""
     found: list[Spill] = []
     pool.hopeless = True
-    for lane, wanted in to_spill(pool, pool.resident, now, nothing_to_write=lambda lane: lane.nothing_to_write):
+    nothing_to_write = attrgetter("nothing_to_write")
+    for lane, wanted in to_spill(
+        pool, pool.resident, pool.clients, _lanes_of, now, nothing_to_write=nothing_to_write
+    ):  # fmt: skip
         spill = spill_of(lane, wanted, journaled, now)
         if spill is not None:
             found.append(spill)
@@ -165,6 +232,20 @@ def spills(pool: Pool, journaled: float, now: float, lanes_max: float = SPILLS_M
         else:
             pool.hopeless = False  # consumers may still take these records
     return found
+
+
+def _lanes_of(client: Client) -> list[Lane]:
+    """Looks at a client. Returns its lanes, those with the most in memory first."""
+    lanes = {one.feed.lane: None for one in _look_at(client)}
+    return sorted(lanes, key=attrgetter("unspilled_bytes"), reverse=True)
+
+
+def _look_at(client: Client) -> list[Subscription]:
+    """Looks at some of a client's consumers, and returns them."""
+    assert isinstance(client, Session)
+    behind = list(client.some_behind(SUBSCRIPTIONS_LOOKED_AT_MAX))
+    client.look_at(*behind)
+    return behind
 
 
 def spill_of(lane: Lane, wanted_bytes: int, journaled: float, now: float) -> Spill | None:
@@ -195,7 +276,21 @@ def evictions(pool: Pool, now: float) -> Iterator[Evictions[Holder]]:
             pool.close(lane)
         return found
 
-    return to_give_up(pool, (pool.resident, pool.indexed), pool.spilled, furthest_back, now)
+    in_memory = Ranked((pool.resident, pool.indexed), pool.clients)
+    on_disk = Ranked((pool.spilled,), pool.clients_on_disk)
+    return to_give_up(pool, in_memory, on_disk, Givers(furthest_back, lambda client: _of_client(client, now)), now)
+
+
+def _of_client(client: Client, now: float) -> list[Holder]:
+    """Looks at a client. Returns its consumer that holds the most, if most of what it holds is late and would be freed;
+    or else nothing. Of a client that has ended, returns all that have still to end."""
+    behind = _look_at(client)
+    if behind and behind[0].session.ended:
+        return [*behind]
+    late = [one for one in behind if is_late(one, now) and gives_way(one, now)]
+    if 2 * sum(one.gating_bytes for one in late) < sum(one.gating_bytes for one in behind):
+        return []
+    return [max(late, key=attrgetter("gating_bytes"))] if late else []
 
 
 def _furthest_back(lane: Lane, now: float) -> list[Holder]:

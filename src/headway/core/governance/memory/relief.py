@@ -10,9 +10,9 @@ from __future__ import annotations
 from itertools import islice
 
 from headway.core.allowance import UNLIMITED
-from headway.core.base import Reason, format_size
+from headway.core.base import Reason, format_count, format_size
 from headway.core.clients import Ending
-from headway.core.consumer import Subscription
+from headway.core.consumer import Session, Subscription
 from headway.core.governance.memory import pressure
 from headway.core.governance.moves import Cutter, write_off
 from headway.core.governance.watching import VerdictLog, Watchlist, observe, with_peer
@@ -101,6 +101,7 @@ class Relief:
                    f"({format_size(used)} of {format_size(limit)})")  # fmt: skip
             allowance.evicted()
         reading = Reading("pool_share", used / max(1, limit), ">", 1.0)
+        why += f"; its client holds {_in_all(subscription.session)}"
         self.evict(subscription, Reason.CLIENT_SHARE, why, (reading,), now)
         return True
 
@@ -125,7 +126,6 @@ class Relief:
         """Evicts all holders. Returns False if this turn has no work left for all of them."""
         what = "disk" if evictions.reason is Reason.DISK_LIMIT else "memory"
         amounts = f"{format_size(evictions.used)} of {format_size(evictions.limit)}"
-        why = f"{what} is over its limit ({amounts}) and it is furthest back"
         reading = Reading("pool_share", evictions.used / max(1, evictions.limit), ">", 1.0)
         for holder in evictions.holders:
             if self._cutter.cuts_left <= 0:
@@ -134,6 +134,11 @@ class Relief:
                 if not holder.give_up_chunk(holder.feed.lane.first, evictions.reason):
                     return False
             else:
+                held = _in_all(holder.session)
+                why = f"it is furthest back (its client holds {held})"
+                if evictions.by_client:
+                    why = f"its client holds more than any other: {held}"
+                why = f"{what} is over its limit ({amounts}) and {why}"
                 self.evict(holder, evictions.reason, why, (reading,), now)
         return True
 
@@ -177,6 +182,12 @@ class Relief:
 
 def why_unreadable(error: OSError) -> str:
     return f"what it had not read could not be read back from disk ({error.strerror or error})"
+
+
+def _in_all(session: Session) -> str:
+    """Returns in words what a client holds in all."""
+    many, held = len(session.holdings), session.holdings.gating_bytes + session.tab.bytes
+    return f"{format_size(held)} in {format_count(many)} subscription{'' if many == 1 else 's'}"
 
 
 def _departed(subscription: Subscription) -> bool:

@@ -34,7 +34,7 @@ of their clients, so it has the largest of these shares (``lane_share``).
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headway.core.base import Ranking, Reason, Refused, format_size
 
@@ -75,6 +75,15 @@ class Shares(NamedTuple):
 
     client: float
     user: float
+
+
+class Client(Protocol):
+    """A client, as far as a pool knows it: a session, which has looked at what is held for it."""
+
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def disk_bytes(self) -> int: ...
 
 
 class Owners:
@@ -149,6 +158,11 @@ class Pool:
         self.indexed: Ranking[Lane] = Ranking(lambda lane: lane.index_bytes)
         """The pool's lanes, by the indexes of their spilled chunks. The index of small records is as large as they are.
         """
+
+        self.clients: Ranking[Client] = Ranking(lambda client: client.memory_bytes)
+        self.clients_on_disk: Ranking[Client] = Ranking(lambda client: client.disk_bytes)
+        """The clients that lag, by all that each of them holds in memory and on disk, as of its last look. A chunk that
+        several clients keep from being freed is held by each of them."""
 
     def add_memory(self, size: int) -> None:
         self.memory_bytes += size

@@ -19,7 +19,7 @@ from itertools import groupby, islice
 from typing import NamedTuple
 
 from headway.core.base import Ranking, Reason
-from headway.core.governance import beyond_share, to_give_up, to_spill
+from headway.core.governance import Givers, Ranked, beyond_share, to_give_up, to_spill
 from headway.core.log import CHUNK_BYTES, GRACE_S, HIGH_WATER, SPILL_BYTES_MIN, Pool
 from headway.core.message import parse_shared_filter
 from headway.pipeline.lab.replays.base import GATES, OFFLINE
@@ -89,6 +89,11 @@ class _Consumer:
     @property
     def lag_bytes(self) -> int:
         return self.lane.end - self.position
+
+    @property
+    def disk_bytes(self) -> int:
+        """The part of it that is on disk: the oldest."""
+        return max(0, self.lag_bytes - self.lane.resident_bytes)
 
 
 @dataclass(slots=True, eq=False)
@@ -173,7 +178,8 @@ class PoolReplay:
                     lane.spill(lane.end - lane.first)
         before = pool.memory_bytes
         if pool.can_spill(now):
-            for lane, wanted in to_spill(pool, _by_memory(self._lanes.values()), now):
+            clients = Ranking(self._memory_of, list(self._clients))
+            for lane, wanted in to_spill(pool, _by_memory(self._lanes.values()), clients, self._lanes_of, now):
                 lane.spill(wanted)
         self._relieve(number, now)
         crossed = min(before, int(pool.memory_limit * HIGH_WATER))
@@ -208,17 +214,44 @@ class PoolReplay:
         """Gives up the furthest behind while the pool is over its limits, then clients over their share."""
         pool = self._pool
         lanes = self._lanes.values()
+        clients = list(self._clients)
         by_disk = Ranking(lambda lane: lane.spilled_bytes, lanes if pool.disk_full else ())
-        in_memory = (_by_memory(lanes),)
-        evictions = to_give_up(pool, in_memory, by_disk, lambda lane: _furthest_back(lane, now), now, len(lanes))
+        on_disk = Ranked((by_disk,), Ranking(self._disk_of, clients if pool.disk_full else ()))
+        in_memory = Ranked((_by_memory(lanes),), Ranking(self._memory_of, clients))
+        givers: Givers[_Lane, str, _Consumer] = Givers(
+            lambda lane: _furthest_back(lane, now), lambda client: self._biggest_of(client, now)
+        )
+        evictions = to_give_up(pool, in_memory, on_disk, givers, now, len(lanes))
         for eviction in islice(evictions, EVICTIONS_MAX):
             self._give_up(eviction.holders, eviction.reason, number)
         for consumers in [list(them.values()) for them in self._clients.values()]:
             consumers = [consumer for consumer in consumers if not consumer.shared]
-            lags = [(consumer.lag_bytes, consumer.lane.spilled_bytes) for consumer in consumers]
+            lags = [(consumer.lag_bytes, consumer.disk_bytes) for consumer in consumers]
             over = beyond_share(pool, lags, now, pool.client_share)
             if over is not None and any(_late(consumer, now) for consumer in consumers):
                 self._give_up([max(consumers, key=lambda consumer: consumer.lag_bytes)], Reason.CLIENT_SHARE, number)
+
+    def _own(self, client: str) -> list[_Consumer]:
+        """Returns its consumers that hold something for it alone."""
+        return [consumer for consumer in self._clients.get(client, {}).values() if not consumer.shared]
+
+    def _memory_of(self, client: str) -> int:
+        return sum(consumer.lag_bytes - consumer.disk_bytes for consumer in self._own(client))
+
+    def _disk_of(self, client: str) -> int:
+        return sum(consumer.disk_bytes for consumer in self._own(client))
+
+    def _lanes_of(self, client: str) -> list[_Lane]:
+        lanes = {consumer.lane: None for consumer in self._own(client)}
+        return sorted(lanes, key=lambda lane: lane.resident_bytes, reverse=True)
+
+    def _biggest_of(self, client: str, now: float) -> list[_Consumer]:
+        """Returns its consumer that holds the most, if most of what it holds is late."""
+        own = self._own(client)
+        late = [consumer for consumer in own if _late(consumer, now)]
+        if not late or 2 * sum(one.lag_bytes for one in late) < sum(one.lag_bytes for one in own):
+            return []
+        return [max(late, key=lambda consumer: consumer.lag_bytes)]
 
     def _give_up(self, consumers: Iterable[_Consumer], reason: Reason, number: int) -> None:
         """All of them, before their lanes let go of anything."""

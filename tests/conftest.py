@@ -43,7 +43,7 @@ SESSION, CLUSTER = "the Spark session", "the cluster"
 SHARED = {"spark: SparkSession": SESSION, "cluster: Cluster": CLUSTER}
 """By what a test that shares it asks for."""
 COLLECTED_EVERY = 7000
-"""Ten times as many objects as usual: a twelfth of what tests took was to look for garbage among what they still use."""
+"""New objects, ten times as many as usual: a twelfth of the time went to looking for garbage among what is in use."""
 LONGEST_FIRST = (SESSION, "interop", "crash", "fuzz", CLUSTER, "pipeline/test_health.py", "pipeline", "bench", "sim")
 WAITING = ("interop", "crash")
 WAITED_UNTIL = 0.8

@@ -119,6 +119,33 @@ def test_without_a_disk_memory_is_the_limit(start: BrokerFactory, name: str, tmp
     _only_the_stuck_one_goes(broker, name, ("memory_limit", "client_share"))
 
 
+@pytest.mark.parametrize(("disk", "reason"), [("0", "memory_limit"), ("3MB", "disk_limit")])
+def test_the_client_that_holds_the_most_in_all_of_its_subscriptions_goes(
+    start: BrokerFactory, name: str, tmp_path: Path, disk: str, reason: str
+) -> None:
+    broker = start(pool(tmp_path / "spill", disk, "3MB") + 'max_client_share = "100%"\n')
+    topics = [f"{name}/many/{number}" for number in range(8)]
+    with Raw(broker.port) as writer, Raw(broker.port, f"{name}-many", **SMALL) as many, \
+            Raw(broker.port, f"{name}-one", **SMALL) as one:  # fmt: skip
+        many.subscribed(*topics)
+        one.subscribed(f"{name}/one")
+        while not broker.verdicts(f"{name}-many") and not broker.verdicts(f"{name}-one"):
+            for topic in topics:
+                writer.publish_all(topic, [b"." * SIZE] * 5)
+            writer.publish_all(f"{name}/one", [b"." * SIZE] * 20)
+            writer.published("flood/end")
+        (verdict,) = broker.verdicts(f"{name}-many")
+        assert verdict["reason"] == reason
+        assert "its client holds more than any other" in verdict["text"]
+        assert "in 8 subscriptions" in verdict["text"]
+        disconnect = many.wait_disconnect()
+        assert disconnect.code == 0x97
+        until(lambda: used(broker)["memory_bytes"] + used(broker)["disk_bytes"] < 3_000_000)
+        assert broker.verdicts(f"{name}-one") == []
+        assert broker.consumer(f"{name}-one")["connected"]
+    broker.stop()
+
+
 @pytest.mark.parametrize("fault", ["full", "gone", "loses what it was given"])
 def test_a_failing_disk_costs_the_offlined_their_connection(
     start: BrokerFactory, name: str, tmp_path: Path, fault: str

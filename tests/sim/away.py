@@ -44,6 +44,12 @@ class AwayWorld(World):
             super()._act(client)
 
 
+def subscribe_plainly(client: Client, filter: str, qos: int) -> None:
+    """Subscribes without options, and to nothing that is retained; to ``#`` if its subscriptions carry identifiers."""
+    dialect = MqttDialect(client.version, qos, 1 if client.marks else None, False, False)
+    subscribe(client, filter, SubscribeRequest(filter, dialect, None, qos, send_retained="never"))
+
+
 class Traveller(Client):
     """Subscribes once, and comes and goes."""
 
@@ -56,8 +62,7 @@ class Traveller(Client):
         world, rng = self.world, self.world.rng
         if self.stream is None:
             if world.now >= self.away_until_s and self.connect(clean=False) and not self.models:
-                dialect = MqttDialect(self.version, rng.choice((1, 2)), 1 if self.marks else None, False, False)
-                subscribe(self, "#", SubscribeRequest("#", dialect, None, dialect.qos, send_retained="never"))
+                subscribe_plainly(self, "#", rng.choice((1, 2)))
             return
         self.read(1e12)
         self.acknowledge()

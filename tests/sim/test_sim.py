@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from tests.sim.away import AwayWorld
+from tests.sim.crowd import CrowdWorld
 from tests.sim.limited import LimitedWorld
 from tests.sim.seeds import (
     assert_same_everywhere,
@@ -18,6 +19,7 @@ from tests.sim.seeds import (
 )
 from tests.sim.world import World
 
+from headway.core.consumer import Session
 from headway.core.delivery.rendering import rendering as delivery
 from headway.core.message.record import Durability, Run
 
@@ -56,6 +58,22 @@ def test_what_was_promised_and_is_given_up_is_found(monkeypatch: pytest.MonkeyPa
     for seeds in ((5, 1, 2), (6, 3, 4)):
         with pytest.raises(AssertionError):  # most often "promised and not given"
             counts_of(AwayWorld, seeds, 200)
+
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 5)))
+def test_memory_is_full_of_what_nobody_reads(seed: int) -> None:
+    run_seed(CrowdWorld, seed, steps_of_the_day(200))
+
+
+def test_clients_with_much_in_several_subscriptions_go() -> None:
+    assert counts_so_far(CrowdWorld, range(1, 5), 200)["one that holds much in several goes"] > 5
+
+
+def test_a_smaller_client_that_goes_first_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when lanes are ranked, and not clients."""
+    monkeypatch.setattr(Session, "memory_bytes", 0)
+    with pytest.raises(AssertionError, match="goes with"):
+        counts_of(CrowdWorld, range(1, 5), 200)
 
 
 def test_same_seed_same_run() -> None:

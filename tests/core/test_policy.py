@@ -41,6 +41,10 @@ CONDITIONS = [
     ({"lag_records": "2 x prefetch"}, slow(lag_records=41, prefetch=20), slow(lag_records=10**9, prefetch=0)),
     ({"lag_records": "prefetch + 50"}, slow(lag_records=71, prefetch=20), slow(lag_records=70, prefetch=20)),
     ({"lag_records": "prefetch + 50"}, slow(lag_records=51, prefetch=0), slow(lag_records=50, prefetch=0)),
+    ({"lag_records": "2 x prefetch, else 50"}, slow(lag_records=51, prefetch=0), slow(lag_records=50, prefetch=0)),
+    ({"lag_records": "2 x prefetch, else 50"}, slow(lag_records=7, prefetch=3), slow(lag_records=6, prefetch=3)),
+    ({"lag_records": "prefetch + 5, else 1_000"}, slow(lag_records=1001), slow(lag_records=1000)),
+    ({"lag_records": "prefetch, else 0"}, slow(lag_records=1), slow(lag_records=0)),
     ({"lag_age": 1, "lag_records": 10}, slow(lag_age=2, lag_records=11), slow(lag_age=2, lag_records=9)),
     ({"all": [{"lag_age": 1}, {"lag_records": 10}]}, slow(lag_age=2), slow(lag_age=2, lag_records=9)),
     ({"any": [{"lag_age": 1}, {"lag_records": 10}]}, slow(lag_age=0), slow(lag_age=1, lag_records=9)),
@@ -96,6 +100,8 @@ WRONG_RULES = [
     ('when = "lag"\nthen = "notify"', "when: a condition is a table such as { lag_age = \"30s\" }, not text"),
     ('when = { lag_bytes = "2 x prefetch" }\nthen = "notify"', "only counts of records can be relative to prefetch"),
     ('when = { lag_records = "2 prefetch" }\nthen = "notify"', 'write "2 x prefetch" or "prefetch + 50"'),
+    ('when = { lag_records = "2 x prefetch, else" }\nthen = "notify"', '", else 1000" behind it for clients without'),
+    ('when = { lag_records = "2 x prefetch, else many" }\nthen = "notify"', "many"),
     ('when = { lag_records = "0 x prefetch" }\nthen = "notify"', "a multiple of prefetch has to be more than 0"),
     ('when = { drain_rate = 0 }\nthen = "notify"', "when.drain_rate: nothing is less than 0; this can never hold"),
     ('when = { lag_age = ">= 0s" }\nthen = "notify"', '">= 0" always holds; write "> 0"'),
@@ -270,8 +276,11 @@ def test_what_a_discard_keeps(then, records, size):
     assert (action.records_kept(3), action.bytes_kept) == (records, size)
 
 
-def test_a_multiple_of_no_window_keeps_everything():
+def test_a_multiple_of_no_window_keeps_everything_or_what_is_said_for_such_clients():
     assert Action(ActionKind.DISCARD, Which.OLDEST, Amount(0.0, 2.0)).records_kept(0) == inf
+    assert Action(ActionKind.DISCARD, Which.OLDEST, Amount(0.0, 2.0, 50.0)).records_kept(0) == 50
+    condition = parse_condition({"lag_records": "prefetch + 5, else 50"})
+    assert str(condition) == "lag_records > prefetch + 5, else 50"
 
 
 def test_delete_spares_durable_subscriptions_unless_told():

@@ -6,6 +6,7 @@ The rows of docs/POLICIES.md that a fragment is about stand in the names of the 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,8 @@ ANY = "lag_bytes > 4.24 MB or lag_age > 10 min or lag_records > 50"
     ("name", "text", "rules"),
     [
         ("amq.xml", CONSTANT, {"topic > (#; transient)": ["lag_records > 50 -> discard oldest"]}),
-        ("amq.xml", MULTIPLE, {"topic > (#; transient)": ["lag_records > 2 x prefetch -> discard oldest"]}),
+        ("amq.xml", MULTIPLE,
+         {"topic > (#; transient)": ["lag_records > 2 x prefetch, else 65,532 -> discard oldest"]}),
         ("amq.xml", KEEP_ALL, None),
         ("amq.xml", ABORT, {"topic > (#; all)": [f"{SLOW_30} -> close_consumer"]}),
         ("amq.xml", ABORT_OFTEN,
@@ -211,6 +213,40 @@ def test_j2_a_fragment_acts_a_prefetch_of_3_keeps_6(tmp_path: Path) -> None:
     slow.acknowledge(3)
     stage.run(1)
     assert slow.numbers == [*range(3), *range(194, 200)]
+
+
+def test_j2_a_fragment_acts_on_who_has_no_prefetch_as_on_who_has_the_default(tmp_path: Path) -> None:
+    text = MULTIPLE.replace('topic=">"', 'topic=">" topicPrefetch="30"')
+    stage = Stage(imported(tmp_path, ("amq.xml", text)).text)
+    publisher = stage.client("publisher")
+    slow = stage.consumer("slow", "t", reads=STUCK, buffer=100)
+    for number, _ in enumerate(stage.steps(2)):
+        publisher.publish("t", number * 10, 10)
+    slow.reads = 1 * MB
+    stage.run(1)
+    first, *kept = slow.numbers
+    assert (first, kept) == (0, list(range(200 - len(kept), 200))), "what the kernel had, and then the newest"
+    assert 60 <= len(kept) <= 80, "twice 30 at the last look, and what came since"
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "more", "amount"),
+    [
+        ("2.5", "", "> 2.5 x prefetch, else 81915"), ("1", 'topicPrefetch="0"', "> 1 x prefetch, else 32766"),
+        ("0.5", 'topicPrefetch="101"', "> 0.5 x prefetch, else 50"), ("0", "", "> 0"),
+        ("0", 'topicPrefetch="5"', "> 0"),
+        ("2", 'topicPrefetch="-5"', ""), ("2", 'topicPrefetch="fifty"', ""), ("-2", "", ""), ("many", "", ""),
+    ],
+)  # fmt: skip
+def test_j2_what_a_multiple_is_for_who_has_no_prefetch(
+    tmp_path: Path, multiplier: str, more: str, amount: str
+) -> None:
+    text = MULTIPLE.replace('"2"', f'"{multiplier}"').replace('topic=">"', f'topic=">" {more}')
+    found = imported(tmp_path, ("amq.xml", text))
+    settings_of(found)
+    made = [table for table in tomllib.loads(found.text).get("policy", ()) if table["name"] == "topic >"]
+    assert [one["rule"][0]["when"]["lag_records"] for one in made] == ([amount] if amount else [])
+    assert (found.lost != []) is not bool(amount)
 
 
 @pytest.mark.parametrize(("text", "cut"), [(ABORT, False), (ABORT_CUT, True)])

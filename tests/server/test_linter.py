@@ -125,7 +125,8 @@ leaves = st.builds(
     st.sampled_from(list(values)), st.sampled_from([">", ">=", "<", "<="]), st.integers(1, 6),
 ) | st.builds(
     lambda op, more: {"lag_records": f"{op} {more}"}, st.sampled_from([">", ">=", "<", "<="]),
-    st.sampled_from(["prefetch", "2 x prefetch", "prefetch + 2", "prefetch + 5"]),
+    st.sampled_from(["prefetch", "2 x prefetch", "prefetch + 2", "prefetch + 5", "prefetch, else 1",
+                     "2 x prefetch, else 4", "prefetch + 5, else 2", "prefetch + 2, else 2"]),
 )  # fmt: skip
 conditions = st.recursive(
     leaves, lambda inner: st.builds(

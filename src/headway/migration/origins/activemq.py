@@ -4,6 +4,8 @@ Rules:
 - A strategy that stands in no ``policyEntry`` is for all topics.
 - The pending limit is for transient subscriptions to topics only, as there. Where a destination has one, it gets two
   policies: one for transient subscriptions with all rules, and one for durable ones with the others.
+- ActiveMQ gives a consumer that sets no prefetch one of 32,766, or of ``topicPrefetch``. So a multiple of the prefetch
+  is a multiple of that for consumers which have none here: MQTT at QoS 0, STOMP with ``ack:auto``.
 - ActiveMQ has a consumer for slow when its window is full. Here that is ``credit_exhausted_time``, or ``blocked_time``
   for one without a window.
 """
@@ -41,6 +43,7 @@ from headway.migration.origins.origin import Origin
 SLOW_MS = 30_000
 """The default of ``maxSlowDuration`` and of ``maxTimeSinceLastAck``."""
 HIGH_WATER_MARK = 70
+TOPIC_PREFETCH = 32_766
 TIMES_MAX = 1000
 QUEUES = "$queue/+"
 _CUT = {"action": "disconnect", "connection": True}
@@ -215,8 +218,13 @@ def _pending(entry: Node, limit: Node, draft: Draft, filters: tuple[str, ...]) -
     else:
         if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", limit.text.strip()):
             raise Unreadable(f"{limit.text[:40]!r} is not a multiple")
-        when = f"> {float(limit.text):g} x prefetch"
-        keep = {"keep_records": when[2:]} if which != "older_per_key" else {}
+        multiple, assumed = float(limit.text), entry.child("topicPrefetch")
+        given = units.not_negative(units.number(assumed), assumed)
+        otherwise = int(multiple * (given or TOPIC_PREFETCH))
+        amount: Any = f"{multiple:g} x prefetch, else {otherwise}" if multiple else 0
+        when = f"> {amount}"
+        keep = {"keep_records": amount}
+        draft.carried(assumed)
     draft.carried(limit)
     if which == "older_per_key":
         keep = {}

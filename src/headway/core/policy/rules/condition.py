@@ -8,6 +8,7 @@ How they are written (TOML, or any mapping)::
     { all = [ ... ] }                               for nesting; the same as keys side by side
     { lag_records = "> 2 x prefetch" }              a multiple of the client's own window
     { lag_records = "prefetch + 50" }               50 more than the client's own window
+    { lag_records = "2 x prefetch, else 1000" }     1000 for a client without a window
 
 Rules:
 
@@ -18,7 +19,8 @@ Rules:
    (:attr:`Sample.rate_judged`). Otherwise the rate counts as fast enough: ``<`` fails and ``>`` holds. A client that
    stands still may have read a lump that nobody knows of yet, and counts as if it had (:attr:`Sample.drain_slack`).
 4. Where a plugged-in meter has no value (or failed to measure one), the comparison fails.
-5. ``2 x prefetch`` fails for a client without a window. ``prefetch + 50`` is 50 for such a client.
+5. ``2 x prefetch`` fails for a client without a window. ``prefetch + 50`` is 50 for such a client, and
+   ``2 x prefetch, else 1000`` is 1000.
 6. ``holds(sample, ease=0.2)`` makes every threshold a fifth easier to reach. A rule steps back only when the condition
    fails even so (hysteresis). Otherwise a value that wavers around its limit would cause one verdict after another.
 """
@@ -42,23 +44,31 @@ LEAVES_MAX = 64
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """``base + per_prefetch x the client's window``."""
+    """``base + per_prefetch x the client's window``, or ``otherwise`` for a client without one."""
 
     base: float
     per_prefetch: float = 0.0
+    otherwise: float | None = None
+    """None: the base; if that is 0, there is no number for such a client."""
 
     def of(self, prefetch: int) -> float:
         """Returns the number for a client with this window; ``nan`` if it needs a window and there is none, for then no
         comparison holds."""
-        if self.per_prefetch and not self.base and prefetch <= 0:
-            return nan
-        return self.base + self.per_prefetch * max(0, prefetch)
+        if self.per_prefetch and prefetch <= 0:
+            return (self.base or nan) if self.otherwise is None else self.otherwise
+        return self.base + self.per_prefetch * prefetch
+
+    @property
+    def least(self) -> float:
+        """The least number that any client has."""
+        return self.base if self.otherwise is None else min(self.base, self.otherwise)
 
     def text(self, form: Callable[[float], str] = format_count) -> str:
         if not self.per_prefetch:
             return form(self.base)
         multiple = "prefetch" if self.per_prefetch == 1 else f"{self.per_prefetch:g} x prefetch"
-        return f"{multiple} + {form(self.base)}" if self.base else multiple
+        multiple = f"{multiple} + {form(self.base)}" if self.base else multiple
+        return multiple if self.otherwise is None else f"{multiple}, else {form(self.otherwise)}"
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -178,7 +188,7 @@ class AnyOf(_Parts, frozen=True, tag="any"):
 Condition = Comparison | AllOf | AnyOf
 
 _OPS: tuple[Op, ...] = (">=", "<=", ">", "<")
-_TIMES_PREFETCH = re.compile(r"(?:(\d+(?:\.\d+)?)\s*(?:x|\*|×)\s*)?prefetch(?:\s*\+\s*(.+))?")
+_TIMES_PREFETCH = re.compile(r"(?:(\d+(?:\.\d+)?)\s*(?:x|\*|×)\s*)?prefetch(?:\s*\+\s*(.+?))?(?:\s*,\s*else\s+(.+))?")
 
 
 def parse_condition(mapping: object, where: str = "when") -> Condition:
@@ -190,18 +200,20 @@ def parse_condition(mapping: object, where: str = "when") -> Condition:
 
 
 def parse_amount(value: object, parse: Callable[[object], float], relative: bool) -> Amount:
-    """Returns an amount in the unit that ``parse`` reads. If ``relative``, ``2 x prefetch`` and ``prefetch + 50`` are
-    amounts, too."""
+    """Returns an amount in the unit that ``parse`` reads. If ``relative``, ``2 x prefetch``, ``prefetch + 50`` and
+    ``2 x prefetch, else 1000`` are amounts, too."""
     if isinstance(value, str) and "prefetch" in value:
         match = _TIMES_PREFETCH.fullmatch(value.strip())
         if not relative:
             raise ConfigError(f'"{value}": only counts of records can be relative to prefetch')
         if match is None:
-            raise ConfigError(f'"{value}" is not understood: write "2 x prefetch" or "prefetch + 50"')
+            raise ConfigError(f'"{value}" is not understood: write "2 x prefetch" or "prefetch + 50", and '
+                              '", else 1000" behind it for clients without a window')
         multiple = float(match[1]) if match[1] else 1.0
         if multiple == 0:
             raise ConfigError(f'"{value}": a multiple of prefetch has to be more than 0')
-        return Amount(parse(match[2]) if match[2] else 0.0, multiple)
+        otherwise = parse(match[3]) if match[3] else None
+        return Amount(parse(match[2]) if match[2] else 0.0, multiple, otherwise)
     return Amount(parse(value))
 
 

@@ -70,7 +70,7 @@ def _contradiction(leaves: Alternative) -> str:
 def _bounds(leaves: Sequence[Comparison]) -> tuple[tuple[float, bool] | None, tuple[float, bool] | None]:
     """Returns the highest lower and the lowest upper bound, each with whether the bound itself belongs to it, as far as
     they are certain for any prefetch."""
-    lows = [(leaf.amount.base, leaf.op == ">=") for leaf in leaves if leaf.op[0] == ">"]
+    lows = [(leaf.amount.least, leaf.op == ">=") for leaf in leaves if leaf.op[0] == ">"]
     uppers = [leaf for leaf in leaves if leaf.op[0] == "<" and not leaf.amount.per_prefetch]
     highs = [(leaf.amount.base, leaf.op == "<=") for leaf in uppers]
     if len(leaves) == 1 and leaves[0].meter in _SHARES:
@@ -186,6 +186,10 @@ def _tighter(one: Comparison, other: Comparison) -> bool:
     same = one.amount.per_prefetch == other.amount.per_prefetch
     if other.amount.per_prefetch and bool(one.amount.base) != bool(other.amount.base):
         return False  # a client without a window has a threshold in the one and none in the other
+    if one.amount.otherwise != other.amount.otherwise:
+        return False
+    if one.amount.otherwise is not None and one.op != other.op and other.op in (">", "<"):
+        return False  # such a client has the same threshold in both
     if not same and not (up and not other.amount.per_prefetch and one.amount.base):
         return False
     left, right = one.amount.base, other.amount.base

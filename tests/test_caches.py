@@ -190,11 +190,11 @@ def kept_bytes(fill: Callable[[int], object], times: int) -> int:
 
 
 def header(number: int) -> tuple[Any, ...]:
-    user = tuple((f"{number}.{pair}", "é€") for pair in range(250))
+    user = tuple((f"{number}.{pair}", "é€") for pair in range(125))
     return "t", "amq.topic", None, 0, False, Properties(user=user), "p"
 
 
-PART = 4
+PART = 8
 """Limits are this part of what they are, so that little fills a cache."""
 FILLS: dict[str, tuple[RecentCache[Any, Any], Callable[[int], object], int]] = {
     "journal-headers": (entry_codec._encoded, lambda number: entry_codec._encoded[header(number)], 150),
@@ -203,14 +203,14 @@ FILLS: dict[str, tuple[RecentCache[Any, Any], Callable[[int], object], int]] = {
     ),
     "selectors": (
         building._compiled,
-        lambda number: compile_selector(" OR ".join(f"a{number}_{name}" for name in range(125))), 60,
+        lambda number: compile_selector(" OR ".join(f"a{number}_{name}" for name in range(125))), 30,
     ),
     "selectors-with-like": (
         building._compiled,
-        lambda number: compile_selector(" OR ".join(f"a LIKE '%{number}_{at}%_x'" for at in range(75))), 60,
+        lambda number: compile_selector(" OR ".join(f"a LIKE '%{number}_{at}%_x'" for at in range(38))), 60,
     ),
-    "bad-selectors": (building._compiled, lambda number: bad(f"a = {number} AND ' {'é' * 4000}"), 250),
-    "filters": (topics._matchers, lambda number: topics.matcher(f"{number}/" + "+/é/" * 60 + "#"), 250),
+    "bad-selectors": (building._compiled, lambda number: bad(f"a = {number} AND ' {'é' * 4000}"), 125),
+    "filters": (topics._matchers, lambda number: topics.matcher(f"{number}/" + "+/é/" * 60 + "#"), 125),
 }
 
 

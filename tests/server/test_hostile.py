@@ -32,7 +32,8 @@ PEERS = {
 LINES_MAX = 400_000
 """About a thirtieth of a second; some kinds ran millions of them."""
 SHARES = (1, 3, 10)
-"""Of the largest that a kind says, because that may be refused at once. A small kind says as much each time."""
+"""Of the largest that a kind says, because that may be refused at once; who was not refused says the largest and the
+smallest. A small kind says as much each time."""
 SMALL, LARGE = 1000, 600_000
 """Bytes. What is larger takes long to make up, and longer than STEPS_MAX to be read."""
 STEPS_MAX = 200
@@ -80,6 +81,8 @@ def test_no_client_keeps_the_others_waiting(kind: Kind) -> None:
     while house.pretended.once():
         pass
     for share in SHARES if kind.bytes_max > SMALL else (1,):
+        if share == SHARES[1] and not any(sock.shut for sock in socks):
+            continue
         for number, sock in enumerate(socks):
             if sock.shut or not kind.login:
                 socks[number] = come(house, kind, number)
@@ -109,6 +112,7 @@ def share(house: House, groups: int) -> Socket:
 
 
 def test_what_ends_in_a_turn_is_freed_in_that_turn() -> None:
+    gc.collect()  # what other tests have left would be counted
     house = House(MQTT)
     sock = share(house, GROUPS)
     counts = [GROUPS]

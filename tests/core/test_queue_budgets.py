@@ -111,7 +111,7 @@ def test_nothing_is_handed_out_that_is_still_to_be_discarded(
     stage.run(1)
     assert queue.backlog.lag_records == MANY
     changes = turns(lambda: len(dead))
-    queue.drops.discard(MANY - 5, 0, Reason.DISCARDED)
+    queue.discards.discard(MANY - 5, 0, Reason.DISCARDED)
     assert 0 < len(dead) <= DEAD_LETTERS_A_TURN
     reader = stage.peer("reader")
     reader.consume("q")

@@ -75,7 +75,7 @@ def test_very_many_that_wait_one_by_one_are_dropped_little_by_little(came_back: 
     left = [queue.backlog.lag_records]
     assert left == [3000]
     if how == "discarded":
-        queue.drops.discard(2990, 0, Reason.DISCARDED)
+        queue.discards.discard(2990, 0, Reason.DISCARDED)
         left.append(queue.backlog.lag_records)
     elif how == "expired":
         stage.now += 3600.0

@@ -171,7 +171,7 @@ def test_a_queue_frees_what_it_drops_behind_two_deliveries(limit: str, shared: b
         stage.turn()
     queue = stage.queue("q")
     if limit == "discard":
-        queue.drops.discard(COUNT, 0, Reason.DISCARDED)
+        queue.discards.discard(COUNT, 0, Reason.DISCARDED)
     elif limit == "purge":
         for _ in queue.purge():
             pass

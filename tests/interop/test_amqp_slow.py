@@ -32,6 +32,8 @@ RULES: dict[str, tuple[str, ...]] = {
                  'then = { action = "discard", which = "oldest", keep_records = 50 }',),
     "multiple": ('when = { lag_records = "> 2 x prefetch" }\n'
                  'then = { action = "discard", which = "oldest", keep_records = "2 x prefetch" }',),
+    "least": ('when = { lag_records = "> 50" }\n'
+              'then = { action = "discard", which = "lowest_priority", keep_records = 50 }',),
     "often": ('when = { credit_exhausted_time = "50ms" }\nthen = "notify"',
               'when = { credit_exhausted_time = "50ms" }\ntimes = 3\nthen = "disconnect"'),
     "notify": (STARVED + '"notify"',),
@@ -101,7 +103,7 @@ def test_x1_a_suspect_that_reads_again_is_none(headway: BrokerProcess, feeder: N
 
 
 @pytest.mark.parametrize(
-    ("limit", "prefetch", "kept"), [("constant", 10, 50), ("multiple", 3, 6), ("multiple", 20, 40)]
+    ("limit", "prefetch", "kept"), [("constant", 10, 50), ("multiple", 3, 6), ("multiple", 20, 40), ("least", 10, 50)]
 )
 def test_j1_j2_so_many_may_wait_on_top_of_the_prefetch(
     headway: BrokerProcess, named: Pika, name: str, limit: str, prefetch: int, kept: int

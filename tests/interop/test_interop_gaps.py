@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.interop.governed import SMALL, rows
 from tests.interop.governed import governed as governed
+from tests.interop.pahos import paho, properties
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Message, Raw
 from tests.interop.waiting import until
@@ -99,11 +100,43 @@ def test_discarding_is_announced_to_the_last_record(governed: BrokerProcess, nam
         assert json.loads(watcher.message().payload)["client"] == name
 
 
+@pytest.mark.parametrize(("which", "left"), [("fifty", 50), ("urgent", 800), ("odd", 2000)])
+def test_what_is_discarded_waits_no_more(governed: BrokerProcess, name: str, which: str, left: int) -> None:
+    """Though its client takes nothing; and then it is given just what was left."""
+    topic, sent, window = f"{which}/{name}", 4000, 5
+    with (
+        paho(governed.port, name, connect=properties("CONNECT", ReceiveMaximum=window)) as stuck,
+        Raw(governed.port, f"{name}-pub") as writer,
+    ):
+        stuck.client.manual_ack_set(True)
+        stuck.subscribe(f"{topic}/+", 1)
+        for i in range(sent):
+            user = Properties(user=(("priority", str(i * 7 % 10)),))
+            writer.publish(f"{topic}/{'odd' if i % 2 else 'even'}", str(i).encode(), 1, properties=user)
+        writer.published("flood/end")
+        stuck.wait(window)
+        late = sent - 3900  # so many may have come after the look: they are too few for another one
+        row = until(lambda: (one := governed.consumer(name))["lag_records"] <= left + late and one)
+        assert row["lag_records"] >= left - window
+        assert row["gap_records"] == {"discarded": sent - window - row["lag_records"]}
+        for done in range(window + row["lag_records"]):
+            message = stuck.wait(done + 1)[done]
+            stuck.client.ack(message.mid, message.qos)
+        numbers = [int(message.payload) for message in stuck.messages]
+        assert numbers == sorted(numbers)
+        assert len(numbers) == window + row["lag_records"]
+        kept = [i for i in numbers[window:] if i < 3900]
+        if which == "odd":
+            assert not any(i % 2 for i in kept)
+        else:
+            assert min(i * 7 % 10 for i in kept) >= 8, "the most urgent ones"
+
+
 CHECKS: dict[str, Callable[[int], bool]] = {
     "oldest": lambda i: i < 950,
     "newest": lambda i: i > 50,
     "key": lambda i: i < 990,
     "selected": lambda i: i < 4000,
     "topics": lambda i: i % 2 == 1,
-    "lowest": lambda i: i % 3 == 0,
+    "lowest": lambda i: i % 3 < 2 or i < 950,
 }

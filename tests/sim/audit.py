@@ -10,7 +10,7 @@ from collections.abc import Container
 from math import inf
 from typing import TYPE_CHECKING
 
-from tests.sim.model import SubModel, take_apart
+from tests.sim.model import SubModel, has_high_value, take_apart
 from tests.sim.stream import as_publish
 
 from headway.core.base.errors import Reason
@@ -21,6 +21,7 @@ from headway.core.log.lanes.cursor import Cursor
 from headway.core.log.lanes.lane import Lane
 from headway.core.log.lanes.pool import RESERVE, STAYS_MAX, Pool
 from headway.core.message.topics import matches
+from headway.core.policy.rules.action import COUNTED, ActionKind, Which
 from headway.core.queue.queue import queue_of
 
 UNDECLARED = {Reason.MEMORY_LIMIT, Reason.DISK_LIMIT, Reason.CLIENT_SHARE, Reason.SPILL_FAILED}
@@ -53,6 +54,9 @@ def _books(world: World) -> None:
         _pool(world, pool, feeds)
     for session in broker.registry.sessions.values():
         session.channel.check()
+        for subscription in session.subscriptions.values():
+            if subscription.reader.queue is None:
+                subscription.left_out.check(subscription.cursor)
 
 
 # -- books ----------------------------------------------------------------------------------------------------------
@@ -195,7 +199,8 @@ def _pending(world: World) -> Counter[object]:
 
 
 def waiting(subscription: Subscription) -> int:
-    return subscription.feed.lane.count - subscription.cursor.number + subscription.conflation.owed_records
+    left = subscription.feed.lane.count - subscription.cursor.number - subscription.left_out.records
+    return left + subscription.conflation.owed_records
 
 
 def _balances(world: World) -> None:
@@ -214,6 +219,29 @@ def _balances(world: World) -> None:
             kept = backlog.standing.records + sum(not one.returns for one in backlog.requeued)  # for another member
             wrong = group.balance(pending[group] + feed.lane.count - backlog.cursor.number + kept)
             assert wrong is None, wrong
+
+
+def looked_at(world: World) -> None:
+    """What a discard is to leave out at a look waits no more after it. Called at a tick, before anything else."""
+    for model in world.models if world.readable else ():
+        subscription = model.subscription
+        if model.shared is not None or not model.live or not subscription.cursor.attached or model.filter[0] == "$":
+            continue
+        shown, history = subscription.lag_records, world.history.records
+        for action in subscription.case.lasting():
+            if action.kind is not ActionKind.DISCARD or subscription.left_out.looks or subscription.backfills:
+                continue
+            waiting = [history[sequence] for sequence in model.expected if sequence > model.last]
+            most: float = inf
+            if action.which in COUNTED:
+                most = action.records_kept(subscription.prefetch)
+            elif action.which is Which.SELECTOR:
+                most = sum(not has_high_value(record) for record in waiting)
+            elif action.which is Which.TOPICS:
+                most = sum(not any(matches(one, record.topic) for one in action.topics) for record in waiting)
+            half_sent = not subscription.cursor.at_boundary
+            assert shown <= most + half_sent, f"{shown} wait for {model}, after {action} left {most}"
+            world.count(f"looked at, {action.which}")
 
 
 # -- when all has settled -------------------------------------------------------------------------------------------

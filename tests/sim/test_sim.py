@@ -21,6 +21,7 @@ from tests.sim.world import World
 
 from headway.core.consumer import Session
 from headway.core.delivery.rendering import rendering as delivery
+from headway.core.governance.moves import moves
 from headway.core.message.record import Durability, Run
 
 SEEDS = (2, 8, 10, 12, 26, 29, 34, 36, 38, 40)
@@ -74,6 +75,14 @@ def test_a_smaller_client_that_goes_first_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Session, "memory_bytes", 0)
     with pytest.raises(AssertionError, match="goes with"):
         counts_of(CrowdWorld, range(1, 5), 200)
+
+
+def test_a_discard_after_which_as_much_waits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was when records were left out only in the place where they would have been sent."""
+    monkeypatch.setattr(moves, "_leave_out", lambda *_: iter(()))
+    for seed in (10, 19):
+        with pytest.raises(AssertionError, match=r"wait for .*, after .*DISCARD"):
+            counts_of(World, (seed,), 300)
 
 
 def test_same_seed_same_run() -> None:

@@ -16,6 +16,7 @@ from headway.core.consumer.life import Life
 from headway.core.log.lanes.cursor import Cursor
 from headway.core.log.lanes.lane import Lane
 from headway.core.log.lanes.pool import RESERVE, STAYS_MAX, Pool
+from headway.core.policy.rules.action import COUNTED
 from headway.core.queue.queue import queue_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,20 @@ def _books(world: World) -> None:
     read = {feed for model in world.models.values() for feed in _feeds(model)}
     extra = [feed.key.filter for feed in registry.router.feeds.values() if feed not in read]
     assert not extra, f"lanes nobody reads: {extra}"
+
+
+def looked_at(world: World) -> None:
+    """What a discard is to leave out at a look waits no more after it. Called at a tick, before anything else."""
+    for model in world.models.values() if world.readable else ():
+        queue, shown = model.queue, model.queue.backlog.lag_records
+        if not queue.members.all_slow or queue.discards.begun:
+            continue
+        for member in queue.members:
+            for action in member.case.lasting():
+                if action.which in COUNTED:
+                    kept = action.records_kept(member.prefetch)
+                    assert shown <= kept, f"{shown} wait in {model}, after {action} left {kept}"
+                    world.count(f"looked at, {action.which}")
 
 
 # -- books ----------------------------------------------------------------------------------------------------------

@@ -81,7 +81,8 @@ _WHEN: tuple[dict[str, object], ...] = (
     {"lag_age": "300ms", "slow_fraction": "< 50%"},
 )  # fmt: skip
 _THEN: tuple[object, ...] = (
-    "notify", "offline", "block_publishers", "block_publishers", "close_consumer", "disconnect", "disconnect",
+    "notify", "offline", "block_publishers", {"action": "discard", "which": "selector", "selector": "priority > 4"},
+    "close_consumer", "disconnect", {"action": "discard", "which": "lowest_priority", "keep_records": 5},
     "delete_subscription", {"action": "return", "older": "300ms"}, {"action": "return", "older": "300ms"},
     {"action": "discard", "which": "oldest", "keep_records": 10},
     {"action": "discard", "which": "oldest", "keep_bytes": "2KB"},

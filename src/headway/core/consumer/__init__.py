@@ -24,7 +24,7 @@ from headway.core.consumer.life import ENDED, GIVEN_UP, PAUSED, REPLACED, Life, 
 from headway.core.consumer.observing import NO_OBSERVER, Observer, Shares
 from headway.core.consumer.patience import Due, due_of, is_patient, patience_for
 from headway.core.consumer.poll import ArchiveIndex, ArchiveLag, ConnectionlessOutlet, Poll
-from headway.core.consumer.progress import Backfill, Predicate, Skip
+from headway.core.consumer.progress import Backfill, Predicate, Skip, rest_skipped
 from headway.core.consumer.reader import QueueMember, Reader
 from headway.core.consumer.request import (
     NO_OPTIONS,
@@ -54,6 +54,6 @@ __all__ = [
     "known_names", "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT", "NO_OBSERVER", "NO_OPTIONS", "NO_WILL",
     "Observer", "OPTIONS", "Outlet", "Pace", "parse_options", "patience_for", "Pause", "PAUSED", "PeerState",
     "PluginFailed", "Poll", "Predicate", "PREFIX", "QueueMember", "QueueTerms", "read_options", "Reader", "REPLACED",
-    "RESTING", "Resume", "Revoked", "RightsSource", "Session", "SessionLife", "SharedReader", "Shares", "Skip", "Spill",
-    "SubscribeRequest", "Subscription", "SubscriptionOptions", "Use", "Waiting", "Will", "Window",
+    "RESTING", "Resume", "rest_skipped", "Revoked", "RightsSource", "Session", "SessionLife", "SharedReader", "Shares",
+    "Skip", "Spill", "SubscribeRequest", "Subscription", "SubscriptionOptions", "Use", "Waiting", "Will", "Window",
 ]

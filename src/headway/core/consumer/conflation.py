@@ -76,6 +76,7 @@ class Conflation:
         cursor.lane.receipts.conflating(subscription)
         self._become(DUE if cursor.number < cursor.lane.count else RESTING)
         self._update_upto(subscription)
+        self._forget_left_out(subscription)
         self.upto = max(self.upto, upto)
         self.sent_s = -inf
         oldest = cursor.oldest_time()
@@ -97,9 +98,18 @@ class Conflation:
         """Runs one pass over the waiting records. Afterwards the cursor goes on from the end of the lane."""
         subscription.feed.lane.receipts.conflating(subscription)
         self._update_upto(subscription)
+        self._forget_left_out(subscription)
         self._pass(subscription)
         subscription.cursor.catch_up()
         self._enter_lane(subscription)
+
+    def _forget_left_out(self, subscription: Subscription) -> None:
+        """Owes the consumer nothing of what was left out before. All that waits in the lane is to be owed to it."""
+        left_out = subscription.left_out
+        if left_out.records:
+            self.owed_records -= left_out.records
+            self.owed_bytes -= left_out.bytes
+            left_out.clear()
 
     def _enter_lane(self, subscription: Subscription) -> None:
         """Goes on at the end of the lane, whose deltas are from now on of records behind it."""
@@ -178,6 +188,8 @@ class Conflation:
 
     def settle(self, subscription: Subscription, sent_bytes: int) -> None:
         """Settles one owed record, which was sent with ``sent_bytes``; 0 means that it was left out."""
+        if self.owed_records <= 0:
+            return  # it was left out before, and is the latest of its key
         if not sent_bytes:
             self._leave_out(subscription, 1)
             return

@@ -14,10 +14,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from headway.core.consumer.conflation import EVERY_RECORD
-from headway.core.consumer.progress import Volume
+from headway.core.consumer.progress import Volume, rest_skipped
 
 if TYPE_CHECKING:
-    from headway.core.consumer.progress import Skip
     from headway.core.consumer.shared_reader import SharedReader, Waiting
     from headway.core.consumer.subscription import Subscription
     from headway.core.log import DurablePosition
@@ -112,26 +111,35 @@ class LaneReader(Reader):
         if subscription.conflating:
             owed = subscription.conflation.owed_records
             return subscription.feed.lane.count - cursor.number + owed if self.has_more(subscription) else 0
-        skip = _rest_skipped(subscription)
-        return cursor.lag_records if skip is None else max(0, skip.first - cursor.number)
+        if cursor.position == cursor.lane.end:
+            return 0
+        skip = rest_skipped(subscription.skips)
+        end = cursor.lane.count if skip is None else max(skip.upto, cursor.number)
+        return end - cursor.number - subscription.left_out.records
 
     def lag_bytes(self, subscription: Subscription) -> int:
         cursor = subscription.cursor
         if subscription.conflating and not self.has_more(subscription):
             return 0
-        skip = _rest_skipped(subscription)
-        return cursor.lag_bytes if skip is None else max(0, skip.position - cursor.position)
+        skip = rest_skipped(subscription.skips)
+        end = cursor.lane.end if skip is None else max(skip.position, cursor.position)
+        return end - cursor.position - subscription.left_out.bytes
 
     def gating_bytes(self, subscription: Subscription) -> int:
         """Returns 0 while the consumer is conflated, because it reads a state and needs no bytes of the lane."""
-        return 0 if subscription.conflating else subscription.cursor.lag_bytes
+        return 0 if subscription.conflating else subscription.cursor.lag_bytes - subscription.left_out.whole_bytes
 
     def oldest_time(self, subscription: Subscription) -> float:
         if subscription.conflating:
             # A pass sends the oldest first, so all that still waits in it is younger than what was sent last.
             since_s = max(subscription.current_s, subscription.conflation.sent_s)
             return since_s if self.has_more(subscription) else inf
-        return max(subscription.cursor.oldest_time(), subscription.current_s)
+        cursor, left_out = subscription.cursor, subscription.left_out
+        oldest_s = cursor.oldest_time()
+        if left_out.records and oldest_s < inf:
+            found = next(left_out.all_waiting(cursor.chunk, cursor.number, cursor.lane.count), None)
+            oldest_s = inf if found is None else found[0].time_of(found[1])
+        return max(oldest_s, subscription.current_s)
 
     def delivered(self, subscription: Subscription) -> Volume:
         return subscription.counters.sent(subscription.cursor)
@@ -140,21 +148,15 @@ class LaneReader(Reader):
         conflation, lane, cursor = subscription.conflation, subscription.feed.lane, subscription.cursor
         if conflation.waits_for_clock:
             return Volume(conflation.owed_records, conflation.owed_bytes)
+        left_out = subscription.left_out
         return Volume(
-            conflation.owed_records + lane.count - cursor.number, conflation.owed_bytes + lane.end - cursor.position
+            conflation.owed_records + lane.count - cursor.number - left_out.records,
+            conflation.owed_bytes + lane.end - cursor.position - left_out.bytes,
         )
 
 
 LANE_READER: Final = LaneReader()
 """The reader of all subscriptions that read their lanes."""
-
-
-def _rest_skipped(subscription: Subscription) -> Skip | None:
-    """Returns the skip in force that leaves out everything from some record on, if there is one."""
-    for skip in subscription.skips:
-        if skip.open and skip.predicate is None:
-            return skip
-    return None
 
 
 class QueueMember(Reader):

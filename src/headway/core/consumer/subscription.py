@@ -6,6 +6,7 @@ key, and its ``Case`` is the governor's data on it.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
@@ -15,10 +16,19 @@ from headway.core.consumer.channel import Channel
 from headway.core.consumer.conflation import EVERY_RECORD, Conflation
 from headway.core.consumer.credit import NO_LIMIT, Window
 from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
-from headway.core.consumer.progress import Backfill, BackfillSource, Counters, Skip, ViewAge, Volume
+from headway.core.consumer.progress import (
+    NONE_LEFT_OUT,
+    Backfill,
+    BackfillSource,
+    Counters,
+    LeftOut,
+    Skip,
+    ViewAge,
+    Volume,
+)
 from headway.core.consumer.reader import LANE_READER, Reader
 from headway.core.consumer.request import SubscribeRequest
-from headway.core.log import NO_PROGRESS, Cursor, OutOfOrderProgress, StatePass, records_between
+from headway.core.log import NO_PROGRESS, NO_RECEIPTS, Chunk, Cursor, OutOfOrderProgress, StatePass, records_between
 from headway.core.message import Gap
 from headway.core.policy import Case
 
@@ -36,8 +46,9 @@ class Subscription:
 
     __slots__ = (
         "_feed", "astray", "backfills", "case", "channel", "clock", "conflation", "counters", "current_s",
-        "cursor", "dialect", "filter", "gap", "job_patience", "lease", "life", "metadata_number", "number", "reader",
-        "renewals", "request", "session", "skips", "start_sequence", "stop_number", "tab_bytes", "view", "window",
+        "cursor", "dialect", "filter", "gap", "job_patience", "lease", "left_out", "life", "metadata_number", "number",
+        "reader", "renewals", "request", "session", "skips", "start_sequence", "stop_number", "tab_bytes", "view",
+        "window",
     )  # fmt: skip
 
     def __init__(self, session: Session, request: SubscribeRequest, feed: Feed, case: Case) -> None:
@@ -81,6 +92,7 @@ class Subscription:
         self.current_s = 0.0
         """The time when the consumer was last caught up, or asked for older records. Its lag is no older than this."""
         self.skips: list[Skip] = []
+        self.left_out = NONE_LEFT_OUT
 
         self.astray = False
         """Set if it has left out something that deltas which wait for it in its lane may need."""
@@ -123,6 +135,8 @@ class Subscription:
     def special(self) -> bool:
         """Tells whether records cannot go from the lane to the outlet as they are."""
         if self.backfills or self.skips or self.gap is not None or self.conflation.mode is not EVERY_RECORD:
+            return True
+        if self.left_out.records:
             return True
         return self.astray or self.session.max_packet_bytes < self.cursor.lane.largest
 
@@ -305,11 +319,14 @@ class Subscription:
     def note_gap(self, records: int, first: int, last: int, reason: Reason) -> None:
         """Counts skipped records and adds them to the gap to be announced. Expired records are announced only to
         consumers that asked for it."""
+        if records > 0 and first:  # 0: nobody knows which records these are
+            self.feed.lane.receipts.lost(self, first, last, reason)
+        self._note_gap(records, first, last, reason)
+
+    def _note_gap(self, records: int, first: int, last: int, reason: Reason) -> None:
         if records <= 0:
             return
         self.counters.gap(records, reason)
-        if first:  # 0: nobody knows which records these are
-            self.feed.lane.receipts.lost(self, first, last, reason)
         if (deltas := self.feed.deltas) is not None and not self.conflating and reason is not Reason.CONFLATED:
             deltas.raise_floor(self.feed.lane.last_sequence)
             self.astray = self.cursor.number < self.feed.lane.count
@@ -325,17 +342,68 @@ class Subscription:
     def skip_to(self, number: int, reason: Reason) -> dict[int, int]:
         """Skips all records before ``number``. Returns the number of skipped records by publisher."""
         cursor = self.cursor
-        chunk = cursor.chunk
         here = cursor.number
         if not cursor.attached or number <= here:
             return {}
-        between = records_between(chunk, here, number)
+        if self.left_out.records:
+            losses = Counter[int]()
+            for chunk, first, last in list(self.left_out.all_waiting(cursor.chunk, here, number)):
+                losses.update(self.leave_out(chunk, [(first, last)], reason))
+            sent = cursor.position - cursor.chunk.start - cursor.chunk.record_start(here - cursor.chunk.first_number)
+            self.case.meter.skipped(-sent)  # what was sent of a record that was half sent is counted as drained
+            self.counters.skipped_bytes -= sent
+            self._pass_left_out(number)
+            return losses
+        between = records_between(cursor.chunk, here, number)
         before = cursor.position
         cursor.skip_to(number)
         self.case.meter.skipped(cursor.position - before)
         self.counters.skip(number - here, cursor.position - before)
         self.note_gap(number - here, between.first_sequence, between.last_sequence, reason)
         return between.by_publisher
+
+    def leave_out(self, chunk: Chunk, ranges: list[tuple[int, int]], reason: Reason) -> dict[int, int]:
+        """Leaves out ranges of records that wait, all of one chunk. The cursor passes them later. Returns their number
+        by publisher."""
+        records, size, receipts = 0, 0, self.feed.lane.receipts
+        losses = Counter[int]()
+        for first, last in ranges:
+            records += last - first
+            size += chunk.ends[last - 1] - chunk.record_start(first)
+            if len(chunk.by_publisher) > 1:
+                losses.update(chunk.publishers(first, last))
+            if receipts is not NO_RECEIPTS:
+                receipts.lost(self, chunk.sequence_of(first), chunk.sequence_of(last - 1), reason)
+        losses = losses or Counter(dict.fromkeys(chunk.by_publisher, records))
+        self.own_left_out().add(chunk, ranges, size)
+        self.case.meter.skipped(size)
+        self.counters.skipped_bytes += size
+        self._note_gap(records, chunk.sequence_of(ranges[0][0]), chunk.sequence_of(ranges[-1][1] - 1), reason)
+        return losses
+
+    def own_left_out(self) -> LeftOut:
+        if self.left_out is NONE_LEFT_OUT:
+            self.left_out = LeftOut()
+        return self.left_out
+
+    def pass_left_out(self) -> bool:
+        """Moves on to the next record that is not left out. Returns whether it moved."""
+        cursor = self.cursor
+        if not self.left_out.records or not cursor.attached or not cursor.at_boundary:
+            return False
+        here, end = cursor.number, cursor.lane.count
+        found = next(self.left_out.all_waiting(cursor.chunk, here, end), None)
+        number = end if found is None else found[0].first_number + found[1]
+        if number > here:
+            self._pass_left_out(number)
+        return number > here
+
+    def _pass_left_out(self, number: int) -> None:
+        """Moves on to this record. All before it are left out."""
+        cursor, here, before = self.cursor, self.cursor.number, self.cursor.position
+        records = self.left_out.passed(cursor.chunk, here, number)
+        cursor.skip_to(number)
+        self.counters.pass_over(records, cursor.position - before)
 
     def add_backfill(
         self, records: BackfillSource, *, retained: bool = False, out_of_order: OutOfOrderProgress = NO_PROGRESS

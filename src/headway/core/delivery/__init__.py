@@ -1,5 +1,17 @@
 """From the log to the socket."""
 
+from headway.core.delivery.choosing import (
+    CHUNK_WORK,
+    LOOKED_AT_WORK,
+    PRIORITY,
+    RANGE_WORK,
+    UNREADABLE,
+    at_most,
+    enough,
+    figures_of,
+    neighbours,
+    predicate_of,
+)
 from headway.core.delivery.conflating import conflate_once, start_conflating
 from headway.core.delivery.fanout import FLUSH_BYTES, PUMP_BYTES, Fanout
 from headway.core.delivery.frames import (
@@ -10,7 +22,6 @@ from headway.core.delivery.frames import (
     exactly_once_position,
     holds_back,
     lose,
-    marked,
     note_in_flight,
     record_at,
     take_ids,
@@ -23,9 +34,10 @@ from headway.core.delivery.readiness import has_room, moves, waits_for_client
 from headway.core.delivery.rendering import Losses, delivery_record, drop_reason, write_frame
 
 __all__ = [
-    "conflate_once", "cut_of", "Cuts", "delivery_record", "drop_reason", "durable_record", "EXACTLY_ONCE",
-    "exactly_once_position", "Fanout", "finish_half_sent", "FLUSH_BYTES", "free_cursor", "go_back", "Handover",
-    "has_room", "holds_back", "last_of_half_sent", "ListedRecords", "lose", "Losses", "marked", "MarkedSnapshot",
-    "moves", "note_in_flight", "PUMP_BYTES", "QueriedRecords", "record_at", "start_conflating", "take_ids",
-    "waits_for_client", "write", "write_frame",
+    "at_most", "CHUNK_WORK", "conflate_once", "cut_of", "Cuts", "delivery_record", "drop_reason", "durable_record",
+    "enough", "EXACTLY_ONCE", "exactly_once_position", "Fanout", "figures_of", "finish_half_sent", "FLUSH_BYTES",
+    "free_cursor", "go_back", "Handover", "has_room", "holds_back", "last_of_half_sent", "ListedRecords",
+    "LOOKED_AT_WORK", "lose", "Losses", "MarkedSnapshot", "moves", "neighbours", "note_in_flight", "predicate_of",
+    "PRIORITY", "PUMP_BYTES", "QueriedRecords", "RANGE_WORK", "record_at", "start_conflating", "take_ids",
+    "UNREADABLE", "waits_for_client", "write", "write_frame",
 ]

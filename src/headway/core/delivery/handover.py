@@ -31,6 +31,8 @@ class Handover:
 
     def __next__(self) -> Record | None:
         old, cursor = self._old, self._old.cursor
+        if not self._closed and not old.ended:
+            old.pass_left_out()
         if not self._closed and not old.ended and cursor.number < self._upto:
             cursor.step()
             chunk = cursor.chunk

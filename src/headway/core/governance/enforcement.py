@@ -88,7 +88,7 @@ class Enforcer:
             case ActionKind.CONFLATE:
                 subscription.conflation.stop(subscription)
             case ActionKind.DISCARD:
-                stop_discarding(subscription)
+                stop_discarding(subscription, action, self._registry, now)
             case ActionKind.BLOCK_PUBLISHERS:
                 self._ending.open_gate(subscription, now)
 

@@ -16,6 +16,7 @@ from headway.core.consumer import Delivery, Skip, Subscription, is_patient
 from headway.core.delivery import PUMP_BYTES, Fanout, drop_reason, has_room
 from headway.core.log import Chunk, stretch_bytes
 from headway.core.queue.backlog import Backlog, QueuePort
+from headway.core.queue.discards import Discards
 from headway.core.queue.drops import Drops
 from headway.core.queue.lifetimes import Lifetimes
 from headway.core.queue.members import Members
@@ -55,14 +56,15 @@ class FetchedRecord(NamedTuple):
 
 
 class Dispatch:
-    def __init__(self, queue: QueuePort, members: Members, backlog: Backlog, drops: Drops, lifetimes: Lifetimes,
-                 skips: Sequence[Skip], registry: Registry, fanout: Fanout,
+    def __init__(self, queue: QueuePort, members: Members, backlog: Backlog, drops: Drops, discards: Discards,
+                 lifetimes: Lifetimes, skips: Sequence[Skip], registry: Registry, fanout: Fanout,
                  on_lag: Callable[[Subscription, float], None]) -> None:
         self._queue = queue
         self._terms = queue.terms
         self._members = members
         self._backlog = backlog
         self._drops = drops
+        self._discards = discards
         self._lifetimes = lifetimes
         self._skips = skips
         self._registry = registry
@@ -80,9 +82,9 @@ class Dispatch:
     def run(self, now: float) -> None:
         """Hands out the waiting records to members that can take them, as far as this turn's work goes."""
         backlog, drops, lifetimes = self._backlog, self._drops, self._lifetimes
-        sorts, discards, picking = self._terms.priorities, drops.discarding, self._members.picking
+        sorts, discards, picking = self._terms.priorities, self._discards.begun, self._members.picking
         self._bytes_end, self._work_end = backlog.handed_bytes + PUMP_BYTES, self._registry.handed_work + RUN_WORK
-        if lifetimes.drop_expired(now) and (not sorts or self.sort_in()) and (not discards or drops.discard_more()):
+        if lifetimes.drop_expired(now) and (not sorts or self.sort_in()) and (not discards or self._discards.go_on()):
             if not picking.pickers and not backlog.reads.grouped:
                 self._hand_out(now)
             if picking.pickers or backlog.reads.grouped:

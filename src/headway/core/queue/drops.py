@@ -13,7 +13,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from headway.core.base import Reason, WorkSteps
 from headway.core.consumer import DeadLetter, QueueTerms, SharedReader, Subscription
@@ -21,7 +20,7 @@ from headway.core.delivery import record_at
 from headway.core.log import Chunk
 from headway.core.message import Record, topic_of
 from headway.core.queue.backlog import Backlog
-from headway.core.queue.places import Key, RequeuedRecord
+from headway.core.queue.places import Key, QueueCursor, RequeuedRecord, Row, StandingRecord
 from headway.core.routing import COPIES, DEAD_LETTER_WORK, DROPPED_WORK, Registry, Router
 
 PURGED_AT_ONCE = 128
@@ -45,21 +44,11 @@ def letter_work(router: Router, terms: QueueTerms, record: Record) -> int:
     return work + router.reach(exchange, topic_of(key), {name: headers[name] for name in headers if name != COPIES})
 
 
-class Discard(NamedTuple):
-    """A policy's order to drop records until the backlog's counts of handed records and bytes reach these values."""
-
-    handed_records: int
-    handed_bytes: int
-    reason: Reason
-
-
 class Drops:
     """``by_reason`` counts the dropped records."""
 
     def __init__(self, queue: SharedReader, backlog: Backlog, registry: Registry) -> None:
         self.by_reason: Counter[Reason] = Counter()
-        self.discarding: Discard | None = None
-        """A policy's order that was too much work for one turn."""
         self._queue = queue
         self._terms = queue.terms
         self._backlog = backlog
@@ -127,6 +116,20 @@ class Drops:
         if member is not None:
             member.note_gap(last - first, chunk.sequence_of(first), chunk.sequence_of(last - 1), reason)
         self._registry.lost(chunk.publishers(first, last), reason)
+
+    def drop_standing(self, cursor: QueueCursor, row: Row, first: int, last: int, reason: Reason) -> int:
+        """Drops neighbours that stand, as many of them as this turn has work left for. Returns how many."""
+        backlog, chunk = self._backlog, row.chunk
+        if self._terms.dead_letter_exchange is None and backlog.on_gone is None:
+            backlog.standing.settle(cursor, row, first, last)
+            self._drop(chunk, first, last, reason)
+            backlog.reads.settled(cursor)
+            return last - first
+        last = first + self.affordable(last - first)
+        for index in range(first, last):
+            self.drop_out_of_order(backlog.take(StandingRecord(cursor, row, index)), reason)
+        self._registry.overdue.left -= DROPPED_WORK * (last - first)
+        return last - first
 
     def lose_standing(self, member: Subscription, reason: Reason) -> None:
         """Drops the standing records, which no member gets, and counts them in this member's gap."""
@@ -213,7 +216,7 @@ class Drops:
         backlog = self._backlog
         chunk = backlog.oldest_wanted(chunk)
         while backlog.has_some_apart and backlog.wants(chunk) and not (promises and backlog.head_is_held):
-            if not self._drop_some(1, reason):
+            if not self.drop_some(1, reason):
                 return False
         if backlog.has_some_apart:
             return True
@@ -222,7 +225,7 @@ class Drops:
             upto = backlog.cursor.held_number(stop) if promises else stop
             if upto == number:
                 return True
-            if not self._drop_some(upto - number, reason):
+            if not self.drop_some(upto - number, reason):
                 return False
             backlog.cursor.step()
         return True
@@ -275,33 +278,11 @@ class Drops:
         costs = self._terms.dead_letter_exchange is not None or self._backlog.has_some_apart
         return self.affordable(records) if costs else records
 
-    def _drop_some(self, records: int, reason: Reason) -> bool:
+    def drop_some(self, records: int, reason: Reason) -> bool:
         """Drops as many of the next records as this turn has work left for. Returns False if that is none."""
         some = self.affordable_at_least(records)
         if not some:
             self._registry.overdue.put_off(self._queue, begun=True)
             return False
         self.drop(some, reason)
-        return True
-
-    def discard(self, records: int, size: int, reason: Reason) -> None:
-        """Drops the next records: at least ``records`` of them, and at least ``size`` bytes. If that is too much work
-        for this turn, the turns to come go on with it, before they hand out records."""
-        backlog = self._backlog
-        self.discarding = Discard(backlog.handed_records + records, backlog.handed_bytes + size, reason)
-        self.discard_more()
-
-    def discard_more(self) -> bool:
-        """Goes on with a policy's order. Returns whether it is done."""
-        backlog, discard = self._backlog, self.discarding
-        while discard is not None and (waiting := backlog.lag_records) and backlog.has_some:
-            records = discard.handed_records - backlog.handed_records
-            excess = discard.handed_bytes - backlog.handed_bytes
-            if excess > 0:
-                records = max(records, 1, excess * waiting // backlog.lag_bytes)
-            if records <= 0:
-                break
-            if not self._drop_some(records, discard.reason):
-                return False
-        self.discarding = None
         return True

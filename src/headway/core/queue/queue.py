@@ -39,6 +39,7 @@ from headway.core.delivery import Fanout
 from headway.core.log import NOT_DURABLE, Chunk, Cursor, DurablePosition
 from headway.core.message import Run
 from headway.core.queue.backlog import Backlog
+from headway.core.queue.discards import Discards
 from headway.core.queue.dispatch import Dispatch, FetchedRecord
 from headway.core.queue.drops import Drops, letter_work
 from headway.core.queue.life import MOVES, QueueLife
@@ -95,11 +96,12 @@ class Queue:
         self.picking = Picking(self.backlog)
         self.members = Members(terms, self.picking)
         self.drops = Drops(self, self.backlog, registry)
+        self.discards = Discards(self, self.backlog, self.drops, self.skips, registry)
         self.lifetimes = Lifetimes(self, self.backlog, registry, self.drops.drop)
         self.unsettled = Unsettled(self, self.backlog, self.drops, self.lifetimes, registry)
         self.placeholder = Placeholder(self, registry, on_lag)
-        self._dispatch = Dispatch(self, self.members, self.backlog, self.drops, self.lifetimes, self.skips, registry,
-                                  fanout, on_lag)  # fmt: skip
+        self._dispatch = Dispatch(self, self.members, self.backlog, self.drops, self.discards, self.lifetimes,
+                                  self.skips, registry, fanout, on_lag)  # fmt: skip
         self.read(feed)
 
     def _become(self, life: QueueLife) -> None:
@@ -163,6 +165,7 @@ class Queue:
         self.expiry.cancel()
         self._registry.returning.forget(self)
         self.drops.stop()
+        self.discards.stop()
         self.lifetimes.stop()
         self._dispatch.stop()
         self.placeholder.close()

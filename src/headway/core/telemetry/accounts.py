@@ -20,8 +20,8 @@ Offered, drained and skipped never decrease, in records or in bytes. Special cas
   then.
 - *Consumers that poll* recorded topics: their bytes are known per batch of the journal, so the figures move late and in
   steps.
-- *Discarding the newest*: a discarded record counts as lag until the cursor has passed it, because it is held until
-  then.
+- *Discards*: a record that a look leaves out is skipped from then on, though the cursor passes it later. One that is
+  the latest of its key, and then sent to a consumer that is conflated, is skipped and drained: it is offered twice.
 """
 
 from __future__ import annotations

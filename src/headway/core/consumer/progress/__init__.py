@@ -2,7 +2,8 @@
 
 from headway.core.consumer.progress.backfill import Backfill, BackfillSource
 from headway.core.consumer.progress.counters import Counters, Volume
-from headway.core.consumer.progress.skip import Predicate, Skip
+from headway.core.consumer.progress.skip import NONE_LEFT_OUT, LeftOut, Predicate, Skip, rest_skipped
 from headway.core.consumer.progress.view_age import ViewAge
 
-__all__ = ["Backfill", "BackfillSource", "Counters", "Predicate", "Skip", "ViewAge", "Volume"]
+__all__ = ["Backfill", "BackfillSource", "Counters", "LeftOut", "NONE_LEFT_OUT", "Predicate", "rest_skipped", "Skip",
+           "ViewAge", "Volume"]

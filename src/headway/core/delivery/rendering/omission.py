@@ -18,7 +18,9 @@ def why_left_out(subscription: Subscription, chunk: Chunk, index: int, now: floa
 
 
 def drop_reason(subscription: Subscription, chunk: Chunk, index: int) -> Reason | None:
-    """Returns the reason of the skip that record ``index`` is in; None if it is in none."""
+    """Returns the reason of the skip that record ``index`` is in, or was left out by; None if there is none."""
+    if subscription.left_out.has(chunk, index):
+        return Reason.DISCARDED
     number = chunk.first_number + index
     skips = subscription.skips
     while skips and skips[0].stop <= number:

@@ -37,7 +37,10 @@ def render(subscription: Subscription, now: float, lost: Losses, cuts: Cuts) -> 
         conflation.go_on(subscription)
     if subscription.backfills:
         return render_backfill(subscription, now, lost)
-    if conflation.mode is not EVERY_RECORD or not subscription.has_more:
+    if conflation.mode is not EVERY_RECORD:
+        return 0
+    subscription.pass_left_out()  # whether or not there is credit: nothing of it waits
+    if not subscription.has_more:
         return 0
     return _render_lane(subscription, now, lost, cuts)
 
@@ -57,7 +60,8 @@ def _render_lane(subscription: Subscription, now: float, lost: Losses, cuts: Cut
     if subscription.out_of_room(now):
         return 0
     last = min(last, first + subscription.room)
-    picky = bool(subscription.skips) or chunk.soonest_s <= now or chunk.largest > subscription.record_bytes_max
+    picky = bool(subscription.skips or subscription.left_out.records)
+    picky = picky or chunk.soonest_s <= now or chunk.largest > subscription.record_bytes_max
     if picky:
         reason = why_left_out(subscription, chunk, first, now)
         upto = first + 1

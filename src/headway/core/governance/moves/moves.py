@@ -1,37 +1,46 @@
-"""Moves: the effects of actions on a consumer. An action moves the cursor, or adds a skip that changes later moves.
+"""Moves: the effects of actions on a consumer. An action moves the cursor, or leaves out records ahead of
+it: these are counted and told at once, and are no lag any more.
 
 ========================= ==================================================================================
 conflate                  detach the cursor; send the latest record per key whenever there is room
 discard oldest            move the cursor towards the end until no more waits than the action allows
-discard newest            keep the waiting records; skip new ones until the rule steps back
-discard selector, topics  skip the records that match until the rule steps back
-discard lowest_priority   skip records of the lowest priority while more waits than the action allows
+discard newest            keep the first of the waiting records; leave out the others, and new ones until the rule
+                          steps back
+discard selector, topics  leave out the records that match, and new ones likewise
+discard lowest_priority   leave out records of the lowest priorities until no more waits than the action allows
 discard older_per_key     conflate once; records left out count as discarded
 offline                   write the chunks that the cursor still needs to disk, once for all their consumers
 ========================= ==================================================================================
 
-A record that is half sent is finished first (half_sent.py).
+A record that is half sent is finished first (half_sent.py). There may be a million records to leave out ahead of a
+cursor, so that is deferred work (deferred.py): a step looks at a chunk, or at some of its records.
 """
 
 from __future__ import annotations
 
-from math import inf
-
 from headway.core.base import Reason, WorkSteps
-from headway.core.consumer import Poll, Predicate, Skip, Subscription
-from headway.core.delivery import conflate_once, free_cursor, marked
-from headway.core.log import Chunk
-from headway.core.message import matcher
+from headway.core.consumer import Poll, Skip, Subscription, rest_skipped
+from headway.core.delivery import (
+    CHUNK_WORK,
+    LOOKED_AT_WORK,
+    PRIORITY,
+    RANGE_WORK,
+    UNREADABLE,
+    at_most,
+    conflate_once,
+    enough,
+    figures_of,
+    free_cursor,
+    neighbours,
+    predicate_of,
+)
+from headway.core.log import Chunk, Cursor
 from headway.core.policy import Action, Which
 from headway.core.queue import queue_behind
 from headway.core.routing import Registry
-from headway.core.selector import compile_selector, priority_of
 
-PRIORITY_MAX = 9
-PRIORITY = Predicate(("priority of",), priority_of)
-NOTHING_YET = Predicate(("nothing",), lambda _: False)
-PRIORITY_WORK = 4
-"""The work of finding the priority of one record."""
+CURSORS_MAX = 256
+"""Where more consumers than this are behind in a lane, no bytes in its middle are dropped."""
 
 
 def discard(subscription: Subscription, action: Action, registry: Registry, now: float) -> None:
@@ -45,100 +54,188 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
         return
     subscription.session.outlet.freshen()
     which = action.which
-    if which is Which.OLDEST and queue is not None:
-        waiting = queue.backlog
-        records = max(0, waiting.lag_records - action.records_kept(subscription.prefetch))
-        queue.drops.discard(int(records), int(max(0, waiting.lag_bytes - action.bytes_kept)), Reason.DISCARDED)
-        return
-    if which is Which.OLDEST:
-        free_cursor(subscription)
-        number = max(
-            cursor.number, cursor.lane.count - action.records_kept(subscription.prefetch),
-            _number_at(cursor.chunk, int(max(0, cursor.lane.end - action.bytes_kept))),
-        )  # fmt: skip
-        registry.lost(subscription.skip_to(int(number), Reason.DISCARDED), Reason.DISCARDED)
-        return
-    if which is Which.OLDER_PER_KEY:
+    if queue is not None:
+        queue.discards.look(subscription, action)
+    elif which is Which.OLDER_PER_KEY:
         conflate_once(subscription)
-        return
-    if which is Which.LOWEST_PRIORITY and not _more_than_kept(subscription, action):
-        stop_discarding(subscription)
-        return
-    if any(skip.open for skip in subscription.skips):
-        return
-    first = cursor.number + (not cursor.at_boundary)
-    if which is Which.NEWEST:
-        kept_to = min(cursor.lane.count, first + action.records_kept(subscription.prefetch))
-        if action.bytes_kept < inf:
-            kept_to = min(kept_to, _number_at(cursor.chunk, cursor.position + int(action.bytes_kept)))
-        skip = Skip(int(max(kept_to, first)), None, Reason.DISCARDED)
-        skip.position = _position_of(cursor.chunk, skip.first)
     else:
-        skip = Skip(first, _predicate(action), Reason.DISCARDED)
-    subscription.skips.append(skip)
-    if which is Which.LOWEST_PRIORITY:
-        registry.deferred.begin(_find_lowest(subscription, skip), now, client=subscription.session)
+        free_cursor(subscription)
+        if which is Which.OLDEST:
+            registry.lost(subscription.skip_to(_oldest_kept(subscription, action), Reason.DISCARDED), Reason.DISCARDED)
+        elif which is not Which.LOWEST_PRIORITY:
+            _apply(subscription, _skip(subscription, action), registry, now)
+        elif max(_excess(subscription, action)) > 0 and action not in subscription.left_out.looks:
+            registry.deferred.begin(_leave_out_lowest(subscription, action, registry), now, client=subscription.session)
 
 
-def _predicate(action: Action) -> Predicate:
-    """Returns the test for the records that a discard leaves out."""
-    if action.which is Which.LOWEST_PRIORITY:
-        return NOTHING_YET
-    if action.which is Which.TOPICS:
-        tests = [matcher(pattern) for pattern in action.topics]
-        return Predicate(("topics", action.topics), lambda record: any(test(record.topic) for test in tests))
-    return Predicate(("selector", action.selector), compile_selector(action.selector).matches)
-
-
-def stop_discarding(subscription: Subscription) -> None:
-    """Ends open skips, so that records published from now on are not left out."""
-    for skip in subscription.skips:
+def stop_discarding(subscription: Subscription, action: Action, registry: Registry, now: float) -> None:
+    """Ends the skips of this action, so that records published from now on are not left out."""
+    for skip in [skip for skip in subscription.skips if skip.order == action]:
         skip.stop = min(skip.stop, subscription.cursor.lane.count)
+        if queue_behind(subscription) is None and subscription.cursor.attached:
+            _apply(subscription, skip, registry, now)
 
 
-def _number_at(chunk: Chunk, position: int) -> int:
-    """Returns the number of the first record that starts at or behind a lane position, from ``chunk`` on."""
-    while chunk.next is not None and position >= chunk.stop:
-        chunk = chunk.next
-    if position <= chunk.start:
-        return chunk.first_number
-    index = chunk.index_at(position)
-    return chunk.first_number + index + (not chunk.at_boundary(position) and index < len(chunk))
+# -- what is left out -----------------------------------------------------------------------------------------------
 
 
-def _more_than_kept(subscription: Subscription, action: Action) -> bool:
-    """Tells whether more waits than the action would leave."""
-    too_many = subscription.lag_records > action.records_kept(subscription.prefetch)
-    return too_many or subscription.lag_bytes > action.bytes_kept
+def _excess(subscription: Subscription, action: Action) -> tuple[float, float]:
+    """Returns how many records and bytes more wait than the action would leave."""
+    kept = action.records_kept(subscription.prefetch)
+    return subscription.lag_records - kept, subscription.lag_bytes - action.bytes_kept
 
 
-def _position_of(chunk: Chunk, number: int) -> int:
-    """Returns the lane position of record ``number``, from ``chunk`` on."""
+def _end(subscription: Subscription) -> tuple[int, int]:
+    """Returns the number and the position in the lane where what waits ends."""
+    rest, lane = rest_skipped(subscription.skips), subscription.cursor.lane
+    return (lane.count, lane.end) if rest is None else (rest.upto, rest.position)
+
+
+def _oldest_kept(subscription: Subscription, action: Action) -> int:
+    """Returns the number of the first record that stays if the oldest ones are left out."""
+    cursor, excess = subscription.cursor, _excess(subscription, action)
+    number = cursor.number
+    for chunk, first, last in subscription.left_out.all_waiting(cursor.chunk, number, cursor.lane.count):
+        if not (count := enough(chunk, first, last, *excess)):
+            break
+        excess = excess[0] - count, excess[1] - chunk.ends[first + count - 1] + chunk.record_start(first)
+        number = chunk.first_number + first + count
+    return number
+
+
+def _skip(subscription: Subscription, action: Action) -> Skip:
+    """Returns the skip of an action that lasts. The first look begins it."""
+    skip = next((skip for skip in subscription.skips if skip.order == action and skip.open), None)
+    if skip is None:
+        if action.which is Which.NEWEST:
+            skip = _all_but_first(subscription, action)
+        else:
+            skip = Skip(subscription.cursor.number, predicate_of(action), Reason.DISCARDED, action)
+        subscription.skips.append(skip)
+    return skip
+
+
+def _all_but_first(subscription: Subscription, action: Action) -> Skip:
+    """Returns a skip of all that waits but for the first records."""
+    cursor, rest = subscription.cursor, rest_skipped(subscription.skips)
+    records, size, number = action.records_kept(subscription.prefetch), action.bytes_kept, cursor.number
+    position, end = cursor.position, cursor.lane.count if rest is None else rest.upto
+    for chunk, first, last in subscription.left_out.all_waiting(cursor.chunk, number, end):
+        stop = first + at_most(chunk, first, last, records, size)
+        number, position = chunk.first_number + stop, chunk.start + chunk.record_start(stop)
+        if stop < last:
+            break
+        records, size = records - (last - first), size - (chunk.ends[last - 1] - chunk.record_start(first))
+    skip = Skip(number, None, Reason.DISCARDED, action)
+    skip.position = position
+    if rest is not None:
+        skip.stop = rest.upto
+    return skip
+
+
+def _apply(subscription: Subscription, skip: Skip, registry: Registry, now: float) -> None:
+    """Applies a skip to what waits, unless that is under way."""
+    if skip not in subscription.left_out.looks:
+        registry.deferred.begin(_leave_out(subscription, skip, registry), now, client=subscription.session)
+
+
+def _leave_out(subscription: Subscription, skip: Skip, registry: Registry) -> WorkSteps:
+    """Leaves out the waiting records that a skip is for."""
+    cursor, chunk, predicate = subscription.cursor, subscription.cursor.chunk, skip.predicate
+    subscription.own_left_out().looks.add(skip)
+    while skip in subscription.skips and not subscription.ended and cursor.attached:
+        chunk, number = _place(subscription, chunk, skip.upto)
+        rest = rest_skipped(subscription.skips)  # what comes after it is left out in any case, and is no lag already
+        stop = int(min(skip.stop, cursor.lane.count if rest in (None, skip) else rest.upto))
+        if number >= stop:
+            break
+        first, last, work = number - chunk.first_number, min(len(chunk), stop - chunk.first_number), CHUNK_WORK
+        ranges = subscription.left_out.waiting(chunk, first, last)
+        if predicate is not None:
+            figures = figures_of(subscription, chunk, predicate, first)
+            last, work = min(last, len(figures)), LOOKED_AT_WORK * (len(figures) - first)
+            ranges = [run for a, b in ranges for run in neighbours(figures, True, a, min(b, last))]
+        if ranges:
+            registry.lost(subscription.leave_out(chunk, ranges, skip.reason), skip.reason)
+        skip.upto, skip.position = chunk.first_number + last, chunk.start + chunk.record_start(last)
+        yield work + RANGE_WORK * len(ranges)
+    subscription.left_out.looks.discard(skip)
+    if skip.upto >= skip.stop and skip in subscription.skips:
+        subscription.skips.remove(skip)
+    _free(subscription)
+
+
+def _leave_out_lowest(subscription: Subscription, action: Action, registry: Registry) -> WorkSteps:
+    """Leaves out records of the lowest priority that wait now, and then of the next one, until no more of them wait
+    than the action allows, also if its rule has stepped back by then. Of one priority the oldest go first."""
+    cursor, number = subscription.cursor, 0
+    chunk = cursor.chunk
+    end_number, end_position = _end(subscription)
+    with_priority: dict[int, list[Chunk]] = {}
+    subscription.own_left_out().looks.add(action)
+    while not subscription.ended and cursor.attached:
+        chunk, number = _place(subscription, chunk, number)
+        first, last = number - chunk.first_number, min(len(chunk), end_number - chunk.first_number)
+        if first >= last:
+            break
+        looked_at = last
+        if subscription.left_out.waiting(chunk, first, last):
+            figures = figures_of(subscription, chunk, PRIORITY, first)
+            looked_at = min(last, len(figures))
+            for priority in set(figures) - {UNREADABLE} if looked_at == last else ():
+                with_priority.setdefault(priority, []).append(chunk)
+        number = chunk.first_number + looked_at
+        yield CHUNK_WORK + LOOKED_AT_WORK * (looked_at - first)
+    for priority, chunk in [(level, one) for level in sorted(with_priority) for one in with_priority[level]]:
+        if subscription.ended or not cursor.attached:
+            break
+        if chunk.first_number < cursor.chunk.first_number:
+            continue  # it has read on meanwhile
+        now_number, now_position = _end(subscription)
+        records, size = _excess(subscription, action)
+        excess = records - now_number + end_number, size - now_position + end_position  # without what has come since
+        if max(excess) <= 0:
+            break
+        first = _place(subscription, chunk, chunk.first_number)[1] - chunk.first_number
+        figures, ranges = (chunk.marks or {}).get(PRIORITY.key, b""), []
+        last = min(len(figures), end_number - chunk.first_number)
+        for a, b in subscription.left_out.waiting(chunk, first, last) if first < last else ():
+            for begin, stop in neighbours(figures, priority, a, b):
+                if count := enough(chunk, begin, stop, *excess):
+                    ranges.append((begin, begin + count))
+                    size = chunk.ends[begin + count - 1] - chunk.record_start(begin)
+                    excess = excess[0] - count, excess[1] - size
+        if ranges:
+            registry.lost(subscription.leave_out(chunk, ranges, Reason.DISCARDED), Reason.DISCARDED)
+        yield CHUNK_WORK + RANGE_WORK * len(ranges)
+    subscription.left_out.looks.discard(action)
+    _free(subscription)
+
+
+def _free(subscription: Subscription) -> None:
+    """Lets go of what nobody needs any more after a look: what comes next in the lane and is left out, and the bytes of
+    chunks that are left out as a whole, for all cursors that have not passed them."""
+    subscription.pass_left_out()
+    whole, lane, behind = subscription.left_out.whole(), subscription.cursor.lane, list[Cursor]()
+    for chunk in (*lane.chunks_with_cursors, lane.tail) if whole else ():
+        behind += chunk.cursors_here
+        if len(behind) > CURSORS_MAX:
+            return
+    for chunk in whole:
+        if chunk not in lane.hollow and not chunk.kept_by and all(
+            isinstance(cursor.owner, Subscription) and cursor.owner.left_out.is_whole(chunk)
+            for cursor in behind if cursor.floor is not None and cursor.floor.start <= chunk.start
+        ):  # fmt: skip
+            lane.drop_bytes(chunk)
+
+
+def _place(subscription: Subscription, chunk: Chunk, number: int) -> tuple[Chunk, int]:
+    """Returns the record from ``number`` on that may be left out, and its chunk: this one or one behind it, but none
+    that the cursor has passed."""
+    cursor = subscription.cursor
+    number = max(number, cursor.number + (not cursor.at_boundary))
+    if chunk.first_number < cursor.chunk.first_number:
+        chunk = cursor.chunk
     while chunk.next is not None and number >= chunk.next.first_number:
         chunk = chunk.next
-    return chunk.start + chunk.record_start(min(number - chunk.first_number, len(chunk)))
-
-
-def _of_priority(level: int) -> Predicate:
-    """Returns a test for records of this priority or a lower one."""
-    return Predicate(("priority", level), lambda record: priority_of(record) <= level)
-
-
-def _find_lowest(subscription: Subscription, skip: Skip) -> WorkSteps:
-    """Finds the lowest priority of the waiting records that are in memory, some records in each step. Then the skip
-    leaves out that one, unless it is over by then."""
-    cursor, lowest, index = subscription.cursor, PRIORITY_MAX, 0
-    chunk: Chunk | None = cursor.chunk
-    while chunk is not None:
-        if chunk.resident and index < len(chunk):
-            found = marked(subscription, chunk, PRIORITY, index)[index:]
-            lowest, index = min(lowest, *found), index + len(found)
-            yield PRIORITY_WORK * len(found)
-        else:
-            chunk, index = chunk.next, 0
-        here = cursor.chunk
-        if not cursor.attached or subscription.ended or skip not in subscription.skips:
-            return
-        if chunk is not None and chunk.first_number < here.first_number:
-            chunk, index = here, 0  # it has read on meanwhile
-    skip.predicate = _of_priority(lowest)
+    return chunk, number

@@ -19,7 +19,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     session, cursor, lane = subscription.session, subscription.cursor, subscription.feed.lane
     lag_records, lag_bytes = subscription.lag_records, subscription.lag_bytes
     apart = subscription.reader.counts_apart
-    position_bytes = subscription.counters.handed_bytes if apart else cursor.position
+    position_bytes = subscription.counters.handed_bytes if apart else cursor.position + subscription.left_out.bytes
     session.look_at(subscription)
     pace = session.outlet.pace(now)
     oldest_unacked_s = subscription.oldest_unacknowledged_s()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headway.core.log.lanes.chunk import CHUNK_BYTES, Chunk
 from headway.core.log.lanes.open_receipts import NO_RECEIPTS, OpenReceipts
 from headway.core.log.lanes.pool import GRACE_S, Pool
-from headway.core.log.lanes.spill_handle import SpillHandle
+from headway.core.log.lanes.spill_handle import NO_BYTES, SpillHandle
 from headway.core.message import Dialect, EncodedRun, Run, group_of
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Lane:
         "flows_since_s",
         "full",
         "grouped",
+        "hollow",
         "index_bytes",
         "largest",
         "last_sequence",
@@ -98,6 +99,8 @@ class Lane:
         """The chunks that are no longer in the list, and are kept for records that cursors have set aside."""
         self.apart_to_spill: dict[Chunk, None] = {}
         """Those of them that are in memory, that no worker is writing, and that are worth writing."""
+        self.hollow: dict[Chunk, None] = {}
+        """The chunks of the list without bytes, which nobody will read."""
         self.receipts: OpenReceipts = NO_RECEIPTS
         """The receipts that are open on records of this lane."""
         self.first = self.tail = self.to_spill = Chunk(0, 0)
@@ -257,7 +260,25 @@ class Lane:
         self.pool.spilled.forget(self)
         self.pool.indexed.forget(self)
 
+    def drop_bytes(self, chunk: Chunk) -> None:
+        """Drops the bytes of a chunk of the list, not the tail, because all cursors that come to it will pass it. Its
+        index stays."""
+        if chunk.spill is not None:
+            self.spilled_bytes -= chunk.spill.disk_bytes
+            self.pool.disk_bytes -= chunk.spill.disk_bytes
+            chunk.spill.release()
+            chunk.spill = NO_BYTES
+        elif chunk.spilling:
+            return  # the worker has them
+        else:
+            self._count_spilling(chunk, chunk.size)
+            self.spilled(chunk, NO_BYTES, chunk.size)
+        chunk.marks = None
+        self.hollow[chunk] = None
+        self.dropped_sequence = max(self.dropped_sequence, chunk.last_sequence)
+
     def _drop(self, chunk: Chunk) -> None:
+        self.hollow.pop(chunk, None)
         if chunk.spill is None:
             self.resident_bytes -= chunk.size
             self.pool.memory_bytes -= chunk.size
@@ -368,10 +389,14 @@ class Lane:
         occupied = [chunk for chunk in (*self.chunks_with_cursors, self.tail) if chunk.cursors_here]
         chunks = sorted(occupied, key=lambda chunk: chunk.start)
         cursors = 0
+        sizes = [stop - chunk.start for chunk, stop in
+                 zip(chunks, [*(later.start for later in chunks[1:]), self.end], strict=False)]  # fmt: skip
+        for hollow in self.hollow:
+            sizes[bisect_right(chunks, hollow.start, key=_start) - 1] -= hollow.size
         portions = []
-        for chunk, stop in zip(chunks, [*(later.start for later in chunks[1:]), self.end], strict=False):
+        for chunk, size in zip(chunks, sizes, strict=True):
             cursors += len(chunk.cursors_here)
-            portions.append((stop - chunk.start) / cursors)
+            portions.append(size / cursors)
         totals = accumulate(reversed(portions))
         return dict(zip(reversed(chunks), totals, strict=True))
 
@@ -409,7 +434,9 @@ class Lane:
         if cursors:
             shares = self.held_shares()
             held = sum(shares[chunk] * len(chunk.cursors_here) for chunk in shares)
-            assert isclose(held, sum(chunk.size for chunk in chunks), abs_tol=0.01), "shares add up to what is held"
+            there = sum(chunk.size for chunk in chunks if chunk not in self.hollow)
+            assert isclose(held, there, abs_tol=0.01), "shares add up to what is held"
+        assert set(self.hollow) == {chunk for chunk in chunks if chunk.spill is NO_BYTES}
         apart = sum(self.apart_shares().values())
         assert isclose(apart, sum(chunk.size for chunk in self.apart), abs_tol=0.01), "shares add up to what is held"
 
@@ -432,6 +459,10 @@ class Lane:
             assert kept == cursor.aside_by_chunk(), "a chunk is kept for each record that was set aside"
             assert set(kept) <= {*self.apart, *listed}
         return keepers
+
+
+def _start(chunk: Chunk) -> int:
+    return chunk.start
 
 
 def worth_writing(chunk: Chunk) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    pass
+import errno
+from typing import Final, Protocol
 
 
 class SpillHandle(Protocol):
@@ -28,3 +26,21 @@ class SpillHandle(Protocol):
 
     def release(self) -> None:
         """Frees the bytes, which no cursor needs any more."""
+
+
+class NoBytes:
+    """Stands for the bytes of a chunk that nobody will read."""
+
+    __slots__ = ()
+    fd = -1
+    offset = 0
+    disk_bytes = 0
+
+    def read(self, start: int, stop: int) -> bytes:
+        raise OSError(errno.ENODATA, "these records were left out for all who had not read them")
+
+    def release(self) -> None:
+        pass
+
+
+NO_BYTES: Final = NoBytes()

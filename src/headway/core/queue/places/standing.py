@@ -83,14 +83,18 @@ class Standing:
         self.size -= record.size
         return record
 
+    def settle(self, cursor: QueueCursor, row: Row, first: int, last: int) -> None:
+        """Settles neighbours that wait."""
+        self.records -= last - first
+        self.size -= row.chunk.ends[last - 1] - row.chunk.record_start(first)
+        cursor.settle_standing(row, first, last)
+
     def give_up(self) -> Iterator[tuple[Chunk, int, int]]:
         """Settles all that wait, and yields their ranges: chunk, first index, and the index behind the last."""
         for cursor in self.readers:
             for row in list(cursor.rows):
                 for first, last in row.waiting_ranges():
-                    self.records -= last - first
-                    self.size -= row.chunk.ends[last - 1] - row.chunk.record_start(first)
-                    cursor.settle_standing(row, first, last)
+                    self.settle(cursor, row, first, last)
                     yield row.chunk, first, last
 
     def walk(self) -> Iterator[RequeuedRecord]:

@@ -105,7 +105,7 @@ def test_what_is_recommended_is_a_config_whatever_the_pool(memory: int) -> None:
             assert settings.policies == candidate.policies
         if memory == 64_000_000:
             pool = settings.pools[""]
-            assert (pool.memory_bytes, pool.disk_bytes, pool.client_share) == run.limits(candidate.pool)
+            assert (pool.memory_bytes, pool.disk_bytes, settings.shares[""].client) == run.limits(candidate.pool)
 
 
 def test_a_time_to_find_is_told_only_of_who_finds_somebody() -> None:

@@ -12,6 +12,7 @@ from headway.core.allowance import Holdings
 from headway.core.base.errors import Reason
 from headway.core.consumer.session import Session
 from headway.core.governance.memory.pressure import CLIENTS_LOOKED_AT_MAX, LOOKS_MAX, MORE_BYTES
+from headway.core.log import QUERIES
 
 MANY = 8
 
@@ -155,3 +156,33 @@ def test_a_turn_looks_at_few_clients_and_few_of_their_subscriptions(
     assert stage.pool.memory_bytes < 900 * KB
     assert len(stage.pool.clients) == sum(client.connected and bool(client.session.lagging)
                                           for client in stage.clients.values())  # fmt: skip
+
+
+def test_what_a_client_holds_besides_records_counts_too() -> None:
+    """Such as what is held for its queries and snapshots: it goes with it."""
+    stage = Stage(memory="1MB", disk="0B", max_client_share="100%", free="0MB")
+    asks = stage.consumer("asks", "few", reads=STUCK, buffer=500)
+    one = stage.consumer("one", "one", reads=STUCK, buffer=500)
+    asks.session.tab.add(QUERIES, 350_000)
+    publisher = stage.client("publisher")
+    for turn in range(60):
+        if not (asks.connected and one.connected):
+            break
+        publisher.publish("few", turn, 4, size=1000)
+        publisher.publish("one", turn, 6, size=1000)
+        stage.run(0.1)
+    assert (asks.connected, one.connected) == (False, True)
+    assert_told_why(asks, "its client holds more than any other", "in 1 subscription")
+    assert not asks.session.tab.bytes
+
+
+def test_nobody_is_ranked_who_has_everything() -> None:
+    stage = Stage(memory="4MB", disk="40MB", max_client_share="20%")
+    many = spread(stage)
+    fill(stage, stage.client("publisher"), many, turns=130)
+    pool = stage.pool
+    assert pool.clients.most() is pool.clients_on_disk.most() is many.session
+    assert many.session.disk_bytes == pool.disk_bytes > 0
+    many.reads = inf
+    stage.run(3)
+    assert (pool.memory_bytes, pool.disk_bytes, len(pool.clients), len(pool.clients_on_disk)) == (0, 0, 0, 0)

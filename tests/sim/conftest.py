@@ -4,6 +4,7 @@ import pytest
 
 from headway.core.delivery import fanout, offer
 from headway.core.delivery.rendering import batch
+from headway.core.governance.memory import pressure
 from headway.core.log.lanes import cursor, lane
 from headway.core.queue import dispatch
 from headway.core.queue.picking import groups, picker, picking, reserved
@@ -15,7 +16,7 @@ def real_sizes_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each world sets sizes of its own (``World._sizes``); the tests that run after it get the real ones back."""
     for module, name in (
         (lane, "CHUNK_BYTES"), (cursor, "SETTLED_BYTES"), (batch, "BATCH_BYTES"), (fanout, "PUMP_BYTES"),
-        (offer, "VIEWS_MAX"),
+        (offer, "VIEWS_MAX"), (pressure, "MORE_BYTES"),
         (dispatch, "BATCH_BYTES"), (dispatch, "PUMP_BYTES"), (dispatch, "PORTION_RECORDS"),
         (overdue, "OVERDUE_WORK"), (dispatch, "ROUND_MEMBERS"), (picking, "RESERVED_FOR"), (picker, "FOUND_ENOUGH"),
          (picker, "PASSED_AT_ONCE"), (groups, "RESERVED_MAX"),

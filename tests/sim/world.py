@@ -24,6 +24,7 @@ from headway.core.consumer.feed import Feed
 from headway.core.consumer.session import Session
 from headway.core.delivery import fanout, offer
 from headway.core.delivery.rendering import batch
+from headway.core.governance.memory import pressure
 from headway.core.log.lanes import cursor, lane
 from headway.core.log.lanes.pool import Pool
 from headway.core.log.states.state import StateTerms
@@ -115,6 +116,7 @@ class World:
         rng = self.rng
         lane.CHUNK_BYTES = rng.choice((200, 2000, 64 * 1024))
         cursor.SETTLED_BYTES = 4 * lane.CHUNK_BYTES
+        pressure.MORE_BYTES = lane.CHUNK_BYTES
         batch.BATCH_BYTES = rng.choice((300, 3000, 64 * 1024))
         fanout.PUMP_BYTES = rng.choice((1000, 1024 * 1024))
         offer.VIEWS_MAX = rng.choice((2, 16))

@@ -292,7 +292,8 @@ class Session:
         if self.lagging.pop(subscription, self) is None:
             self.ready.pop(subscription, None)
             self.starved.pop(subscription, None)
-            self.let_go(subscription.feed.lane, subscription)
+            if self.ranked:  # else it was not looked at since it fell behind
+                self.let_go(subscription.feed.lane, subscription)
 
     def stop_timers(self) -> None:
         self.expiry.cancel()
@@ -335,8 +336,9 @@ class Session:
         if self.lagging or self.holdings:
             self.ranked = True
             self.pool.clients.put(self)
-            self.pool.clients_on_disk.put(self)
-        else:
+            if self.holdings.disk_bytes:
+                self.pool.clients_on_disk.put(self)
+        elif self.ranked:
             self._leave_rankings()
 
     def _note(self, subscription: Subscription) -> None:
@@ -350,15 +352,16 @@ class Session:
     def _note_held(self, source: object, holder: object, cursor: Cursor, size: int) -> None:
         """Notes the newest bytes of a lane as held. The newest are in memory, and the oldest on disk."""
         lane = cursor.lane
-        held = min(size, lane.resident_bytes + lane.spilled_bytes)  # the rest is in the journal and takes up no room
-        behind = max(0, lane.end - cursor.chunk.start - lane.resident_bytes)  # it holds the whole of its chunk
-        on_disk = min(held, lane.spilled_bytes, behind)
-        self.holdings.note(source, holder, held, on_disk, min(held, lane.unspilled_bytes))
+        resident, spilled, on_disk = lane.resident_bytes, lane.spilled_bytes, 0
+        held = min(size, resident + spilled)  # the rest is in the journal and takes up no room
+        if spilled:  # it holds the whole of its chunk
+            on_disk = min(held, spilled, max(0, lane.end - cursor.chunk.start - resident))
+        self.holdings.note(source, holder, held, on_disk, min(held, resident - lane.spilling_bytes))
 
     def let_go(self, source: object, holder: object) -> None:
         """Notes that a subscription, or a queue of its own, holds nothing any more."""
         self.holdings.note(source, holder, 0, 0, 0)
-        if self.ranked and not (self.lagging or self.holdings):
+        if not (self.lagging or self.holdings):
             self._leave_rankings()
 
     def _leave_rankings(self) -> None:

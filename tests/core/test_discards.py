@@ -232,6 +232,20 @@ then = "notify"
 """
 
 
+@pytest.mark.parametrize("which", ["newest", "lowest_priority", "selector"])
+def test_what_is_dropped_from_a_queue_takes_up_no_room(which: str) -> None:
+    option = 'selector = "priority < 9"' if which == "selector" else "keep_records = 60"
+    consumer = Kind(RULE.format(f'which = "{which}", {option}'), "queue")
+    for number in range(COUNT):
+        priority = 9 if number < 40 or number >= 380 else 1
+        consumer.writer.publish("t.0", number, exchange="amq.topic", size=SIZE, priority=priority)
+    consumer.stage.run(1)
+    assert consumer.subscription.lag_records == (55 if which == "selector" else 60)
+    assert consumer.stage.pool.memory_bytes < 4 * CHUNK_BYTES
+    assert len(consumer.drained()) == 5 + (55 if which == "selector" else 60)
+    assert consumer.stage.pool.memory_bytes == 0
+
+
 @pytest.mark.parametrize("company", ["alone", "another who has as little left", "another who needs all"])
 @pytest.mark.parametrize("kind", ["qos 0", "qos 1", "spilled"])
 @pytest.mark.parametrize("which", ["newest", "lowest_priority"])

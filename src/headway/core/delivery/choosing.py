@@ -15,7 +15,7 @@ from headway.core.selector import compile_selector, priority_of
 
 LOOKED_AT_WORK = 4
 """The work of looking at one record."""
-CHUNK_WORK, RANGE_WORK = 1, 2
+CHUNK_WORK, RANGE_WORK = 16, 4
 """The work of looking at what is known of a chunk, and of leaving out some neighbours."""
 PRIORITY = Predicate(("priority of",), priority_of)
 UNREADABLE = 0xFF

@@ -109,6 +109,8 @@ class Discards:
                 break
             if (work := next(steps, None)) is None:
                 del self._looks[action]
+                for cursor in self._backlog.standing.readers:
+                    cursor.hold_little()
             else:
                 overdue.left -= work
                 begun = True

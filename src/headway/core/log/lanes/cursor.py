@@ -194,6 +194,11 @@ class Cursor:
         size, records = self.chunk.start - floor.start, self.chunk.first_number - floor.first_number
         return size > max(SETTLED_BYTES, rows * SETTLED_BYTES // 2) and 2 * len(self.unacknowledged) < records
 
+    def hold_little(self) -> None:
+        """Sets aside what it holds behind its position if most of that is settled. A move does so by itself."""
+        if self.floor is not None and self.floor is not self.chunk and self._mostly_settled(self.floor):
+            self.set_aside()
+
     def set_aside(self) -> None:
         """Lets each unacknowledged record keep only its own chunk, so that the lane drops all else behind the position.
         """

@@ -160,7 +160,8 @@ def imports_of(file: str, tree: ast.Module) -> Iterator[Import]:
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
     while waiting:
         node, annotates = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        named = isinstance(node, ast.If) and isinstance(node.test, ast.Name | ast.Attribute)
+        if named and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             waiting.extend((one, True) for one in node.body)
             waiting.extend((one, annotates) for one in node.orelse)
             continue
@@ -171,7 +172,12 @@ def imports_of(file: str, tree: ast.Module) -> Iterator[Import]:
                 yield Import(file, f"{PACKAGE}.(relative)", node.lineno, annotates)
             else:
                 yield from (Import(file, target, node.lineno, annotates) for target in targets_of(node))
-        waiting.extend((one, annotates) for one in ast.iter_child_nodes(node))
+        waiting.extend((one, annotates) for one in without_expressions(node))
+
+
+def without_expressions(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields the statements in a node, and what has statements. Most nodes are in expressions, and none of those is."""
+    return (one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.expr))
 
 
 def targets_of(node: ast.ImportFrom) -> set[str]:

@@ -10,6 +10,8 @@ import pytest
 from tests.sim.queues.world import World
 from tests.sim.seeds import assert_same_everywhere, counts_so_far, run_seed, seeds_of_the_day, steps_of_the_day
 
+from headway.core.queue.discards import Discards
+
 HAPPENS = (
     "spills", "pauses", "refused", "returned", "queues ended", "cancelled", "asked to close", "dead letter expired",
     "dead letter rejected", "dead letter queue_length", "disconnected", "channel closed",
@@ -24,6 +26,13 @@ SEEDS = (6, 13, 15, 16, 18, 19, 22, 26, 28, 32, 34, 35, 36, 39, 44, 56, 57, 58)
 @pytest.mark.parametrize("seed", seeds_of_the_day(SEEDS))
 def test_seed(seed: int) -> None:
     run_seed(World, seed, steps_of_the_day(200))
+
+
+def test_a_discard_after_which_as_much_waits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was when records were left out only in the place where they would have been handed out."""
+    monkeypatch.setattr(Discards, "_newest", lambda *_: iter(()))
+    with pytest.raises(AssertionError, match=r"wait in queue .*, after .*DISCARD"):
+        run_seed(World, 35, 200)
 
 
 def test_same_seed_same_run() -> None:

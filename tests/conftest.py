@@ -42,8 +42,6 @@ TESTS = Path(__file__).parent
 SESSION, CLUSTER = "the Spark session", "the cluster"
 SHARED = {"spark: SparkSession": SESSION, "cluster: Cluster": CLUSTER}
 """By what a test that shares it asks for."""
-COLLECTED_EVERY = 7000
-"""New objects, ten times as many as usual: a twelfth of the time went to looking for garbage among what is in use."""
 LONGEST_FIRST = (SESSION, "interop", "crash", "fuzz", CLUSTER, "pipeline/test_health.py", "pipeline", "bench", "sim")
 WAITING = ("interop", "crash")
 WAITED_UNTIL = 0.8
@@ -85,7 +83,6 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(COLLECTED_EVERY, *gc.get_threshold()[1:])
         gc.enable()
 
 

@@ -163,6 +163,15 @@ def test_a_second_look_at_the_same_instant_sees_the_same():
     assert first.drain_rate > 0
 
 
+def test_what_came_after_a_queue_was_emptied_has_waited_since_then():
+    meter = Meter(0.0)
+    assert look(meter, 10.0, 1000, 4000, oldest_time_s=9.9, blocked_since=9.9).waited == pytest.approx(0.1)
+    assert look(meter, 10.2, 1000, 4000, oldest_time_s=9.9, blocked_since=9.9).waited == pytest.approx(0.3)
+    sample = look(meter, 10.4, 1500, 4500, oldest_time_s=10.35, blocked_since=9.9, empties=1)
+    assert (sample.waited, sample.blocked_time) == (pytest.approx(0.05), pytest.approx(0.05))
+    assert look(meter, 10.6, 1500, 4500, oldest_time_s=10.35, empties=1).waited == pytest.approx(0.25)
+
+
 def test_one_big_message_a_minute_is_not_a_minute_of_slowness():
     """Redis' trap: every look finds eight megabytes waiting, but the lag was gone in between."""
     end = 0

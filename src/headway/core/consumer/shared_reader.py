@@ -59,6 +59,9 @@ class SharedReader(Protocol):
     @property
     def backlog(self) -> Waiting: ...
     @property
+    def empties(self) -> int:
+        """How often members have taken all that waited."""
+    @property
     def gates(self) -> bool:
         """Tells whether all of its members are gates, so that publishers are held back."""
     def dispatch(self, now: float) -> None:

@@ -99,6 +99,8 @@ class Dispatch:
         else:
             if picking.pickers:
                 picking.all_handed_out()
+            if self._registry.handed_work > self._work_end - RUN_WORK:  # members took it: what is dropped hides nothing
+                backlog.empties += 1
             backlog.cursor.step()  # so that it does not hold a chunk that was read
             self._queue.feed.listening[self._queue] = None
             lifetimes.fresh_from = backlog.cursor.end_number

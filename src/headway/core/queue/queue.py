@@ -182,6 +182,10 @@ class Queue:
         return self.members.all_gate(self.feed.gates)
 
     @property
+    def empties(self) -> int:
+        return self.backlog.empties
+
+    @property
     def left_behind(self) -> bool:
         """Whether it is the exclusive queue of a session that has ended. Deferred work deletes it (deferred.py)."""
         return self.owner is not None and self.owner.ended

@@ -47,6 +47,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         lag_records=lag_records,
         flows_since_s=lane.flows_since_s,
         oldest_time_s=subscription.oldest_time() if lag_records else inf,
+        empties=0 if subscription.reader.queue is None else subscription.reader.queue.empties,
         blocked_since=pace.stands_since_s,
         usual_pause=pace.usual_pause_s,
         unread_since=pace.unread_since_s,

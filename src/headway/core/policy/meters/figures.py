@@ -19,6 +19,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The time since when records have come without a long pause, as far as that is known."""
     oldest_time_s: float = math.inf
     """The time when the oldest waiting record was appended. As with all times below, ``inf`` is never: none waits."""
+    empties: int = 0
+    """How often all that waited in the queue was taken by it and the other members."""
     blocked_since: float = math.inf
     """The time when the client last took a byte; never: the socket is writable."""
     moved_since: float = math.inf

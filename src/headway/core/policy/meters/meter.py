@@ -16,8 +16,9 @@ Rules that keep the figures fair:
    from one step to another, and over two *usual pauses* at least. For the same reason a consumer is late only if it
    stands still for ``PAUSES`` of its usual pauses (``Sample.overdue_time``).
 3. *Clocks restart when the lag was gone.* ``waited`` is how long records have waited without a break: one big message a
-   minute is not a minute of slowness. The lag is gone when a look finds none, when :meth:`caught_up` is called, or when
-   there was no look for a while and all that waited at the last one has been taken.
+   minute is not a minute of slowness. The lag is gone when a look finds none, when :meth:`caught_up` is called, when
+   members of its queue have taken all since the last look, or when there was no look for a while and all that waited
+   at the last one has been taken.
 4. *A cursor that a policy moves does not drain.* :meth:`skipped` takes such bytes out of the drain rate.
 5. *The broker's own lateness is not charged to a consumer.* All times leave out the seconds in :class:`Lateness`.
 6. *Who falls behind is told from who catches up.* ``drain_share`` is what the consumer took of what was offered over
@@ -88,8 +89,8 @@ class Meter:
     """The meter of one subscription. It holds a handful of tuples, and those only while the consumer lags."""
 
     __slots__ = (
-        "_ack_pace", "_before", "_behind_since", "_bunch_bytes", "_excused_upto", "_fair", "_feed", "_last", "_late",
-        "_longer", "_longest", "_looks", "_offers", "_rates", "_shares", "_since", "_skipped", "_slow_since",
+        "_ack_pace", "_before", "_behind_since", "_bunch_bytes", "_empties", "_excused_upto", "_fair", "_feed", "_last",
+        "_late", "_longer", "_longest", "_looks", "_offers", "_rates", "_shares", "_since", "_skipped", "_slow_since",
         "_starved_since", "_waiting_since", "slow_count",
     )  # fmt: skip
 
@@ -97,7 +98,7 @@ class Meter:
         """``now`` is when the subscription began, and ``end_bytes`` the end of its lane at that time."""
         self._since = now
         self._late = lateness if lateness is not None else Lateness()
-        self._skipped = 0
+        self._skipped = self._empties = 0
         self._excused_upto = -inf
         """When it was last excused (rule 8)."""
         self._ack_pace: AckPace | None = None
@@ -180,6 +181,9 @@ class Meter:
         of = self._at_its_jobs(now, of, drained)
         if of.flows_since_s > self._longest[0]:  # the silence before it is no rate to compare with
             self._longest = of.flows_since_s, self._longest[1]
+        if of.empties != self._empties:
+            self._empties = of.empties
+            self.caught_up(now)
         self._notice_breaks(now, drained)
         waiting = self._wait(now, of) if waits else now
         if self._waiting_since < inf:  # it lags, or did so until now

@@ -32,6 +32,8 @@ class Backlog:
         self.handed_bytes = 0
         """Records and bytes that left the backlog since the queue began: handed to a member or dropped. A requeued
         record counts each time."""
+        self.empties = 0
+        """How often members have taken all that waited."""
         self._returned_records = 0
         """How often members gave records back."""
         self._queue = queue

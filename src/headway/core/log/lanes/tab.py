@@ -22,7 +22,7 @@ from headway.core.base import Reason, Refused, format_size
 from headway.core.log.lanes.pool import LOGINS_SHARE, Pool, Shares
 
 SESSION_BYTES = 2500
-SUBSCRIPTION_BYTES = 4600
+SUBSCRIPTION_BYTES = 4700
 """A subscription with a lane of its own, the mark in the trie, and the entries in the tables."""
 CONSUMER_BYTES = 2000
 """A consumer of a queue; the lane is the queue's."""

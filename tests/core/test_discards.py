@@ -222,6 +222,29 @@ def test_a_look_at_very_many_is_divided_into_steps(which: str, kind: str) -> Non
     assert left == 50 if "keep" in which else 0 < left < before / 3, "all of it was looked at"
 
 
+@pytest.mark.parametrize(("which", "kept"), [
+    ('which = "oldest", keep_records = 50', slice(-50, None)), ('which = "newest", keep_records = 9000', slice(9000)),
+])  # fmt: skip
+def test_what_is_left_between_very_many_that_were_left_out_is_looked_at_in_steps(which: str, kept: slice) -> None:
+    """Every other record was: what is left are as many ranges as records."""
+    consumer = Kind("", "qos 0")
+    consumer.stage.checks = False
+    for number in range(20_000):
+        consumer.writer.publish(f"t/{number % 2}", number, size=20)
+    consumer.stage.turn()
+    registry, lines, waiting = consumer.stage.broker.registry, list[int](), range(0, 20_000, 2)
+    for one in ('which = "topics", topics = ["t/1"]', which):
+        act = parse_action(tomllib.loads(f'then = {{ action = "discard", {one} }}')["then"])
+        lines.append(steps(lambda act=act: discard(consumer.subscription, act, registry, consumer.stage.now)))
+        while consumer.stage.broker.has_work:
+            lines.append(steps(lambda: consumer.stage.broker.flush(consumer.stage.now)))
+    assert max(lines) < 100_000, lines
+    assert consumer.subscription.lag_records == (50 if "oldest" in which else 9000)
+    got = [number for number in consumer.drained() if not number % 2]  # some were sent before
+    assert got[kept] == list(waiting[kept])[: len(got)]
+    assert len(got) < (200 if "oldest" in which else 9200)
+
+
 EVERYTHING = """
 [[policy]]
 name = "everything"

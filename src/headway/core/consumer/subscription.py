@@ -7,8 +7,9 @@ key, and its ``Case`` is the governor's data on it.
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
+from itertools import groupby, islice
 from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from headway.core.base import NO_TIMER, Reason, moved
@@ -346,9 +347,9 @@ class Subscription:
         if not cursor.attached or number <= here:
             return {}
         if self.left_out.records:
-            losses = Counter[int]()
-            for chunk, first, last in list(self.left_out.all_waiting(cursor.chunk, here, number)):
-                losses.update(self.leave_out(chunk, [(first, last)], reason))
+            losses, waiting = Counter[int](), self.left_out.all_waiting(cursor.chunk, here, number)
+            for chunk, found in groupby(list(waiting), key=itemgetter(0)):
+                losses.update(self.leave_out(chunk, [(first, last) for _, first, last in found], reason))
             sent = cursor.position - cursor.chunk.start - cursor.chunk.record_start(here - cursor.chunk.first_number)
             self.case.meter.skipped(-sent)  # what was sent of a record that was half sent is counted as drained
             self.counters.skipped_bytes -= sent

@@ -76,13 +76,16 @@ class LeftOut:
         self.looks: set[object] = set()
         """The orders that are being applied to what waits (deferred.py)."""
 
-    def waiting(self, chunk: Chunk, first: int, last: int) -> list[tuple[int, int]]:
-        """Returns the ranges of records ``first`` … ``last - 1`` of a chunk that are not left out."""
+    def waiting(self, chunk: Chunk, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yields the ranges of records ``first`` … ``last - 1`` of a chunk that are not left out."""
         flags = self._flags.get(chunk)
         if flags is None:
-            return [(first, last)] if first < last else []
+            if first < last:
+                yield first, last
+            return
         flags.extend(bytes(len(chunk) - len(flags)))
-        return [found.span() for found in _WAITING.finditer(flags, first, last)]
+        for found in _WAITING.finditer(flags, first, last):
+            yield found.span()
 
     def has(self, chunk: Chunk, index: int) -> bool:
         flags = self._flags.get(chunk)
@@ -90,7 +93,7 @@ class LeftOut:
 
     def all_waiting(self, chunk: Chunk | None, number: int, stop: int) -> Iterator[tuple[Chunk, int, int]]:
         """Yields the ranges of records that are not left out from ``number`` on, which is in the chunk or follows it,
-        before ``stop``."""
+        before ``stop``. There may be as many as records."""
         while chunk is not None and chunk.first_number < stop:
             here = chunk.first_number
             for first, last in self.waiting(chunk, max(0, number - here), min(stop - here, len(chunk))):

@@ -18,6 +18,8 @@ cursor, so that is deferred work (deferred.py): a step looks at a chunk, or at s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from headway.core.base import Reason, WorkSteps
 from headway.core.consumer import Poll, Skip, Subscription, rest_skipped
 from headway.core.delivery import (
@@ -34,7 +36,7 @@ from headway.core.delivery import (
     neighbours,
     predicate_of,
 )
-from headway.core.log import Chunk, Cursor
+from headway.core.log import Chunk, Cursor, stretch_bytes
 from headway.core.policy import Action, Which
 from headway.core.queue import queue_behind
 from headway.core.routing import Registry
@@ -60,12 +62,21 @@ def discard(subscription: Subscription, action: Action, registry: Registry, now:
         conflate_once(subscription)
     else:
         free_cursor(subscription)
-        if which is Which.OLDEST:
+        left_out, excess = subscription.left_out, max(_excess(subscription, action))
+        if which is Which.OLDEST and not left_out.records:
             registry.lost(subscription.skip_to(_oldest_kept(subscription, action), Reason.DISCARDED), Reason.DISCARDED)
-        elif which is not Which.LOWEST_PRIORITY:
-            _apply(subscription, _skip(subscription, action), registry, now)
-        elif max(_excess(subscription, action)) > 0 and action not in subscription.left_out.looks:
-            registry.deferred.begin(_leave_out_lowest(subscription, action, registry), now, client=subscription.session)
+        elif which in (Which.OLDEST, Which.LOWEST_PRIORITY):
+            if excess > 0 and action not in left_out.looks:
+                leave_out = _leave_out_oldest if which is Which.OLDEST else _leave_out_lowest
+                registry.deferred.begin(leave_out(subscription, action, registry), now, client=subscription.session)
+        elif (skip := next((one for one in subscription.skips if one.order == action and one.open), None)) is not None:
+            _apply(subscription, skip, registry, now)
+        elif which is not Which.NEWEST:
+            skip = Skip(cursor.number, predicate_of(action), Reason.DISCARDED, action)
+            subscription.skips.append(skip)
+            _apply(subscription, skip, registry, now)
+        elif action not in left_out.looks:
+            registry.deferred.begin(_leave_out_newest(subscription, action, registry), now, client=subscription.session)
 
 
 def stop_discarding(subscription: Subscription, action: Action, registry: Registry, now: float) -> None:
@@ -85,6 +96,28 @@ def _excess(subscription: Subscription, action: Action) -> tuple[float, float]:
     return subscription.lag_records - kept, subscription.lag_bytes - action.bytes_kept
 
 
+def _excess_before(
+    subscription: Subscription, action: Action, end: tuple[int, int]
+) -> tuple[float, float] | None:
+    """Returns how many more wait of those that waited before ``end``, without what has come since; None: no more."""
+    (records, size), (number, position) = _excess(subscription, action), _end(subscription)
+    excess = records - number + end[0], size - position + end[1]
+    return excess if max(excess) > 0 else None
+
+
+def _first_of(
+    chunk: Chunk, ranges: Iterable[tuple[int, int]], excess: tuple[float, float]
+) -> list[tuple[int, int]]:
+    """Returns the first of some ranges of records, as many as are in excess."""
+    found: list[tuple[int, int]] = []
+    for first, last in ranges:
+        if not (count := enough(chunk, first, last, *excess)):
+            break
+        found.append((first, first + count))
+        excess = excess[0] - count, excess[1] - stretch_bytes(chunk, first, first + count)
+    return found
+
+
 def _end(subscription: Subscription) -> tuple[int, int]:
     """Returns the number and the position in the lane where what waits ends."""
     rest, lane = rest_skipped(subscription.skips), subscription.cursor.lane
@@ -92,45 +125,15 @@ def _end(subscription: Subscription) -> tuple[int, int]:
 
 
 def _oldest_kept(subscription: Subscription, action: Action) -> int:
-    """Returns the number of the first record that stays if the oldest ones are left out."""
+    """Returns the number of the first record that stays if the oldest ones go, of which none was left out."""
     cursor, excess = subscription.cursor, _excess(subscription, action)
     number = cursor.number
     for chunk, first, last in subscription.left_out.all_waiting(cursor.chunk, number, cursor.lane.count):
         if not (count := enough(chunk, first, last, *excess)):
             break
-        excess = excess[0] - count, excess[1] - chunk.ends[first + count - 1] + chunk.record_start(first)
+        excess = excess[0] - count, excess[1] - stretch_bytes(chunk, first, first + count)
         number = chunk.first_number + first + count
     return number
-
-
-def _skip(subscription: Subscription, action: Action) -> Skip:
-    """Returns the skip of an action that lasts. The first look begins it."""
-    skip = next((skip for skip in subscription.skips if skip.order == action and skip.open), None)
-    if skip is None:
-        if action.which is Which.NEWEST:
-            skip = _all_but_first(subscription, action)
-        else:
-            skip = Skip(subscription.cursor.number, predicate_of(action), Reason.DISCARDED, action)
-        subscription.skips.append(skip)
-    return skip
-
-
-def _all_but_first(subscription: Subscription, action: Action) -> Skip:
-    """Returns a skip of all that waits but for the first records."""
-    cursor, rest = subscription.cursor, rest_skipped(subscription.skips)
-    records, size, number = action.records_kept(subscription.prefetch), action.bytes_kept, cursor.number
-    position, end = cursor.position, cursor.lane.count if rest is None else rest.upto
-    for chunk, first, last in subscription.left_out.all_waiting(cursor.chunk, number, end):
-        stop = first + at_most(chunk, first, last, records, size)
-        number, position = chunk.first_number + stop, chunk.start + chunk.record_start(stop)
-        if stop < last:
-            break
-        records, size = records - (last - first), size - (chunk.ends[last - 1] - chunk.record_start(first))
-    skip = Skip(number, None, Reason.DISCARDED, action)
-    skip.position = position
-    if rest is not None:
-        skip.stop = rest.upto
-    return skip
 
 
 def _apply(subscription: Subscription, skip: Skip, registry: Registry, now: float) -> None:
@@ -150,7 +153,7 @@ def _leave_out(subscription: Subscription, skip: Skip, registry: Registry) -> Wo
         if number >= stop:
             break
         first, last, work = number - chunk.first_number, min(len(chunk), stop - chunk.first_number), CHUNK_WORK
-        ranges = subscription.left_out.waiting(chunk, first, last)
+        ranges = list(subscription.left_out.waiting(chunk, first, last))
         if predicate is not None:
             figures = figures_of(subscription, chunk, predicate, first)
             last, work = min(last, len(figures)), LOOKED_AT_WORK * (len(figures) - first)
@@ -165,21 +168,70 @@ def _leave_out(subscription: Subscription, skip: Skip, registry: Registry) -> Wo
     _free(subscription)
 
 
+def _leave_out_newest(subscription: Subscription, action: Action, registry: Registry) -> WorkSteps:
+    """Keeps the first records that wait, and begins a skip of all others."""
+    cursor, rest, looks = subscription.cursor, rest_skipped(subscription.skips), subscription.own_left_out().looks
+    records, size, chunk = action.records_kept(subscription.prefetch), action.bytes_kept, cursor.chunk
+    number, end, full = cursor.number, cursor.lane.count if rest is None else rest.upto, False
+    position = cursor.position
+    looks.add(action)
+    while not full and not subscription.ended and cursor.attached:
+        chunk, number = _place(subscription, chunk, number)
+        first, last, work = number - chunk.first_number, min(len(chunk), end - chunk.first_number), CHUNK_WORK
+        if first >= last:
+            break
+        for begin, stop in subscription.left_out.waiting(chunk, first, last):
+            work += 1
+            kept = begin + at_most(chunk, begin, stop, records, size)
+            if full := kept < stop:
+                last = kept
+                break
+            records, size = records - (stop - begin), size - stretch_bytes(chunk, begin, stop)
+        number, position = chunk.first_number + last, chunk.start + chunk.record_start(last)
+        yield work
+    looks.discard(action)
+    if not subscription.ended and cursor.attached:
+        skip = Skip(number, None, Reason.DISCARDED, action)
+        skip.position = position
+        if rest is not None:
+            skip.stop = rest.upto
+        subscription.skips.append(skip)
+        yield from _leave_out(subscription, skip, registry)
+
+
+def _leave_out_oldest(subscription: Subscription, action: Action, registry: Registry) -> WorkSteps:
+    """Leaves out the oldest records that wait now, until no more of them wait than the action allows."""
+    cursor, number = subscription.cursor, 0
+    chunk, end = cursor.chunk, _end(subscription)
+    subscription.own_left_out().looks.add(action)
+    while not subscription.ended and cursor.attached:
+        chunk, number = _place(subscription, chunk, number)
+        first, last = number - chunk.first_number, min(len(chunk), end[0] - chunk.first_number)
+        if first >= last or not (excess := _excess_before(subscription, action, end)):
+            break
+        ranges = _first_of(chunk, subscription.left_out.waiting(chunk, first, last), excess)
+        if ranges:
+            registry.lost(subscription.leave_out(chunk, ranges, Reason.DISCARDED), Reason.DISCARDED)
+        number = chunk.first_number + last
+        yield CHUNK_WORK + RANGE_WORK * len(ranges)
+    subscription.left_out.looks.discard(action)
+    _free(subscription)
+
+
 def _leave_out_lowest(subscription: Subscription, action: Action, registry: Registry) -> WorkSteps:
     """Leaves out records of the lowest priority that wait now, and then of the next one, until no more of them wait
     than the action allows, also if its rule has stepped back by then. Of one priority the oldest go first."""
     cursor, number = subscription.cursor, 0
-    chunk = cursor.chunk
-    end_number, end_position = _end(subscription)
+    chunk, end = cursor.chunk, _end(subscription)
     with_priority: dict[int, list[Chunk]] = {}
     subscription.own_left_out().looks.add(action)
     while not subscription.ended and cursor.attached:
         chunk, number = _place(subscription, chunk, number)
-        first, last = number - chunk.first_number, min(len(chunk), end_number - chunk.first_number)
+        first, last = number - chunk.first_number, min(len(chunk), end[0] - chunk.first_number)
         if first >= last:
             break
         looked_at = last
-        if subscription.left_out.waiting(chunk, first, last):
+        if any(True for _ in subscription.left_out.waiting(chunk, first, last)):
             figures = figures_of(subscription, chunk, PRIORITY, first)
             looked_at = min(last, len(figures))
             for priority in set(figures) - {UNREADABLE} if looked_at == last else ():
@@ -191,20 +243,13 @@ def _leave_out_lowest(subscription: Subscription, action: Action, registry: Regi
             break
         if chunk.first_number < cursor.chunk.first_number:
             continue  # it has read on meanwhile
-        now_number, now_position = _end(subscription)
-        records, size = _excess(subscription, action)
-        excess = records - now_number + end_number, size - now_position + end_position  # without what has come since
-        if max(excess) <= 0:
+        if not (excess := _excess_before(subscription, action, end)):
             break
         first = _place(subscription, chunk, chunk.first_number)[1] - chunk.first_number
-        figures, ranges = (chunk.marks or {}).get(PRIORITY.key, b""), []
-        last = min(len(figures), end_number - chunk.first_number)
-        for a, b in subscription.left_out.waiting(chunk, first, last) if first < last else ():
-            for begin, stop in neighbours(figures, priority, a, b):
-                if count := enough(chunk, begin, stop, *excess):
-                    ranges.append((begin, begin + count))
-                    size = chunk.ends[begin + count - 1] - chunk.record_start(begin)
-                    excess = excess[0] - count, excess[1] - size
+        figures = (chunk.marks or {}).get(PRIORITY.key, b"")
+        last = min(len(figures), end[0] - chunk.first_number)
+        waiting = subscription.left_out.waiting(chunk, first, max(first, last))
+        ranges = _first_of(chunk, (run for a, b in waiting for run in neighbours(figures, priority, a, b)), excess)
         if ranges:
             registry.lost(subscription.leave_out(chunk, ranges, Reason.DISCARDED), Reason.DISCARDED)
         yield CHUNK_WORK + RANGE_WORK * len(ranges)

@@ -161,6 +161,25 @@ def test_who_leaves_with_the_first_bytes_of_a_body_leaves_no_stack_trace(
     assert not caplog.records
 
 
+def test_who_leaves_with_requests_in_a_row_leaves_no_stack_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost, lose = list[bool](), HttpConnection.connection_lost
+    monkeypatch.setattr(HttpConnection, "connection_lost", lambda *about: (lose(*about), lost.append(True)))
+    preview = b"POST /v1/preview HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\na = 1"
+
+    async def play(served: Admin) -> None:
+        for _ in range(20):
+            _, writer = await say(served, 3 * preview)
+            writer.close()
+        await holds(lambda: len(lost) == 20)
+        assert await status(await say(served, HEAD + b"\r\n")) == 200
+
+    with caplog.at_level("ERROR"):
+        serve(tmp_path, play)
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(("path", "maker"), [
     ("/metrics", "page"), ("/metrics/consumers", "consumers"), ("/metrics/queues", "queues"),
     ("/v1/consumers", "consumers"), ("/v1/publishers", "publishers"), ("/v1/queues", "queues"), ("/v1/broker", "whole"),

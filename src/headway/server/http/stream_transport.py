@@ -65,9 +65,9 @@ class StreamTransport(asyncio.Transport):
         return self._reads and not self._closing
 
     def pause_reading(self) -> None:
-        if self._reads:
-            self._reads = False
+        if self.is_reading():
             self._loop.remove_reader(self._stream.sock)
+        self._reads = False
 
     def resume_reading(self) -> None:
         if not self._reads and not self._closing:

@@ -95,6 +95,16 @@ def test_q3_a_queue_that_others_consume_too_is_not_deleted() -> None:
     assert sorted(stuck.numbers + other.numbers) == list(range(100))
 
 
+CUT_BEYOND_50 = """
+[[policy]]
+name = "p"
+topics = ["%s"]
+[[policy.rule]]
+when = { lag_records = "> 50" }
+then = "disconnect"
+"""
+
+
 @pytest.mark.parametrize(
     ("topics", "governed"),
     [
@@ -105,15 +115,7 @@ def test_q3_a_queue_that_others_consume_too_is_not_deleted() -> None:
     ],
 )  # fmt: skip
 def test_q5_policies_by_queue_by_exchange_and_key_and_by_topic(topics: str, governed: list[str]) -> None:
-    stage = QueueStage(f"""
-    [[policy]]
-    name = "p"
-    topics = ["{topics}"]
-
-    [[policy.rule]]
-    when = {{ lag_records = "> 50" }}
-    then = "disconnect"
-    """)
+    stage = QueueStage(CUT_BEYOND_50 % topics)
     publisher = owner(stage, "q", "r", "s")
     for name, source, key in (("q", "amq.direct", "a.b"), ("r", "amq.direct", "c"), ("s", "amq.topic", "x.*")):
         publisher.bind(name, source, key)
@@ -171,15 +173,7 @@ def test_q5_a_consumer_may_ask_for_another_policy_and_durable_queues_have_theirs
     ],
 )  # fmt: skip
 def test_q5_policies_by_patterns_of_queue_names(topics: str, governed: list[str]) -> None:
-    stage = QueueStage(f"""
-    [[policy]]
-    name = "p"
-    topics = ["{topics}"]
-
-    [[policy.rule]]
-    when = {{ lag_records = "> 50" }}
-    then = "disconnect"
-    """)
+    stage = QueueStage(CUT_BEYOND_50 % topics)
     names = ("orders", "orders.eu", "orders.eu.new", "ordersx")
     publisher = owner(stage, *names)
     stuck = {name: consumer(stage, name, name, acks=None, reads=STUCK, buffer=100) for name in names}

@@ -222,7 +222,7 @@ def _balances(world: World) -> None:
 
 
 def looked_at(world: World) -> None:
-    """What a discard is to leave out at a look waits no more after it. Called at a tick, before anything else."""
+    """After a look nothing waits that a discard was to leave out. Called at a tick, before anything else."""
     for model in world.models if world.readable else ():
         subscription = model.subscription
         if model.shared is not None or not model.live or not subscription.cursor.attached or model.filter[0] == "$":

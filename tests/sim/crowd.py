@@ -90,12 +90,12 @@ class CrowdWorld(World):
 
 
 def alone(session: Session) -> list[Subscription]:
-    """What lags and is no member of a group."""
+    """Lagging subscriptions that are not members of a group."""
     return [one for one in session.lagging if one.reader.queue is None and one.cursor.attached and one.has_more]
 
 
 def held_by(session: Session, upto_s: float) -> int:
-    """The bytes in memory that are kept for a client and were published by then; those of a lane once."""
+    """The bytes in memory, published by then, that are held for a client. A lane counts once."""
     lanes: dict[Lane, int] = {}
     for one in alone(session):
         cursor, held = one.cursor, 0

@@ -55,7 +55,7 @@ def _books(world: World) -> None:
 
 
 def looked_at(world: World) -> None:
-    """What a discard is to leave out at a look waits no more after it. Called at a tick, before anything else."""
+    """After a look nothing waits that a discard was to leave out. Called at a tick, before anything else."""
     for model in world.models.values() if world.readable else ():
         queue, shown = model.queue, model.queue.backlog.lag_records
         if not queue.members.all_slow or queue.discards.begun:

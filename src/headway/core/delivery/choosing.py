@@ -23,7 +23,7 @@ _RUNS = [re.compile(re.escape(bytes((figure,))) + b"+") for figure in range(10)]
 
 
 def predicate_of(action: Action) -> Predicate | None:
-    """Returns what a discard asks of each record, if it leaves out those of which that is true."""
+    """Returns the test of a discard that leaves out records by topic or selector; None for any other."""
     if action.which is Which.TOPICS:
         tests = [matcher(pattern) for pattern in action.topics]
         return Predicate(("topics", action.topics), lambda record: any(test(record.topic) for test in tests))

@@ -88,6 +88,7 @@ def rows(tiny: bool) -> list[Row]:
     few = (1, 5) if tiny else (1, 50, 100, 1_000)
     alone, many = WORKLOADS["in-turn"].cases(tiny)
     qos1 = WORKLOADS["acknowledged"].cases(tiny)
+    kept = WORKLOADS["persistent"].cases(tiny)[-1]
     percentiles = [Figure(f"one message by itself, {name}", f"{name}_ns", "ns", "low") for name in ("p50", "p99")]
     stuck = next(case for case in WORKLOADS["isolation"].cases(tiny) if case.values["stuck"] in (3, 100))
     beside = f"QoS 0 to {stuck.values['healthy']} beside {stuck.values['stuck']} stuck"
@@ -100,6 +101,7 @@ def rows(tiny: bool) -> list[Row]:
         *(Row("acknowledged", case, rate(f"QoS 1, {case.name}", acked)) for case in qos1),
         Row("in-turn", alone, percentiles),
         Row("workqueue", WORKLOADS["workqueue"].cases(tiny)[0], rate("AMQP queue of four", acked), HeadwayAmqp()),
+        Row("persistent", kept, rate(f"persistent, {kept.name}", "confirmed_per_s"), HeadwayAmqp().durable()),
         Row("", Case("", {}), [Figure(START, "start_s", "s", "low")]),
     ]
 

@@ -75,7 +75,7 @@ path = "{folder}/journal"
     def env(self, instance: Instance) -> Mapping[str, str] | None:
         return os.environ | {"PYTHONPATH": str(self.source)} if self.source else None
 
-    def durable(self, *, journal: bool = True) -> Peer:
+    def durable(self, *, journal: bool = True) -> Headway:
         kept = type(self)()
         kept.config = kept.config.replace('disk = "1GB"', 'disk = "8GB"') + kept.durable_listener
         kept.config += kept.durable_journal if journal else ""

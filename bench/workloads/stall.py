@@ -25,7 +25,7 @@ class SlowHeadway(Headway):
     def __init__(self, sync_s: float = 0.0) -> None:
         self.sync_s = sync_s
 
-    def durable(self, *, journal: bool = True) -> Peer:
+    def durable(self, *, journal: bool = True) -> Headway:
         kept = SlowHeadway(self.sync_s)
         kept.config = super().durable(journal=journal).config
         return kept

@@ -262,7 +262,11 @@ def test_who_does_not_read_its_answers_is_not_read_either(governed: BrokerProces
         until(stands_still)
         assert last < count / 2
         assert publishing.is_alive()
-        assert len([writer.expect(PubAck) for _ in range(count)]) == count
+        try:
+            assert len([writer.expect(PubAck) for _ in range(count)]) == count
+        except AssertionError as error:  # seen once, and not explained
+            error.add_note(f"{writer.read_bytes} bytes were read; the broker: {governed.publisher(name)}")
+            raise
         publishing.join(10)
         assert governed.publisher(name)["refused_records"] == count
 

@@ -24,10 +24,11 @@ from headway.store.toml import BadConfig, parse_toml
 PATHS = ["/v1/preview", "/v1/console/replay"]
 
 
-async def asked(served: Admin, path: str, body: bytes, kind: str = "text/plain") -> bytes:
+async def asked(served: Admin, path: str, body: bytes, kind: str = "text/plain", more: str = "") -> bytes:
+    """``more``: a head of its own instead of the body's length."""
     reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(served.url).port)
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {kind}\r\n"
-    writer.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    writer.write((head + (more or f"Content-Length: {len(body)}\r\n") + "\r\n").encode() + body)
     answer = await reader.read()
     writer.close()
     return answer
@@ -121,6 +122,15 @@ def test_a_config_is_read_beside_the_loop_and_one_at_a_time(
         assert (await asked(served, path, b"= x")).startswith(b"HTTP/1.1 400 ")
         assert (await asked(served, path, b"#" * 1_100_000)).startswith(b"HTTP/1.1 413 ")
         assert (await asked(served, path, b"")).startswith(b"HTTP/1.1 200 ")
+
+    serve(tmp_path, play)
+
+
+def test_a_body_that_says_that_it_is_too_large_is_refused_before_it_comes(tmp_path: Path) -> None:
+    async def play(served: Admin) -> None:
+        for path in PATHS:
+            answer = await asked(served, path, b"", more="Content-Length: 1100000\r\n")
+            assert answer.startswith(b"HTTP/1.1 413 ")
 
     serve(tmp_path, play)
 

@@ -28,8 +28,9 @@ from headway.store.atomic_write import atomic_write
 
 log = logging.getLogger("headway")
 
-SWITCH_S = 0.0005
-"""Time after which a disk thread gives the interpreter's lock to the loop. (Python's default is 5 ms.)"""
+SWITCH_S = 0.0001
+"""Time after which a disk thread gives the interpreter's lock to the loop, or the loop to it. (Python's default is
+5 ms.) The loop may wait so long after each call of the system; a journal's thread that is to confirm waits as well."""
 
 
 def run(settings: Settings, ready_file: Path | None = None, *, repair: bool = False) -> int:

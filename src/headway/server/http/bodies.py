@@ -45,13 +45,16 @@ async def read_body(request: web.Request, bytes_max: int = BODY_BYTES_MAX, secon
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":  # a megabyte of it may be a gigabyte
         raise Refusal(415, f"bodies are taken as they are, not in the encoding {encoding[:40]!r}")
+    too_large = Refusal(413, f"more than {bytes_max} bytes at once; hand over less at a time")
+    if (request.content_length or 0) > bytes_max:
+        raise too_large
     data = bytearray()
     try:
         async with asyncio.timeout(seconds):
             async for piece in request.content.iter_any():
                 data += piece
                 if len(data) > bytes_max:
-                    raise Refusal(413, f"more than {bytes_max} bytes at once; hand over less at a time")
+                    raise too_large
     except TimeoutError:
         raise Refusal(408, f"the body did not arrive within {seconds:g} s") from None
     except (web.PayloadAccessError, web.RequestPayloadError):

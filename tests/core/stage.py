@@ -265,7 +265,8 @@ class Stage:
         assert set(tables) <= {"pool", "listeners", "flap", "topic", "policy"}, tables
         self.now = 1000.0
         self._steps = 0
-        pools = {"": _pool("global", pool or {k: v for k, v in tables.get("pool", {}).items() if "%" not in str(v)})}
+        written = {k: v for k, v in tables.get("pool", {}).items() if "%" not in str(v)}
+        pools = {"": _pool("global", {"connection": written.get("connection")} | pool if pool else written)}
         limits = {"": Limits()}
         for name, table in tables.get("listeners", {}).items():
             if table.get("pool", {}).keys() == {"max_client_share"}:
@@ -420,9 +421,10 @@ class Stage:
 
 
 def _pool(name: str, table: dict[str, Any]) -> Pool:
-    assert set(table) <= {"memory", "disk", "disk_path", "max_client_share", "free"}, table
+    assert set(table) <= {"memory", "disk", "disk_path", "max_client_share", "connection", "free"}, table
     return Pool(name, parse_size(table.get("memory", "64MB")), parse_size(table.get("disk", "64MB")),
-                parse_share(table.get("max_client_share", "50%")), parse_size(table.get("free", "16MB")))
+                parse_share(table.get("max_client_share", "50%")), parse_size(table.get("free", "16MB")),
+                connection=bool(table.get("connection")))
 
 
 def run_to(topic: str) -> Run:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.migration.imported import imported, rules_of, settings_of
 
+from headway.core.log import Shares
 from headway.migration import Import
 from headway.migration.draft import Result
 from headway.server.config import default_text, host_limits, parse_settings
@@ -178,7 +179,8 @@ def test_a_share_of_a_transport_is_one_of_the_pool_of_the_instance(tmp_path: Pat
     assert {name: pool.memory_bytes for name, pool in settings.pools.items()} == {
         "": most * 6 // 10, "web": most * 4 // 10,
     }  # fmt: skip
-    assert settings.shares == {"": (0.5, 0.5), "desk": (0.1, 0.5), "web": (0.5, 0.5)}
+    half = Shares(0.5, 0.5, connection=True)
+    assert settings.shares == {"": half, "desk": Shares(0.1, 0.5, connection=True), "web": half}
 
 
 def test_memory_that_this_machine_has_not_is_a_comment(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.server.configs import HASH, MQTT, mistakes
 
+from headway.core.log import Shares
 from headway.core.policy.rules.action import ActionKind
 from headway.server.config import host_limits
 from headway.server.config.assembly import make_broker
@@ -126,7 +127,7 @@ def test_the_default_says_who_is_slow_and_cuts_who_is_beyond_doubt() -> None:
     pool = settings.pools[""]
     assert pool.memory_bytes == int(host_limits.memory_bytes() * 0.1)
     assert pool.disk_bytes == max(1_000_000_000, pool.memory_bytes)
-    assert settings.shares[""] == settings.shares["mqtt"] == (0.5, 0.5)
+    assert settings.shares[""] == settings.shares["mqtt"] == Shares(0.5, 0.5)
     assert remarks(settings) == []
 
 
@@ -197,7 +198,7 @@ def test_everything_written_arrives_in_base_units() -> None:
     shared, own = settings.pools[""], settings.pools["door"]
     assert (shared.memory_bytes, shared.disk_bytes, shared.disk_path) == (30_000_000, 5_000_000_000, Path("/spill"))
     assert (own.memory_bytes, own.disk_bytes, own.disk_path) == (20_000_000, 5_000_000_000, Path("/spill"))
-    assert settings.shares == {"": (0.5, 0.5), "door": (0.25, 0.5)}
+    assert settings.shares == {"": Shares(0.5, 0.5), "door": Shares(0.25, 0.5)}
     assert (settings.flap.base_s, settings.flap.max_s, settings.flap.forgive_s) == (2.0, 60.0, 120.0)
     assert (settings.retained.topics_max, settings.retained.bytes_max) == (5, 1_000_000)
     assert [(topic.filter, topic.key.text) for topic in settings.topics] == [
@@ -259,6 +260,7 @@ def listener_pool(text: str) -> Settings:
     [
         ('max_client_share = "10%"', None, (0.1, 0.2), "shares [pool], 10 % of it per client, 20 % per user"),
         ('max_user_share = "10%"', None, (0.4, 0.1), "shares [pool], 40 % of it per client, 10 % per user"),
+        ("connection = true", None, (0.4, 0.2, True), "20 % per user, evicts whole clients"),
         ("", None, (0.4, 0.2), "shares [pool], 40 % of it per client, 20 % per user"),
         ('memory = "10MB"', (10_000_000, 2_000_000_000, "/spill"), (0.4, 0.2), "10 MB of memory, 2 GB of disk in /sp"),
         ("disk = 0", (30_000_000, 0, "/spill"), (0.4, 0.2), "30 MB of memory, no disk"),
@@ -266,13 +268,13 @@ def listener_pool(text: str) -> Settings:
     ],
 )
 def test_a_listeners_pool_takes_from_the_common_one_what_it_does_not_say(
-    text: str, own: object, shares: object, row: str
+    text: str, own: object, shares: tuple[float, ...], row: str
 ) -> None:
     settings = listener_pool(text)
     pools = {name: (one.memory_bytes, one.disk_bytes, str(one.disk_path)) for name, one in settings.pools.items()}
     common = (30_000_000, 2_000_000_000, "/spill")
     assert pools == {"": common} | ({} if own is None else {"desk": own})
-    assert settings.shares == {"": (0.4, 0.2), "desk": shares}
+    assert settings.shares == {"": Shares(0.4, 0.2), "desk": Shares(*shares)}
     (told,) = [line for line in describe(settings).splitlines() if line.startswith("pool desk")]
     assert row in told
     registry = make_broker(settings).registry

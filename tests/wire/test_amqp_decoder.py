@@ -304,6 +304,7 @@ def test_what_ends_the_connection(data: bytes, code: ReplyCode, words: str, step
     [
         (b"AMQP\x00\x00\x09\x01", AMQP_0_9_1), (b"AMQP\x01\x01\x00\x09", AMQP_0_9),
         (b"AMQP\x01\x01\x08\x00", AMQP_0_8), (b"AMQP\x01\x01\x09\x01", AMQP_0_8),
+        (b"AMQP\x01\x01\x00\x0a", None),
         (b"AMQP\x00\x01\x00\x00", None), (b"GET / HTTP/1.1\r\n", None), (b"\x10\x0e\x00\x04MQTT", None),
     ],
 )  # fmt: skip

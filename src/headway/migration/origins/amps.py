@@ -57,6 +57,9 @@ def read(roots: Sequence[Node], draft: Draft) -> None:
         for node in root.find("JournalDirectory"):
             draft.put_journal(node)
         draft.leftovers(root)
+    pool = draft.tables["pool"]
+    if pool or any(one.pool for one in draft.listeners):
+        pool["connection"] = Keyed(True, "AMPS disconnects a client with all of its subscriptions")
 
 
 def _limits(around: Node, pool: dict[str, Keyed], listeners: Sequence[str], draft: Draft) -> None:

@@ -23,7 +23,8 @@ def make_broker(settings: Settings) -> Broker:
     made: dict[str, Pool] = {}
     for name, sizes in settings.pools.items():
         shares = settings.shares[name]
-        made[name] = Pool(name or "global", sizes.memory_bytes, sizes.disk_bytes, shares.client, user_share=shares.user)
+        made[name] = Pool(name or "global", sizes.memory_bytes, sizes.disk_bytes, shares.client,
+                          user_share=shares.user, connection=shares.connection)  # fmt: skip
     flap, retained = settings.flap, settings.retained
     broker = Broker(
         {"": Limits(), **limits}, made, settings.policies,

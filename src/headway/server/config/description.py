@@ -99,7 +99,8 @@ def describe(settings: Settings) -> str:
 
 def _shares(settings: Settings, listener: str) -> str:
     shares = settings.shares[listener]
-    return f"{format_share(shares.client)} of it per client, {format_share(shares.user)} per user"
+    whole = ", evicts whole clients" if shares.connection else ""
+    return f"{format_share(shares.client)} of it per client, {format_share(shares.user)} per user{whole}"
 
 
 def _whose(policy: Policy) -> str:

@@ -117,7 +117,7 @@ def _read(
         server=file.server, listeners=file.listeners, auth=auth,
         permissions=tuple(map(_permission, file.permission)), limits=tuple(_user_limits(file.limit)),
         pools={name: _limits(name, of_pools[name]) for name in ("", *apart)},
-        shares={name: Shares(table.client_share, table.user_share) for name, table in of_pools.items()},
+        shares={name: Shares(one.client_share, one.user_share, one.connection) for name, one in of_pools.items()},
         flap=file.flap, retained=file.retained, telemetry=file.telemetry, traces=file.traces,
         journal=file.journal, history=_history(file),
         topics=topics_of(file.views.values(), file.topic), views=file.views, tables=file.tables, policies=policies,

@@ -114,11 +114,12 @@ class PoolTable(Table):
     disk_path: Path_ | None = None
     client_share: Share = Field(default=0.5, alias="max_client_share")
     user_share: Share = Field(default=0.5, alias="max_user_share")
+    connection: bool = False
 
     @property
     def apart(self) -> bool:
         """Whether a listener with this table has a pool of its own. One that has only shares has them of ``[pool]``."""
-        return not self.model_fields_set <= {"client_share", "user_share"}
+        return not self.model_fields_set <= {"client_share", "user_share", "connection"}
 
     def but_for(self, other: PoolTable | None) -> PoolTable:
         """Returns this table with what is written in a listener's."""

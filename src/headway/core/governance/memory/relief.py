@@ -172,7 +172,7 @@ class Relief:
         )  # fmt: skip
         self._verdicts.record(subscription, verdict, now)
         if session.connected:
-            self._cutter.cut(subscription, reason, verdict.text, now)
+            self._cutter.cut(subscription, reason, verdict.text, now, connection=session.tab.shares.connection)
         if not subscription.ended:
             write_off(self._registry, self._ending, subscription, reason, now, unreadable=unreadable)
         elif departed:

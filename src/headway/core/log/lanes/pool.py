@@ -75,6 +75,8 @@ class Shares(NamedTuple):
 
     client: float
     user: float
+    connection: bool = False
+    """A client that is evicted loses its connection, also if it has consumers on other channels."""
 
 
 class Client(Protocol):
@@ -117,13 +119,15 @@ class Pool:
     """Limits and usage in bytes. ``disk_limit`` 0 means that nothing may be spilled."""
 
     def __init__(self, name: str, memory_limit: int, disk_limit: int, client_share: float = 0.5,
-                 clients_free_bytes: int = CLIENTS_FREE_BYTES, user_share: float = 0.5) -> None:
+                 clients_free_bytes: int = CLIENTS_FREE_BYTES, user_share: float = 0.5,
+                 connection: bool = False) -> None:  # fmt: skip
         self.name = name
         self.memory_limit = memory_limit
         self.disk_limit = disk_limit
         self.client_share = client_share
         self.lane_share = client_share
         """The part of memory, and of disk, that one lane may take up."""
+        self.ends_connections = connection
         self.clients_free_bytes = clients_free_bytes
         self.owners = Owners(user_share)
         self.appended_bytes = 0
@@ -211,7 +215,7 @@ class Pool:
 
     @property
     def shares(self) -> Shares:
-        return Shares(self.client_share, self.owners.share)
+        return Shares(self.client_share, self.owners.share, self.ends_connections)
 
     @property
     def states_full(self) -> bool:

@@ -115,3 +115,19 @@ def test_broker_that_says_nothing_any_more_is_given_up(monkeypatch: pytest.Monke
 
     played(made, story)
     assert made.connections >= 2
+
+
+def test_view_renews_its_lease_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same SUBSCRIBE again is what renews it; a view sends that three times within a lease, or more often."""
+    made = MadeUp(monkeypatch)
+
+    async def story() -> None:
+        answered = made.answered
+        await holds(lambda: made.answered > answered + 3)
+
+    played(made, story)
+    assert made.connections == 1
+    for stale_after, lease in (("200ms", "30s"), ("5s", "6s"), ("29s", "30s")):
+        request = make_request("mqtt://127.0.0.1:1", "flights/#", stale_after=stale_after, lease=lease)
+        assert ("lease", lease) in request.options
+        assert request.beat_s <= request.lease_s / 3

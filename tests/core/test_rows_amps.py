@@ -149,6 +149,27 @@ def test_m6_what_is_kept_for_conflation_is_counted_to_whom_it_is_kept_for() -> N
     assert stage.pool.memory_bytes == 0
 
 
+def test_m7_a_large_answer_is_read_from_the_state_as_its_client_takes_it() -> None:
+    stage = Stage('[[topic]]\nfilter = "prices/#"\nkey = "property:key"', memory="16MB", disk="0B")
+    publisher = stage.client("publisher")
+    for number in range(800):
+        publisher.publish("prices/a", number, size=3000, key=str(number))
+    state_bytes = stage.pool.memory_bytes
+    assert state_bytes > 2 * MB
+    asks = [stage.consumer(f"asks {n}", "prices/#", options={"snapshot": "true"}, reads=STUCK) for n in range(3)]
+    stage.run(0.2)
+    assert stage.pool.memory_bytes < state_bytes + 3 * 130 * KB, "at most what is on its way to each of them"
+    assert all(0 < one.outlet.taken < 0.1 * MB for one in asks)
+    for number in range(800):  # each key once more, while nobody reads
+        publisher.publish("prices/a", 800 + number, size=3000, key=str(number))
+    for one in asks:
+        one.reads = 10 * MB
+    stage.run(3)
+    for one in asks:
+        latest = dict(text.rstrip(".").split()[::-1] for text in one.payloads)
+        assert latest == {str(number): str(800 + number) for number in range(800)}, "and the truth in the end"
+
+
 def test_m8_disconnecting_ends_subscriptions_and_queries_and_deletes_what_was_offlined() -> None:
     stage = Stage(documented("X4"), memory="1MB", disk="8MB", max_client_share="100%")
     publisher = stage.client("publisher")

@@ -146,6 +146,20 @@ def test_a_message_that_fails_too_often_becomes_a_dead_letter(jms: Jms, broker: 
     jms.do("close", connection)
 
 
+def test_the_prefetch_of_a_topic_is_in_the_thousands_unless_the_client_says_another(
+    jms: Jms, broker: BrokerProcess, connection: str
+) -> None:
+    """The default of ActiveMQ's client, 32,766, is its own."""
+    there = fresh("topic")
+    slow = jms.connect(url_of(broker), client_id="slow")
+    sending = jms.session(connection)
+    jms.consumer(jms.session(slow, CLIENT), there)
+    jms.do("flood", jms.producer(sending), sending, there, NON_PERSISTENT, 3000, None)
+    topic = there.removeprefix("topic://").replace(".", "/")
+    until(lambda: broker.consumer("slow", topic)["delivered_records"] == 3000, what="all are sent, none acknowledged")
+    jms.do("close", slow)
+
+
 def test_consumers_with_a_prefetch_of_nothing_ask_for_each_message(jms: Jms, connection: str) -> None:
     for to in ("queue", "topic"):
         there = fresh(to)

@@ -396,6 +396,20 @@ def test_memory_limits_of_control_groups(tmp_path: Path) -> None:
     assert host_limits.cgroup_bytes(tmp_path, mine) == 200_000_000
 
 
+@pytest.mark.parametrize(("host", "ulimit", "container", "lowest"), [
+    (1, 2, 3, 1), (3, 1, 2, 1), (3, 2, 1, 1), (2, -1, None, 2), (None, 4, None, 4),
+])  # fmt: skip
+def test_a_share_of_memory_is_of_the_lowest_limit(
+    monkeypatch: pytest.MonkeyPatch, host: int | None, ulimit: int, container: int | None, lowest: int
+) -> None:
+    """-1: no ``ulimit -m``."""
+    monkeypatch.setattr(host_limits, "_physical_bytes", lambda: host)
+    monkeypatch.setattr(host_limits, "cgroup_bytes", lambda: container)
+    limits = {host_limits.resource.RLIMIT_RSS: (ulimit, -1)}
+    monkeypatch.setattr(host_limits.resource, "getrlimit", limits.__getitem__)
+    assert host_limits.memory_bytes.__wrapped__() == lowest
+
+
 def test_there_is_some_memory() -> None:
     assert 1_000_000 < host_limits.memory_bytes() < 1 << 60
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from tests.docs.five_systems import SYSTEMS, mistakes, with_tables
 
 from headway.core.consumer import Use, known_names
 from headway.core.consumer.request.options import parse_options
@@ -29,10 +31,6 @@ BLOCKS = [
     pytest.param(block, id=f"{page.stem}-{number}-{block.splitlines()[0][:40]}")
     for page in PAGES for number, block in enumerate(_BLOCK.findall(page.read_text()), 1)
 ]  # fmt: skip
-ROWS = [
-    *("X1", "X2", "X3", "X4", "X6", "M1", "M2", "M3", "M4", "M5", "M6", "M8", "A1", "A2", "A3", "A5", "A6"),
-    *("J1", "J2", "J3", "J4", "J5", "Q1", "Q2", "Q3"),
-]
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -44,14 +42,24 @@ def test_the_pages_have_blocks_at_all() -> None:
     assert len(BLOCKS) >= 28
 
 
-def test_every_test_the_table_of_rows_names_exists_and_every_row_has_one() -> None:
+def test_every_statement_of_the_five_systems_names_tests_that_exist() -> None:
+    assert list(mistakes(SYSTEMS)) == []
+    one = {"number": 1, "row": "X1", "says": "", "here": "", "state": "has", "tests": ["server/test_docs.py::test_x"]}
+    assert list(mistakes({"XAP": [one, one | {"state": "maybe", "tests": []}]})) == [
+        "the numbers do not count from 1 up", "1: there is no test server/test_docs.py::test_x",
+        "1: it has number, row, says, here, state (has, partly, otherwise, does not apply) and tests",
+        "1: names no test that shows it",
+    ]  # fmt: skip
+
+
+def test_the_tables_of_the_five_systems_are_made_of_the_statements() -> None:
+    assert with_tables(POLICIES) == POLICIES, "python -m tests.docs.five_systems makes them anew"
+
+
+def test_every_test_of_a_row_is_named() -> None:
     text = "".join(file.read_text() for file in (ROOT / "tests/core").glob("test_rows_*.py"))
-    there = set(re.findall(r"^def (test_\w+)", text, re.MULTILINE))
-    named = set(re.findall(r"`(test_[a-z0-9]+_\w+)`", POLICIES))
-    assert named == there
-    rows = re.findall(r"^\| ([A-Z]\d) \|.*`test_([a-z]\d)_", POLICIES, re.MULTILINE)
-    assert [row for row, _ in rows] == ROWS
-    assert all(row.lower() == test for row, test in rows)
+    named = {name.partition("::")[2] for one in chain(*SYSTEMS.values()) for name in one["tests"]}
+    assert set(re.findall(r"^def (test_\w+)", text, re.MULTILINE)) <= named | set(re.findall(r"`(test_\w+)`", POLICIES))
 
 
 def test_every_test_that_the_rows_for_who_is_away_name_exists() -> None:

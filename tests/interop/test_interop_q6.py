@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from proton import ConnectionException, Message, ProtonException
 from proton.handlers import MessagingHandler
-from proton.reactor import AtMostOnce, Container
+from proton.reactor import AtMostOnce, Container, DurableSubscription
 from proton.utils import BlockingConnection
 from tests.interop.amqp1_fixtures import TIMEOUT_S
 from tests.interop.amqp_slow import PATIENT, Named, policy
@@ -40,13 +40,15 @@ LIMIT = 10
 WINDOW = 4
 LOOKS_MS = 60
 """In that time the governor looks several times (its sweep is 10 ms)."""
+KINDS = ["durable queue", "transient queue", "durable subscription", "topic"]
+"""Of a queue the messages are durable, or transient."""
 RULE = f'when = {{ lag_records = "> {LIMIT}" }}\nthen = "disconnect"'
 
 
 @pytest.fixture(scope="module")
 def broker(start: BrokerFactory, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     journal = f'[journal]\npath = "{tmp_path_factory.mktemp("journal")}"\n'
-    policies = policy("matrix", "$queue/#", RULE) + policy(PATIENT, "none")
+    policies = policy("matrix", '$queue/#", "q6/#', RULE) + policy(PATIENT, "none")
     process = start(LISTENERS + journal + policies, server={"sweep": "10ms"})
     yield process
     process.stop()
@@ -68,16 +70,20 @@ class Consumer(Protocol):
     def close(self) -> None: ...
 
 
-def behaves(broker: BrokerProcess, consumer: Consumer, queue: str, put: Callable[[list[str]], None]) -> None:
+def address(kind: str, name: str) -> str:
+    return f"{'queue' if 'queue' in kind else 'topic'}://q6.{name}"
+
+
+def behaves(broker: BrokerProcess, consumer: Consumer, put: Callable[[list[str]], None]) -> None:
     """It takes a window of records; then so many wait that it is not too slow; then one more."""
     first = [f"first {number}" for number in range(WINDOW)]
     put(first)
     assert consumer.take(WINDOW) == first
-    waiting = fill(broker, consumer.name, queue, put)
+    waiting = fill(broker, consumer.name, put)
     until(lambda: row(broker, consumer.name).get("lag_age_ms", 0) >= LOOKS_MS)
     assert broker.verdicts(consumer.name) == []
     assert consumer.take(len(waiting)) == waiting
-    waiting = fill(broker, consumer.name, queue, put)
+    waiting = fill(broker, consumer.name, put)
     put(["one more"])
     [verdict] = until(lambda: broker.verdicts(consumer.name), what="a verdict")
     assert (verdict["reason"], verdict["policy"], verdict["enforced"]) == ("lag_records", "matrix", True)
@@ -86,7 +92,7 @@ def behaves(broker: BrokerProcess, consumer: Consumer, queue: str, put: Callable
     until(lambda: not row(broker, consumer.name), what="it is gone")
 
 
-def fill(broker: BrokerProcess, name: str, queue: str, put: Callable[[list[str]], None]) -> list[str]:
+def fill(broker: BrokerProcess, name: str, put: Callable[[list[str]], None]) -> list[str]:
     """As many records as are not too many for a consumer that takes none of them."""
     sent: list[str] = []
     while (missing := LIMIT - row(broker, name)["lag_records"]) > 0:  # some are in its window
@@ -96,16 +102,24 @@ def fill(broker: BrokerProcess, name: str, queue: str, put: Callable[[list[str]]
     return sent
 
 
-def left(broker: BrokerProcess, queue: str) -> list[bytes]:
-    """What is left in the queue: all that waited, and what was in the window and not settled."""
+def assert_left(broker: BrokerProcess, kind: str, name: str) -> None:
+    """All that waited is left, and what was in the window and not settled; of a topic's transient subscription nothing.
+    """
+    if kind == "topic":
+        until(lambda: broker.get("/v1/broker")["pools"][0]["memory_bytes"] == 0, what="nothing is held")
+        return
     with Named(broker.ports["amqp"] or 0, "left") as raw:
-        found = raw.drain(queue)
+        found = raw.drain(f"q6.{name}" if "queue" in kind else f"durable.{name}.sub")
     assert len(found) >= LIMIT + 1
-    return found
+    assert b"one more" in found[-1]
 
 
 def row(broker: BrokerProcess, name: str) -> dict[str, Any]:
-    found = [one for one in broker.get("/v1/consumers")["consumers"] if one["client"] == name]
+    """JMS's client also follows the broker's advisories."""
+    found = [
+        one for one in broker.get("/v1/consumers")["consumers"]
+        if one["client"] == name and "Advisory" not in one["filter"]
+    ]  # fmt: skip
     return found[0] if found else {}
 
 
@@ -113,11 +127,13 @@ def row(broker: BrokerProcess, name: str) -> dict[str, Any]:
 
 
 class JmsConsumer:
-    def __init__(self, jms: Jms, broker: BrokerProcess, name: str, queue: str, mode: int, how: str) -> None:
+    def __init__(self, jms: Jms, broker: BrokerProcess, name: str, kind: str, mode: int, how: str) -> None:
         self.jms, self.name, self.mode, self.how = jms, name, mode, how
         self.connection = jms.connect(url_of(broker), client_id=name)
         self.session = jms.session(self.connection, mode)
-        self.consumer = jms.consumer(self.session, f"queue://{queue}?consumer.prefetchSize={WINDOW}")
+        there = f"{address(kind, name)}?consumer.prefetchSize={WINDOW}"
+        durable = kind == "durable subscription"
+        self.consumer = jms.durable(self.session, there, "sub") if durable else jms.consumer(self.session, there)
         if how == "listener":
             jms.do("listen", self.consumer, None, "held")
 
@@ -149,41 +165,46 @@ class JmsConsumer:
 
 
 @needs_jms
-@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", ["receive", "listener"])
 @pytest.mark.parametrize("mode", MODES, ids=MODES.get)
-def test_q6_over_jms(jms: Jms, broker: BrokerProcess, mode: int, how: str, durable: bool) -> None:
-    queue, name = f"q6.{uuid4().hex[:8]}", f"jms-{uuid4().hex[:8]}"
+def test_q6_over_jms(jms: Jms, broker: BrokerProcess, mode: int, how: str, kind: str) -> None:
+    name = f"jms-{uuid4().hex[:8]}"
     feeding = jms.connect(url_of(broker))
     session = jms.session(feeding)
-    producer = jms.producer(session, f"queue://{queue}")
+    producer = jms.producer(session, address(kind, name))
 
     def put(bodies: list[str]) -> None:
         for body in bodies:
-            jms.send(producer, session, body, mode=PERSISTENT if durable else NON_PERSISTENT)
+            jms.send(producer, session, body, mode=PERSISTENT if "durable" in kind else NON_PERSISTENT)
 
-    consumer = JmsConsumer(jms, broker, name, queue, mode, how)
+    consumer = JmsConsumer(jms, broker, name, kind, mode, how)
     try:
-        behaves(broker, consumer, queue, put)
+        behaves(broker, consumer, put)
     finally:
         consumer.close()
-    assert b"one more" in left(broker, queue)[-1]
+    assert_left(broker, kind, name)
     jms.do("close", feeding)
 
 
 # -- AMQP 1.0 ----------------------------------------------------------------------------------------------------------
 
 
+def link(kind: str, mode: str) -> list[Any]:
+    """Options of a link."""
+    settled, durable = [AtMostOnce()] * (mode == "settled"), [DurableSubscription()] * (kind == "durable subscription")
+    return settled + durable
+
+
 class Asking:
     """By a receiver that asks for each record."""
 
-    def __init__(self, port: int, name: str, queue: str, mode: str) -> None:
+    def __init__(self, port: int, name: str, kind: str, mode: str) -> None:
         self.name, self.mode = name, mode
         container = Container()
         container.container_id = name
         self.client = BlockingConnection(f"amqp://127.0.0.1:{port}", timeout=TIMEOUT_S, container=container)
-        settled = [AtMostOnce()] if mode == "settled" else None
-        self.receiver = self.client.create_receiver(f"queue://{queue}", credit=WINDOW, options=settled)
+        self.receiver = self.client.create_receiver(address(kind, name), WINDOW, name="sub", options=link(kind, mode))
 
     def take(self, count: int) -> list[str]:
         got = []
@@ -213,9 +234,9 @@ class Asking:
 class Listening(MessagingHandler):
     """By a handler that is called with each record, and holds it until somebody asks for it."""
 
-    def __init__(self, port: int, name: str, queue: str, mode: str) -> None:
+    def __init__(self, port: int, name: str, kind: str, mode: str) -> None:
         super().__init__(prefetch=WINDOW, auto_accept=False)
-        self.name, self.mode, self.queue = name, mode, queue
+        self.name, self.mode, self.kind = name, mode, kind
         self.url = f"amqp://127.0.0.1:{port}"
         self.wanted: Queue[bool] = Queue()
         self.given: Queue[str] = Queue()
@@ -228,8 +249,9 @@ class Listening(MessagingHandler):
 
     def on_start(self, event: Any) -> None:
         connection = event.container.connect(self.url, reconnect=False)
-        settled = [AtMostOnce()] if self.mode == "settled" else None
-        event.container.create_receiver(connection, f"queue://{self.queue}", options=settled)
+        event.container.create_receiver(
+            connection, address(self.kind, self.name), name="sub", options=link(self.kind, self.mode)
+        )
 
     def on_message(self, event: Any) -> None:
         if not self.wanted.get():
@@ -264,27 +286,27 @@ class Listening(MessagingHandler):
         self.thread.join(PATIENCE_S)
 
 
-@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", [Asking, Listening], ids=["receive", "listener"])
 @pytest.mark.parametrize("mode", ["settled", "accepted one by one", "accepted together"])
 def test_q6_over_amqp_1_0(
-    broker: BrokerProcess, mode: str, how: type[Asking] | type[Listening], durable: bool
+    broker: BrokerProcess, mode: str, how: type[Asking] | type[Listening], kind: str
 ) -> None:
-    queue, name = f"q6.{uuid4().hex[:8]}", f"amqp-{uuid4().hex[:8]}"
+    name = f"amqp-{uuid4().hex[:8]}"
     feeding = BlockingConnection(f"amqp://127.0.0.1:{broker.ports['amqp']}", timeout=TIMEOUT_S)
-    sender = feeding.create_sender(f"queue://{queue}")
+    sender = feeding.create_sender(address(kind, name))
 
     def put(bodies: list[str]) -> None:
         for body in bodies:
-            sender.send(Message(body, durable=durable))
+            sender.send(Message(body, durable="durable" in kind))
 
-    consumer = how(broker.ports["amqp"] or 0, name, queue, mode)
+    consumer = how(broker.ports["amqp"] or 0, name, kind, mode)
     until(lambda: row(broker, name))
     try:
-        behaves(broker, consumer, queue, put)
+        behaves(broker, consumer, put)
     finally:
         consumer.close()
-    assert b"one more" in left(broker, queue)[-1]
+    assert_left(broker, kind, name)
     feeding.close()
 
 

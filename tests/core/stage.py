@@ -273,11 +273,18 @@ class Stage:
                 limits[name] = Limits(shares=Shares(parse_share(table["pool"]["max_client_share"]), 0.5))
             elif "pool" in table:
                 pools[name] = _pool(name, table["pool"])
+        topics = tables.get("topic", [])
+        for topic in [topic for topic in topics if "pool" in topic]:
+            filter, table = topic["filter"], topic.pop("pool")
+            size, disk = parse_size(table["memory"]), parse_size(table["disk"])
+            pools[f"topic {filter}"] = Pool(f"topic {filter}", size, disk, 1.0, topic=filter)
+            if topic.keys() == {"filter"}:
+                topics.remove(topic)
         flap = {f"{name}_s": parse_duration(value) for name, value in tables.get("flap", {}).items()}
         self.broker = Broker(limits, pools, parse_policies(tables.get("policy", [])), flap=FlapControl(**flap),
                              traces=traces)  # fmt: skip
         self.pool = pools[""]
-        for topic in tables.get("topic", []):
+        for topic in topics:
             self.broker.declare_state(terms_of(topic))
         self.disk = Disk(Random(0), 0.0, 0.0, 0.0)
         self.clients: dict[str, Client] = {}

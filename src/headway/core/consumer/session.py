@@ -350,8 +350,12 @@ class Session:
             self._note_held(queue, queue, queue.backlog.reading, queue.backlog.lag_bytes)
 
     def _note_held(self, source: object, holder: object, cursor: Cursor, size: int) -> None:
-        """Notes the newest bytes of a lane as held. The newest are in memory, and the oldest on disk."""
+        """Notes the newest bytes of a lane as held. The newest are in memory, and the oldest on disk. What is held in a
+        topic's pool is no part of the client's share of its own."""
         lane = cursor.lane
+        if lane.pool.topic:
+            self.holdings.note(source, holder, 0, 0, 0)  # the queue may have been in another pool
+            return
         resident, spilled, on_disk = lane.resident_bytes, lane.spilled_bytes, 0
         held = min(size, resident + spilled)  # the rest is in the journal and takes up no room
         if spilled:  # it holds the whole of its chunk

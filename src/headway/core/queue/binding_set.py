@@ -11,10 +11,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from headway.core.message import TOPICS, spellings, topic_of
 from headway.core.routing import Binding
 
+WAYS_BINDINGS_MAX = 64
+"""A queue with more bindings than this is found by its name alone, because each change of a binding looks at all."""
 _PLAIN = re.compile(r"""[^\s/,()'"]*""")
 
 
@@ -57,6 +60,16 @@ class BindingSet:
     def filters(self) -> tuple[str, ...]:
         """Returns the names by which policies find the queue. "#" is for policies that cover everything."""
         return (*spellings(f"$queue/{self._own}"), *self._filters, "#")
+
+    def ways(self, *, called: bool) -> Iterator[Sequence[str]]:
+        """Yields the ways in which all that comes to the queue can be named by filters: by its own name, or by the
+        bindings that it all comes from. "#" is for pools of everything."""
+        yield from ((name,) for name in (*spellings(f"$queue/{self._own}"), "#"))
+        if not called and 0 < len(self.all) <= WAYS_BINDINGS_MAX:
+            filters = [(binding.source, filter_of(binding.key)) for binding in self.all]
+            if all(source == TOPICS for source, _ in filters):
+                yield [filter for _, filter in filters]
+            yield [f"$exchange/{source}/{filter}" for source, filter in filters]
 
 
 def _count(counts: Counter[str], text: str, *, there: bool) -> bool:

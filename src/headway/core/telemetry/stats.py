@@ -290,7 +290,7 @@ def pool(pool: Pool) -> PoolStats:
     return PoolStats(
         pool.name, pool.memory_bytes, pool.memory_limit, pool.memory_peak_bytes,
         pool.disk_bytes, pool.disk_limit, pool.disk_peak_bytes,
-        pool.clients_bytes, pool.clients_limit, pool.state_bytes,
+        pool.clients_bytes, 0 if pool.topic else pool.clients_limit, pool.state_bytes,
     )  # fmt: skip
 
 

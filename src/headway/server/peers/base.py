@@ -271,7 +271,7 @@ class BasePeer(QuietPeer, LoginSide, ABC, Generic[Item]):
         clients that come and leave again and again would fill the broker. ``waited``: it has waited for that."""
         intake, connection = self.engine.broker.intake, self.connection
         if gone:
-            lost = waited or session.pool.crowded
+            lost = waited or session.pool.crowded or intake.crowds(runs[0])
         else:
             if connection.leaving and intake.short_of_room:
                 intake.must_wait(session, runs[0], self.engine.now())

@@ -146,6 +146,7 @@ class Transaction:
                     break
                 waited = True
                 yield 0
+            waited = waited or (gone() and intake.crowds(run))
             if not at % LOOKS:
                 yield LOOKS // LOOKS_PER_WORK
         if self.runs and peer.left_without_room(self._session, self.runs, gone=gone(), waited=waited):

@@ -62,6 +62,13 @@ class Intake:
             self._tell_fast(session, now)
         return waits
 
+    def crowds(self, run: Run) -> bool:
+        """True if the run would go to a topic's pool that is crowded, so that what a client that has left published is
+        not taken any more."""
+        return self.short_of_room and any(
+            feed.key.pool.topic and feed.key.pool.crowded for feed in self._publishing.route(run).feeds
+        )
+
     def _look(self, route: Route) -> bool | None:
         """Tells whether all publishers to this route wait, or whether there is room for all. None: that differs."""
         late = [some for some in (self._registry.overdue.queues, self._registry.put_off) if some]

@@ -40,13 +40,13 @@ class QueueFeeds:
         self._replays = 0
         self._queues_bytes = 0
         self.homes: dict[Queue, tuple[Dialect, Pool]] = {}
-        """The dialect and the pool of each queue's lanes."""
+        """The dialect of each queue's lanes, and the pool of those that have no topic's pool."""
         self._bound: dict[Queue, BindingSet] = {}
         self._router.called = self._called
 
     def first(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool) -> Feed:
         """Returns the feed that a new queue reads, which has no binding but its name."""
-        return self._feed(name, terms, dialect, pool, BindingSet(name).feed_name(called=True))
+        return self._feed(name, terms, dialect, pool, BindingSet(name), called=True)
 
     def add(self, queue: Queue, dialect: Dialect, pool: Pool) -> None:
         """Adds a new queue that reads its ``first`` feed."""
@@ -120,7 +120,7 @@ class QueueFeeds:
     def read_first(self, name: str, replay: Replay) -> int:
         """Lets a queue read recorded records before those that are to come. Returns the work."""
         queue = queue_of(self._router.queues[name])
-        dialect, pool = self.homes[queue]
+        dialect, pool = self.homes[queue][0], queue.feed.key.pool
         self._replays += 1
         key = FeedKey(f"$replay/{self._replays}", None, dialect, pool, 0, name)
         feed = Feed(key, Lane(dialect, pool, self._registry.sequence), lambda _: True, by_exchange=True)
@@ -158,14 +158,17 @@ class QueueFeeds:
         queue.filters = bound.filters()
         self._registry.renamed[queue] = None
         dialect, pool = self.homes[queue]
-        feed = self._feed(queue.name, queue.terms, dialect, pool, bound.feed_name(called=queue.called))
+        feed = self._feed(queue.name, queue.terms, dialect, pool, bound, called=queue.called)
         work = REBIND_WORK + len(bound) // NAMES_PER_WORK
         if feed is not queue.feed:
             work += len(queue.feed.gates) // GATES_PER_WORK
             queue.read(feed)
         return work
 
-    def _feed(self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, names: str) -> Feed:
+    def _feed(
+        self, name: str, terms: QueueTerms, dialect: Dialect, pool: Pool, bound: BindingSet, *, called: bool
+    ) -> Feed:
+        pool, names = self._registry.pool_for(bound.ways(called=called), pool), bound.feed_name(called=called)
         key = FeedKey(names, terms.selector, dialect, pool, terms.leaves_out or 0, name if terms.refuses else None)
         feed = self._router.feeds.get(key)
         if feed is None:

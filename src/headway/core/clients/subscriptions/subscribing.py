@@ -88,7 +88,7 @@ class Subscribing:
             request = msgspec.structs.replace(
                 request, options=msgspec.structs.replace(request.options, conflate_s=None)
             )
-        key = _key(session, request, group, filter, focus, shape)._replace(live=live)
+        key = self._key(session, request, group, filter, focus, shape)._replace(live=live)
         fresh, owed, handoff = old is None, None, None
         if old is not None and _is_done(old, request.options):
             self._ending.end(old, Reason.SUBSCRIPTION_ENDED, now)
@@ -181,7 +181,7 @@ class Subscribing:
         if request.polling:
             return self.poll(session, request, 0, now, number=number, position_number=position_number)
         group, filter = parse_filter(request.filter)
-        key = _key(session, request, group, filter)
+        key = self._key(session, request, group, filter)
         accepts = acceptance_of(session, request, filter)
         feed = self._feed(session, request, key, accepts)
         policy = self._registry.policy_named(request.options.policy or "") or self._policy_of(session, filter)
@@ -289,6 +289,15 @@ class Subscribing:
             expire = partial(self._ending.end_by_itself, subscription, Reason.LEASE_EXPIRED)
             subscription.lease = timers.move(subscription.lease, now + lease_s, expire)
 
+    def _key(self, session: Session, request: SubscribeRequest, group: str | None, filter: str,
+             focus: Focus | None = None, shape: Shape | None = None) -> FeedKey:
+        return FeedKey(
+            filter, request.options.selector, (group and request.shared_dialect) or request.dialect,
+            self._registry.pool_for([(filter,)], session.pool), session.number if request.no_local else 0, group,
+            None if focus is None else focus.state.key.text, request.options.select,
+            None if shape is None or shape.deltas is None else shape.deltas.state.key.text,
+        )  # fmt: skip
+
     def _feed(self, session: Session, request: SubscribeRequest, key: FeedKey, accepts: Callable[[Record], bool],
               focus: Focus | None = None, shape: Shape | None = None) -> Feed:
         if key.live is not None:
@@ -304,16 +313,6 @@ class Subscribing:
             feed.worked_out = feed.focus is not None or shape is not None
             router.add_feed(feed)
         return feed
-
-
-def _key(session: Session, request: SubscribeRequest, group: str | None, filter: str, focus: Focus | None = None,
-         shape: Shape | None = None) -> FeedKey:
-    return FeedKey(
-        filter, request.options.selector, (group and request.shared_dialect) or request.dialect,
-        session.pool, session.number if request.no_local else 0, group,
-        None if focus is None else focus.state.key.text, request.options.select,
-        None if shape is None or shape.deltas is None else shape.deltas.state.key.text,
-    )  # fmt: skip
 
 
 def _is_done(old: Subscription, options: SubscriptionOptions) -> bool:

@@ -241,9 +241,11 @@ def _lanes_of(client: Client) -> list[Lane]:
 
 
 def _look_at(client: Client) -> list[Subscription]:
-    """Looks at some of a client's consumers, and returns them."""
+    """Looks at some of a client's consumers, and returns them. Those in a topic's pool take up no room in the client's.
+    """
     assert isinstance(client, Session)
-    behind = list(client.some_behind(SUBSCRIPTIONS_LOOKED_AT_MAX))
+    some = client.some_behind(SUBSCRIPTIONS_LOOKED_AT_MAX)
+    behind = [one for one in some if not one.feed.key.pool.topic]
     client.look_at(*behind)
     return behind
 

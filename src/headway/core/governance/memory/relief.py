@@ -88,6 +88,8 @@ class Relief:
 
     def _over_share(self, subscription: Subscription, now: float) -> bool:
         """Evicts the consumer of a client that holds more of lanes than its share, even with room in the pool."""
+        if subscription.feed.key.pool.topic:
+            return False  # what it holds there is no part of the share, so to evict it would free nothing
         pool, allowance = subscription.session.pool, UNLIMITED
         over = pressure.over_share(pool, subscription, now)
         if over is None:
@@ -159,7 +161,7 @@ class Relief:
         if subscription.gone and not departed:
             self._ending.end(subscription, Reason.SUBSCRIPTION_ENDED, now)  # deferred work would end it later
             return
-        pool = session.pool
+        pool = subscription.feed.key.pool
         if pool.disk_broken(now) and reason in (Reason.MEMORY_LIMIT, Reason.CLIENT_SHARE):
             reason, why = Reason.SPILL_FAILED, f"{why}; nothing can be written to disk ({pool.disk_error})"
         sample = with_peer(observe(self._registry, subscription, now, {}), subscription)

@@ -40,7 +40,9 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     if user_full and not session.channel.used:
         starved_since_s = inf  # others of its user use up the limit
     subscription.note_view()
-    used_bytes = session.holdings.gating_bytes + _state_share(subscription)
+    pool = subscription.feed.key.pool
+    used_bytes = subscription.gating_bytes if pool.topic else session.holdings.gating_bytes
+    used_bytes += _state_share(subscription)
     figures = Figures(
         position_bytes=position_bytes,
         end_bytes=position_bytes + lag_bytes if lag_records or apart else lane.end,
@@ -68,7 +70,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         in_flight=subscription.window.used,
         prefetch=subscription.prefetch,
         held_bytes=_held_bytes(subscription, shares),
-        pool_share=used_bytes / max(1, session.pool.memory_limit),
+        pool_share=used_bytes / max(1, pool.memory_limit),
         slow_fraction=registry.totals.slow_fraction(subscription.feed.key.filter),
     )
     return subscription.case.meter.observe(now, figures)
@@ -127,7 +129,8 @@ def peek(registry: Registry, subscription: Subscription, now: float, shares: Sha
         patience_left=max(0.0, -late_s),
         in_flight=subscription.window.used,
         held_bytes=_held_bytes(subscription, shares),
-        pool_share=(subscription.gating_bytes + _state_share(subscription)) / max(1, session.pool.memory_limit),
+        pool_share=(subscription.gating_bytes + _state_share(subscription))
+        / max(1, subscription.feed.key.pool.memory_limit),
         slow_count=subscription.case.slow_count,
     )
 

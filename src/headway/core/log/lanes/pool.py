@@ -1,4 +1,5 @@
-"""A pool is a memory budget and a disk budget, for the whole broker or for one listener, and the usage of both.
+"""A pool is a memory budget and a disk budget, for the whole broker, for one listener or for the topics of one filter,
+and the usage of both.
 
 Water marks, as shares of the memory limit:
 
@@ -26,6 +27,13 @@ are closed. The other lanes go on: they have ``RESERVE`` of the limit above the 
 count up to ``STAYS_MAX`` of the limit. Otherwise a thousand lanes that close in turn would each make room for the next.
 
 A lane belongs to one pool. The bytes of a chunk are counted once, whatever the number of its cursors.
+
+A topic's pool (``topic``) has only lanes: those of subscriptions and queues that are entirely under its filter
+(``Registry.pool_for``). It is cut out of the global pool when the configuration is read, so lanes need to count in one
+pool only, and neither can take the other's room. Clients, states, routes and retained records count in the pool of
+their listener, or in the global one. What a client holds in a topic's pool is not a part of its share of its
+listener's: an eviction for that would free nothing there. (Rejected: a pool within a pool. Each append would count
+twice, each rank of a lane would be kept twice, and a topic at its limit would still press on the others.)
 
 Listeners that use one pool may have different shares of it for their clients (``Tab.shares``). A lane is common to all
 of their clients, so it has the largest of these shares (``lane_share``).
@@ -120,8 +128,10 @@ class Pool:
 
     def __init__(self, name: str, memory_limit: int, disk_limit: int, client_share: float = 0.5,
                  clients_free_bytes: int = CLIENTS_FREE_BYTES, user_share: float = 0.5,
-                 connection: bool = False) -> None:  # fmt: skip
+                 connection: bool = False, topic: str = "") -> None:  # fmt: skip
         self.name = name
+        self.topic = topic
+        """The filter whose lanes the pool is for; empty: it is that of a listener, or the global one."""
         self.memory_limit = memory_limit
         self.disk_limit = disk_limit
         self.client_share = client_share

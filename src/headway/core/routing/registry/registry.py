@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +22,7 @@ from headway.core.consumer import (
     Subscription,
 )
 from headway.core.log import Lane, Ledger, NoLedger, Owners, Pool, Shares, Tab
+from headway.core.message import covers
 from headway.core.policy import Lateness, Policy, policy_for, policy_for_any, policy_named
 from headway.core.receipts import Receipts
 from headway.core.routing.matching import Route, Router
@@ -93,7 +94,9 @@ class Registry:
         self.queue_owners = Owners(pools[""].owners.share)
         """The part of each owner in that: its queues and their bindings."""
         self.pools = pools
-        """By listener; ``""`` is the global pool, for listeners without a pool of their own."""
+        """By listener; ``""`` is the global pool, for listeners without a pool of their own. Pools of topics are here
+        as well, by their names."""
+        self._topic_pools = [pool for pool in pools.values() if pool.topic]
         for listener, one in limits.items():
             if one.shares is not None:
                 pool = self.pool_of(listener)
@@ -175,6 +178,16 @@ class Registry:
 
     def pool_of(self, listener: str) -> Pool:
         return self.pools.get(listener) or self.pools[""]
+
+    def pool_for(self, ways: Iterable[Sequence[str]], pool: Pool) -> Pool:
+        """Returns the pool for a lane: that of the first topic that covers all filters of one of the ``ways`` to name
+        it, else ``pool``."""
+        if self._topic_pools:
+            ways = list(ways)
+            for one in self._topic_pools:
+                if any(all(covers(one.topic, filter) for filter in filters) for filters in ways):
+                    return one
+        return pool
 
     def limits_of(self, listener: str) -> Limits:
         return self.limits.get(listener) or self.limits[""]

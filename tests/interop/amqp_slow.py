@@ -107,9 +107,12 @@ def numbered(count: int, size: int = 1000, first: int = 0) -> list[bytes]:
     return [b"%06d" % number + b"." * (size - 6) for number in range(first, first + count)]
 
 
+def pools(broker: BrokerProcess) -> dict[str, dict[str, Any]]:
+    return {pool["name"]: pool for pool in broker.get("/v1/broker")["pools"]}
+
+
 def pool(broker: BrokerProcess) -> dict[str, Any]:
-    found: dict[str, Any] = broker.get("/v1/broker")["pools"][0]
-    return found
+    return pools(broker)["global"]
 
 
 def row(broker: BrokerProcess, client: str, queue: str) -> dict[str, Any]:

@@ -11,11 +11,23 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pamqp.commands import Basic, Channel, Connection, Exchange, Queue, Tx
+from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx
 from tests.interop.amqp_broker import AmqpBroker
 from tests.interop.amqp_pika import Pika
 from tests.interop.amqp_raw import Content, content_header
-from tests.interop.amqp_slow import SMALL, Named, assert_told_why, closing, numbered, policy, pool, row, start_amqp
+from tests.interop.amqp_slow import (
+    PATIENT,
+    SMALL,
+    Named,
+    assert_told_why,
+    closing,
+    numbered,
+    policy,
+    pool,
+    pools,
+    row,
+    start_amqp,
+)
 from tests.interop.conftest import BrokerFactory
 from tests.interop.process import BrokerProcess
 from tests.interop.waiting import until
@@ -32,6 +44,7 @@ RULES = {
     "cut": 'when = { lag_records = "> 20" }\nthen = "disconnect"',
 }  # fmt: skip
 CONFIG = "".join(policy(name, f"$queue/{name}/+", rule) for name, rule in RULES.items())
+CONFIG += '[[topic]]\nfilter = "$queue/limited/#"\npool = { memory = "1MB", disk = 0 }\n'
 SIZE = 4000
 
 
@@ -307,6 +320,35 @@ def test_a1_pika_is_told_when_it_is_blocked_and_when_no_more(headway: BrokerProc
         until(lambda: named.turn() or told[1:])
         assert told == ["consumers cannot keep up", "no more"]
         assert named.count(queue) == (0, 1)
+
+
+def test_a_full_pool_of_a_queue_blocks_its_publishers_and_nobody_else(
+    headway: BrokerProcess, feeder: Named, named: Pika, name: str
+) -> None:
+    """As ActiveMQ's ``memoryLimit`` of a destination does."""
+    queue, other, sent = f"limited.{name}", named.queue(), list[bytes]()
+    feeder.declare(queue, exclusive=False, durable=True)
+    with Named(headway.port, f"{name}-pub") as publisher:
+        publisher.call(Confirm.Select(), Confirm.SelectOk)
+
+        def publish() -> bool:
+            sent.extend(numbered(50, SIZE, len(sent)))
+            publisher.publish("", queue, *sent[-50:], delivery_mode=2)
+            return bool(headway.publisher(publisher.name).get("paused"))
+
+        until(publish, what="the publisher is not read")
+        assert publisher.expect(Connection.Blocked, 0).reason == "the memory for '$queue/limited/#' is used up"
+        for number in range(500):
+            named.out.basic_publish("", other, numbered(1, SIZE, number)[0])
+        assert named.count(other) == (500, 0)
+        limited, whole = (pools(headway)[pool] for pool in ("topic $queue/limited/#", "global"))
+        assert limited["memory_limit_bytes"] == 1_000_000
+        assert 900_000 < limited["memory_bytes"] < 2_000_000 < whole["memory_bytes"]
+        tag = feeder.consume(queue, no_ack=True, policy=PATIENT)
+        assert feeder.bodies(len(sent)) == sent
+        publisher.expect(Connection.Unblocked, 0)
+        feeder.cancel(tag)
+    feeder.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
 def test_a2_what_is_offlined_comes_from_disk_in_full(headway: BrokerProcess, feeder: Named, name: str) -> None:

@@ -281,6 +281,36 @@ def test_a_listeners_pool_takes_from_the_common_one_what_it_does_not_say(
     assert (registry.pool_of("desk") is registry.pool_of("")) == (own is None)
 
 
+def test_a_topics_pool_is_a_part_of_the_common_one() -> None:
+    settings = parse_settings("""
+        [pool]
+        memory = "30MB"
+        disk = "3GB"
+        disk_path = "/spill"
+        [[topic]]
+        filter = "orders/#"
+        pool = "10MB"
+        [[topic]]
+        filter = "$queue/jobs"
+        key = "/id"
+        pool = { memory = "5MB", disk = 0 }""")
+    assert {name: (one.memory_bytes, one.disk_bytes) for name, one in settings.pools.items()} == {
+        "": (15_000_000, 2_000_000_000),
+        "topic orders/#": (10_000_000, 1_000_000_000),
+        "topic $queue/jobs": (5_000_000, 0),
+    }
+    assert [topic.filter for topic in settings.keyed] == ["$queue/jobs"], "a table with nothing but a pool has no key"
+    told = describe(settings)
+    assert "pool topic orders/#     10 MB of memory, 1 GB of disk in /spill, a part of [pool]" in told
+    assert "topic orders/#  keyed" not in told
+    assert any(remark.startswith("the pool of topic $queue/jobs has no disk") for remark in remarks(settings))
+    broker = make_broker(settings)
+    assert [(pool.name, pool.topic, pool.lane_share) for pool in broker.registry.distinct_pools()] == [
+        ("global", "", 0.5), ("topic orders/#", "orders/#", 1.0), ("topic $queue/jobs", "$queue/jobs", 1.0),
+    ]  # fmt: skip
+    assert [state.filter for state in broker.registry.router.states] == ["$queue/jobs"]
+
+
 def test_no_disk_is_worth_a_remark() -> None:
     settings = parse_settings("[pool]\ndisk = 0")
     assert settings.pools[""].disk_bytes == 0

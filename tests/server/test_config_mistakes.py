@@ -115,6 +115,21 @@ MISTAKES = [
     ("[pool]\nmax_client_share = '150%'", 'pool.max_client_share: "150%" is not a share'),
     ("[pool]\nmax_client_share = 0", "pool.max_client_share: 0 is too little: more than 0 %, up to 100 %"),
     ("[pool]\ndisk = '10%'", 'pool.disk: "10%" is not a size'),
+    ("[[topic]]\nfilter = 'a'\npool = '10%'", 'topic[1].pool: "10%" is not a size'),
+    ("[[topic]]\nfilter = 'a'\npool = '1kB'", 'topic[1].pool: "1kB" is too little: from 1 MB'),
+    ("[[topic]]\nfilter = 'a'\npool = { disk = '1GB' }", 'topic[1].pool: expected a size such as "200MB", or {'),
+    (
+        "[pool]\nmemory = '3MB'\n[[topic]]\nfilter = 'a'\npool = '2.5MB'",
+        "pool.memory: pools of topics take 2.5 MB of 3 MB; at least 1 MB has to be left for all else",
+    ),
+    (
+        "[pool]\ndisk = '1GB'\n[[topic]]\nfilter = 'a'\npool = { memory = '1MB', disk = '2GB' }",
+        "pool.disk: pools of topics take 2 GB of 1 GB",
+    ),
+    (
+        "[pool]\nmemory = '100MB'\n" + "".join(f"[[topic]]\nfilter = 'a{n}'\npool = '1MB'\n" for n in range(65)),
+        "topic: 65 of them have a pool, and at most 64 may",
+    ),
     ("[flap]\nbase = '1h'", "flap.base: 1 h is more than flap.max, 5 min"),
     ("[flap]\nmax = '1h'", "flap.forgive: 10 min is less than flap.max, 1 h"),
     ("[retained]\nbytes_max = '1000TB'", "retained.bytes_max: 1000 TB is more than the memory there is"),

@@ -80,6 +80,13 @@ def test_pools_wait_for_a_restart(pool: str) -> None:
     assert _later(old, parse_settings(f"{LISTENERS}[listeners.b.pool]\n{pool}")) == ["[listeners]", "[pool]"]
 
 
+def test_a_topics_pool_waits_for_a_restart() -> None:
+    topic = '[[topic]]\nfilter = "a"\n'
+    old, fresh = parse_settings(f"{LISTENERS}{topic}"), parse_settings(f'{LISTENERS}{topic}pool = "2MB"')
+    assert _later(old, fresh) == ["[pool]", "[[topic]] pool"]
+    assert _later(fresh, fresh) == []
+
+
 def _named(path: Path) -> None:
     source = path.with_name("headway.toml")
     source.write_text(f'{LISTENERS}[auth]\npassword_file = "{path}"\n')

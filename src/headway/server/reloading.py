@@ -87,7 +87,7 @@ class Reloading:
             log.warning("%s", doubt)
         engine.permissions.reload(engine.settings, now)
         engine.take_limits()
-        engine.broker.declare_states([topic.terms for topic in fresh.topics], now)
+        engine.broker.declare_states([topic.terms for topic in fresh.keyed], now)
         engine.broker.set_policies(fresh.policies, now, fresh.trials)
         if engine.telemetry is not None:
             engine.telemetry.configured(engine.settings, fresh.policies_text)
@@ -105,8 +105,7 @@ def _later(old: Settings, fresh: Settings) -> list[str]:
         later.append("[pool]")
     if not {topic.filter for topic in old.topics} <= {topic.filter for topic in fresh.topics}:
         later.append("removed [[topic]] tables")
-    if _kept(old) != _kept(fresh):
-        later.append("[[topic]] keep")
+    later += [f"[[topic]] {key}" for key in ("keep", "pool") if _said(old, key) != _said(fresh, key)]
     return later
 
 
@@ -140,5 +139,5 @@ def _refuse_cut(running: Settings, fresh: Settings) -> None:
         )
 
 
-def _kept(settings: Settings) -> dict[str, object]:
-    return {topic.filter: topic.keep for topic in settings.topics if topic.keep}
+def _said(settings: Settings, key: str) -> dict[str, object]:
+    return {topic.filter: getattr(topic, key) for topic in settings.topics if getattr(topic, key)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.core.broker import Broker
-from headway.core.log import Pool, Retained
+from headway.core.log import Pool, Retained, Shares
 from headway.core.policy import FlapControl
 from headway.core.routing import Limits
 from headway.server.config.settings import Settings
@@ -22,9 +22,9 @@ def make_broker(settings: Settings) -> Broker:
     }
     made: dict[str, Pool] = {}
     for name, sizes in settings.pools.items():
-        shares = settings.shares[name]
+        shares = Shares(1.0, 1.0) if sizes.topic else settings.shares[name]  # a topic's pool may be one queue's
         made[name] = Pool(name or "global", sizes.memory_bytes, sizes.disk_bytes, shares.client,
-                          user_share=shares.user, connection=shares.connection)  # fmt: skip
+                          user_share=shares.user, connection=shares.connection, topic=sizes.topic)  # fmt: skip
     flap, retained = settings.flap, settings.retained
     broker = Broker(
         {"": Limits(), **limits}, made, settings.policies,
@@ -34,7 +34,7 @@ def make_broker(settings: Settings) -> Broker:
         sweep_s=settings.server.sweep_s, late_s=settings.server.late_after_s,
         traces=settings.traces.sampling() if settings.traces.enabled else None,
     )  # fmt: skip
-    for topic in settings.topics:
+    for topic in settings.keyed:
         broker.declare_state(topic.terms)
     broker.set_trials(settings.trials)
     return broker

@@ -29,7 +29,8 @@ def remarks(settings: Settings) -> list[str]:
             lines.append(f"listeners.{name}: {listener.url} lets anyone who can reach it in without a name")
     for pool in settings.pools.values():
         if not pool.disk_bytes:
-            what = f"the pool of listener {pool.name}" if pool.name else "the pool"
+            whose = pool.name if pool.topic else f"listener {pool.name}"
+            what = f"the pool of {whose}" if pool.name else "the pool"
             lines.append(f"{what} has no disk: when memory is full, the client that is furthest behind is disconnected")
     if not settings.policies:
         lines.append("there are no policies: nobody is called slow until memory runs out")
@@ -51,7 +52,8 @@ def describe(settings: Settings) -> str:
     rows.append(("admin", str(settings.server.admin or "none")))
     for name, pool in settings.pools.items():
         disk = f"{format_size(pool.disk_bytes)} of disk in {pool.disk_path}" if pool.disk_bytes else "no disk"
-        memory, shares = format_size(pool.memory_bytes), _shares(settings, name)
+        memory = format_size(pool.memory_bytes)
+        shares = "a part of [pool]" if pool.topic else _shares(settings, name)
         rows.append((f"pool {name}".strip(), f"{memory} of memory, {disk}, {shares}"))
     for name in filter(settings.shares_pool, settings.listeners):
         rows.append((f"pool {name}", f"shares [pool], {_shares(settings, name)}"))
@@ -76,7 +78,7 @@ def describe(settings: Settings) -> str:
         read = "all" if auth.admin.read is None else ", ".join(auth.admin.read) or "nobody else"
         rows.append(("users", f"{format_count(len(auth.users))}, and {format_count(len(auth.tokens))} tokens"))
         rows.append(("admin rights", f"change: {', '.join(auth.admin.change) or 'nobody'}; read: {read}"))
-    for topic in settings.topics:
+    for topic in settings.keyed:
         recorded = f", recorded for {topic.keep}" if topic.keep is not None else ""
         conflated = ""
         if topic.conflate_s is not None:

@@ -248,6 +248,26 @@ def one_of(*words: str) -> PlainValidator:
     return _reads(read)
 
 
+POOL_BYTES_MIN = 1_000_000
+
+
+class TopicPool(NamedTuple):
+    """The pool of a topic; ``disk_bytes`` None: as large a part of ``[pool]``'s disk as of its memory."""
+
+    memory_bytes: int
+    disk_bytes: int | None
+
+
+def _topic_pool(value: object) -> TopicPool:
+    table = value if isinstance(value, dict) else {"memory": value}
+    if "memory" not in table or table.keys() - {"memory", "disk"}:
+        keys = ", ".join(str(key)[:20] for key in list(table)[:5]) or "nothing"
+        raise ConfigError(f'expected a size such as "200MB", or {{ memory = "200MB", disk = "1GB" }}, not {keys}')
+    memory_bytes = _within(parse_size, POOL_BYTES_MIN, 1 << 60, format_size)(table["memory"])
+    disk = table.get("disk")
+    return TopicPool(memory_bytes, None if disk is None else _within(parse_size, 0, 1 << 60, format_size)(disk))
+
+
 class Keep(NamedTuple):
     """Limits of what is recorded; None: no such limit."""
 
@@ -365,6 +385,7 @@ Hash = Annotated[str, _reads(check_hash)]
 Digest = Annotated[str, _reads(check_digest)]
 Fsync = Annotated[str | float, _reads(_fsync)]
 Keep_ = Annotated[Keep, _reads(_keep)]
+TopicPool_ = Annotated[TopicPool, _reads(_topic_pool)]
 Network_ = Annotated[Network, _reads(_network)]
 WebPath = Annotated[str, _like(_WEB_PATH, 'the path of a URL, such as "/mqtt"')]
 Origin = Annotated[str, _like(_ORIGIN, _ORIGINS)]

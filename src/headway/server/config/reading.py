@@ -12,7 +12,8 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -33,7 +34,7 @@ from headway.server.config.auth.jwt import bad_jwt
 from headway.server.config.auth.tables import AuthTable, LimitTable, PermissionTable
 from headway.server.config.embedding import of_a_program
 from headway.server.config.errors import in_plain_words
-from headway.server.config.fields import Url, same_address, shown
+from headway.server.config.fields import POOL_BYTES_MIN, Url, same_address, shown
 from headway.server.config.plugins import look_for_plugins
 from headway.server.config.settings import (
     DISK_BYTES,
@@ -49,7 +50,8 @@ from headway.server.config.views import bad_views, key_of, topics_of
 from headway.server.config.wildcards import with_hint
 from headway.store.toml import BadConfig, parse_toml, read_text, values_in
 
-POOL_BYTES_MIN = 1_000_000
+TOPIC_POOLS_MAX = 64
+"""Each read of a publisher looks whether one of the pools is short of room."""
 STRANGERS_VALUES_MAX = 10_000
 """Keys and elements of a text that a stranger wrote: some checks of all of them hold up all threads."""
 
@@ -116,7 +118,7 @@ def _read(
     settings = Settings(
         server=file.server, listeners=file.listeners, auth=auth,
         permissions=tuple(map(_permission, file.permission)), limits=tuple(_user_limits(file.limit)),
-        pools={name: _limits(name, of_pools[name]) for name in ("", *apart)},
+        pools=_with_topics({name: _limits(name, of_pools[name]) for name in ("", *apart)}, file.topic),
         shares={name: Shares(one.client_share, one.user_share, one.connection) for name, one in of_pools.items()},
         flap=file.flap, retained=file.retained, telemetry=file.telemetry, traces=file.traces,
         journal=file.journal, history=_history(file),
@@ -144,6 +146,19 @@ def _limits(name: str, table: PoolTable) -> PoolSettings:
     disk = max(DISK_BYTES, table.memory_bytes) if table.disk_bytes is None else table.disk_bytes
     path = table.disk_path or host_limits.spill_folder()
     return PoolSettings(name, table.memory_bytes, disk, path)
+
+
+def _with_topics(pools: dict[str, PoolSettings], topics: Iterable[TopicTable]) -> dict[str, PoolSettings]:
+    """Adds the pools of topics, and takes them from the global one."""
+    whole = left = pools[""]
+    found = {}
+    for filter, pool in ((topic.filter, topic.pool) for topic in topics):
+        if pool is not None:
+            memory, disk = pool
+            disk = whole.disk_bytes * memory // max(1, whole.memory_bytes) if disk is None else disk
+            left = replace(left, memory_bytes=left.memory_bytes - memory, disk_bytes=left.disk_bytes - disk)
+            found[f"topic {filter}"] = PoolSettings(f"topic {filter}", memory, disk, whole.disk_path, filter)
+    return {**pools, "": left, **found}
 
 
 def _history(file: FileTables) -> HistorySettings:
@@ -358,9 +373,21 @@ def _unknown_listeners(settings: Settings) -> Iterator[str]:
 
 
 def _bad_pools(settings: Settings) -> Iterator[str]:
+    of_topics = [pool for pool in settings.pools.values() if pool.topic]
+    if len(of_topics) > TOPIC_POOLS_MAX:
+        yield f"topic: {len(of_topics)} of them have a pool, and at most {TOPIC_POOLS_MAX} may"
+    left, memory = settings.pools[""], sum(pool.memory_bytes for pool in of_topics)
+    if memory and left.memory_bytes < POOL_BYTES_MIN:
+        yield (
+            f"pool.memory: pools of topics take {format_size(memory)} of {format_size(left.memory_bytes + memory)}; "
+            f"at least {format_size(POOL_BYTES_MIN)} has to be left for all else"
+        )
+    if left.disk_bytes < 0:
+        disk = sum(pool.disk_bytes for pool in of_topics)
+        yield f"pool.disk: pools of topics take {format_size(disk)} of {format_size(left.disk_bytes + disk)}"
     for name, pool in settings.pools.items():
         where = f"listeners.{name}.pool" if name else "pool"
-        if pool.memory_bytes < POOL_BYTES_MIN:
+        if pool.memory_bytes < POOL_BYTES_MIN and (name or not of_topics):
             yield (
                 f"{where}.memory: {format_size(pool.memory_bytes)} is too little: "
                 f"at least {format_size(POOL_BYTES_MIN)}"

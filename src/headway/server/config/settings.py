@@ -45,6 +45,7 @@ from headway.server.config.fields import (
     Table,
     Text,
     Topic,
+    TopicPool_,
     Url,
     WebPath,
     count,
@@ -277,7 +278,8 @@ class HistoryTable(Table):
 
 
 class TopicTable(Table):
-    """``[[topic]]``: topics whose latest record per key is kept; with ``keep``, all of their records."""
+    """``[[topic]]``: topics whose latest record per key is kept; with ``keep``, all of their records; with ``pool``, in
+    memory of their own."""
 
     filter: Filter
     key: Key = Field(default_factory=lambda: compile_key("topic"))
@@ -288,6 +290,13 @@ class TopicTable(Table):
     order_by: list[Order] = Field(default_factory=list)
     conflate_s: Annotated[float | None, duration(0.0, DAY_S)] = Field(default=None, alias="conflate")
     """How often subscribers who ask for nothing else get the latest record per key; None: every record."""
+    pool: TopicPool_ | None = None
+    """Memory and disk of its own for what waits for consumers, cut out of ``[pool]``."""
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the latest record per key is kept: not by a table that says nothing but a pool."""
+        return self.pool is None or not self.model_fields_set <= {"filter", "pool"}
 
     @property
     def terms(self) -> StateTerms:
@@ -353,11 +362,13 @@ class PoolSettings:
     """Settings of a ``core.log.Pool`` but for its shares, and the folder of its spill files."""
 
     name: str
-    """The listener's name; empty for the global pool."""
+    """The listener's name; empty for the global pool; ``topic FILTER`` for a topic's."""
     memory_bytes: int
     disk_bytes: int
     """0: nothing goes to disk."""
     disk_path: Path
+    topic: str = ""
+    """The filter of a topic's pool; empty: it is none."""
 
 
 @dataclass(frozen=True)
@@ -385,7 +396,8 @@ class Settings:
     limits: tuple[UserLimits, ...]
     """In the order of the file. The first that is for a user is its limit."""
     pools: dict[str, PoolSettings]
-    """Pools by listener; ``""`` is the global one. The keys are those of ``core.routing.Registry.pools``."""
+    """Pools by listener; ``""`` is what topics leave of the global one. Then pools of topics in the order of the file,
+    by their names. The keys are those of ``core.routing.Registry.pools``."""
     shares: dict[str, Shares]
     """Shares of their pool that clients have, by listener; ``""``: clients of no listener, such as those over HTTP."""
     flap: FlapTable
@@ -413,6 +425,11 @@ class Settings:
     """The TOML text."""
     embedded: bool = False
     """Whether the broker is part of a program (embedding.py)."""
+
+    @property
+    def keyed(self) -> list[TopicTable]:
+        """Topics whose latest record per key is kept."""
+        return [topic for topic in self.topics if topic.keyed]
 
     def shares_pool(self, listener: str) -> bool:
         """Returns whether a listener's ``pool`` table has nothing but shares of ``[pool]``."""

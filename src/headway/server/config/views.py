@@ -55,7 +55,7 @@ def _named(topics: Iterable[TopicTable]) -> dict[str, list[str]]:
 
 def bad_views(settings: Settings, written: Iterable[TopicTable]) -> Iterator[str]:
     """Finds errors in views and tables; ``written`` are the ``[[topic]]`` tables of the file."""
-    topics = {topic.filter: topic for topic in written}
+    topics = {topic.filter: topic for topic in written if topic.keyed}
     taken: dict[str, str] = {}
     for name, view in settings.views.items():
         where, shown_topic = f"views.{name}", shown(view.topic)

@@ -41,8 +41,8 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
         starved_since_s = inf  # others of its user use up the limit
     subscription.note_view()
     pool = subscription.feed.key.pool
-    used_bytes = subscription.gating_bytes if pool.topic else session.holdings.gating_bytes
-    used_bytes += _state_share(subscription)
+    held_bytes = subscription.gating_bytes if pool.topic else session.holdings.gating_bytes
+    used_bytes = held_bytes + _state_share(subscription)
     figures = Figures(
         position_bytes=position_bytes,
         end_bytes=position_bytes + lag_bytes if lag_records or apart else lane.end,

@@ -62,7 +62,9 @@ def pause_reason(by: object) -> str:
         return f"records that consumers do not take use up their room ({format_size(by.memory_bytes)} of memory)"
     if isinstance(by, Allowance):
         return by.wait_reason
-    return "memory is used up" if isinstance(by, Pool) else "the journal cannot follow"
+    if isinstance(by, Pool):
+        return f"the memory for {by.topic[:100]!a} is used up" if by.topic else "memory is used up"
+    return "the journal cannot follow"
 
 
 def is_out_of_room(paused_by: Iterable[object]) -> bool:

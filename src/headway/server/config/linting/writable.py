@@ -18,7 +18,7 @@ def folders(settings: Settings) -> dict[str, Path]:
     """Returns the folders that the broker will write to, by key."""
     found = {
         f"listeners.{name}.pool.disk_path" if name else "pool.disk_path": pool.disk_path
-        for name, pool in settings.pools.items() if pool.disk_bytes
+        for name, pool in settings.pools.items() if pool.disk_bytes and not pool.topic
     }  # fmt: skip
     for key, table in (("telemetry", settings.telemetry), ("journal", settings.journal), ("history", settings.history)):
         if table.enabled and table.folder not in found.values():

@@ -14,7 +14,7 @@ from tests.crash import eager
 from tests.interop.forked import Forked
 from tests.interop.waiting import until
 
-START_S = 30.0
+START_S = 120.0
 FULL_DISK = "cannot write to"
 CONFIG = """
 [server]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
@@ -21,6 +22,7 @@ from tests.interop.openwire_fixtures import url_of
 from tests.interop.process import BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.state_readers import LISTENERS, READERS
+from tests.interop.stomps import Client as Stomp
 from tests.interop.stomps import Raw as RawStomp
 from tests.interop.test_interop_state import ask
 from tests.interop.waiting import PATIENCE_S, until
@@ -167,6 +169,44 @@ def test_stomp_is_told_whether_a_lease_was_renewed(keyed: BrokerProcess) -> None
     until(lambda: "leased/stomp" not in str(keyed.get("/v1/consumers")), what="the lease is over")
     assert renewed("500ms") == b"false"
     client.close()
+
+
+@needs_jms
+def test_a_message_renews_the_leases_of_its_client(keyed: BrokerProcess, jms: Jms) -> None:
+    """Their libraries do not subscribe twice under one name, but all of them can send a message."""
+    amqp, stomp = Pika(keyed.ports["amqp"]), Stomp(keyed.ports["stomp"])
+    amqp.consume("amq.topic", auto_ack=True, arguments={"x-headway-topics": "renewed.pika", "x-headway-lease": "2s"})
+    stomp.conn.subscribe("/topic/renewed.stomp", id="1", ack="auto", headers={"x-headway-lease": "2s"})
+    proton = BlockingConnection(f"amqp://127.0.0.1:{keyed.ports['amqp']}", timeout=PATIENCE_S)
+    name = symbol("x-opt-headway-lease")
+    proton.create_receiver("topic://renewed.proton", options=Filter({name: Described(name, "2s")}))
+    sender = proton.create_sender("topic://$headway.renew")
+    connection = jms.connect(url_of(keyed))
+    session = jms.session(connection)
+    jms.consumer(session, "topic://renewed.jms", "/*+ lease=2s */ TRUE")
+    producer = jms.producer(session, "topic://$headway.renew")
+    leased = [f"renewed/{name}" for name in ("pika", "stomp", "proton", "jms")]
+
+    def there() -> list[str]:
+        return [topic for topic in leased if topic in str(keyed.get("/v1/consumers"))]
+
+    def renewed() -> float:
+        amqp.out.basic_publish("amq.topic", "$headway.renew", b"")  # it raises if that is not confirmed
+        amqp.channel.basic_publish("amq.topic", "$headway.renew", b"")
+        stomp.send("/topic/$headway.renew", "")
+        sender.send(Message())
+        jms.send(producer, session, "")
+        return time.monotonic()
+
+    until(lambda: renewed() and there() == leased, what="all have subscribed")
+    begun = time.monotonic()
+    until(lambda: renewed() > begun + 2.5, what="the first leases would be over")
+    assert there() == leased
+    until(lambda: not there(), what="all leases are over")
+    assert not stomp.heard.errors
+    for close in (amqp.close, stomp.leave, proton.close):
+        close()
+    jms.do("close", connection)
 
 
 AGGREGATE = {"select": "/k, count(*) AS some", "group_by": "/k"}

@@ -114,6 +114,28 @@ def test_a_lease_ends_the_consumer_unless_it_consumes_again(house: House, publis
     assert one.consume("b") == ["1 Basic.ConsumeOk t"], "its tag is free"
 
 
+def test_a_message_renews_the_leases_of_its_client_alone(house: House, publisher: Client) -> None:
+    one, other = reader(house), reader(house)
+    for client in (one, other):
+        client.consume("#", lease="1s")
+        client.consume("a", "long", lease="10s")
+    house.pass_time(0.8)
+    one.put("$headway.renew", b"", exchange=TOPICS)
+    house.pass_time(0.8)
+    one.put("$headway.renew", b"", exchange=TOPICS)
+    other.run()
+    assert other.new()[-1] == "1 Basic.Cancel t"
+    one.new()
+
+    def told_after(seconds: float) -> list[str]:
+        house.pass_time(seconds)
+        one.run()
+        return one.new()
+
+    assert [told_after(0.9), told_after(0.2)] == [[], ["1 Basic.Cancel t"]]
+    assert [told_after(8.8), told_after(0.2)] == [[], ["1 Basic.Cancel long"]], "ten seconds after the last renewal"
+
+
 @pytest.mark.parametrize("way", ["cancel", "close", "leave"])
 def test_nothing_is_left_of_a_consumer_that_ends(house: House, publisher: Client, way: str) -> None:
     one = reader(house)

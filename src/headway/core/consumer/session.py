@@ -79,6 +79,7 @@ class Session:
         "ranked",
         "ready",
         "refused_records",
+        "renewed_s",
         "rest",
         "shapes",
         "spent_bytes",
@@ -140,6 +141,8 @@ class Session:
         """Records that were not published: the topic is not for clients, or there was no room to retain them."""
         self.lost_records: Counter[str] = Counter()
         """Records of this publisher that a consumer did not get, by reason."""
+        self.renewed_s = -inf
+        """When the client last renewed the leases of all its subscriptions at once."""
         self.expiry = NO_TIMER
         """The timer that ends the session while its client is away."""
         self.will_due = NO_TIMER

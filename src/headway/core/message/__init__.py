@@ -41,6 +41,7 @@ from headway.core.message.record import (
 from headway.core.message.topic_tree import TopicTree
 from headway.core.message.topics import (
     MAX_TOPIC_BYTES,
+    RENEW,
     TREE_LEVELS,
     BadTopic,
     covers,
@@ -67,7 +68,7 @@ __all__ = [
     "merged",
     "NO_PROPERTIES", "NOT_JSON", "OUT_OF_FOCUS", "overlaps", "OwnProperties", "parse_patience", "parse_shared_filter",
     "parse_traceparent", "Properties", "quick_matcher",
-    "read_said_with", "receipt_request", "ReceiptRequest", "Record", "resolve", "routing_key_of", "Run",
+    "read_said_with", "receipt_request", "ReceiptRequest", "Record", "RENEW", "resolve", "routing_key_of", "Run",
     "Said", "sampled_context", "says_delete", "says_merge",
     "SCAN_BYTES", "SCAN_MAX", "shape_of", "spellings", "table_name", "TOLD", "TOLD_KEY", "topic_of", "TOPICS",
     "TopicTree", "TraceContext", "TRANSIENT",

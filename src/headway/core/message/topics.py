@@ -29,6 +29,8 @@ MATCHERS_BYTES_MAX = 8_000_000
 MATCHER_BYTES, MATCHER_CHAR_BYTES = 500, 100
 """Measured sizes of a filter's test, which is a regular expression."""
 SHARE_PREFIX = "$share/"
+RENEW = "$headway/renew"
+"""The only topic with $ to which clients may publish: a message renews the leases of its publisher's subscriptions."""
 _LITERAL = re.compile(r"[^/+#]+")
 _BAD_WILDCARD = re.compile(r"[^/]#|#[\s\S]|[^/]\+|\+[^/]")
 

@@ -5,7 +5,7 @@ Rules:
 - The remembered answers have a limit, and are on the tab of the client. A reload makes new rights, without answers.
 - A subscription needs one filter that covers all of it. Nothing is judged per message.
 - Topics that begin with "$" are the broker's own: no permission makes them publishable, but those of queues and
-  exchanges.
+  exchanges. Everybody may renew leases (``RENEW``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from headway.core.base import Reason, Refused
 from headway.core.log import RIGHTS, Tab
-from headway.core.message import matches
+from headway.core.message import RENEW, matches
 from headway.core.permission.denials import Denial, Denials
 from headway.core.permission.grants import NOTHING, AllGrants, FilterSet, Grants
 from headway.core.permission.identity import NOBODY, Identity
@@ -77,7 +77,7 @@ class Rights:
         """Tells whether records may be published to this topic, and counts them if not."""
         answer = self._publish.get(topic)
         if answer is None:
-            allows = not _is_own(topic) and self._allows(Operation.PUBLISH, topic)
+            allows = topic == RENEW or (not _is_own(topic) and self._allows(Operation.PUBLISH, topic))
             answer = self._publish[topic] = self._new_answer(Operation.PUBLISH, topic, allows)
         if not answer:
             self._denials.add(Operation.PUBLISH, records)

@@ -78,7 +78,7 @@ class Publisher:
             text = f"exchange '{exchange.name}' is internal: bind another one to it"
             raise ChannelFault(text, ReplyCode.ACCESS_REFUSED)
         if address.exchange == TOPICS:
-            check_topic(address.routing_key)
+            check_topic(topic_of(address.routing_key), self._session, peer.engine)
         facts = self._read(item.properties)
         if facts.reply_to == REPLY_TO:
             facts = self._with_own_reply_to(without_hidden(item.properties))
@@ -86,7 +86,7 @@ class Publisher:
         check_publish(self._session, run, copies)
         if address.exchange == TOPICS:
             for key in copies:
-                check_topic(key)
+                check_topic(topic_of(key), self._session, peer.engine)
         if facts.user_id is not None and facts.user_id != peer.username:
             raise ChannelFault(f"user_id is '{facts.user_id}', and the connection is that of '{peer.username}'")
         run.properties, run.headers, run.qos = facts.properties, facts.headers or None, facts.qos

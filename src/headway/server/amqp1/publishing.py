@@ -108,7 +108,7 @@ class PublishingLink(Link):
         if run.exchange == TOPICS and not run.topic:
             raise LinkFault(Condition.PRECONDITION_FAILED, "the message has no subject, which is to be its topic")
         if run.exchange == TOPICS:
-            check_topic(run.topic)
+            check_topic(run.topic, self._session.session, self._session.peer.engine)
         check_copies(facts.headers)
         run.properties, run.headers, run.qos = facts.properties, facts.headers or None, int(facts.persistent)
         if facts.ttl_ms is not None:

@@ -197,7 +197,7 @@ class Publishing(PeerPart[ClientSide]):
         if not destination.is_topic:
             self._peer.make_queue(destination)
         else:
-            check_topic(topic_named(destination.name))
+            check_topic(topic_named(destination.name), self.session, self._peer.engine)
 
     def steps(self, runs: list[Run]) -> Steps:
         """Publishes the runs of a transaction's message, one in each step, and waits while the client has to."""

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from headway.core.base import ConfigError, Reason, Refused
-from headway.core.message import JOB_PATIENCE, MERGE, Run, parse_patience
+from headway.core.consumer import Session
+from headway.core.message import JOB_PATIENCE, MERGE, RENEW, Run, parse_patience
 from headway.core.routing import COPIES
 from headway.server.engine import Engine
 from headway.server.protocols import QUEUES
@@ -15,10 +16,12 @@ from headway.server.protocols import QUEUES
 NO_PATCHES = "not in a transaction, whose commit could not refuse a single patch"
 
 
-def check_topic(topic: str) -> str:
-    """Returns a topic that clients may publish to. Raises :class:`Refused`."""
+def check_topic(topic: str, session: Session, engine: Engine) -> str:
+    """Returns a topic that clients may publish to. One of them renews the client's leases. Raises :class:`Refused`."""
     if topic.startswith("$"):
-        raise Refused(Reason.NOT_AUTHORIZED, "topics that start with $ are the broker's own")
+        if topic != RENEW:
+            raise Refused(Reason.NOT_AUTHORIZED, "topics that start with $ are the broker's own")
+        session.renewed_s = engine.now()
     return topic
 
 

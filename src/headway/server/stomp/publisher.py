@@ -145,10 +145,11 @@ class Publisher(PeerPart[ClientSide]):
             if exchange.internal:
                 raise Refused(Reason.NOT_AUTHORIZED, f"exchange '{name}' is internal: bind another one to it")
             if name == TOPICS:
-                check_topic(topic_of(key))
+                check_topic(topic_of(key), peer.granted, peer.engine)
             return Run(topic_of(key), data, ends, bodies, exchange=name)
         if kind in (Kind.TOPIC, Kind.REPLY_TOPIC):
-            return run_to(Address(check_topic(topic_named(name)), is_topic=True), data, ends, bodies)
+            topic = check_topic(topic_named(name), peer.granted, peer.engine)
+            return run_to(Address(topic, is_topic=True), data, ends, bodies)
         if kind is Kind.QUEUE and not peer.named.knows(name):
             peer.named.check_send(name)
             peer.named.named(name, terms_of(headers))

@@ -286,8 +286,16 @@ class Subscribing:
         """Starts the lease: the subscription ends after it, unless it is renewed by then."""
         lease_s, timers = subscription.request.options.lease_s, self._registry.timers
         if lease_s is not None:
-            expire = partial(self._ending.end_by_itself, subscription, Reason.LEASE_EXPIRED)
-            subscription.lease = timers.move(subscription.lease, now + lease_s, expire)
+            over = partial(self._lease_is_over, subscription)
+            subscription.lease = timers.move(subscription.lease, now + lease_s, over)
+
+    def _lease_is_over(self, subscription: Subscription, now: float) -> None:
+        """Ends a subscription, unless its client has renewed all its leases at once meanwhile (``RENEW``)."""
+        renewed_s = subscription.session.renewed_s
+        if renewed_s + (subscription.request.options.lease_s or 0.0) > now:
+            self._lease(subscription, renewed_s)
+        else:
+            self._ending.end_by_itself(subscription, Reason.LEASE_EXPIRED, now)
 
     def _key(self, session: Session, request: SubscribeRequest, group: str | None, filter: str,
              focus: Focus | None = None, shape: Shape | None = None) -> FeedKey:

@@ -1,9 +1,9 @@
 """A small stage for one story each: the real broker and MQTT dialect, a clock that only the story moves, and pretended
 sockets and disk. What a consumer asserts on is what it read, as a client would have taken it apart.
 
-Time goes in steps of ``STEP_S``; every second one the broker ticks, as the server's loop would have it. A consumer with
-``reads = inf`` reads everything in the turn it came; any other reads so many bytes a second from a socket that holds
-``buffer`` bytes.
+Time goes in steps of ``STEP_S``; the broker ticks with each sweep, every second one by default, as the server's loop
+would have it. A consumer with ``reads = inf`` reads everything in the turn it came; any other reads so many bytes a
+second from a socket that holds ``buffer`` bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,15 @@ from tests.sim.stream import as_publish, frame_length
 from headway.core.base.errors import Reason
 from headway.core.base.units import parse_duration, parse_share, parse_size
 from headway.core.broker import SWEEP_S, Broker
-from headway.core.consumer import ConnectRequest, PeerState, Session, SubscribeRequest, Subscription, parse_options
+from headway.core.consumer import (
+    ConnectRequest,
+    Pace,
+    PeerState,
+    Session,
+    SubscribeRequest,
+    Subscription,
+    parse_options,
+)
 from headway.core.consumer.effects import CloseConsumer, Disconnect, Pause, PluginFailed, Resume, Spill
 from headway.core.log.lanes.pool import Pool, Shares
 from headway.core.log.states.state import StateTerms
@@ -37,6 +45,8 @@ from headway.core.queue.queue import queue_of
 from headway.core.receipts.sampling import TraceSampling
 from headway.core.routing.registry.registry import Limits
 from headway.core.telemetry import stats
+from headway.server.progress.peer_progress import PeerProgress
+from headway.server.progress.tcp_info import TcpInfo
 from headway.wire.mqtt.decoder import MqttDecoder
 from headway.wire.mqtt.dialect import MqttDialect
 from headway.wire.mqtt.packets import DisconnectPacket as Goodbye
@@ -70,7 +80,25 @@ def documented(row: str) -> str:
 class Socket(PretendedOutlet):
     """Takes all there is room for. The client reads what it drains."""
 
-    __slots__ = ("fresh", "state")
+    __slots__ = ("fresh", "progress", "state")
+    progress: PeerProgress | None
+    """What the kernel tells of a client on the broker's host: how much it has read. None: nobody knows its pauses."""
+
+    def __init__(self, *how: Any) -> None:
+        super().__init__(*how)
+        self.fresh, self.progress = False, None
+
+    def pace(self, now: float) -> Pace:
+        if self.progress is None:
+            return super().pace(now)
+        info = TcpInfo.__new__(TcpInfo)
+        for name in TcpInfo.__slots__:
+            setattr(info, name, 0)
+        info.exact, info.acked_bytes, info.read_bytes = True, self.taken, self.drained
+        self.progress.look(info, now, self.progress_s, self.blocked)
+        since = self.progress.stands_since_s(self.progress_s) if self.blocked else inf
+        unread_bytes = self.taken - self.drained
+        return Pace(since, self.progress.usual_pause_s, unread_bytes, self.progress.lump_bytes() if self.blocked else 0)
 
     def freshen(self) -> None:
         self.fresh = True
@@ -108,7 +136,6 @@ class Client:
     def connect(self) -> None:
         """Raises :class:`Refused`."""
         self.outlet = Socket(self.stage.now, self.buffer, Random(0), 0.0, self._took)
-        self.outlet.fresh = False
         self.outlet.state = PeerState(window_closed=self.reads == STUCK)
         self.session: Session = self.stage.broker.connect(self.request, self.outlet, self.stage.now)
         self._frames: list[tuple[int, Item]] = []
@@ -262,7 +289,9 @@ class Stage:
 
     def __init__(self, toml: str = "", *, traces: TraceSampling | None = None, **pool: str) -> None:
         tables = tomllib.loads(toml)
-        assert set(tables) <= {"pool", "listeners", "flap", "topic", "policy"}, tables
+        assert set(tables) <= {"pool", "listeners", "flap", "topic", "policy", "server"}, tables
+        sweep_s = parse_duration(tables.get("server", {}).get("sweep", SWEEP_S))
+        self._sweep_steps = max(1, round(sweep_s / STEP_S))
         self.now = 1000.0
         self._steps = 0
         written = {k: v for k, v in tables.get("pool", {}).items() if "%" not in str(v)}
@@ -282,7 +311,7 @@ class Stage:
                 topics.remove(topic)
         flap = {f"{name}_s": parse_duration(value) for name, value in tables.get("flap", {}).items()}
         self.broker = Broker(limits, pools, parse_policies(tables.get("policy", [])), flap=FlapControl(**flap),
-                             traces=traces)  # fmt: skip
+                             sweep_s=sweep_s, traces=traces)  # fmt: skip
         self.pool = pools[""]
         for topic in topics:
             self.broker.declare_state(terms_of(topic))
@@ -346,7 +375,7 @@ class Stage:
         if self.disk.work(self.broker, self.now):
             self._carry_out()
             moved = True
-        if self._steps % 2 == 0:
+        if self._steps % self._sweep_steps == 0:
             self.tick()
             moved = True
         self.turn(moved)

@@ -203,7 +203,7 @@ def test_a_query_that_holds_too_much_says_that_it_is_broken_off(monkeypatch: pyt
 
 def test_a_source_that_is_closed_gives_nothing_more() -> None:
     (state,) = filled().broker.registry.router.route("t/x").states
-    records = marks.ListedRecords([Record("t/x", b"1"), Record("t/x", b"2")], 2)
+    records = marks.ListedRecords([Record("t/x", b"1"), Record("t/x", b"2")], 2, 4)
     marked = marks.MarkedSnapshot(state, records, "t/#")
     next(marked)
     marked.close()

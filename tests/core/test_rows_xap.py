@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.core.rows import KB, MB, assert_told_why
-from tests.core.stage import STUCK, Stage, documented
+from tests.core.stage import STUCK, Client, Stage, documented
+
+from headway.server.config import preset_text
+from headway.server.progress.peer_progress import PeerProgress
 
 # -- XAP ------------------------------------------------------------------------------------------------------------
 
@@ -45,6 +49,49 @@ def test_x2_three_tests_within_the_latency_and_one_passed_test_clears() -> None:
     assert 0.25 + 3 * 0.2 < went <= 0.25 + 3 * 0.2 + 3 * 0.2
     assert_told_why(stuck, "each of 3 tests", "at least 5 kB/s asked")
     assert hiccup.connected
+
+
+def halting(toml: str, rests_s: float, period_s: float, *, seconds: float = 60, reads: float = 1 * MB) -> Client:
+    """A client on the broker's host that stands still for so long of each period, at first for 0.9 s only, and else
+    reads all that there is. The kernel tells the broker of each pause."""
+    stage = Stage(toml)
+    publisher = stage.client("publisher")
+    client = stage.consumer("halting", "t", reads=reads)
+    client.outlet.progress = PeerProgress()
+    for number, now in enumerate(stage.steps(seconds)):
+        stands = (now - 1000) % period_s < (rests_s if now >= 1000 + 2 * period_s else 0.9)
+        client.reads, client.allowance = (STUCK, 0) if stands else (reads, client.allowance)
+        publisher.publish("t", number, size=2000)  # 20 kB/s, so the socket is full after 0.1 s
+    return client
+
+
+@pytest.mark.parametrize(("rests_s", "period_s"), [(2.5, 4), (1.6, 2), (1.6, 20)])
+def test_x2_who_stands_still_for_longer_than_the_latency_goes_also_if_it_always_does(
+    rests_s: float, period_s: float
+) -> None:
+    toml = preset_text("xap").replace('"500ms"', '"1s"')
+    cut = halting(toml, rests_s, period_s)
+    assert_told_why(cut, "nothing taken", "at least 5 kB/s asked", "each of 3 tests", "1 s")
+    excused = halting(toml.replace("excuse_pauses = false", "excuse_pauses = true"), rests_s, period_s)
+    assert excused.connected, "Headway's own meter has seen that it reads again each time"
+
+
+def test_x2_who_reads_within_the_latency_stays_however_often_it_stands_still() -> None:
+    toml = preset_text("xap").replace('"500ms"', '"1s"')
+    assert halting(toml, 0.9, 1.5).connected, "a test in between finds that it reads"
+    assert_told_why(halting(toml, 0.9, 1.5, reads=4 * KB), "each of 3 tests"), "but not if it reads too little"
+
+
+def test_x2_the_tests_are_within_the_latency() -> None:
+    """A quarter of a second without a byte makes a suspect; then there are three tests in half a second."""
+    stage = Stage(preset_text("xap"))
+    publisher = stage.client("publisher")
+    client = stage.consumer("stuck", "t", reads=STUCK)
+    publisher.publish("t", 0, 50, size=1000)
+    stage.run(0.7)
+    assert client.connected
+    stage.run(0.2)
+    assert_told_why(client, "each of 3 tests", "500 ms")
 
 
 def test_x3_a_client_whose_bounded_queue_is_full_stops_reading_and_is_found() -> None:

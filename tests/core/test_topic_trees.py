@@ -148,6 +148,8 @@ def test_tree_is_brute_force(values: dict[str, int], filter_: str) -> None:
     found = list(tree.match_filter(filter_))
     assert len(found) == len(dict(found))
     assert dict(found) == {topic: value for topic, value in values.items() if slow_match(filter_, topic)}
+    wild = "+" in filter_ or "#" in filter_[:-1]
+    assert tree.count(filter_) == (None if wild else len(found))
 
 
 @given(st.lists(TOPIC, max_size=15), filters(), st.lists(st.tuples(st.booleans(), TOPIC), max_size=30))
@@ -172,6 +174,7 @@ def test_a_walk_sees_once_what_stays(start: list[str], filter_: str, steps: list
     for put, topic in steps:
         left = left | {topic} if put else left - {topic}
     assert sorted(topic for topic, _ in tree.match_filter("#")) == sorted(t for t in left if t[0] != "$")
+    assert tree.count("#") == sum(t[0] != "$" for t in left)
     assert all(slow_match(filter_, topic) for topic in seen)
     stays = [topic for topic in seen if topic not in touched]
     assert sorted(stays) == sorted({topic for topic in start if slow_match(filter_, topic)} - touched)

@@ -16,6 +16,7 @@ from tests.sim.stream import as_publish
 from headway.core.base.errors import Reason
 from headway.core.consumer.feed import Feed
 from headway.core.consumer.subscription import Subscription
+from headway.core.log import StatePass
 from headway.core.log.lanes import cursor as cursor_module
 from headway.core.log.lanes.cursor import Cursor
 from headway.core.log.lanes.lane import Lane
@@ -57,6 +58,7 @@ def _books(world: World) -> None:
         for subscription in session.subscriptions.values():
             if subscription.reader.queue is None:
                 subscription.left_out.check(subscription.cursor)
+                _backfills(subscription)
 
 
 # -- books ----------------------------------------------------------------------------------------------------------
@@ -95,6 +97,16 @@ def _held(feed: Feed) -> None:
             left -= chunk.size
             records += len(chunk) if left < 0 else 0
         assert records <= 2 * subscription.channel.limit, f"{records} records held behind {subscription.filter}"
+
+
+def _backfills(subscription: Subscription) -> None:
+    """What it is still to be sent before its lane is part of its lag."""
+    for backfill in subscription.backfills:
+        if isinstance(backfill.records, StatePass):
+            backfill.records.check()
+    before = subscription.backfill_lag()
+    assert 0 <= before.records <= subscription.lag_records
+    assert 0 <= before.bytes <= subscription.lag_bytes
 
 
 def _places(feed: Feed, watched: Container[Subscription]) -> None:
@@ -227,9 +239,9 @@ def looked_at(world: World) -> None:
         subscription = model.subscription
         if model.shared is not None or not model.live or not subscription.cursor.attached or model.filter[0] == "$":
             continue
-        shown, history = subscription.lag_records, world.history.records
+        shown, history = subscription.lag_records - subscription.backfill_lag().records, world.history.records
         for action in subscription.case.lasting():
-            if action.kind is not ActionKind.DISCARD or subscription.left_out.looks or subscription.backfills:
+            if action.kind is not ActionKind.DISCARD or subscription.left_out.looks or subscription.backfilling:
                 continue
             waiting = [history[sequence] for sequence in model.expected if sequence > model.last]
             most: float = inf

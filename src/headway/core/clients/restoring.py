@@ -280,7 +280,7 @@ class Restoring:
         else:
             _place_subscription(owner, cursor, recovered, self._ids(owner, position_number), now)
             if recovered.conflated:
-                self._subscribing.starts.show_state(owner, recovered.unsent - 1)
+                self._subscribing.starts.show_state(owner, recovered.unsent - 1, now)
 
     def _is_orphaned(self, position_number: int, sequence: int) -> bool:
         """Tells whether the client may still hold the id of this record, although its subscription does not send it."""

@@ -156,6 +156,7 @@ class Conflation:
         """Begins a pass, or extends the one that is being sent: everything that waits in the lane is now owed."""
         state, lane, cursor = self.state, subscription.feed.lane, subscription.cursor
         assert state is not None
+        since_s = subscription.oldest_time()
         if self.mode is DUE:
             self._become(RESTING)
         passed, size = lane.count - cursor.number, lane.end - cursor.position
@@ -166,19 +167,22 @@ class Conflation:
         self.owed_records += passed
         self.owed_bytes += size
         cursor.jump_to_end()
-        running = subscription.backfills[-1].records if subscription.backfills else None
+        running = subscription.backfills[-1].records if subscription.backfilling else None
         feed, upto = subscription.feed, lane.last_sequence
         if feed.focus is not None:  # the last change of a key that was lost may be behind the lane's last record
             upto = max(upto, state.last_sequence)
         if isinstance(running, StatePass):
             running.extend(upto)
         else:
+            since_s = since_s if since_s < inf else subscription.current_s
             running = state.read(self.upto, upto, feed.accepts, feed.focus)
-            subscription.add_backfill(running)
+            running.count_none()  # its records are owed
+            subscription.add_backfill(running, since_s)
         on_their_way = state.records + running.missed
         if feed.live is not None and running.missed:  # all of it, between marks, takes the place of what is forgotten
-            subscription.backfills.pop().records.close()
-            subscription.add_backfill(feed.live.snapshot(feed.key.filter))
+            given_up = subscription.backfills.pop()
+            given_up.records.close()
+            subscription.add_backfill(feed.live.snapshot(feed.key.filter), given_up.since_s)
         # At most one record per key will still be sent. The rest becomes a gap now, not at the end of the pass,
         # because a consumer that is slow enough never reaches that end. What has left the state is told at that end.
         self.own_up(subscription, on_their_way)

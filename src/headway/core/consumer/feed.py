@@ -59,6 +59,10 @@ class LiveSource(Protocol):
     shown: State
     """A state of its own, with all that subscribers see."""
 
+    @property
+    def held_share(self) -> float:
+        """Returns the bytes that are held for each of its subscribers."""
+
     def when_ready(self, begin: Callable[[float], None], now: float) -> None:
         """Calls ``begin`` as soon as there is something to show, maybe at once."""
 

@@ -107,6 +107,10 @@ class LaneReader(Reader):
         return cursor.position != cursor.lane.end
 
     def lag_records(self, subscription: Subscription) -> int:
+        before = subscription.backfill_lag().records if subscription.backfills else 0
+        return before + self._lane_records(subscription)
+
+    def _lane_records(self, subscription: Subscription) -> int:
         cursor = subscription.cursor
         if subscription.conflating:
             owed = subscription.conflation.owed_records
@@ -118,12 +122,16 @@ class LaneReader(Reader):
         return end - cursor.number - subscription.left_out.records
 
     def lag_bytes(self, subscription: Subscription) -> int:
-        cursor = subscription.cursor
-        if subscription.conflating and not self.has_more(subscription):
-            return 0
+        cursor, size = subscription.cursor, 0
+        if subscription.conflating:
+            if not self.has_more(subscription):
+                return 0
+            size = subscription.conflation.owed_bytes
+        if subscription.backfills:
+            size += subscription.backfill_lag().bytes
         skip = rest_skipped(subscription.skips)
         end = cursor.lane.end if skip is None else max(skip.position, cursor.position)
-        return end - cursor.position - subscription.left_out.bytes
+        return size + end - cursor.position - subscription.left_out.bytes
 
     def gating_bytes(self, subscription: Subscription) -> int:
         """Returns 0 while the consumer is conflated, because it reads a state and needs no bytes of the lane."""
@@ -134,6 +142,8 @@ class LaneReader(Reader):
             # A pass sends the oldest first, so all that still waits in it is younger than what was sent last.
             since_s = max(subscription.current_s, subscription.conflation.sent_s)
             return since_s if self.has_more(subscription) else inf
+        if subscription.backfills:
+            return max(subscription.backfills[0].since_s, subscription.conflation.sent_s)
         cursor, left_out = subscription.cursor, subscription.left_out
         oldest_s = cursor.oldest_time()
         if left_out.records and oldest_s < inf:

@@ -18,6 +18,7 @@ from headway.core.consumer.conflation import EVERY_RECORD, Conflation
 from headway.core.consumer.credit import NO_LIMIT, Window
 from headway.core.consumer.life import ENDED, MOVES, OPEN, PAUSED, Life
 from headway.core.consumer.progress import (
+    NO_VOLUME,
     NONE_LEFT_OUT,
     Backfill,
     BackfillSource,
@@ -407,10 +408,28 @@ class Subscription:
         self.counters.pass_over(records, cursor.position - before)
 
     def add_backfill(
-        self, records: BackfillSource, *, retained: bool = False, out_of_order: OutOfOrderProgress = NO_PROGRESS
-    ) -> None:
-        """Adds records to be sent after all other backfills and before any more from the lane."""
-        self.backfills.append(Backfill(records, retained, self.start_sequence, out_of_order))
+        self, records: BackfillSource, since_s: float, *, retained: bool = False,
+        out_of_order: OutOfOrderProgress = NO_PROGRESS,
+    ) -> None:  # fmt: skip
+        """Adds records to be sent after all other backfills and before any more from the lane. They wait since then."""
+        self.backfills.append(Backfill(records, retained, self.start_sequence, since_s, out_of_order))
+
+    @property
+    def backfilling(self) -> bool:
+        """Tells whether records are left in its backfills. The last batch may be on its way to its client yet."""
+        return bool(self.backfills) and not self.backfills[-1].done
+
+    def backfill_lag(self) -> Volume:
+        """Returns what is to be sent before any more from the lane, with what is rendered and not taken."""
+        if not self.backfills:
+            return NO_VOLUME
+        records, size = self.backfills[0].unsent(self.session.outlet)
+        for backfill in self.backfills:
+            more_records, more_bytes = backfill.records.waiting()
+            records, size = records + more_records, size + more_bytes
+        if self.conflation.mode is EVERY_RECORD:  # a last pass, or one pass
+            records, size = records + self.conflation.owed_records, size + self.conflation.owed_bytes
+        return Volume(records, size)
 
     def close_backfills(self) -> None:
         while self.backfills:

@@ -17,7 +17,7 @@ def start_conflating(subscription: Subscription, now: float, *, upto: int = 0) -
 def conflate_once(subscription: Subscription) -> None:
     """Conflates the records that wait now, unless the consumer still reads a backfill."""
     conflation = subscription.conflation
-    if not conflation.covers(subscription) or subscription.backfills:
+    if not conflation.covers(subscription) or subscription.backfilling:
         return
     if not subscription.cursor.lag_records:
         return

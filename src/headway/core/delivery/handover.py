@@ -18,10 +18,13 @@ from headway.core.message import Record
 class Handover:
     """A source of records for a backfill. Calls ``done`` once, with the old subscription, when no record is left."""
 
+    held_bytes = 0
+
     def __init__(self, old: Subscription, lost: Losses, done: Callable[[Subscription], object]) -> None:
         self._old = old
         old.become(REPLACED)
         self._upto = old.stop_number = old.feed.lane.count
+        self._end = old.feed.lane.end
         self._lost = lost
         self._done = done
         self._closed = False
@@ -47,6 +50,12 @@ class Handover:
             old.counters.pass_over(1, size)  # the new subscription delivers it
             return record
         raise StopIteration
+
+    def waiting(self) -> tuple[int, int]:
+        cursor, left_out = self._old.cursor, self._old.left_out
+        if self._closed or self._old.ended:
+            return 0, 0
+        return self._upto - cursor.number - left_out.records, self._end - cursor.position - left_out.bytes
 
     def close(self) -> None:
         """Ends the old subscription, and counts its remaining records as lost."""

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import msgspec
 
-from headway.core.log import State, StateReading
+from headway.core.log import State, StateReading, share_of
 from headway.core.message import EVENT, TOLD_KEY, Properties, Record
 
 BEGIN, END = "snapshot_begin", "snapshot_end"
@@ -33,9 +33,12 @@ class Records(Protocol):
     upto: int
 
     @property
+    def held_bytes(self) -> int: ...
+    @property
     def missed(self) -> int: ...
     def __next__(self) -> Record | None: ...
     def close(self) -> None: ...
+    def waiting(self) -> tuple[int, int]: ...
 
 
 class QueriedRecords:
@@ -47,6 +50,7 @@ class QueriedRecords:
         self._reading = reading
         self._accept = accept
         self._some: list[Record] = []
+        self._accepted = 0
         self._ends_step = False
         """The step that found the last records has not ended yet, with None."""
         self.upto = reading.upto
@@ -63,9 +67,19 @@ class QueriedRecords:
                 self._ends_step = False
                 return None
             self._some = [record for record in self._reading.take(STEP_RECORDS) if self._accept(record)]
+            self._accepted += len(self._some)
             self._some.reverse()
             self._ends_step = bool(self._some)
         return self._some.pop() if self._some else None
+
+    @property
+    def held_bytes(self) -> int:
+        return self._reading.saved_bytes
+
+    def waiting(self) -> tuple[int, int]:
+        reading = self._reading
+        records = len(self._some) + share_of(reading.left, self._accepted, reading.taken - self._accepted)
+        return records, records * reading.state.record_bytes
 
     def close(self) -> None:
         self._some.clear()
@@ -75,16 +89,21 @@ class QueriedRecords:
 class ListedRecords:
     """Records that are all there, as of one sequence."""
 
-    missed = 0
+    missed = held_bytes = 0
 
-    def __init__(self, records: list[Record], upto: int) -> None:
+    def __init__(self, records: list[Record], upto: int, record_bytes: int) -> None:
         self._left = records[::-1]
+        self._record_bytes = record_bytes
+        """The mean size of a record."""
         self.upto = upto
 
     def __next__(self) -> Record | None:
         if not self._left:
             raise StopIteration
         return self._left.pop()
+
+    def waiting(self) -> tuple[int, int]:
+        return len(self._left), len(self._left) * self._record_bytes
 
     def close(self) -> None:
         self._left.clear()
@@ -138,6 +157,14 @@ class MarkedSnapshot:
         told |= {f"headway-{name}": str(value) for name, value in figures.items()}
         told["headway-evicted"] = str(self._state.evicted_records)
         return Record(self._topic, b"", Properties(user=tuple(told.items())))
+
+    @property
+    def held_bytes(self) -> int:
+        return self._records.held_bytes
+
+    def waiting(self) -> tuple[int, int]:
+        records, size = self._records.waiting()
+        return records + len(self._marks), size
 
     def close(self) -> None:
         self._marks.clear()

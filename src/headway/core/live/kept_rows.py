@@ -72,6 +72,10 @@ class KeptRows(LiveQuery):
         self._counted_bytes = 0
         source.readings[self] = None
 
+    @property
+    def held_bytes(self) -> int:
+        return self.shown.bytes + self._groups.bytes
+
     def leaves(self, entry: StateEntry) -> None:
         record = entry.record
         if not entry.deleted and record.sequence <= self._added_sequence:

@@ -106,6 +106,15 @@ class LiveQuery(ABC):
         self._listed: list[Record] = []
         """The records that are shown, in their order, for all who come until they change; empty: nobody has come."""
 
+    @property
+    def held_bytes(self) -> int:
+        """Returns the memory of what it shows, about."""
+        return self.shown.bytes
+
+    @property
+    def held_share(self) -> float:
+        return self.held_bytes / max(1, sum(len(feed.subscriptions) for feed in self.feeds))
+
     def when_ready(self, begin: Callable[[float], None], now: float) -> None:
         """Calls ``begin`` as soon as there is something to show, maybe at once."""
         self._waiting.append(begin)
@@ -128,9 +137,10 @@ class LiveQuery(ABC):
     def snapshot(self, filter: str) -> MarkedSnapshot:
         self.shown.evicted_records = self.source.evicted_records
         if not self._listed:
-            records = [self.shown.get(*key) for key in self._keys_in_order()]
-            self._listed = [record for record in records if record is not None]
-        return MarkedSnapshot(self.shown, ListedRecords(self._listed, self._registry.sequence), filter)
+            found = [self.shown.get(*key) for key in self._keys_in_order()]
+            self._listed = [record for record in found if record is not None]
+        records = ListedRecords(self._listed, self._registry.sequence, self.shown.record_bytes)
+        return MarkedSnapshot(self.shown, records, filter)
 
     def turn(self, now: float, most: int) -> int:
         """Tells what has changed, if it is time; a query of many records tells about ``most`` of them, and the rest in

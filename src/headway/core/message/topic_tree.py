@@ -18,10 +18,12 @@ _MISSING = _Missing()
 class _TreeNode(Generic[V]):
     """A level of the topics in a :class:`TopicTree`. Siblings are linked in the order in which they were added."""
 
-    __slots__ = ("children", "first", "last", "name", "next", "previous", "topic", "value")
+    __slots__ = ("children", "count", "first", "last", "name", "next", "previous", "topic", "value")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.count = 0
+        """The number of topics here and below."""
         self.topic = ""
         self.value: V | _Missing = _MISSING
         self.children: dict[str, _TreeNode[V]] | None = None
@@ -94,7 +96,10 @@ class TopicTree(Generic[V]):
         fresh = node.value is _MISSING
         node.topic = topic
         node.value = value
-        self._size += fresh
+        if fresh:
+            self._size += 1
+            for above in self._path(topic) or ():
+                above.count += 1
         return fresh
 
     def _path(self, topic: str) -> list[_TreeNode[V]] | None:
@@ -124,11 +129,26 @@ class TopicTree(Generic[V]):
             return None
         node.value = _MISSING
         self._size -= 1
+        node.count -= 1
+        for above in path:
+            above.count -= 1
         while path and not node.children and node.value is _MISSING:
             parent = path.pop()
             parent.drop(node)
             node = parent
         return value
+
+    def count(self, filter_: str) -> int | None:
+        """Returns how many topics match a filter; None: that takes a scan, for a wildcard is before its end."""
+        above, wild, below = filter_.partition("#")
+        if "+" in filter_ or below:
+            return None
+        node = self._root(filter_)
+        for name in above.removesuffix("/").split("/") if above else ():
+            if (child := (node.children or {}).get(name)) is None:
+                return 0
+            node = child
+        return node.count if wild else int(not isinstance(node.value, _Missing))
 
     def match_filter(self, filter_: str) -> Iterator[tuple[str, V]]:
         """Yields (topic, value) for each topic that ``filter_`` matches, in any order."""

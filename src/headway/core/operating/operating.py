@@ -53,7 +53,7 @@ class Operating:
             raise _not_possible("no latest record per key is kept for its topics; a [[topic]] with a key has one")
         if subscription.conflating:
             raise _not_possible("it is conflated already")
-        if subscription.backfills:
+        if subscription.backfilling:
             raise _not_possible("it still gets a snapshot, or older records; try again when it has them")
         sample = self._waiting_sample(subscription, now)
         if state is not subscription.conflation.state:

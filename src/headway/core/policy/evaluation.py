@@ -28,8 +28,9 @@ and leaves the doing to the caller. Each rule goes through these phases, indepen
 8. **Marks**: a consumer is slow anew whenever the condition of a rule that has fired holds, and none did at the look
    before. A rule that wavers makes no decision of that, so it is counted here (``PolicyState.slow_anew``). Conditions
    about marks alone do not count: they hold for what other rules have found.
-9. **Ladders**: rules are judged in order. After an enforced ``disconnect`` or ``delete_subscription`` no rule follows.
-10. **The broker's own lateness**: while its loop is late the caller does not evaluate. Afterwards it calls
+9. **No excuse**: a rule with ``excuse_pauses = false`` sees samples without what is usual for the client.
+10. **Ladders**: rules are judged in order. After an enforced ``disconnect`` or ``delete_subscription`` no rule follows.
+11. **The broker's own lateness**: while its loop is late the caller does not evaluate. Afterwards it calls
    ``state.shift(seconds)``, which moves running clocks, so no consumer is charged for that time.
 
 The caller looks at a consumer for as long as it lags or its state is not ``settled``.
@@ -174,6 +175,7 @@ def replace_policy(
 
 
 def _look(index: int, rule: Rule, state: RuleState, sample: Sample, now: float) -> Decision | None:
+    sample = rule.judged(sample)
     if rule.times > 1 and sample.credit_exhausted:
         sample = msgspec.structs.replace(sample, usual_pause=0.0)
     holds = not sample.idle and rule.when.holds(sample)

@@ -36,7 +36,7 @@ def outlook(policy: Policy, state: PolicyState, sample: Sample, now: float) -> l
         Prospect(
             rule=number, name=rule.name, action=rule.then, enforced=rule.enforce, applies=state.keyed or not rule.keyed,
             phase=phase.name.lower(), held_s=max(0.0, now - since) if phase is not Phase.IDLE else 0.0,
-            window_s=rule.for_s, readings=rule.when.readings(sample),
+            window_s=rule.for_s, readings=rule.when.readings(rule.judged(sample)),
         )
         for number, (rule, (phase, since)) in enumerate(zip(policy.rules, phases, strict=True), 1)
     ]  # fmt: skip

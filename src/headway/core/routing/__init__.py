@@ -39,6 +39,7 @@ from headway.core.routing.registry import (
     Limits,
     Overdue,
     Recharging,
+    RecordedRecords,
     RecordedTopics,
     Registry,
     SessionRound,
@@ -50,6 +51,7 @@ __all__ = [
     "Advisories", "AllowanceOf", "AmqTopic", "Binding", "COPIES", "DEAD_LETTER_WORK", "Destination", "DROPPED_WORK",
     "Encoded", "Exchange", "EXCHANGE_BYTES", "Exchanges", "EXPIRED_WORK", "Expiring", "frozen", "is_out_of_room",
     "KINDS", "Limits", "Overdue", "part_of", "pause_reason", "PREDECLARED", "Published", "PublishedRuns",
-    "PublishedSlice", "Publishing", "ReceiptReplies", "Recharging", "RecordedTopics", "REFUSED_WORK", "Registry",
-    "Replay", "REQUEUED_WORK", "Route", "Router", "SEARCHED_A_UNIT", "seen_before", "SessionRound", "SORTED_WORK",
+    "PublishedSlice", "Publishing", "ReceiptReplies", "Recharging", "RecordedRecords", "RecordedTopics", "REFUSED_WORK",
+    "Registry", "Replay", "REQUEUED_WORK", "Route", "Router", "SEARCHED_A_UNIT", "seen_before", "SessionRound",
+    "SORTED_WORK",
 ]

@@ -10,7 +10,8 @@ Offered, drained and skipped never decrease, in records or in bytes. Special cas
 - *Conflation*: records that passed in the lane count as lag until the state is read. The records then sent are drained,
   and the others are skipped when the pass ends. Their bytes are settled with the bytes sent in their place. A consumer
   that is conflated at intervals is offered the changes at the end of each interval.
-- *Retained records, snapshots*, and records left over by a replaced subscription are offered when they are sent.
+- *Retained records, snapshots*, and records left over by a replaced subscription are offered when they are sent: how
+  many come is not known exactly, and offered never decreases. The lag that policies judge has them (``Reader``).
 - *A record that was half sent when the connection broke* is sent again as a whole, if the session lives on. The first
   half is then offered and drained twice.
 - *A record that was sent and then given up* without an acknowledgement is drained and skipped: it is offered twice.

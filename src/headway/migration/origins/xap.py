@@ -22,6 +22,8 @@ _POSITIONS = ((10, (7, 8, 9)), (9, (6, 7, 8)))
 NAME_SCORE = 100
 """The weight of a name: nobody else has such names, and Spring's elements are around them."""
 THROUGHPUT, LATENCY_MS, RETRIES = 5000, 500, 3
+SWEEP_MS = 200
+"""Tests that are closer together than looks usually are need more looks."""
 
 
 def parse(file: File) -> Node:
@@ -67,13 +69,17 @@ def _slow(first: dict[str, Node], draft: Draft) -> None:
         units.not_negative(value, first.get(name))
     if rate < 1:
         raise SoAnyway("nobody takes less than nothing, so nobody is slow")
-    time = units.milliseconds(first.get("latency"), default_ms=LATENCY_MS)
-    more: dict[str, object] = {"for_": units.toml_duration(max(1, units.not_negative(time, first.get("latency"))))}
+    latency = first.get("latency")
+    time = max(1, units.not_negative(units.milliseconds(latency, default_ms=LATENCY_MS), latency))
+    more: dict[str, object] = {"for_": units.toml_duration(time)}
     if tests > 0:
         more["retries"] = min(tests, 1000)
+    more["excuse_pauses"] = False
     made = rule("disconnect", {"drain_rate": f"<{rate}B/s"}, name="slow consumer", **more)
     if enabled is None or not units.true(enabled):
         made["enforce"] = False
+    elif 0 < time < tests * SWEEP_MS:
+        draft.put_sweep(min(100, max(1, time // tests)), latency, *first.values())
     source = "; ".join(said(node) for node in first.values())
     draft.policy("slow consumers", ("#",), "").add(made, source)
     draft.carried(*first.values())

@@ -116,7 +116,8 @@ def _rule_line(rule: Rule) -> str:
     dry = "" if rule.enforce else " (dry run)"
     which = f" {rule.then.which}" if rule.then.which else ""
     keyed = "if there are keys, " if rule.keyed else ""
-    return f"{keyed}{rule.when}{held}{times} -> {rule.then.word}{which}{dry}"
+    pauses = "" if rule.excuse_pauses else ", usual pauses are no excuse"
+    return f"{keyed}{rule.when}{held}{times}{pauses} -> {rule.then.word}{which}{dry}"
 
 
 # -- what each user may do --------------------------------------------------------------------------------------------

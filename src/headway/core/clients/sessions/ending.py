@@ -73,7 +73,7 @@ class Ending:
         """Ends a subscription as a step of deferred work. Returns the work: each chunk that it did not read is visited.
         """
         of_lane = not subscription.ended and queue_behind(subscription) is None
-        chunks = subscription.lag_bytes // CHUNK_BYTES if of_lane else 0
+        chunks = subscription.gating_bytes // CHUNK_BYTES if of_lane else 0
         self.end(subscription, reason, now)
         return END_WORK + chunks
 

@@ -24,7 +24,7 @@ from headway.core.message import (
     compile_key,
 )
 from headway.core.policy import ActionKind
-from headway.core.routing import Registry, seen_before
+from headway.core.routing import RecordedRecords, Registry, seen_before
 
 QUERY_S = 300.0
 """A query that its client has not read by then is over."""
@@ -83,11 +83,11 @@ class Starts:
             over = partial(self._end_at, subscription, now)
             self._end_at(subscription, now + QUERY_S)
             records = QueriedRecords(reading, feed.accepts)
-            subscription.add_backfill(MarkedSnapshot(state, records, feed.key.filter, over))
+            subscription.add_backfill(MarkedSnapshot(state, records, feed.key.filter, over), now)
             return
         snapshot = state.snapshot(sequence, feed.accepts, feed.focus)
         marks = options.marks
-        subscription.add_backfill(MarkedSnapshot(state, snapshot, feed.key.filter) if marks else snapshot)
+        subscription.add_backfill(MarkedSnapshot(state, snapshot, feed.key.filter) if marks else snapshot, now)
 
     def _show_live(self, subscription: Subscription, live: LiveSource, now: float) -> None:
         """Gives what a live query shows now. What changes while it is sent comes from its state."""
@@ -97,7 +97,7 @@ class Starts:
         cursor.catch_up()  # until now it has waited for something to show
         subscription.counters.start_at(cursor.number, cursor.position)
         subscription.start_sequence = self._registry.sequence
-        subscription.add_backfill(live.snapshot(subscription.feed.key.filter))
+        subscription.add_backfill(live.snapshot(subscription.feed.key.filter), now)
         start_conflating(subscription, now, upto=self._registry.sequence)
         self._fanout.send_soon(subscription, now)
 
@@ -112,7 +112,7 @@ class Starts:
             return
         records = self._retained.matching(feed.key.filter, self._registry.sequence, now, feed.accepts)
         if records is not None:
-            subscription.add_backfill(records, retained=True)
+            subscription.add_backfill(records, now, retained=True)
 
     def _next_tick(self, subscription: Subscription, now: float) -> None:
         interval = subscription.conflation.every_s
@@ -136,7 +136,7 @@ class Starts:
         if earliest is not None and not (latest and options.start == "earliest"):
             seen = seen_before(archive, filter, options, earliest, now)
             if seen < lane.dropped_sequence and not latest:
-                self._read_archive(subscription, seen)
+                self._read_archive(subscription, seen, now)
                 if not archive.complete(filter):  # what is lost of topics that are not recorded, nobody knows
                     subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
                 return sequence
@@ -160,13 +160,13 @@ class Starts:
                 changes.close()
                 self._show(subscription, state, now)
                 return sequence
-            subscription.add_backfill(changes)
+            subscription.add_backfill(changes, now)
         if deltas is None:
             subscription.gap = Gap(0, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
         subscription.note_gap(forgotten, seen + 1, lane.dropped_sequence, Reason.NOT_RETAINED)
         return sequence
 
-    def _read_archive(self, subscription: Subscription, seen: int) -> None:
+    def _read_archive(self, subscription: Subscription, seen: int, now: float) -> None:
         """Adds a backfill of recorded records. A durable subscription gets the rest of it after a crash, too."""
         filter, upto = subscription.feed.key.filter, self._registry.sequence
         position = subscription.cursor.durable_position
@@ -179,15 +179,15 @@ class Starts:
         def gone(first: int, last: int) -> None:
             subscription.note_gap(last - first + 1, first, last, Reason.NOT_RETAINED)
 
-        records = self._registry.archive.read(filter, seen, upto, subscription.feed.accepts, gone)
-        subscription.add_backfill(records, out_of_order=out_of_order)
+        records = RecordedRecords(self._registry.archive, filter, seen, upto, subscription.feed.accepts, gone)
+        subscription.add_backfill(records, now, out_of_order=out_of_order)
 
-    def show_state(self, subscription: Subscription, seen: int) -> None:
+    def show_state(self, subscription: Subscription, seen: int, now: float) -> None:
         """Gives the present state to a client that was conflated when the process ended. If there may have been more
         for it than this state has now, it gets a gap: of topics that are not recorded, the latest records are lost."""
         state, archive, filter = subscription.conflation.state, self._registry.archive, subscription.feed.key.filter
         if state is not None and state.records:
-            subscription.add_backfill(state.read(0, self._registry.sequence, subscription.feed.accepts))
+            subscription.add_backfill(state.read(0, self._registry.sequence, subscription.feed.accepts), now)
         if state is None or not archive.complete(filter) or state.evicted_records or state.forgotten_sequence:
             subscription.note_gap(1, 1, seen, Reason.NOT_RETAINED)
 

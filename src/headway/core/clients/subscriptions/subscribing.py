@@ -227,7 +227,7 @@ class Subscribing:
 
     def _hand_over(self, old: Subscription, subscription: Subscription, handoff: Handoff | None, now: float) -> None:
         """Replaces ``old``, which still has records waiting. The new subscription sends these first."""
-        session = old.session
+        session, since_s = old.session, min(old.oldest_time(), now)
         self._registry.observer.ended(old, Reason.SUBSCRIPTION_ENDED, now)
         if session.half_sent is old:
             self._ending.finish_half_sent(session)
@@ -250,7 +250,8 @@ class Subscribing:
         subscription.conflation.inherit(old.conflation)
         over = partial(self._ending.end, reason=Reason.SUBSCRIPTION_ENDED, now=now)
         out_of_order = NO_PROGRESS if handoff is None else handoff.out_of_order
-        subscription.add_backfill(Handover(old, self._registry.lost, over), out_of_order=out_of_order)
+        handover = Handover(old, self._registry.lost, over)
+        subscription.add_backfill(handover, since_s, out_of_order=out_of_order)
 
     def _policy(self, session: Session, request: SubscribeRequest, filter: str) -> Policy:
         return self.asked_for(request) or self._policy_of(session, filter)

@@ -32,6 +32,9 @@ class Volume(NamedTuple):
     bytes: int
 
 
+NO_VOLUME: Final = Volume(0, 0)
+
+
 class Counters:
     """The counters of one consumer. They only grow."""
 

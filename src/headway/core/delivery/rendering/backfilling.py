@@ -26,13 +26,19 @@ def render_backfill(subscription: Subscription, now: float, lost: Losses) -> int
     session, backfill = subscription.session, subscription.backfills[0]
     out, shape = session.outlet.out, subscription.feed.shape
     records = steps = 0
+    if backfill.done:
+        subscription.end_backfill()
+        return 1
     while records < BATCH_RECORDS and takes_more(session):
         if (subscription.request.qos and out_of_credit(session, now)) or subscription.out_of_room(now):
+            backfill.wrote(records, session.outlet)
             return encoded_steps_of(records) if out else 0
         try:
             record = next(backfill.records)
         except StopIteration:
-            subscription.end_backfill()
+            backfill.done = True
+            if not records:
+                subscription.end_backfill()
             break
         if record is None:
             selector = subscription.feed.selector
@@ -58,6 +64,7 @@ def render_backfill(subscription: Subscription, now: float, lost: Losses) -> int
             # The conflating cursor has passed this record in the lane; here it is delivered.
             subscription.conflation.settle(subscription, subscription.counters.written_bytes - before)
             subscription.conflation.sent_s = record.time_s
+    backfill.wrote(records, session.outlet)
     return steps + encoded_steps_of(records)
 
 

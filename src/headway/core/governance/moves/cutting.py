@@ -37,7 +37,7 @@ class Cutter:
     def count(self, subscription: Subscription) -> None:
         """Takes the end of a consumer off the cuts that are left in this turn."""
         of_lane = queue_behind(subscription) is None
-        self.cuts_left -= 1 + (subscription.lag_bytes // CUT_BYTES if of_lane else 0)
+        self.cuts_left -= 1 + (subscription.gating_bytes // CUT_BYTES if of_lane else 0)
 
     def cut(
         self, subscription: Subscription, reason: Reason, text: str, now: float, *, connection: bool = False

@@ -91,9 +91,10 @@ def stop_discarding(subscription: Subscription, action: Action, registry: Regist
 
 
 def _excess(subscription: Subscription, action: Action) -> tuple[float, float]:
-    """Returns how many records and bytes more wait than the action would leave."""
-    kept = action.records_kept(subscription.prefetch)
-    return subscription.lag_records - kept, subscription.lag_bytes - action.bytes_kept
+    """Returns how many records and bytes more wait in the lane than the action would leave. A snapshot, or what else
+    comes before these, is sent whole."""
+    kept, before = action.records_kept(subscription.prefetch), subscription.backfill_lag()
+    return subscription.lag_records - before.records - kept, subscription.lag_bytes - before.bytes - action.bytes_kept
 
 
 def _excess_before(

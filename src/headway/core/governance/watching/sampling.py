@@ -19,7 +19,13 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     session, cursor, lane = subscription.session, subscription.cursor, subscription.feed.lane
     lag_records, lag_bytes = subscription.lag_records, subscription.lag_bytes
     apart = subscription.reader.counts_apart
-    position_bytes = subscription.counters.handed_bytes if apart else cursor.position + subscription.left_out.bytes
+    # What a consumer takes before its lane moves its position, too: else it would seem to stand still.
+    before_bytes = subscription.counters.written_bytes
+    if subscription.backfills:
+        before_bytes -= subscription.backfills[0].unsent(session.outlet).bytes
+    position_bytes = cursor.position + subscription.left_out.bytes + before_bytes
+    if apart:
+        position_bytes = subscription.counters.handed_bytes
     session.look_at(subscription)
     pace = session.outlet.pace(now)
     oldest_unacked_s = subscription.oldest_unacknowledged_s()
@@ -45,7 +51,7 @@ def observe(registry: Registry, subscription: Subscription, now: float, shares: 
     used_bytes = held_bytes + _state_share(subscription)
     figures = Figures(
         position_bytes=position_bytes,
-        end_bytes=position_bytes + lag_bytes if lag_records or apart else lane.end,
+        end_bytes=position_bytes + lag_bytes if lag_records or apart else lane.end + before_bytes,
         lag_records=lag_records,
         flows_since_s=lane.flows_since_s,
         oldest_time_s=subscription.oldest_time() if lag_records else inf,
@@ -187,7 +193,18 @@ def _held_bytes(subscription: Subscription, shares: Shares) -> int:
     by_floor, apart = shares[lane]
     held = by_floor.get(cursor.floor, 0.0) if cursor.floor is not None else 0.0
     held += apart.get(cursor.owner, 0.0)
-    return int(held / subscription.reader.sharers + _state_share(subscription))
+    return int(held / subscription.reader.sharers + _state_share(subscription) + _copied_bytes(subscription))
+
+
+def _copied_bytes(subscription: Subscription) -> float:
+    """Returns what is held beside lanes and states: what its live query shows, shared with all who ask for the same,
+    the records that its query of a state has saved, and what is rendered of a snapshot and not taken."""
+    live = subscription.feed.live
+    held = 0.0 if live is None else live.held_share
+    if subscription.backfills:
+        held += subscription.backfills[0].unsent(subscription.session.outlet).bytes
+        held += sum(backfill.records.held_bytes for backfill in subscription.backfills)
+    return held
 
 
 def _state_share(subscription: Subscription) -> float:

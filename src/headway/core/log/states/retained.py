@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 
 from headway.core.base import Reason, Refused
 from headway.core.log.lanes import Pool
@@ -61,21 +61,58 @@ class Retained:
 
     def matching(
         self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
-    ) -> Generator[Record | None, None, None] | None:
+    ) -> RetainedRecords | None:
         """Returns the retained records for a new subscription, lazily, as a source of its backfill; None if a first
         look shows that there are none.
 
         A record that is replaced before its turn has a sequence beyond ``upto``; the lane delivers it instead."""
         if all(False for _ in self._tree.scan(filter, FIRST_LOOK)):
             return None
-        return self._walk(filter, upto, now, accept)
+        return RetainedRecords(self, self._tree, filter, upto, now, accept)
+
+
+class RetainedRecords:
+    """The retained records of a filter, found one by one."""
+
+    held_bytes = 0
+
+    def __init__(
+        self, retained: Retained, tree: TopicTree[Record], filter: str, upto: int, now: float,
+        accept: Callable[[Record], bool],
+    ) -> None:  # fmt: skip
+        self._retained = retained
+        self._left = tree.count(filter)
+        """The number of topics that it has not come to; None: nobody knows how many match."""
+        self._over = False
+        self._found = self._walk(tree, filter, upto, now, accept)
+
+    def __iter__(self) -> Iterator[Record | None]:
+        return self
+
+    def __next__(self) -> Record | None:
+        try:
+            return next(self._found)
+        except StopIteration:
+            self._over = True
+            raise
+
+    def close(self) -> None:
+        self._over = True
+        self._found.close()
+
+    def waiting(self) -> tuple[int, int]:
+        """Where nobody knows how many there are, they count as one."""
+        left = 0 if self._over else 1 if self._left is None else max(0, self._left)
+        return left, left * self._retained.bytes // max(1, len(self._retained))
 
     def _walk(
-        self, filter: str, upto: int, now: float, accept: Callable[[Record], bool]
+        self, tree: TopicTree[Record], filter: str, upto: int, now: float, accept: Callable[[Record], bool]
     ) -> Generator[Record | None, None, None]:
         looks = size = 0
-        for found in self._tree.scan(filter, SCAN_MAX):
+        for found in tree.scan(filter, SCAN_MAX):
             record = None if found is None else found[1]
+            if record is not None and self._left is not None:
+                self._left -= 1
             if record is None:
                 yield None
             elif record.sequence <= upto and record.expires_s > now and accept(record):

@@ -146,6 +146,11 @@ class State:
         return len(self._entries) + len(self._deleted)
 
     @property
+    def record_bytes(self) -> int:
+        """Returns the mean size of a record, without what its entry takes up."""
+        return max(0, self.bytes // self.records - ENTRY_BYTES) if self.records else 0
+
+    @property
     def oldest(self) -> StateEntry:
         return self.ends.after
 

@@ -151,13 +151,25 @@ class PassedState(Protocol):
     """The sequence of the last delete that is not kept any more."""
     evictions: WeakValueDictionary[object, Evictions]
 
+    @property
+    def records(self) -> int: ...
+    @property
+    def record_bytes(self) -> int: ...
+    def __len__(self) -> int: ...
+
+
+def share_of(count: int, accepted: int, refused: int) -> int:
+    """Returns how many of these are accepted, if it goes on as it did so far; rounded up."""
+    return -(-count * (accepted + 1) // (accepted + refused + 1)) if refused else count
+
 
 class StatePass:
     """A reader's position in the state: an iterator over records, which may pause for any time."""
 
+    held_bytes = 0
     __slots__ = (
-        "_evictions", "_evictions_looked", "_forgotten_looked", "_looked_bytes", "_looks", "_missed", "_seen", "accept",
-        "after", "deletes_after", "focus", "place", "state", "upto",
+        "_accepted", "_counted_upto", "_evictions", "_evictions_looked", "_forgotten_looked", "_left", "_looked_bytes",
+        "_looks", "_missed", "_refused", "_seen", "accept", "after", "deletes_after", "focus", "place", "state", "upto",
     )  # fmt: skip
 
     def __init__(
@@ -182,6 +194,12 @@ class StatePass:
         state.evictions[kind] = self._evictions
         self._evictions_looked = self._evicted
         """The numbers of evictions that are counted, or were before the pass began."""
+        self._counted_upto = upto
+        self._left = 0 if after else (len(state) if deletes_after >= upto else state.records)
+        """The number of records up to that sequence that it has not come to, or found yet; with those that are replaced
+        before it comes there, which an update does not count for each pass."""
+        self._accepted = self._refused = 0
+        """How many of those that it has come to it has shown, and left out."""
         self._looks = self._looked_bytes = 0
         """The records that were left out since the last step that ended, and their bytes."""
         self.place = Place(state.ends)
@@ -207,6 +225,7 @@ class StatePass:
             if before is self.state.ends or before.record.sequence <= self.after:
                 del self.state.seeking[self]
                 return True
+            self._left += before.record.sequence <= self._counted_upto
             self._move_to(before)
         return False
 
@@ -281,12 +300,28 @@ class StatePass:
                 self._seen = record.sequence
             if not here.deleted or record.sequence > self.deletes_after:
                 shown = self._shown(record)
+                self._left -= record.sequence <= self._counted_upto
                 if shown is not None:
+                    self._accepted += 1
                     return shown
+                self._refused += 1
                 self._looked_bytes += record.size
             self._looks += 1
         self._looks = self._looked_bytes = 0
         return None
+
+    def count_none(self) -> None:
+        """Leaves its records out of ``waiting``: they are owed by a conflation, which counts them."""
+        self._counted_upto = self._left = 0
+
+    def waiting(self) -> tuple[int, int]:
+        """Returns how many records up to its first end are still to be shown, at most, and their bytes, about."""
+        if self.upto < 0 or not self._counted_upto or self.at_end:
+            return 0, 0
+        records = share_of(max(0, min(self._left, self.state.records)), self._accepted, self._refused)
+        if self in self.state.seeking:  # it does not know yet how many there are
+            records = max(1, records)
+        return records, records * self.state.record_bytes
 
     def take(self, most: int) -> list[StateEntry]:
         """Returns the next entries, ``most`` of them at most, or fewer if their records have ``SCAN_BYTES``, whoever is
@@ -317,6 +352,14 @@ class StatePass:
             self._begin()
         self.upto = max(self.upto, upto)
         self._look()
+
+    def check(self) -> None:
+        """Asserts that it counts all that it will show. It visits every entry."""
+        entry, found = self.at, 0
+        while self not in self.state.seeking and entry.record.sequence <= min(self.upto, self._counted_upto):
+            found += not entry.deleted or entry.record.sequence > self.deletes_after
+            entry = entry.after
+        assert self._left >= found, f"{self._left} counted, {found} there"
 
     def close(self) -> None:
         self._move_to(self.state.ends)

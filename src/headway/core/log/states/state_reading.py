@@ -27,7 +27,7 @@ SAVED_BYTES_MAX = 64 * 1024 * 1024
 
 class StateReading:
     ends, look_work = True, 0
-    __slots__ = ("_at", "_newest_first", "_saved", "given_up", "saved_bytes", "state", "tab", "upto")
+    __slots__ = ("_at", "_newest_first", "_saved", "given_up", "left", "saved_bytes", "state", "tab", "taken", "upto")
 
     def __init__(self, state: State, upto: int, tab: Tab, *, newest_first: bool = False) -> None:
         """``tab`` is that of the client."""
@@ -38,6 +38,8 @@ class StateReading:
         self.given_up = ""
         """The reason why this reading yields no more records although it is not at the end; empty: it does."""
         self.saved_bytes = 0
+        self.left, self.taken = len(state), 0
+        """The numbers of records that are still to be taken, and that were."""
         self._newest_first = newest_first
         self._at = state.newest if newest_first else state.oldest
         self._saved: list[tuple[int, Record]] = []
@@ -71,6 +73,8 @@ class StateReading:
                     size += record.size
                 at = at.before if down else at.after
         self._at = at
+        self.left = max(0, self.left - len(found))
+        self.taken += len(found)
         return found
 
     def leaves(self, entry: StateEntry) -> None:
@@ -106,4 +110,5 @@ class StateReading:
         self.state.readings.pop(self, None)
         self._at = self.state.ends
         self._saved.clear()
+        self.left = 0
         self._hold(-self.saved_bytes)

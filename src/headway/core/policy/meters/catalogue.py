@@ -120,6 +120,8 @@ def read_plugged(name: str) -> Callable[[Sample], float]:
 
 
 def _drained(value: str, limit: str, sample: Sample) -> str:
+    if sample.drain_rate >= 1 and value == RATE.format(0):  # by a rule that excuses no pauses
+        return f"nothing taken for {format_duration(sample.stood)} (at least {limit} asked)"
     over = f" over {format_duration(sample.rate_window)}" if sample.rate_window else ""
     taken = f"only {value}" if sample.drain_rate >= 1 else "nothing"
     return f"{taken} taken{over} (at least {limit} asked)"

@@ -25,7 +25,7 @@ Rules that keep the figures fair:
    the last half minute of its lag, and ``catching_up`` is when it will have taken all that waits if both rates last.
    Lag alone grows and shrinks for both.
 7. *No record waits longer than the consumer exists.* When old records are replayed, ``lag_age`` counts from the
-   subscription, not from the day on which a record was published.
+   subscription, not from the day on which a record was published. Likewise a snapshot waits since it was asked for.
 8. *A client that asked for patience is not late while that lasts.* ``ack_age`` begins to count when it is over, and so
    does every time if it is the job that keeps the consumer from taking more (*excused*). Its rates are not judged then.
    Likewise excused is a client that has settled everything, and gets no more because of what others of its user have

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 RATE_WINDOW_S = 1.0
 """Rates are measured over the last second, or up to a quarter of a second more."""
@@ -81,6 +82,19 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The most of them that the consumer may have read unseen."""
     plugged: Mapping[str, float] | None = None
     """The values of the plugged-in meters that the consumer's policy names."""
+
+    @property
+    def stood(self) -> float:
+        """Returns for how long it has taken nothing, though records wait: its socket or its window was full."""
+        return max(self.blocked_time, self.credit_exhausted_time)
+
+    def unexcused(self) -> Sample:
+        """Returns the sample without what is usual for the client: no pause, and no lump that may be on its way. Its
+        rate is 0 as soon as it has stood still for long enough to have one."""
+        plain = replace(self, usual_pause=0.0, unread_pause=0.0, ack_pause=0.0, drain_slack=0.0)
+        if self.stood < RATE_WINDOW_MIN_S:
+            return plain
+        return replace(plain, drain_rate=0.0, rate_window=self.stood)
 
     @property
     def idle(self) -> bool:

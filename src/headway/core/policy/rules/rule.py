@@ -7,6 +7,7 @@ A rule as it is written::
     retries = 3                           ... or be found true in 3 tests spread evenly over that time
     times = 30                            fire only the 30th separate time
     within = "1h"                         ... counting only times that began within the last hour
+    excuse_pauses = false                 a client's usual pauses are no excuse
     until = { lag_records = "< 10" }      when to step back; default: when ``when``, eased by a fifth, no longer holds
     then = "disconnect"                   the action, or with options:
     then = { action = "discard", which = "oldest", keep_records = 50 }
@@ -26,7 +27,7 @@ from typing import Any, cast
 import msgspec
 
 from headway.core.base import ConfigError, Mistakes, parse_count, parse_duration, unknown
-from headway.core.policy.meters import METERS
+from headway.core.policy.meters import METERS, Sample
 from headway.core.policy.rules.action import Action, ActionKind, parse_action
 from headway.core.policy.rules.condition import Comparison, Condition, parse_condition
 from headway.core.policy.rules.table import read, read_flag, read_text
@@ -50,6 +51,12 @@ class Rule(msgspec.Struct, frozen=True):
     name: str = ""
     keyed: bool = False
     """The rule is only for subscriptions of which the latest record per key is kept anyway."""
+    excuse_pauses: bool = True
+    """A client that takes nothing for no longer than usual is not late."""
+
+    def judged(self, sample: Sample) -> Sample:
+        """Returns the sample as this rule sees it."""
+        return sample if self.excuse_pauses else sample.unexcused()
 
     @property
     def marks(self) -> bool:
@@ -61,7 +68,8 @@ class Rule(msgspec.Struct, frozen=True):
         return self.when.leaves() + (self.until.leaves() if self.until is not None else ())
 
 
-_RULE_KEYS = ["when", "for", "times", "within", "retries", "until", "then", "enforce", "keyed", "name"]
+_RULE_KEYS = ["when", "for", "times", "within", "retries", "until", "then", "enforce", "keyed", "name",
+              "excuse_pauses"]  # fmt: skip
 
 
 def parse_rule(mapping: object) -> Rule:
@@ -85,6 +93,7 @@ def parse_rule(mapping: object) -> Rule:
         "enforce": found.attempt(read_flag, mapping, "enforce", True),
         "name": found.attempt(read_text, mapping, "name"),
         "keyed": found.attempt(read_flag, mapping, "keyed", False),
+        "excuse_pauses": found.attempt(read_flag, mapping, "excuse_pauses", True),
     }
     found.check()
     assert when is not None

@@ -40,6 +40,49 @@ class RecordedTopics(ArchiveIndex, Protocol):
         with the first and last offset of what is not kept any more, when it comes to it. Raises OSError."""
 
 
+class RecordedRecords:
+    """Recorded records as a source of a backfill: those with ``after`` < offset <= ``upto`` (``RecordedTopics.read``).
+    """
+
+    held_bytes = 0
+
+    def __init__(
+        self, archive: RecordedTopics, filter: str, after: int, upto: int, accepts: Callable[[Record], bool],
+        gone: Callable[[int, int], None],
+    ) -> None:  # fmt: skip
+        self._archive = archive
+        self._filter = filter
+        self._upto = upto
+        self._at = after
+        """The offset of the last record; the end, if there are no more."""
+        self._counted_at, self._waiting = -1, (0, 0)
+        self._records = archive.read(filter, after, upto, accepts, gone)
+
+    def __next__(self) -> Record | None:
+        record = next(self._records, self)
+        if isinstance(record, RecordedRecords):
+            self._at = self._upto
+            raise StopIteration
+        if record is not None:
+            self._at = record.sequence
+        return record
+
+    def close(self) -> None:
+        self._at = self._upto
+        self._records.close()
+
+    def waiting(self) -> tuple[int, int]:
+        """Counts the records of the topics that the filter touches, whatever a selector says. That is looked up in the
+        index of each segment, so it is done once for each place."""
+        if self._at >= self._upto:
+            return 0, 0
+        if self._at != self._counted_at:
+            here, there = (self._archive.lag(self._filter, at + 1) for at in (self._at, self._upto))
+            self._counted_at = self._at
+            self._waiting = max(1, here.records - there.records), max(0, here.bytes - there.bytes)
+        return self._waiting
+
+
 class NothingRecorded:
     """No topics are recorded."""
 

@@ -250,9 +250,16 @@ class Base:
 def changes(range: MeterRange, policy: Policy, active: set[int]) -> bool:
     """Whether, for rules none of which has a clock running, some look within the range may change something."""
     return any(
-        _may_step_back(rule, range) if index in active else may_hold(rule.when, range.low, range.high)
+        _may_step_back(rule, range) if index in active else _may_fire(rule, range)
         for index, rule in enumerate(policy.rules)
     )
+
+
+def _may_fire(rule: Rule, range: MeterRange) -> bool:
+    if rule.excuse_pauses:
+        return may_hold(rule.when, range.low, range.high)
+    low = msgspec.structs.replace(range.low, usual_pause=0.0, unread_pause=0.0, ack_pause=0.0, drain_rate=0.0)
+    return may_hold(rule.when, low, range.high.unexcused())
 
 
 def may_hold(condition: Condition, low: Sample, high: Sample) -> bool:
@@ -293,4 +300,4 @@ def _may_step_back(rule: Rule, range: MeterRange) -> bool:
         return True
     if rule.until is not None:
         return may_hold(rule.until, range.low, range.high)
-    return not must_hold(rule.when, range.low, range.high, EASE)
+    return not must_hold(rule.when, rule.judged(range.low), rule.judged(range.high), EASE)

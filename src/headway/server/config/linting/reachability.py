@@ -145,7 +145,7 @@ def _begins_anew(leaf: Comparison) -> bool:
 
 def _no_slower(earlier: Rule, rule: Rule) -> bool:
     """Whether the earlier rule fires no later than the other when its condition holds as long."""
-    if earlier.times > 1:
+    if earlier.times > 1 or earlier.excuse_pauses != rule.excuse_pauses:
         return False
     if not earlier.retries:
         return earlier.for_s == 0 or (not rule.retries and earlier.for_s <= rule.for_s)

@@ -214,6 +214,43 @@ def test_patterns_of_queue_names_are_carried_over_destination_by_destination(tmp
     assert [(one.option, one.value) for one in found.lost] == [("policyEntry queue", "orders.>, *.eu, b*, >")]
 
 
+MB = 1 << 20
+
+
+def test_memory_limits_of_destinations_are_pools_the_narrow_ones_first(tmp_path: Path) -> None:
+    image = "<subscriptionRecoveryPolicy><lastImageSubscriptionRecoveryPolicy/></subscriptionRecoveryPolicy>"
+    text = f"""<broker><policyEntry queue="orders.>" memoryLimit="20mb"/>
+        <policyEntry queue="orders.eu" memoryLimit="10mb"/> <policyEntry queue="jobs" memoryLimit="10mb"/>
+        <policyEntry queue=">" memoryLimit="2mb"/> <policyEntry topic=">" memoryLimit="2mb"/>
+        <policyEntry memoryLimit="2mb"/> <policyEntry topic="small" memoryLimit="10kb"/>
+        <policyEntry topic="image" memoryLimit="3mb">{image}</policyEntry>
+        <memoryUsage limit="100mb"/></broker>"""
+    found = imported(tmp_path, ("activemq.xml", text))
+    settings = settings_of(found)
+    assert {pool.topic: pool.memory_bytes for pool in settings.pools.values()} == {
+        "": 57 * MB, "$queue/orders.eu": 10 * MB, "$queue/orders/#": 20 * MB, "$queue/jobs": 10 * MB, "image": 3 * MB,
+    }  # fmt: skip
+    assert list(settings.pools)[1:3] == ["topic $queue/orders.eu", "topic $queue/orders/#"]
+    assert [topic.filter for topic in settings.keyed] == ["image"]
+    (wide,) = [line for line in found.text.splitlines() if line.startswith("pool = \"20")]
+    assert "for all of them together" in wide
+    assert found.lost == []
+
+
+def test_memory_limits_that_would_take_more_than_half_of_the_pool_are_comments(tmp_path: Path) -> None:
+    text = "".join(f'<policyEntry queue="q{number}" memoryLimit="10mb"/>' for number in range(6))
+    image = "<lastImageSubscriptionRecoveryPolicy/>"
+    text += f'<policyEntry topic="image" memoryLimit="10mb">{image}</policyEntry><memoryUsage limit="100mb"/>'
+    text += '<transportConnector name="one" uri="tcp://127.0.0.1:6161?wireFormat.maxFrameSize=40000000"/>'
+    found = imported(tmp_path, ("activemq.xml", f"<broker>{text}</broker>"))
+    settings = settings_of(found)
+    assert [one.why for one in found.lost] == ["one client may take up less of its pool; the line is a comment"]
+    assert [pool.topic for pool in settings.pools.values()] == ["", *(f"$queue/q{number}" for number in range(5))]
+    assert '# [[topic]]\n# filter = "$queue/q5"\n# pool = "10MiB"' in found.text
+    assert [topic.filter for topic in settings.keyed] == ["image"]
+    assert len(settings.policies) == 8, "their rules are there all the same"
+
+
 @pytest.mark.parametrize(
     ("text", "sweep"),
     [

@@ -12,15 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from headway.core.base import ConfigError, format_size, parse_duration
-from headway.migration.draft.limits import fit_memory, fit_packets
+from headway.migration.draft.limits import fit_memory, fit_packets, fit_topics
 from headway.migration.draft.listeners import ListenerDraft, is_address
 from headway.migration.draft.option import Option, Outcome, Result
-from headway.migration.draft.policies import PolicyDraft, ordered
-from headway.migration.draft.tables import Keyed, comment, said, table_text
+from headway.migration.draft.policies import PolicyDraft, ordered, within
+from headway.migration.draft.tables import Keyed, comment, commented, said, table_text
 from headway.migration.draft.units import SoAnyway, Unreadable, as_written, toml_duration
 from headway.migration.formats import ITEM, Kind, Node
 from headway.server.config import default_text, host_limits, parse_settings, read_password_file, same_address
@@ -29,6 +30,8 @@ from headway.store.toml import BadConfig
 
 TABLES = ("server", "auth", "pool", "retained", "journal")
 POLICIES_MAX, LISTENERS_MAX = 1000, 1000
+POOLS_ORDERED_MAX = 256
+"""Each is held against those before it. A config has fewer (``server/config/reading.py``): others become comments."""
 JOURNAL = "/var/lib/headway"
 SWEEP_MIN_MS, SWEEP_MAX_MS = 10, 10_000
 ADMIN_PORT = 9883
@@ -298,9 +301,11 @@ class Draft:
             written.append(table_text("[[permission]]", {"admin": Keyed(["read"], nothing)}))
         at = 1 if self.tables["server"] else 0
         blocks[at:at] = written
-        blocks += [
-            table_text("[[topic]]", {"filter": Keyed(filter, ""), **keys}) for filter, keys in self.topics.items()
-        ]
+        for filter, keys in self.topics.items():
+            empty = keys.keys() == {"pool"} and keys["pool"].off  # without its pool, the table would mean a key
+            keys = {"pool": keys["pool"]._replace(off=False)} if empty else keys
+            table = table_text("[[topic]]", {"filter": Keyed(filter, ""), **keys})
+            blocks.append(commented(table) if empty else table)
         faulty = {one.name for one in self.listeners if one.fault}
         policies = ordered(self.policies)
         blocks += [policy.text(faulty) for policy in policies]
@@ -348,8 +353,19 @@ class Draft:
         there = host_limits.memory_bytes()
         for source in fit_memory(pool, pools, there):
             self._replace(source, f"this machine has {format_size(there)} for all pools; the line is a comment")
-        for source in fit_packets(pool, self.listeners, there):
+        self._narrow_pools_first()
+        taken_bytes = fit_topics(self.topics.values(), pool, there)
+        for source in fit_packets(pool, self.listeners, there, taken_bytes):
             self._replace(source, "one client may take up less of its pool; the line is a comment")
+
+    def _narrow_pools_first(self) -> None:
+        """Orders the topics: the first pool that covers a destination counts, and the narrowest one did there."""
+        found: list[str] = []
+        pooled = (filter for filter, keys in self.topics.items() if "pool" in keys)
+        for filter in list(islice(pooled, POOLS_ORDERED_MAX)):
+            place = next((at for at, other in enumerate(found) if within(other, filter)), len(found))
+            found.insert(place, filter)
+        self.topics = {filter: self.topics[filter] for filter in dict.fromkeys((*found, *self.topics))}
 
     def _replace(self, source: str, why: str) -> None:
         """Changes the outcome of the setting that a comment names."""

@@ -17,9 +17,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headway.core.base import parse_duration
+from headway.core.message import has_wildcard
 from headway.migration.draft import (
     TELL,
     Draft,
+    Keyed,
     Unreadable,
     discard,
     from_dotted,
@@ -46,6 +48,8 @@ HIGH_WATER_MARK = 70
 TOPIC_PREFETCH = 32_766
 TIMES_MAX = 1000
 QUEUES = "$queue/+"
+EVERY = (QUEUES, "#", "+")
+"""Filters of entries for every destination. There each has so much; one pool for all is something else."""
 _CUT = {"action": "disconnect", "connection": True}
 _EVICTIONS = {
     "oldestMessageEvictionStrategy": "oldest",
@@ -203,6 +207,10 @@ def _limits(entry: Node, draft: Draft, filters: tuple[str, ...], *, is_queue: bo
         then = "block_publishers" if blocks else "offline"
         rules.append(_Rule(rule(then, when, name="memory limit", until=until), said(memory)))
         draft.carried(memory, flow, mark)
+        for filter in filters if most >= units.POOL_BYTES_MIN else ():
+            if filter not in EVERY:
+                note = "for all of them together" if has_wildcard(filter) else ""
+                draft.topic(filter).setdefault("pool", Keyed(units.toml_size(most), said(memory, note)))
     return rules
 
 
@@ -306,7 +314,9 @@ def _recovery(entry: Node, draft: Draft, filters: tuple[str, ...], *, is_queue: 
     for node in entry.walk():
         if node.name == "lastImageSubscriptionRecoveryPolicy" and not is_queue:
             for filter in filters:
-                draft.topic(filter)
+                keys = draft.topic(filter)
+                if "pool" in keys:  # a table with nothing else has no key
+                    keys.setdefault("key", Keyed("topic", said(node)))
             draft.carried(node)
         for name, write in (("recoverDuration", _time), ("maximumSize", units.same_size)):
             kept = node.child(name) if node.name.endswith("SubscriptionRecoveryPolicy") else None

@@ -20,7 +20,7 @@ from headway.server.config.embedding import ASGI_LISTENER, PROGRAM_LISTENER
 from headway.server.config.fields import Keep, Url, same_address
 from headway.server.config.linting import lint, uncovered_finding, writable
 from headway.server.config.presets import PRESETS, preset_text
-from headway.server.config.reading import default_text, load_settings, parse_settings
+from headway.server.config.reading import TOPIC_POOLS_MAX, default_text, load_settings, parse_settings
 from headway.server.config.recording import recording_text
 from headway.server.config.settings import (
     HistorySettings,
@@ -53,6 +53,6 @@ __all__ = [
     "lint", "ListenerTable", "load_all_tls", "load_settings", "load_tls", "make_broker", "new_token",
     "parse_settings", "PASSWORD_BYTES_MAX", "preset_text", "PRESETS", "PROGRAM_LISTENER", "recording_text",
     "read_password_file", "remarks", "RetainedTable", "same_address", "Settings", "SourceTable", "tables_of",
-    "saslprep", "ScramKeys", "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TopicTable",
+    "saslprep", "ScramKeys", "TelemetryTable", "tls_of", "TlsContext", "TlsTable", "TOPIC_POOLS_MAX", "TopicTable",
     "TracesTable", "uncovered_finding", "Url", "Users", "users_are_elsewhere", "ViewTable", "with_tls_of", "writable",
 ]

@@ -88,6 +88,32 @@ def test_a3_discarded_until_slow_no_more_what_comes_by_selector_or_by_topic() ->
     assert 50 <= len(kept) <= 75, "what waited when it was five seconds behind, and what the socket had"
 
 
+def test_a4_whoever_waited_for_a_blocked_consumer_goes_on_as_soon_as_it_is_cut() -> None:
+    stage = Stage("""
+    [[policy]]
+    name = "sweep"
+
+    [[policy.rule]]
+    when = { lag_bytes = "100kB" }
+    then = "block_publishers"
+
+    [[policy.rule]]
+    when = { blocked_time = "5s" }
+    then = "disconnect"
+    """)
+    publisher = stage.client("publisher")
+    blocked, fast = stage.consumer("blocked", "t", reads=STUCK), stage.consumer("fast", "t")
+    sent, waits = 0, set[bool]()
+    for _ in stage.steps(10):
+        waits.add(publisher.paused)
+        sent += 20 * publisher.publish("t", sent, 20, size=1000)
+        assert blocked.connected or not publisher.paused, "nobody waits for one that is gone"
+    assert waits == {False, True}
+    assert_told_why(blocked, "limit 5 s")
+    assert fast.numbers == list(range(sent))
+    assert sent > 20 * 30, "it went on"
+
+
 def test_a5_few_are_slow_they_go_most_are_slow_the_publisher_waits() -> None:
     few = Stage(documented("A5"))
     publisher = few.client("publisher")

@@ -21,6 +21,10 @@ def test_q1_depth_age_or_count_any_of_them_fires(count: int, size: int, seconds:
     stage.run(seconds)
     if not reason:
         assert slow.connected, "none of the three is exceeded"
+        shown = stage.stats(slow)
+        assert 0 < shown.lag_records <= count, "and all three are shown"
+        assert shown.lag_bytes == pytest.approx(size * shown.lag_records, rel=0.1)
+        assert shown.lag_age_ms == pytest.approx(1000 * seconds, abs=1000)
         return
     assert_told_why(slow)
     verdict = stage.broker.verdicts.of("slow")[0]

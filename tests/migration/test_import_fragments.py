@@ -275,6 +275,17 @@ def test_q1_j5_a_fragment_acts_for_its_topics_alone(tmp_path: Path, topic: str) 
     assert (stage.stats_of("slow") == []) is topic.startswith("stocks/us"), "unsubscribed, if it is its topic"
 
 
+@pytest.mark.parametrize(("count", "size", "gone"), [(10, 80, False), (10, 120, True), (12, 10, True)])
+def test_q1_a_fragment_acts_ten_messages_that_are_no_larger_than_1024_bytes_in_all(
+    tmp_path: Path, count: int, size: int, gone: bool
+) -> None:
+    stage = Stage(imported(tmp_path, ("qpid.xml", TWO_LIMITS)).text)
+    stage.consumer("slow", "t", reads=STUCK, buffer=1)
+    stage.client("publisher").publish("t", 0, count, size=size)
+    stage.run(1)
+    assert (stage.stats_of("slow") == []) is gone
+
+
 @pytest.mark.parametrize(("text", "spared"), [(CONSUMER, False), (SPARING, True)])
 def test_q3_a_fragment_acts_durable_subscriptions_are_spared_unless_told(
     tmp_path: Path, text: str, spared: bool

@@ -10,12 +10,14 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from tests.core.queries import ask, scan
 from tests.core.stage import STUCK, Client, Stage
 
 from headway.core.consumer import ArchiveLag, Subscription
 from headway.core.delivery.rendering import batch
 from headway.core.log.states.state_pass import StatePass
 from headway.core.message.record import Record
+from headway.core.query import KeptOrders, RowsQuery, StateQuery, StateRequest, state_query
 from headway.core.routing import RecordedRecords
 from headway.core.telemetry.accounts import account
 
@@ -320,3 +322,28 @@ def test_plain_consumer_counts_no_backfills(monkeypatch: pytest.MonkeyPatch) -> 
     stage.clients["publisher"].publish("t/x", 0, 50, key="a", size=SIZE)
     stage.run(2)
     assert stage.stats(client).lag_records > 40
+
+
+@pytest.mark.parametrize(("selected", "answers"), [
+    ({}, KEYS), ({"top": 7, "skip": 2}, 7), ({"order_by": "/x", "top": 30}, 30), ({"select": "key"}, KEYS),
+    ({"select": "key, count(*)", "group_by": "key"}, KEYS), ({"selector": "key LIKE '%5'"}, 4),
+])  # fmt: skip
+@pytest.mark.parametrize("begin", [scan, lambda request, registry: ask(request, registry, KeptOrders(registry))])
+def test_query_over_http_counts_what_it_has_not_given(
+    selected: dict[str, Any], answers: int, begin: Callable[..., StateQuery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_query, "STEP_RECORDS", 8)
+    stage = filled()
+    query = begin(StateRequest("t/#", **selected), stage.broker.registry)
+    for _ in query.prepare():
+        pass
+    given, exact = 0, "selector" not in selected
+    for some in query.rows() if isinstance(query, RowsQuery) else query.steps():
+        given += len(some)
+        left, size = query.waiting()
+        assert query.given == given
+        if some or given:
+            assert left == answers - given if exact else answers - given <= left <= KEYS
+            assert size >= left * (20 if "group_by" in selected else SIZE)
+    assert (given, query.waiting()) == (answers, (0, 0))
+    query.close()

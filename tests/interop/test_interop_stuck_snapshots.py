@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import urllib.parse
 from contextlib import closing
 from typing import Any
 
@@ -11,7 +13,7 @@ from tests.interop.conftest import BrokerFactory
 from tests.interop.process import LISTENER, BrokerProcess
 from tests.interop.raw import Raw
 from tests.interop.test_interop_events import Stream
-from tests.interop.waiting import until
+from tests.interop.waiting import PATIENCE_S, until
 
 from headway.core.message.record import Properties
 
@@ -19,6 +21,12 @@ CONFIG = LISTENER + """
 [[topic]]
 filter = "t/#"
 key = "property:key"
+[[policy]]
+name = "cut"
+topics = ["t/x"]
+[[policy.rule]]
+when = { lag_age = "1500ms", lag_records = "> 100" }
+then = "disconnect"
 [[policy]]
 name = "age limit"
 topics = ["t/#"]
@@ -71,3 +79,59 @@ def test_http_client_that_stands_still_is_seen(keyed: BrokerProcess, query: dict
         }
         assert_seen(keyed, client)
     until(lambda: not keyed.consumer(client), what="its end")
+
+
+class Asking:
+    """A client that sends a GET for a state, and reads when it is told to."""
+
+    def __init__(self, broker: BrokerProcess, filter: str, **query: str) -> None:
+        netloc = urllib.parse.urlsplit(broker.admin)
+        self.sock = socket.socket()
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.sock.settimeout(PATIENCE_S)
+        self.sock.connect((netloc.hostname, netloc.port))
+        path = f"/v1/state/{urllib.parse.quote(filter, safe='')}?{urllib.parse.urlencode(query)}"
+        self.sock.sendall(f"GET {path} HTTP/1.1\r\nHost: {netloc.netloc}\r\nConnection: close\r\n\r\n".encode())
+
+    def rest(self) -> bytes:
+        """All that comes. Raises ConnectionResetError if it is broken off."""
+        return b"".join(iter(lambda: self.sock.recv(1 << 20), b""))
+
+
+def queries(broker: BrokerProcess) -> list[str]:
+    rows = broker.get("/v1/consumers")["consumers"]
+    return [row["client"] for row in rows if row["client"].startswith("query/")]
+
+
+@pytest.mark.parametrize("query", [{}, {"order_by": "offset desc"}, {"order_by": "/x", "top": "1000"}])
+def test_http_query_that_is_not_read_is_a_consumer_until_it_is(keyed: BrokerProcess, query: dict[str, str]) -> None:
+    asking = Asking(keyed, "t/#", format="jsonl", **query)
+    with closing(asking.sock):
+        (client,) = until(lambda: queries(keyed), what="it to be seen")
+        row = assert_seen(keyed, client)
+        assert row["protocol"] == "http"
+        assert row["held_bytes"] > (20 * SIZE if "top" in query else 0)
+        answer = asking.rest()
+        assert answer.count(b'"offset"') >= 100
+        assert answer.endswith(b"0\r\n\r\n"), "it is whole"
+    until(lambda: not queries(keyed), what="its end")
+
+
+def test_policy_breaks_a_query_off_that_is_not_read(keyed: BrokerProcess) -> None:
+    asking = Asking(keyed, "t/x", format="jsonl")
+    with closing(asking.sock):
+        (client,) = until(lambda: queries(keyed), what="it to be seen")
+        until(lambda: not queries(keyed), what="its end")
+        (verdict,) = keyed.verdicts(client)
+        assert "waited" in verdict["text"]
+        with pytest.raises(ConnectionResetError):
+            asking.rest()
+
+
+def test_http_query_that_is_read_is_nobody(keyed: BrokerProcess) -> None:
+    before = keyed.get("/v1/verdicts?limit=1")
+    asking = Asking(keyed, "t/#", format="jsonl")
+    with closing(asking.sock):
+        assert asking.rest().endswith(b"0\r\n\r\n")
+    assert queries(keyed) == []
+    assert keyed.get("/v1/verdicts?limit=1") == before

@@ -27,6 +27,7 @@ from headway.core.clients import (
     Writers,
 )
 from headway.core.consumer import (
+    BackfillSource,
     ConnectRequest,
     DeliveryFailed,
     Effect,
@@ -146,6 +147,12 @@ class Broker:
 
     def subscribe(self, session: Session, request: SubscribeRequest, now: float) -> Subscription:
         return self._subscribing.subscribe(session, request, now)
+
+    def answer(self, session: Session, request: SubscribeRequest, records: BackfillSource, since_s: float, now: float
+               ) -> Subscription:  # fmt: skip
+        """Has an answer seen that its client does not take, as a subscription of its session. Raises :class:`Refused`.
+        """
+        return self._subscribing.answer(session, request, records, since_s, now)
 
     def check_subscribe(self, session: Session, filter: str) -> None:
         """Raises :class:`Refused` unless a client may subscribe to a filter, which may be shared."""

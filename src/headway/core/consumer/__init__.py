@@ -24,7 +24,7 @@ from headway.core.consumer.life import ENDED, GIVEN_UP, PAUSED, REPLACED, Life, 
 from headway.core.consumer.observing import NO_OBSERVER, Observer, Shares
 from headway.core.consumer.patience import Due, due_of, is_patient, patience_for
 from headway.core.consumer.poll import ArchiveIndex, ArchiveLag, ConnectionlessOutlet, Poll
-from headway.core.consumer.progress import Backfill, Predicate, Skip, rest_skipped
+from headway.core.consumer.progress import Backfill, BackfillSource, Predicate, Skip, rest_skipped
 from headway.core.consumer.reader import QueueMember, Reader
 from headway.core.consumer.request import (
     NO_OPTIONS,
@@ -47,8 +47,8 @@ from headway.core.consumer.shared_reader import SharedReader, Waiting
 from headway.core.consumer.subscription import Subscription
 
 __all__ = [
-    "ArchiveIndex", "ArchiveLag", "Backfill", "Cancelled", "Channel", "CloseChannel", "CloseConsumer", "Conflation",
-    "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery",
+    "ArchiveIndex", "ArchiveLag", "Backfill", "BackfillSource", "Cancelled", "Channel", "CloseChannel", "CloseConsumer",
+    "Conflation", "ConnectionlessOutlet", "ConnectRequest", "CountedWindow", "DeadLetter", "Delivery",
     "DeliveryFailed", "Disconnect", "Due", "due_of",
     "Effect", "ENDED", "EVERY_RECORD", "Feed", "FeedKey", "GIVEN_UP", "Grant", "GrantedChannel", "is_patient",
     "known_names", "Life", "LiveSource", "LiveTerms", "Mode", "NO_LIMIT", "NO_OBSERVER", "NO_OPTIONS", "NO_WILL",

@@ -38,6 +38,10 @@ class Past:
         for index in range(len(run) - 1 if state.by_topic else 0, len(run)):
             change(run.record(index, first, time_s))
 
+    @property
+    def held_bytes(self) -> int:
+        return self._counted_bytes
+
     def count(self) -> None:
         """Counts its memory on the tab, from the loop. Raises :class:`Refused` if there is no room for it."""
         grown = self.state.bytes - self._counted_bytes

@@ -17,7 +17,7 @@ class NoState(Exception):
 class Present:
     """The state of a filter for a query of this ``client``, who asks at the time ``now``. Raises :class:`NoState`."""
 
-    since = 0
+    since = held_bytes = 0
 
     def __init__(
         self, registry: Registry, filter: str, orders: KeptOrders, now: float = 0.0, client: str = ""

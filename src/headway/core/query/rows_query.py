@@ -61,11 +61,17 @@ class AggregateQuery(RowsQuery):
             ranked.append((rank_of([row[name] for name in self._order_by], self._down) + key, row))
             if len(ranked) % STEP_RECORDS == 0:
                 yield
+        self.given = 0
         ranked.sort(key=itemgetter(0))
         self._rows = [row for _, row in ranked[self._rows_skip : self._rows_skip + self._rows_top]]
 
+    def waiting(self) -> tuple[int, int]:
+        left = len(self._rows) - self.given
+        return left, left * self.held_bytes // max(1, len(self._rows))
+
     def rows(self) -> Generator[list[Row], None, None]:
         for at in range(0, len(self._rows), STEP_RECORDS):
+            self.given = min(at + STEP_RECORDS, len(self._rows))
             yield self._rows[at : at + STEP_RECORDS]
 
 

@@ -15,7 +15,7 @@ from operator import itemgetter
 import msgspec
 
 from headway.core.base import Reason, Refused
-from headway.core.log import QUERIES, SAVED_RECORD_BYTES, State, StateReading, Tab
+from headway.core.log import QUERIES, SAVED_RECORD_BYTES, State, StateReading, Tab, share_of
 from headway.core.message import KeyExtractor, Record, matcher
 from headway.core.query.past import Past
 from headway.core.query.present import Present
@@ -56,6 +56,7 @@ class _NoReading:
 
     given_up = ""
     closed = True
+    left = taken = saved_bytes = 0
 
     def take(self, most: int) -> list[Record]:
         return []
@@ -88,6 +89,8 @@ class StateQuery:
         self._given_up = ""
         self._tab = tab
         self._page_bytes = 0
+        self._accepted = self.given = 0
+        """How many of the records that it looked at match, and how many records or rows it has given."""
         self._reading: StateReading | _NoReading = _NoReading()
         name = self.state, request.filter, request.selector, request.order_by
         self._order = None if self.ordering.by_offset else moment.order(name, self._match.rank_of)
@@ -110,6 +113,19 @@ class StateQuery:
     def given_up(self) -> str:
         """The reason why the answer is not whole; empty: it is."""
         return self._given_up or self._reading.given_up
+
+    @property
+    def held_bytes(self) -> int:
+        """Returns what is held for this query alone."""
+        return self._page_bytes + self._reading.saved_bytes + self.moment.held_bytes
+
+    def waiting(self) -> tuple[int, int]:
+        """Returns how many records of its answer are still to come, at most, and their bytes, about."""
+        reading, left = self._reading, len(self._page) - self.given
+        if not self._page:
+            found = share_of(reading.left, self._accepted, reading.taken - self._accepted)
+            left = min(found, self._top - self.given)
+        return left, left * self.state.record_bytes
 
     def prepare(self) -> Iterator[None]:
         """Brings the order up to date, in steps."""
@@ -148,6 +164,7 @@ class StateQuery:
             to_skip -= skipped
             found = found[skipped : skipped + left]
             left -= len(found)
+            self.given += len(found)
             yield found
             if reading.closed or self.given_up:
                 return
@@ -157,6 +174,7 @@ class StateQuery:
             yield from self._find_page()
         if not self.given_up:
             for at in range(0, len(self._page), STEP_RECORDS):
+                self.given = min(at + STEP_RECORDS, len(self._page))
                 yield self._page[at : at + STEP_RECORDS]
 
     def _find_page(self) -> Generator[list[Record], None, None]:
@@ -192,7 +210,9 @@ class StateQuery:
 
     def _select(self, some: list[Record]) -> list[Record]:
         self.looked_at += len(some)
-        return [record for record in some if self._match.accepts(record)]
+        found = [record for record in some if self._match.accepts(record)]
+        self._accepted += len(found)
+        return found
 
 
 class Match:

@@ -17,14 +17,30 @@ from headway.wire.event_stream import END
 PIECE_BYTES = 64 * 1024
 
 
-class EventOutlet(ConnectionlessOutlet):
-    __slots__ = ("_over", "changed", "is_whole", "piece", "rest")
+class AnswerOutlet(ConnectionlessOutlet):
+    """The outlet of a client that an answer is sent to, which writes by itself (state.py)."""
+
+    __slots__ = ("_over",)
     is_one_stream = True
 
     def __init__(self, now: float, over: Callable[[], object]) -> None:
         """``over`` is called when the session is ended."""
         super().__init__(now)
         self._over = over
+
+    def pace(self, now: float) -> Pace:
+        return Outlet.pace(self, now)
+
+    def ended(self, reason: Reason, text: str, rest: bytes | memoryview | None) -> None:
+        super().ended(reason, text, rest)
+        self._over()
+
+
+class EventOutlet(AnswerOutlet):
+    __slots__ = ("changed", "is_whole", "piece", "rest")
+
+    def __init__(self, now: float, over: Callable[[], object]) -> None:
+        super().__init__(now, over)
         self.blocked = False
         self.piece = b""
         """The piece that is to be written next, or that is being written."""
@@ -49,11 +65,7 @@ class EventOutlet(ConnectionlessOutlet):
         data = handle.read(start, start + min(count, PIECE_BYTES))
         return self.send([data], len(data))
 
-    def pace(self, now: float) -> Pace:
-        return Outlet.pace(self, now)
-
     def ended(self, reason: Reason, text: str, rest: bytes | memoryview | None) -> None:
-        super().ended(reason, text, rest)
         self.rest = None if rest is None else bytes(rest) + self.out  # of what was written one by one, too
+        super().ended(reason, text, rest)
         self.changed.set()
-        self._over()

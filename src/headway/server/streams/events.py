@@ -121,14 +121,8 @@ class EventStreams:
         return SubscribeRequest(filter, dialect, send_retained="never", options=options)
 
     async def _stream(self, request: web.Request, wanted: SubscribeRequest, right: ReadRight) -> web.StreamResponse:
-        engine, client = self._engine, f"events/{address_of(request)}/{next(self._numbers)}"
-        if client in engine.broker.registry.sessions:  # clients of other protocols choose their names
-            client += f"/{secrets.token_hex(8)}"
-        identity = request[IDENTITY]
-        asked = ConnectRequest(
-            client, HTTP_LISTENER, username=request[USER] or None, protocol=PROTOCOL,
-            rights=engine.permissions.rights(identity, ""), allowance=engine.allowances.of(identity),
-        )  # fmt: skip
+        engine = self._engine
+        asked = connect_request(engine, request, f"events/{address_of(request)}/{next(self._numbers)}")
         outlet = EventOutlet(engine.now(), lambda: engine.loop.call_later(LAST_WORD_S, abort, request))
         session = engine.broker.connect(asked, outlet, engine.now())
         try:
@@ -187,6 +181,17 @@ class EventStreams:
             return
         await response.write(outlet.rest + event("closed", {"reason": str(reason), "text": text}))
         await response.write_eof()
+
+
+def connect_request(engine: Engine, request: web.Request, client: str) -> ConnectRequest:
+    """Returns the request by which the client of an answer becomes a session, of this name or a longer one."""
+    if client in engine.broker.registry.sessions:  # clients of other protocols choose their names
+        client += f"/{secrets.token_hex(8)}"
+    identity = request[IDENTITY]
+    return ConnectRequest(
+        client, HTTP_LISTENER, username=request[USER] or None, protocol=PROTOCOL,
+        rights=engine.permissions.rights(identity, ""), allowance=engine.allowances.of(identity),
+    )  # fmt: skip
 
 
 async def _happens(event: asyncio.Event, within_s: float) -> bool:

@@ -4,26 +4,33 @@ Theory of operation. A query goes on in steps of bounded work (core/query/state_
 two of them, so a query of a million keys holds up nobody. Orders that somebody asked for a moment ago are kept up to
 date, likewise. What is found is sent as soon as there is a chunk of it (state_answer.py), and the next is looked for
 when the client has taken that. An answer that cannot be finished is broken off, so it never looks like a whole one.
+
+While its client takes it, an answer is nothing that the core knows of. If the client stands still, it becomes a session
+with one subscription, for which the rest of the answer waits: so policies, verdicts and ``headway top`` know of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
 
 import msgspec
 from aiohttp import web
 
-from headway.core.base import Refused
-from headway.core.consumer import Use, read_options
+from headway.core.base import Reason, Refused
+from headway.core.consumer import Session, SubscribeRequest, Subscription, Use, read_options
 from headway.core.log import Tab
 from headway.core.message import BadTopic, validate_filter
 from headway.core.query import PAGE_MAX, NoState, Past, Present, StateQuery, StateRequest, begin_query
 from headway.core.selector import compile_work
 from headway.server.engine import Engine
-from headway.server.http import IDENTITY, Refusal, Seats, abort, asker_of, is_gone, refusal_for
+from headway.server.http import IDENTITY, Refusal, Seats, abort, address_of, asker_of, is_gone, refusal_for
 from headway.server.recorded import NotRecorded
-from headway.server.streams.events import EventStreams, wants_events
+from headway.server.streams.event_outlet import AnswerOutlet
+from headway.server.streams.events import EventStreams, connect_request, wants_events
 from headway.server.streams.past_states import PastStates
 from headway.server.streams.read_right import ReadRight
 from headway.server.streams.records import (
@@ -36,6 +43,7 @@ from headway.server.streams.records import (
     recorded_streams,
 )
 from headway.server.streams.state_answer import StateAnswer
+from headway.wire.event_stream import EventStreamDialect
 
 log = logging.getLogger("headway")
 
@@ -47,6 +55,8 @@ QUERIES_PER_CLIENT = 4
 ANSWER_S = 300.0
 """An answer that its client has not read to the end by then is broken off: it may keep replaced records."""
 CHUNK_BYTES = 64 * 1024
+STANDS_S = 0.5
+"""A client that has not taken a chunk by then stands still, and is a consumer from then on."""
 KEEP_UP_S = 0.05
 """Kept orders that have caught up look for changes this often."""
 
@@ -55,6 +65,7 @@ class StateHandlers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._seats = Seats(QUERIES_MAX, "queries are being answered")
+        self._numbers = count(1)
         self._askers: dict[str, _Asker] = {}
         """Those whose queries are being answered, by name."""
         self._past_states = PastStates(engine)
@@ -117,9 +128,13 @@ class StateHandlers:
                 task.add_done_callback(self._keeping.discard)
             await self._prepare(request, query, right)
             answer = StateAnswer(query, asked.filter, format, self._engine.broker.registry.wall_offset_s)
+            reader = _Reader(self._engine, request, query, asked.filter, self._numbers)
             response = web.StreamResponse(headers=answer.headers() | {"Content-Type": FORMATS[format]})
             response.enable_chunked_encoding()
-            await self._send(request, response, answer, right)
+            try:
+                await self._send(request, response, answer, right, reader)
+            finally:
+                reader.leave()
         finally:
             query.close()
             self._past_states.free(moment)
@@ -137,8 +152,9 @@ class StateHandlers:
             raise Refusal(503, f"{query.given_up}; ask again")
 
     async def _send(
-        self, request: web.Request, response: web.StreamResponse, answer: StateAnswer, right: ReadRight
-    ) -> None:
+        self, request: web.Request, response: web.StreamResponse, answer: StateAnswer, right: ReadRight,
+        reader: _Reader,
+    ) -> None:  # fmt: skip
         """Sends an answer, or breaks it off."""
         filter, over_s = answer.filter, self._engine.loop.time() + ANSWER_S
         try:
@@ -147,7 +163,7 @@ class StateHandlers:
             for some in answer.parts() if request.method != "HEAD" else ():
                 chunk += some
                 if len(chunk) >= CHUNK_BYTES:
-                    await _write(response, chunk)
+                    await reader.write(response, chunk)
                     chunk = bytearray()
                 await asyncio.sleep(0)
                 if is_gone(request):
@@ -161,7 +177,7 @@ class StateHandlers:
                 return
             if request.method != "HEAD":
                 end = await self._engine.loop.run_in_executor(None, answer.end) if answer.ends_long else answer.end()
-                await _write(response, chunk + end)
+                await reader.write(response, chunk + end)
             await response.write_eof()
         except ConnectionError:
             pass  # the client is gone
@@ -220,17 +236,85 @@ class _Asker:
         self.queries = 0
 
 
+class _Reader:
+    """The client of an answer. If it stands still, what is left of the answer is a backfill for it."""
+
+    def __init__(
+        self, engine: Engine, request: web.Request, query: StateQuery, filter: str, numbers: Iterator[int]
+    ) -> None:
+        self._engine = engine
+        self._request = request
+        self._query = query
+        self._filter = filter
+        self._numbers = numbers
+        self._asked_s = engine.now()
+        self._unsent_bytes = self._given = 0
+        """The bytes that are being written, and how many records or rows were given when the last were taken."""
+        self._outlet = AnswerOutlet(self._asked_s, partial(abort, request))
+        self._session: Session | None = None
+        """Set when it has stood still."""
+        self._consumer: Subscription | None = None
+
+    async def write(self, response: web.StreamResponse, chunk: bytes | bytearray) -> None:
+        """Raises ConnectionError, TimeoutError."""
+        if not chunk:
+            return
+        self._unsent_bytes = len(chunk)
+        stands_still = self._engine.loop.call_later(STANDS_S, self._stands_still)
+        try:
+            async with asyncio.timeout(UNREAD_S):
+                await response.write(bytes(chunk))
+        finally:
+            stands_still.cancel()
+        self._unsent_bytes = 0
+        if self._consumer is not None:
+            self._consumer.counters.write(self._query.given - self._given, len(chunk))
+            self._outlet.moved(len(chunk), self._engine.now())
+        self._given = self._query.given
+
+    def _stands_still(self) -> None:
+        engine, now = self._engine, self._engine.now()
+        if self._session is not None:
+            return
+        name = f"query/{address_of(self._request)}/{next(self._numbers)}"
+        wanted = SubscribeRequest(self._filter, EventStreamDialect(self._query.key_of.text), send_retained="never")
+        self._outlet.progress_s = now
+        try:
+            self._session = engine.broker.connect(connect_request(engine, self._request, name), self._outlet, now)
+            self._consumer = engine.broker.answer(self._session, wanted, self, self._asked_s, now)
+        except Refused as refused:  # there is no room for one more client: the time alone limits the answer
+            log.info("the state of %s: its client stands still, and is not shown: %s", self._filter, refused)
+        engine.turn_soon()
+
+    def leave(self) -> None:
+        """The answer is over."""
+        session, engine = self._session, self._engine
+        if session is not None and session.outlet is self._outlet:
+            engine.broker.disconnect(session, self._outlet, Reason.CLIENT_GONE, engine.now(), will=False)
+            engine.turn_soon()
+
+    # -- as a source of a backfill ----------------------------------------------------------------------------------
+
+    @property
+    def held_bytes(self) -> int:
+        return self._query.held_bytes + self._unsent_bytes
+
+    def waiting(self) -> tuple[int, int]:
+        records, size = self._query.waiting()
+        return records + self._query.given - self._given, size + self._unsent_bytes
+
+    def __next__(self) -> None:
+        """Yields no record: the outlet takes nothing, for the answer is written here. It is never called."""
+
+    def close(self) -> None:
+        """The broker has ended its client, and ends the answer by its outlet."""
+
+
 def _check(request: web.Request, right: ReadRight) -> None:
     """Raises Refused if the right to read has ended, and ConnectionError if the client is gone."""
     right.check()
     if is_gone(request):
         raise ConnectionResetError
-
-
-async def _write(response: web.StreamResponse, chunk: bytes | bytearray) -> None:
-    if chunk:
-        async with asyncio.timeout(UNREAD_S):
-            await response.write(bytes(chunk))
 
 
 def _format(request: web.Request) -> str:

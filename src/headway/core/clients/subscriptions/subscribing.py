@@ -17,6 +17,7 @@ from headway.core.clients.requests import acceptance_of, check_room, cost, focus
 from headway.core.clients.sessions import Ending
 from headway.core.clients.subscriptions.starts import Starts
 from headway.core.consumer import (
+    BackfillSource,
     Feed,
     FeedKey,
     Poll,
@@ -167,6 +168,18 @@ class Subscribing:
         poll.archive_cursor.durable_position.read_recorded_only()
         poll.archive_cursor.durable_position.moved()  # it is not where a new one is by itself
         return poll
+
+    def answer(self, session: Session, request: SubscribeRequest, records: BackfillSource, since_s: float, now: float
+               ) -> Subscription:  # fmt: skip
+        """Makes the subscription of an answer that its client does not take: it stands for what is left of it, which is
+        read elsewhere, so that policies judge its client. Raises :class:`Refused`."""
+        session.tab.check(cost(request))
+        key = FeedKey(validate_filter(request.filter), None, request.dialect, session.pool, session.number, None)
+        feed = Feed(key, Lane(request.dialect, session.pool, 0), lambda _: False)
+        subscription = self.enter(session, request, feed, self._policy(session, request, key.filter), now)
+        subscription.add_backfill(records, since_s)
+        self._fanout.lag(subscription, now)
+        return subscription
 
     def change_terms(self, subscription: Subscription, request: SubscribeRequest) -> None:
         """Changes the policy of a subscription, as its new request says."""

@@ -129,7 +129,7 @@ def _pool(world: World, pool: Pool, feeds: list[Feed]) -> None:
         state.check()
     assert pool.state_bytes == sum(state.bytes for state in states)
     tabs = [session.tab for session in world.broker.registry.sessions.values() if session.pool is pool]
-    tabs.append(world.broker.registry.declared)
+    tabs += [world.broker.registry.declared] if pool is world.pool else []
     assert pool.clients_bytes == sum(tab.bytes for tab in tabs), "what clients take up is on their tabs"
     assert all(tab.bytes == sum(tab.amounts.values()) for tab in tabs)
     assert pool.disk_bytes == sum(handle.size for handle in world.disk.held if handle.pool is pool)
@@ -137,17 +137,17 @@ def _pool(world: World, pool: Pool, feeds: list[Feed]) -> None:
 
 def _limit(world: World) -> None:
     """Within the limit, but for what each publisher's last read brought (and the broker's own few words)."""
-    pool = world.pool
-    if pool.memory_bytes <= pool.memory_limit:
-        world.own_words = world.closed_bytes = 0
-        return
-    world.closed_bytes = max(world.closed_bytes, pool.closed_bytes)
-    lanes = [feed.lane for feed in world.broker.registry.router.feeds.values()]
-    index = sum(chunk.index_bytes for lane in lanes for chunk in lane.all_chunks() if chunk.spill)
-    stays = min(world.closed_bytes + pool.state_bytes, int(pool.memory_limit * STAYS_MAX))
-    limit = max(pool.memory_limit, stays + int(pool.memory_limit * RESERVE))
-    allowed = limit + sum(world.last_reads.values()) + world.own_words + index
-    assert pool.memory_bytes <= allowed, f"{pool.memory_bytes} bytes in memory, {allowed} allowed"
+    for pool in world.broker.registry.distinct_pools():
+        if pool.memory_bytes <= pool.memory_limit:
+            world.own_words[pool] = world.closed_bytes[pool] = 0
+            continue
+        world.closed_bytes[pool] = max(world.closed_bytes[pool], pool.closed_bytes)
+        lanes = [feed.lane for feed in world.broker.registry.router.feeds.values()]
+        index = sum(chunk.index_bytes for lane in lanes for chunk in lane.all_chunks() if chunk.spill)
+        stays = min(world.closed_bytes[pool] + pool.state_bytes, int(pool.memory_limit * STAYS_MAX))
+        limit = max(pool.memory_limit, stays + int(pool.memory_limit * RESERVE))
+        allowed = limit + sum(last[pool] for last in world.last_reads.values()) + world.own_words[pool] + index
+        assert pool.memory_bytes <= allowed, f"{pool.memory_bytes} bytes in memory, {allowed} allowed"
 
 
 # -- nobody is forgotten --------------------------------------------------------------------------------------------
@@ -284,10 +284,10 @@ def _rightly(world: World, client: Client) -> bool:
     is, for such hold far more than the memory (one read brought it)."""
     assert client.session is not None
     away = [model for model in world.models if model.live and not model.subscription.session.connected]
-    pool = world.pool
-    beyond = pool.closed_bytes + pool.state_bytes > pool.memory_limit * STAYS_MAX
+    beyond = [pool for pool in world.broker.registry.distinct_pools()
+              if pool.closed_bytes + pool.state_bytes > pool.memory_limit * STAYS_MAX]  # fmt: skip
     return all(
-        any((one.subscription.feed.lane is by or (by is pool and beyond)) and _is_promised(one) for one in away)
+        any((one.subscription.feed.lane is by or by in beyond) and _is_promised(one) for one in away)
         for by in client.session.paused_by
     )  # fmt: skip
 
@@ -367,10 +367,12 @@ def ended(world: World) -> None:
     assert not registry.dirty
     states = sum(state.bytes for state in registry.router.states)
     assert all(state.declared for state in registry.router.states)
-    assert pool.memory_bytes == states, f"{pool.memory_bytes - states} bytes left when all is over"
     assert pool.clients_bytes == sum(session.tab.bytes for session in registry.sessions.values())
-    assert pool.disk_bytes == 0
-    assert pool.spilling_bytes == 0
+    for one in registry.distinct_pools():
+        left = one.memory_bytes - (states if one is pool else 0)
+        assert left == 0, f"{left} bytes left in {one.name} when all is over"
+        assert one.disk_bytes == 0
+        assert one.spilling_bytes == 0
     assert not world.disk.held, "files nobody needs are kept"
     for model in world.models:
         if model.shared is None and model.subscription.request.options.start == "end" and model.filter[0] != "$":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -107,7 +108,7 @@ class Client:
         else:
             self._forget()
         # It is read again, also while there is no room; what its earlier connection brought is there all the same.
-        world.own_words += world.last_reads.pop(self.name, 0)
+        world.own_words.update(world.last_reads.pop(self.name, {}))
         self.session = stream.session = session
         self.stream = stream
         session.held_back = HeldBackTo(self, stream)
@@ -324,7 +325,7 @@ class Client:
             data += encode_publish(topic, body, version=self.version, qos=qos, packet_id=self.packet_id if qos else 0,
                                    retain=rng.random() < 0.1, properties=properties, expiry_s=expiry_s)
         world.note("publishes", self.name, len(data))
-        world.last_reads[self.name] = 0
+        world.last_reads[self.name] = Counter()
         runs: list[Run] = []
         items = self.decoder.feed(data)
         assert self.decoder.error is None

@@ -9,6 +9,7 @@ import pytest
 from tests.sim.away import AwayWorld
 from tests.sim.crowd import CrowdWorld
 from tests.sim.limited import LimitedWorld
+from tests.sim.pools import PoolsWorld
 from tests.sim.seeds import (
     assert_same_everywhere,
     counts_of,
@@ -48,6 +49,16 @@ def test_little_room_and_durable_subscribers_who_are_away(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 7)))
 def test_few_bytes_in_flight_for_all_clients_of_one_user(seed: int) -> None:
     run_seed(LimitedWorld, seed, steps_of_the_day(150))
+
+
+@pytest.mark.parametrize("seed", seeds_of_the_day(range(1, 7)))
+def test_topics_with_little_room_of_their_own(seed: int) -> None:
+    run_seed(PoolsWorld, seed, steps_of_the_day(150))
+
+
+def test_topics_have_room_of_their_own() -> None:
+    counts = counts_so_far(PoolsWorld, range(1, 7), 150)
+    assert min(counts["a topic's pool was over its limit"], counts["a topic had records on its disk"]) > 0
 
 
 def test_clients_wait_for_their_users_limit() -> None:

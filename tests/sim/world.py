@@ -59,7 +59,7 @@ class World:
         pool = Pool("global", rng.choice((40_000, 200_000, 2_000_000)), rng.choice((0, 100_000, 2_000_000)),
                     rng.choice((0.1, 0.5, 1.0)))
         self.pool = pool
-        self.broker = Broker({"": Limits(in_flight_max=rng.choice((3, 30, 1024)))}, {"": pool}, self._policies())
+        self.broker = Broker({"": Limits(in_flight_max=rng.choice((3, 30, 1024)))}, self._pools(pool), self._policies())
         self.disk = Disk(rng, rng.choice((0.0, 0.0, 0.0, 0.3, 1.0)), rng.choice((0.0, 0.0, 0.0, 0.05)),
                          rng.choice((0.0, 0.1, 2.0)))
         self.readable = not self.disk.unreadable
@@ -79,11 +79,11 @@ class World:
         self._read_upto = 0
         """The last record when the last turn ended: healthy clients have read what there was."""
         self.charged: set[str] = set()
-        self.last_reads: dict[str, int] = {}
-        """By how much the pool grew with what was read last from each publisher."""
-        self.closed_bytes = 0
-        """The most that was in closed lanes, since then."""
-        self.own_words = 0
+        self.last_reads: dict[str, Counter[Pool]] = {}
+        """By how much each pool grew with what was read last from each publisher."""
+        self.closed_bytes: Counter[Pool] = Counter()
+        """The most that was in closed lanes of each pool, since then."""
+        self.own_words: Counter[Pool] = Counter()
         """... and, since it was within its limit, with what the broker itself and earlier connections published."""
         self.counts: dict[str, int] = {}
         self._at_once: Counter[tuple[float, str, str]] = Counter()
@@ -103,6 +103,12 @@ class World:
         interval_s = chance.interval_s(self.config)
         self.note("reloads", interval_s)
         self.broker.declare_states([StateTerms(*one, conflate_s=interval_s) for one in self.declared], self.now)
+
+    def _pools(self, pool: Pool) -> dict[str, Pool]:
+        return {"": pool}
+
+    def _held(self) -> Counter[Pool]:
+        return Counter({pool: pool.memory_bytes for pool in self.broker.registry.distinct_pools()})
 
     def _policies(self) -> tuple[Policy, ...]:
         return chance.policies(self.rng)
@@ -127,13 +133,13 @@ class World:
         publish, add = publishing.publish, book.add
 
         def heard(session: Session | None, runs: list[Run], now: float) -> int:
-            first, before = self.broker.registry.sequence + 1, self.pool.memory_bytes
+            first, before = self.broker.registry.sequence + 1, self._held()
             try:
                 return publish(session, runs, now)
             finally:
                 self._heard(session, runs, first)
                 if session is None:
-                    self.own_words += max(0, self.pool.memory_bytes - before)
+                    self.own_words += self._held() - before
 
         def judged(verdict: Verdict, user: str = "") -> None:
             add(verdict, user)
@@ -226,12 +232,13 @@ class World:
     # -- commands ---------------------------------------------------------------------------------------------------
 
     def publish(self, client: Client, runs: list[Run]) -> None:
-        before = self.pool.memory_bytes
+        before = self._held()
         try:
             self.broker.publish(client.session, runs, self.now)
         except Refused:
             self.count("refused to retain")
-        self.last_reads[client.name] += self.pool.memory_bytes - before
+        self.last_reads[client.name].update(self._held())
+        self.last_reads[client.name].subtract(before)
 
     def reap(self, client: str = "", boundary: tuple[int, int] | None = None) -> None:
         """Note which subscriptions have ended by now; those of ``client`` at this place in its streams."""

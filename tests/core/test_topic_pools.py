@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tests.core.pressure_stage import publish_while_read
+from tests.core.queue_wire import PLAIN
 from tests.core.queues_stage import QueueStage
-from tests.core.stage import STUCK, Stage
+from tests.core.stage import STUCK, Stage, run_to
 
 from headway.core.base.errors import Reason
 from headway.core.log.lanes.pool import Pool
@@ -102,6 +103,24 @@ def test_what_a_client_holds_in_a_topic_pool_is_not_spilled_for_others() -> None
         stage.run(0.2)
     assert stage.pool.disk_bytes > 0
     assert pool_of(stage, "orders").disk_bytes == 0
+
+
+def test_what_a_client_that_left_published_is_not_taken_where_a_topic_pool_is_crowded() -> None:
+    stage = Stage(with_pool("orders"), memory="20MB", disk="20MB")
+    for topic in ("orders", "other"):
+        stage.consumer(topic, topic, reads=STUCK, buffer=500)
+    assert not stage.broker.intake.crowds(run_to("orders"))
+    stage.client("publisher").publish("orders", 0, 300, size=1000)
+    assert stage.broker.intake.crowds(run_to("orders"))
+    assert not stage.broker.intake.crowds(run_to("other"))
+
+
+def test_a_durable_queue_is_back_in_its_pool_after_a_restart() -> None:
+    stage = QueueStage(with_pool("$queue/orders"))
+    terms, dialect = stage.peer("peer").declare("jobs", durable=True).terms, PLAIN
+    found = stage.broker.queues.restore("orders", terms, dialect, "", 7, stage.now)
+    assert found.feed.lane.pool is pool_of(stage, "$queue/orders")
+    assert stage.queue("jobs").feed.lane.pool is stage.pool
 
 
 def test_a_client_beyond_its_share_is_told_of_what_it_holds_there() -> None:

@@ -132,16 +132,6 @@ def test_last_batch_counts_until_its_client_has_taken_it() -> None:
     assert stage.stats(client).lag_records == 0
 
 
-def test_last_batch_does_not_wait_for_credit() -> None:
-    stage = filled(keys=3)
-    client = stage.client("a", window=3, acks=False)
-    subscription = client.subscribe("t/#", 1, snapshot="true")
-    stage.run(1)
-    assert len(client.seen) == 3
-    assert not subscription.backfills
-    assert not subscription.has_more
-
-
 @pytest.mark.parametrize("filter", ["r/#", "r/a/#", "r/+", "r/a/b"])
 def test_retained_records_count_where_their_number_is_known(filter: str) -> None:
     stage = Stage()

@@ -160,7 +160,7 @@ class Conflation:
         if self.mode is DUE:
             self._become(RESTING)
         passed, size = lane.count - cursor.number, lane.end - cursor.position
-        if not passed and not subscription.backfills:
+        if not passed and not subscription.backfilling:
             return
         subscription.counters.pass_over(passed, size)
         subscription.case.meter.skipped(size)

@@ -55,7 +55,8 @@ class Handover:
         cursor, left_out = self._old.cursor, self._old.left_out
         if self._closed or self._old.ended:
             return 0, 0
-        return self._upto - cursor.number - left_out.records, self._end - cursor.position - left_out.bytes
+        records = max(0, self._upto - cursor.number - left_out.records)
+        return records, max(0, self._end - cursor.position - left_out.bytes)
 
     def close(self) -> None:
         """Ends the old subscription, and counts its remaining records as lost."""
